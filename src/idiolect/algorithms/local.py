@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local training: every client alone, the baseline that tells whether learning together helps.
+
+Local step  v_m <- v_m - eta grad f_m(v_m; batch),  K times per round, from where the last round ended.
+
+`step_size` is eta, `personal` v_m. A "round" only paces the records: no byte goes down or up. Clients share nothing but the
+kind of start, each draws its own. ALGORITHMS section 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import setting
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class ServerState(NamedTuple):
+    """There is no server."""
+
+
+class ClientState(NamedTuple):
+    """The client's own model."""
+
+    personal: Params
+
+
+class Broadcast(NamedTuple):
+    """Nothing goes down."""
+
+
+class Working(NamedTuple):
+    """The model in training."""
+
+    personal: Params
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """Nothing goes up; the engine's count of who took part needs a weight, and `traffic` bills it as nothing."""
+
+    weight: Any
+
+
+@settings
+class Local(Algorithm):
+    """SGD on each client's own rows, without communication."""
+
+    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="step eta")
+
+    def skip(self) -> str | None:
+        """Needs a personal block and nothing else."""
+        if self.objective.has_shared or not self.objective.has_personal:
+            return "it trains every client alone and has no shared block; use the local_only objective"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """Nothing."""
+        return ServerState()
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """The objective's start."""
+        return ClientState(self.objective.init_personal(key)), NOTHING
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """Nothing."""
+        return Broadcast()
+
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+        """Continue from the client's own model."""
+        return Working(client.personal, self.draw_batches(key, data)), NOTHING
+
+    def step(
+        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
+    ) -> tuple[Working, Tally]:
+        """One gradient step."""
+        batch = self.batch(t, working.drawn, data)
+        slope, tally = self.objective.gradient_personal(key, (), working.personal, batch)
+        return working._replace(personal=tree.descend(working.personal, self.step_size, slope)), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """Keep the model."""
+        return Upload(jnp.ones(())), ClientState(working.personal), NOTHING
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """Nothing."""
+        return server
+
+    def personal_model(
+        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
+    ) -> tuple[Params, Tally]:
+        """v_m."""
+        return self.objective.deployed((), client.personal), NOTHING
+
+    def traffic(self, sent: Any, cohort: int) -> tuple[int, int]:
+        """No byte in either direction."""
+        return 0, 0

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scaffold: control variates take the clients' drift out of local SGD.
+
+Local step  y <- y - eta (grad f_m(y; batch) - c_m + c),  K times from y = w;
+control     c_m+ = grad f_m(w) over all rows (option 1), or c_m - c + (w - y) / (K eta) (option 2);
+server      w <- w + eta_g mean_m (y - w),  c <- c + (|cohort| / M) mean_m (c_m+ - c_m).
+
+`step_size` is eta, `server_step_size` eta_g, `control` c and c_m, K the client's own number of steps. c = mean_m c_m over
+all M clients holds after every round, whoever took part. Option 1 costs one more pass over the rows. Two models travel
+each way. Reference: Karimireddy et al. 2020, "SCAFFOLD: stochastic controlled averaging for federated learning".
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.algorithms.population import population
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import setting
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class ServerState(NamedTuple):
+    """The shared model and the mean of all clients' control variates."""
+
+    shared: Params
+    control: Params
+
+
+class ClientState(NamedTuple):
+    """The client's control variate: its last estimate of its own gradient."""
+
+    control: Params
+
+
+class Broadcast(NamedTuple):
+    """The shared model and the mean control variate go down."""
+
+    shared: Params
+    control: Params
+
+
+class Working(NamedTuple):
+    """A client's copy of the shared model, and c - c_m, fixed for the round."""
+
+    shared: Params
+    correction: Params
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """Start minus end of the local work, and the change of the control variate, go up."""
+
+    drift: Params
+    control_change: Params
+    weight: Any
+
+
+@settings
+class Scaffold(Algorithm):
+    """Local SGD with control variates."""
+
+    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta")
+    server_step_size: float = setting(1.0, above=0, way_out="1 averages the clients' models.", doc="outer step eta_g")
+    option: int = setting(2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps")
+
+    def skip(self) -> str | None:
+        """Needs a shared block and nothing else."""
+        if not self.objective.has_shared or self.objective.has_personal:
+            return "it trains one shared model; use the global_model objective"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start, no control."""
+        shared = self.objective.init_shared(key)
+        return ServerState(shared, tree.zeros(shared))
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """No control, so that c = mean_m c_m from the start."""
+        return ClientState(tree.zeros(self.objective.init_shared(key))), NOTHING
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """The shared model and its control."""
+        return Broadcast(server.shared, server.control)
+
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+        """Start from the shared model."""
+        correction = tree.subtract(sent.control, client.control)
+        return Working(sent.shared, correction, self.draw_batches(key, data)), NOTHING
+
+    def step(
+        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
+    ) -> tuple[Working, Tally]:
+        """One corrected gradient step."""
+        batch = self.batch(t, working.drawn, data)
+        slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)
+        slope = tree.add(slope, working.correction)
+        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """The drift, and the control variate's change."""
+        drift = tree.subtract(sent.shared, working.shared)
+        if self.option == 1:
+            control, tally = self.objective.gradient_shared(key, sent.shared, (), data.batch())
+        else:
+            control, tally = self._mean_slope(sent, working, drift, client, data), NOTHING
+        change = tree.subtract(control, client.control)
+        return Upload(drift, change, jnp.ones(())), ClientState(control), tally
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """Move the model along the mean drift, and c by what the cohort changed of the mean over all clients."""
+        share = received.cohort / population(self)
+        control = jax.tree.map(
+            lambda old, change: old + share.astype(old.dtype) * change, server.control, received.mean.control_change
+        )
+        return ServerState(tree.descend(server.shared, self.server_step_size, received.mean.drift), control)
+
+    def shared_model(self, server: ServerState) -> Params:
+        """w."""
+        return server.shared
+
+    def personal_model(
+        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
+    ) -> tuple[Params, Tally]:
+        """w: nothing is personal."""
+        return sent.shared, NOTHING
+
+    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+        """The model alone: predicting needs no control."""
+        return Broadcast(server.shared, ())
+
+    def _mean_slope(
+        self, sent: Broadcast, working: Working, drift: Params, client: ClientState, data: ClientData
+    ) -> Params:
+        """c_m - c + (w - y) / (K eta): the mean of the round's own gradients; a client without steps keeps c_m."""
+        steps = jnp.asarray(self.steps(sent, data.count))
+
+        def mean(old: Any, correction: Any, moved: Any) -> Any:
+            divisor = jnp.maximum(steps, 1).astype(old.dtype) * self.step_size
+            return jnp.where(steps > 0, moved / divisor - correction, old)
+
+        return jax.tree.map(mean, client.control, working.correction, drift)

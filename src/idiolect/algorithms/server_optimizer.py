@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server optimizers by name: every one of optax, and the two of Reddi et al. 2021 as they were published.
+
+With drift g, m <- 0.9 m + 0.1 g, w <- w - step_size m / (sqrt(v) + tau), v from tau^2 on, tau = 1e-3, no bias correction:
+`fedadam`  v <- 0.99 v + 0.01 g^2,      `fedyogi`  v <- v - 0.01 g^2 sign(v - g^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from idiolect.core import tree
+from idiolect.core.checks import RequestError, nearest
+from idiolect.core.tree import Params
+
+_NAMES = tuple(
+    name
+    for name in ("sgd", "adam", "adamw", "adagrad", "yogi", "rmsprop", "adadelta", "lion", "lamb", "amsgrad", "nadam")
+    if hasattr(optax, name)
+)
+_FIRST, _SECOND, _ADAPTIVITY = 0.9, 0.99, 1e-3  # beta_1, beta_2 and tau of Reddi et al., section 5
+
+
+class Moments(NamedTuple):
+    """First and second moments of the drift."""
+
+    first: Params
+    second: Params
+
+
+def _fedadam(second: Any, square: Any) -> Any:
+    return _SECOND * second + (1 - _SECOND) * square
+
+
+def _fedyogi(second: Any, square: Any) -> Any:
+    return second - (1 - _SECOND) * square * jnp.sign(second - square)
+
+
+_ADAPTIVE = {"fedadam": _fedadam, "fedyogi": _fedyogi}
+
+
+def server_optimizer(name: str, step_size: Any) -> optax.GradientTransformation:
+    """The named optimizer; one of optax needs no other setting than its learning rate."""
+    if name in _ADAPTIVE:
+        return _adaptive(step_size, _ADAPTIVE[name])
+    build = getattr(optax, name, None)
+    if not callable(build):
+        known = (*_NAMES, *_ADAPTIVE)
+        raise RequestError(f"server_optimizer must name an optax optimizer, got {name!r}.{nearest(name, known)}")
+    return build(step_size)
+
+
+def _adaptive(step_size: Any, rule: Callable[[Any, Any], Any]) -> optax.GradientTransformation:
+    def init(params: Params) -> Moments:
+        return Moments(tree.zeros(params), jax.tree.map(lambda leaf: jnp.full_like(leaf, _ADAPTIVITY**2), params))
+
+    def update(drift: Params, state: Moments, params: Params | None = None) -> tuple[Params, Moments]:
+        first = jax.tree.map(lambda old, new: _FIRST * old + (1 - _FIRST) * new, state.first, drift)
+        second = jax.tree.map(lambda old, new: rule(old, new**2), state.second, drift)
+        updates = jax.tree.map(lambda m, v: -step_size * m / (jnp.sqrt(v) + _ADAPTIVITY), first, second)
+        return updates, Moments(first, second)
+
+    return optax.GradientTransformation(init, update)

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much a client counts in the mean: papers 000, 001, 002 and 004 weight equally, FedAvg and paper 003 by rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from idiolect.core.data import ClientData
+
+WEIGHTING = ("equal", "samples")
+
+
+def client_weight(weighting: str, data: ClientData) -> Any:
+    """1, or the client's number of training rows."""
+    return jnp.ones(()) if weighting == "equal" else jnp.asarray(data.count).astype(jnp.result_type(float))

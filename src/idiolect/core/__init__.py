@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vocabulary everything else is written in."""
+
+from idiolect.core.addressing import PerClient as PerClient
+from idiolect.core.algorithm import Algorithm as Algorithm
+from idiolect.core.checks import DivergedError as DivergedError
+from idiolect.core.checks import RequestError as RequestError
+from idiolect.core.checks import setting as setting
+from idiolect.core.data import Batch as Batch
+from idiolect.core.data import ClientData as ClientData
+from idiolect.core.data import Rows as Rows
+from idiolect.core.objective import Objective as Objective
+from idiolect.core.settings import settings as settings
+from idiolect.core.tally import NOTHING as NOTHING
+from idiolect.core.tally import Tally as Tally

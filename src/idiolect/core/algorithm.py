@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract: one algorithm is one small file of pure functions that never knows which engine runs it.
+
+```
+server                              the wire                    client m
+init_server(key)                                                init_client(key, data)
+broadcast(key, server)         ->   Broadcast              ->   receive(key, sent, client, data)
+                                                                step(key, t, sent, working, data)  x steps(sent, rows)
+server_step(key, server,       <-   reduction(Upload, ..)  <-   send(key, sent, working, client, data)
+            sent, received)    ->   Broadcast (optional)   ->   settle(key, sent, client, data)
+shared_model(server)                deliver(key, server)   ->   personal_model(key, sent, client, data)
+```
+
+Only `Broadcast` and `Upload` cross the wire. `ClientState` stays on the client, `Working` lives inside one round.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any
+
+from idiolect.core import batches
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key
+from idiolect.core.objective import Objective
+from idiolect.core.reduction import Reduction, weighted_mean
+from idiolect.core.settings import Settings, settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+@settings
+class Algorithm(Settings, abc.ABC):
+    """Base of every algorithm: seven methods to write, the rest have defaults."""
+
+    objective: Objective = dataclasses.field(kw_only=False)
+    local_steps: int = setting(1, at_least=1, doc="local steps per round (K) when epochs is 0")
+    epochs: int = setting(0, at_least=0, doc="passes over the client's rows per round; 0: use local_steps")
+    batch_size: int = setting(0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
+    clients: int = setting(0, at_least=0, doc="number of clients M; filled in by the engine")
+
+    @abc.abstractmethod
+    def init_server(self, key: Key) -> Any:
+        """What the server keeps: a ServerState."""
+
+    @abc.abstractmethod
+    def broadcast(self, key: Key, server: Any) -> Any:
+        """What goes down: a Broadcast. A leaf wrapped in PerClient is addressed: client i gets row i."""
+
+    @abc.abstractmethod
+    def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Any, Tally]:
+        """The Working state of one round's local work; batch orders are drawn here, once."""
+
+    @abc.abstractmethod
+    def step(self, key: Key, t: Any, sent: Any, working: Any, data: ClientData) -> tuple[Any, Tally]:
+        """One local step. The key is fixed for (round, client): fold `t` in when randomness is needed."""
+
+    @abc.abstractmethod
+    def send(self, key: Key, sent: Any, working: Any, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
+        """What goes up (an Upload with its `weight`) and what is kept (a ClientState)."""
+
+    @abc.abstractmethod
+    def server_step(self, key: Key, server: Any, sent: Any, received: Any) -> Any:
+        """The next ServerState."""
+
+    @abc.abstractmethod
+    def personal_model(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Params, Tally]:
+        """What client m predicts with; may fine-tune on its training rows."""
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[Any, Tally]:
+        """What a client keeps between rounds and never sends; empty for stateless methods."""
+        return (), NOTHING
+
+    def steps(self, sent: Any, rows: Any) -> Any:
+        """Local steps of a client with `rows` rows; never read from a PerClient leaf."""
+        return self.epochs * batches.batches_per_epoch(rows, self.batch_size) if self.epochs else self.local_steps
+
+    @property
+    def reduction(self) -> Reduction:
+        """How uploads are combined."""
+        return weighted_mean
+
+    @property
+    def settles(self) -> bool:
+        """Whether the cohort that uploaded gets the new Broadcast back (`settle`), billed as a download."""
+        return False
+
+    def settle(self, key: Key, sent: Any, client: Any, data: ClientData) -> Any:
+        """Finish the round on a client that has just uploaded."""
+        return client
+
+    def shared_model(self, server: Any) -> Params | None:
+        """The one model for everybody, if there is one."""
+        return None
+
+    def deliver(self, key: Key, server: Any) -> Any:
+        """What `personal_model` receives; billed once per client."""
+        return self.broadcast(key, server)
+
+    def predict(self, model: Params, inputs: Any) -> Any:
+        """Outputs of `shared_model` or `personal_model`."""
+        return self.objective.predict(model, inputs)
+
+    def traffic(self, sent: Any, cohort: int) -> tuple[int, int] | None:
+        """Bytes (down, up) of one round where types do not tell (peer to peer); None: read off the types."""
+        return None
+
+    def skip(self) -> str | None:
+        """Why this algorithm cannot minimise its objective, or None when it can."""
+        return None
+
+    def draw_batches(self, key: Key, data: ClientData) -> Any:
+        """The rows of a whole round, for a Working state; empty when every step uses all rows."""
+        if self.batch_size == 0:
+            return ()
+        if self.epochs:
+            return batches.draw_orders(key, self.epochs, data)
+        return batches.draw_with_replacement(key, self.local_steps, self.batch_size, data)
+
+    def batch(self, t: Any, drawn: Any, data: ClientData) -> Batch:
+        """The rows of step `t`, from what `draw_batches` drew."""
+        if self.batch_size == 0:
+            return data.batch()
+        if self.epochs:
+            return batches.take_from_order(data, drawn, t, self.batch_size)
+        return batches.take_rows(data, drawn[t])

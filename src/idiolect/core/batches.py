@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows a local step uses, drawn once per round.
+
+`batch_size = 0` means all rows (exact gradients). Otherwise `epochs > 0` walks through a fresh order of the rows per
+epoch, and `epochs = 0` draws every batch with replacement. No draw depends on the padded length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key
+
+
+def batches_per_epoch(rows: Any, batch_size: int) -> Any:
+    """How many batches one pass over `rows` rows takes; works on traced counts too."""
+    return 1 if batch_size == 0 else -(-rows // batch_size)
+
+
+def draw_with_replacement(key: Key, steps: int, batch_size: int, data: ClientData) -> Any:
+    """(steps, batch_size) row numbers, independent and uniform over the client's rows."""
+    bits = jax.random.bits(key, (steps, batch_size), jnp.uint32)
+    # the remainder favours low rows by at most count / 2^32, far under float32's rounding
+    return (bits % jnp.maximum(data.count, 1).astype(jnp.uint32)).astype(jnp.int32)
+
+
+def draw_orders(key: Key, epochs: int, data: ClientData) -> Any:
+    """(epochs, capacity) row numbers: each line a uniform order of the client's rows, padding last."""
+    keys = jax.vmap(lambda epoch: jax.random.fold_in(key, epoch))(jnp.arange(epochs))
+    # one uniform number per row, sorted: entry i depends on (key, i) only, so padding does not move it
+    places = jax.vmap(lambda k: jax.random.uniform(k, (data.capacity,), jnp.float32))(keys)
+    places = jnp.where(jnp.arange(data.capacity) < data.count, places, jnp.inf)
+    return jnp.argsort(places, axis=1).astype(jnp.int32)
+
+
+def take_rows(data: ClientData, rows: Any) -> Batch:
+    """The named rows as a batch, every one of them real."""
+    return Batch(data.inputs[rows], data.targets[rows])
+
+
+def take_from_order(data: ClientData, orders: Any, t: Any, batch_size: int) -> Batch:
+    """Batch `t` of the walk through `orders`; the last batch of an epoch may be short and is masked."""
+    per_epoch = batches_per_epoch(data.count, batch_size)
+    epoch, place = t // per_epoch, (t % per_epoch) * batch_size
+    places = place + jnp.arange(batch_size)
+    epoch = jnp.minimum(epoch, orders.shape[0] - 1)  # past its own steps a client reads, and ignores, its last order
+    rows = orders[epoch, jnp.minimum(places, data.capacity - 1)]
+    return Batch(data.inputs[rows], data.targets[rows], places < data.count)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that carry their own range, and the sentence a wrong value earns.
+
+Constructors only store. Values are checked once, at an engine's door, because a dataclass that is a pytree is
+rebuilt with tracers inside compiled code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class RequestError(ValueError):
+    """The request was wrong: one sentence with the rule, the value and the way out. The command line exits 2."""
+
+
+class DivergedError(RuntimeError):
+    """Training left the finite numbers: says at which round and client. The command line exits 1."""
+
+
+class Range(NamedTuple):
+    """The values a setting may take; `way_out` tells a user what to write instead."""
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+    choices: tuple[Any, ...] = ()
+    way_out: str = ""
+
+    def rule(self) -> str:
+        """The rule in words, to follow 'must be'."""
+        if self.choices:
+            return "one of " + ", ".join(repr(choice) for choice in self.choices)
+        bounds = (
+            ("above", self.above),
+            ("at least", self.at_least),
+            ("below", self.below),
+            ("at most", self.at_most),
+        )
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+    def admits(self, value: Any) -> bool:
+        """Whether every entry of `value` obeys the rule; not-a-number never does."""
+        if self.choices:
+            return value in self.choices
+        entries = np.asarray(value)
+        admitted = ~np.isnan(entries) if entries.dtype.kind == "f" else np.ones(entries.shape, bool)
+        if self.above is not None:
+            admitted &= entries > self.above
+        if self.at_least is not None:
+            admitted &= entries >= self.at_least
+        if self.below is not None:
+            admitted &= entries < self.below
+        if self.at_most is not None:
+            admitted &= entries <= self.at_most
+        return bool(admitted.all())
+
+
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    choices: tuple[Any, ...] = (),
+    way_out: str = "",
+    doc: str = "",
+) -> Any:
+    """A dataclass field with a declared range and one line of documentation."""
+    limits = Range(above, at_least, below, at_most, choices, way_out)
+    return dataclasses.field(default=default, metadata={"range": limits, "doc": doc})
+
+
+def check(owner: str, name: str, value: Any, limits: Range) -> None:
+    """Raise RequestError unless `value` obeys `limits`."""
+    if value is None or limits.admits(value):
+        return
+    way_out = f" {limits.way_out}" if limits.way_out else ""
+    raise RequestError(f"{owner}.{name} must be {limits.rule()}, got {shown(value)}.{way_out}")
+
+
+def shown(value: Any) -> str:
+    """A value short enough for a sentence."""
+    if isinstance(value, str):
+        return repr(value)
+    entries = np.asarray(value)
+    return f"{entries.item():g}" if entries.size == 1 and entries.dtype.kind in "fiu" else str(value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """' Did you mean ...?' for a misspelt name, or the list of names when none is close."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f" Did you mean {close[0]!r}?"
+    return f" Known: {', '.join(names)}." if names else ""

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client trains on: rows on the host, padded rows on the device, and one batch of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+Array = Any  # a NumPy or JAX array, or a tracer of one
+
+
+class Batch(NamedTuple):
+    """Some rows of one client. Rows whose mask is 0 are padding and count for nothing; no mask: all rows are real."""
+
+    inputs: Array  # (rows, ...)
+    targets: Array  # (rows, ...)
+    mask: Array | None = None  # (rows,)
+
+    def rows(self) -> Any:
+        """Number of real rows: a plain integer where no mask is needed, so that costs stay out of compiled loops."""
+        return self.targets.shape[0] if self.mask is None else jnp.sum(self.mask, dtype=jnp.int32)
+
+
+class ClientData(NamedTuple):
+    """All rows of one client, padded to a common capacity; the first `count` are real. Device form."""
+
+    inputs: Array  # (capacity, ...)
+    targets: Array  # (capacity, ...)
+    count: Array  # ()
+
+    @property
+    def capacity(self) -> int:
+        """Rows including the padding."""
+        return int(self.targets.shape[0])
+
+    def batch(self) -> Batch:
+        """Every row, with the padding masked."""
+        return Batch(self.inputs, self.targets, jnp.arange(self.capacity) < self.count)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows of all clients, one after another; client m owns `offsets[m]:offsets[m + 1]`. Host form.
+
+    The arrays may be memory-mapped: only the rows that are asked for are read.
+    """
+
+    inputs: np.ndarray  # (rows, ...)
+    targets: np.ndarray  # (rows, ...)
+    offsets: np.ndarray  # (clients + 1,), int64
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.offsets) - 1
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Rows per client."""
+        return np.diff(self.offsets)
+
+    def of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
+        """One client's inputs and targets, without padding."""
+        start, stop = self.offsets[client], self.offsets[client + 1]
+        return self.inputs[start:stop], self.targets[start:stop]
+
+    def pad(self, clients: np.ndarray, capacity: int | None = None) -> ClientData:
+        """The named clients' rows, stacked and padded with zeros to `capacity` (default: their largest count)."""
+        counts = self.counts[clients].astype(np.int32)
+        if capacity is None:
+            capacity = int(counts.max(initial=0))
+        inputs = np.zeros((len(clients), capacity, *self.inputs.shape[1:]), self.inputs.dtype)
+        targets = np.zeros((len(clients), capacity, *self.targets.shape[1:]), self.targets.dtype)
+        for row, client in enumerate(clients):
+            inputs[row, : counts[row]], targets[row, : counts[row]] = self.of(int(client))
+        return ClientData(inputs, targets, counts)
+
+    def select(self, clients: np.ndarray) -> Rows:
+        """Only the named clients, in the order given."""
+        take = [np.arange(self.offsets[c], self.offsets[c + 1]) for c in clients]
+        index = np.concatenate(take) if take else np.zeros(0, np.int64)
+        offsets = np.concatenate([[0], np.cumsum(self.counts[clients])]).astype(np.int64)
+        return Rows(self.inputs[index], self.targets[index], offsets)
+
+
+def masked_mean(values: Array, mask: Array | None) -> Array:
+    """Mean of `values` over the rows whose mask is set; 0 when none is."""
+    if mask is None:
+        return jnp.mean(values)
+    weights = mask.astype(values.dtype)
+    return jnp.sum(values * weights) / jnp.maximum(jnp.sum(weights), 1)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every random draw of the package starts here: a key is made from coordinates, never from a state.
+
+`(seed, purpose, round, client)` names a draw. It does not matter which executor, batch, shard or machine makes it, nor in
+which order. Draws on the host use the counter-based Philox generator with the same coordinates.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import jax
+import numpy as np
+
+Key = Any
+
+
+class Purpose(enum.IntEnum):
+    """What a draw is for. Values are part of every recorded result: append, never renumber."""
+
+    INIT_SERVER = 0
+    INIT_CLIENT = 1
+    BROADCAST = 2
+    RECEIVE = 3
+    STEP = 4
+    SEND = 5
+    SERVER_STEP = 6
+    SETTLE = 7
+    DELIVER = 8
+    PERSONAL_MODEL = 9
+    COHORT = 10
+    DROPOUT = 11
+    SPLIT = 12
+    PARTITION = 13
+    SYNTHETIC = 14
+    BOOTSTRAP = 15
+    PREPROCESSING = 16
+
+
+def root_key(seed: Any) -> Key:
+    """The key of a whole run."""
+    return jax.random.key(seed)
+
+
+def round_key(root: Key, purpose: Purpose, round_number: Any) -> Key:
+    """The server's key for one purpose in one round."""
+    return jax.random.fold_in(jax.random.fold_in(root, int(purpose)), round_number)
+
+
+def client_key(root: Key, purpose: Purpose, round_number: Any, client: Any) -> Key:
+    """One client's key for one purpose in one round."""
+    return jax.random.fold_in(round_key(root, purpose, round_number), client)
+
+
+def client_keys(root: Key, purpose: Purpose, round_number: Any, clients: Any) -> Key:
+    """`client_key` for each of several clients."""
+    shared = round_key(root, purpose, round_number)
+    return jax.vmap(lambda client: jax.random.fold_in(shared, client))(clients)
+
+
+def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.Generator:
+    """A NumPy generator for draws on the host, named by the same coordinates."""
+    sequence = np.random.SeedSequence([seed % 2**63, int(purpose), *coordinates])
+    return np.random.Generator(np.random.Philox(sequence))

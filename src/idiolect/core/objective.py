@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An objective: F(w, beta) = (1/M) sum_m f_m(w, beta_m), from one shared and M personal blocks of parameters."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+import jax
+
+from idiolect.core.data import Batch
+from idiolect.core.keys import Key
+from idiolect.core.settings import Settings
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+
+
+class Objective(Settings, abc.ABC):
+    """How shared and personal parameters become one client's loss. A block that is absent is the empty tuple."""
+
+    has_shared: ClassVar[bool]
+    has_personal: ClassVar[bool]
+
+    @abc.abstractmethod
+    def init_shared(self, key: Key) -> Params:
+        """A start for w."""
+
+    @abc.abstractmethod
+    def init_personal(self, key: Key) -> Params:
+        """A start for beta_m."""
+
+    @abc.abstractmethod
+    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
+        """f_m(w, beta_m) on a batch, and statistics (running moments) that the pass produced."""
+
+    @abc.abstractmethod
+    def deployed(self, shared: Params, personal: Params) -> Params:
+        """The model that client m predicts with."""
+
+    @abc.abstractmethod
+    def predict(self, model: Params, inputs: Any) -> Any:
+        """Outputs of a deployed model."""
+
+    def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """grad_w f_m and its cost."""
+        slope = jax.grad(lambda w: self.loss(key, w, personal, batch)[0])(shared)
+        return slope, Tally(shared=batch.rows(), samples=batch.rows())
+
+    def gradient_personal(
+        self, key: Key, shared: Params, personal: Params, batch: Batch
+    ) -> tuple[Params, Tally]:
+        """grad_beta f_m and its cost."""
+        slope = jax.grad(lambda b: self.loss(key, shared, b, batch)[0])(personal)
+        return slope, Tally(personal=batch.rows(), samples=batch.rows())
+
+    def gradient_both(
+        self, key: Key, shared: Params, personal: Params, batch: Batch
+    ) -> tuple[tuple[Params, Params], Tally]:
+        """grad_w f_m and grad_beta f_m from one pass, and its cost."""
+        slopes = jax.grad(lambda w, b: self.loss(key, w, b, batch)[0], argnums=(0, 1))(shared, personal)
+        return slopes, Tally(both=batch.rows(), samples=batch.rows())
+

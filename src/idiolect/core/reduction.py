@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions: how a cohort's uploads become what the server receives.
+
+All but `gather` are lift, add, lower: a sum under `vmap`, a `psum` under sharding, a running total in deployment, and
+what secure aggregation can compute. A client that dropped out is lifted to zero, so it adds nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+
+class Mean(NamedTuple):
+    """The weighted mean of the uploads; zero when the cohort is empty."""
+
+    mean: Any
+    weight: Any
+    cohort: Any
+
+
+class Total(NamedTuple):
+    """The plain sum of the uploads."""
+
+    total: Any
+    weight: Any
+    cohort: Any
+
+
+class GroupedMean(NamedTuple):
+    """One weighted mean and one total weight per group; an empty group has mean and weight zero."""
+
+    means: Any
+    weights: Any
+    cohort: Any
+
+
+class Gathered(NamedTuple):
+    """Every upload, by ascending client id; rows whose `present` is false came from nobody."""
+
+    uploads: Any
+    weight: Any
+    cohort: Any
+    clients: Any
+    present: Any
+
+
+class Reduction(Protocol):
+    """What an engine needs of a reduction. `collect` takes a chunk of stacked uploads to a partial result."""
+
+    stacks: bool  # partial results are concatenated instead of added
+
+    def collect(self, uploads: Any, clients: Any, present: Any) -> Any:
+        """Lift a chunk of uploads (leading axis: clients) and sum them."""
+
+    def lower(self, partial: Any) -> Any:
+        """Turn the sum of all partial results into what `server_step` receives."""
+
+
+def _sum_rows(weights: Any, leaf: Any, present: Any) -> Any:
+    """sum_m weights_m leaf_m over present clients; an absent client may hold anything, even NaN."""
+    column = (-1, *(1,) * (jnp.ndim(leaf) - 1))
+    rows = jnp.where(present.reshape(column), leaf, 0)
+    return jnp.sum(weights.reshape(column).astype(leaf.dtype) * rows, axis=0)
+
+
+def _present_weights(uploads: Any, present: Any) -> Any:
+    return jnp.where(present, uploads.weight, 0)
+
+
+def _cohort(present: Any) -> Any:
+    return jnp.sum(present, dtype=jnp.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedMean:
+    """sum_m weight_m upload_m / sum_m weight_m; reads `Upload.weight`."""
+
+    stacks = False
+
+    def collect(self, uploads: Any, clients: Any, present: Any) -> Mean:
+        """Weighted sums, total weight, number of clients."""
+        weights = _present_weights(uploads, present)
+        sums = jax.tree.map(lambda leaf: _sum_rows(weights, leaf, present), uploads)
+        return Mean(sums, jnp.sum(weights), _cohort(present))
+
+    def lower(self, partial: Mean) -> Mean:
+        """Divide by the total weight."""
+        divisor = jnp.where(partial.weight > 0, partial.weight, 1)
+        mean = jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), partial.mean)
+        return partial._replace(mean=mean)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """sum_m upload_m; weights are only added up."""
+
+    stacks = False
+
+    def collect(self, uploads: Any, clients: Any, present: Any) -> Total:
+        """Plain sums, total weight, number of clients."""
+        ones = jnp.ones_like(uploads.weight)
+        sums = jax.tree.map(lambda leaf: _sum_rows(ones, leaf, present), uploads)
+        return Total(sums, jnp.sum(_present_weights(uploads, present)), _cohort(present))
+
+    def lower(self, partial: Total) -> Total:
+        """Nothing is left to do."""
+        return partial
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedMeanByGroup:
+    """One weighted mean per group of clients; reads `Upload.weight` and `Upload.group`."""
+
+    groups: int
+    stacks = False
+
+    def collect(self, uploads: Any, clients: Any, present: Any) -> GroupedMean:
+        """Weighted sums and weights, one row per group."""
+        member = uploads.group[:, None] == jnp.arange(self.groups)
+        weights = jnp.where(member, _present_weights(uploads, present)[:, None], 0)
+
+        def group_sums(leaf: Any) -> Any:
+            return jax.vmap(lambda column: _sum_rows(column, leaf, present), in_axes=1)(weights)
+
+        return GroupedMean(jax.tree.map(group_sums, uploads), jnp.sum(weights, axis=0), _cohort(present))
+
+    def lower(self, partial: GroupedMean) -> GroupedMean:
+        """Divide each group by its weight."""
+        divisor = jnp.where(partial.weights > 0, partial.weights, 1)
+
+        def divide(leaf: Any) -> Any:
+            return leaf / divisor.reshape(-1, *(1,) * (leaf.ndim - 1)).astype(leaf.dtype)
+
+        return partial._replace(means=jax.tree.map(divide, partial.means))
+
+
+@dataclasses.dataclass(frozen=True)
+class Gather:
+    """Every upload as it is, with client ids. Cannot run under secure aggregation."""
+
+    stacks = True
+
+    def collect(self, uploads: Any, clients: Any, present: Any) -> Gathered:
+        """Keep the rows; zero those of absent clients."""
+        ones = jnp.ones_like(present)
+        kept = jax.tree.map(
+            lambda leaf: jnp.where(present.reshape(-1, *ones.shape[1:], *(1,) * (leaf.ndim - 1)), leaf, 0), uploads
+        )
+        return Gathered(kept, _present_weights(uploads, present), present, clients, present)
+
+    def lower(self, partial: Gathered) -> Gathered:
+        """Order by client id, so that the result does not depend on how the cohort was chunked."""
+        order = jnp.argsort(partial.clients)
+        stacked = jax.tree.map(lambda leaf: leaf[order], partial)
+        return stacked._replace(weight=jnp.sum(stacked.weight), cohort=_cohort(stacked.present))
+
+
+weighted_mean = WeightedMean()
+total = Sum()
+gather = Gather()
+
+
+def grouped_mean(groups: int) -> WeightedMeanByGroup:
+    """The weighted mean of each of `groups` groups."""
+    return WeightedMeanByGroup(groups)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings: frozen dataclasses that are pytrees. Floats are leaves, what shapes the program is static."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any, TypeVar
+
+import jax
+
+from idiolect.core.addressing import PerClient
+from idiolect.core.checks import check, setting
+
+Class = TypeVar("Class", bound=type)
+
+
+class Settings:
+    """Marks a class whose instances may themselves be a field of other settings."""
+
+
+@typing.dataclass_transform(
+    frozen_default=True, kw_only_default=True, eq_default=False, field_specifiers=(dataclasses.field, setting)
+)
+def settings(cls: Class) -> Class:
+    """Make `cls` a frozen dataclass and a pytree.
+
+    A field annotated with `float`, `PerClient` or a `Settings` class is a leaf or a subtree: it can be swept, traced and
+    replaced without compiling again. Every other field (integers, names, models) is static: it shapes the program.
+    """
+    dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls)
+    hints = typing.get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]
+    leaves = [name for name in names if _is_leaf(hints[name])]
+    static = [name for name in names if name not in leaves]
+    jax.tree_util.register_dataclass(cls, data_fields=leaves, meta_fields=static)
+    return cls
+
+
+def _is_leaf(hint: Any) -> bool:
+    kinds = typing.get_args(hint) or (hint,)
+    return any(
+        kind is float or (isinstance(kind, type) and issubclass(kind, (PerClient, Settings))) for kind in kinds
+    )
+
+
+def check_settings(owner: Any) -> None:
+    """Check every declared range of `owner` and of the settings inside it; raises RequestError on the first miss."""
+    for field in dataclasses.fields(owner):
+        value = getattr(owner, field.name)
+        if isinstance(value, Settings):
+            check_settings(value)
+        elif "range" in field.metadata:
+            entries = value.values if isinstance(value, PerClient) else value
+            check(type(owner).__name__, field.name, entries, field.metadata["range"])

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic on pytrees of parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Params = Any
+
+
+def add(left: Params, right: Params) -> Params:
+    """left + right."""
+    return jax.tree.map(lambda a, b: a + b, left, right)
+
+
+def subtract(left: Params, right: Params) -> Params:
+    """left - right."""
+    return jax.tree.map(lambda a, b: a - b, left, right)
+
+
+def scale(factor: Any, tree: Params) -> Params:
+    """factor * tree."""
+    return jax.tree.map(lambda leaf: factor * leaf, tree)
+
+
+def descend(tree: Params, step_size: Any, direction: Params) -> Params:
+    """tree - step_size * direction."""
+    return jax.tree.map(lambda leaf, slope: leaf - step_size * slope, tree, direction)
+
+
+def zeros(tree: Params) -> Params:
+    """Zeros of the same shapes."""
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def inner(left: Params, right: Params) -> Any:
+    """Inner product."""
+    return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), left, right)), start=jnp.zeros(()))
+
+
+def squared_norm(tree: Params) -> Any:
+    """Squared Euclidean norm."""
+    return inner(tree, tree)
+
+
+def choose(condition: Any, yes: Params, no: Params) -> Params:
+    """`yes` where the condition holds, `no` elsewhere; a leaf that is the same object in both is passed through."""
+    return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), yes, no)
+
+
+def choose_rows(conditions: Any, yes: Params, no: Params) -> Params:
+    """`choose` for trees stacked over clients, with one condition per row."""
+
+    def rows(a: Any, b: Any) -> Any:
+        return a if a is b else jnp.where(conditions.reshape(-1, *(1,) * (jnp.ndim(a) - 1)), a, b)
+
+    return jax.tree.map(rows, yes, no)
+
+
+def take(tree: Params, index: Any) -> Params:
+    """Row or rows `index` of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A federation: every client's training, validation and test rows, and clients that never train."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from idiolect.core.checks import RequestError
+from idiolect.core.data import Rows
+from idiolect.data.preprocessing import Preprocessing
+from idiolect.data.split import TEST, TRAIN, VALIDATION, HeldOut, Plan, Split, plan
+from idiolect.data.task import Task, check_kind, encode_labels, infer_kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Federation:
+    """Train, validation and test rows of the same clients in the same order, and what they are about.
+
+    Classification targets are int32 class numbers, regression targets floats (rows,) or (rows, k).
+    """
+
+    train: Rows
+    validation: Rows
+    test: Rows
+    names: tuple[str, ...]
+    task: Task
+    held_out: Federation | None = None
+    preprocessing: Preprocessing | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        counts = {self.train.clients, self.validation.clients, self.test.clients, len(self.names)}
+        if len(counts) != 1:
+            raise RequestError(
+                "Train, validation, test and names must speak of the same clients, got "
+                f"{self.train.clients}, {self.validation.clients}, {self.test.clients} and {len(self.names)}."
+            )
+
+    @classmethod
+    def from_table(
+        cls,
+        source: Any,
+        *,
+        client: str,
+        target: str | Sequence[str],
+        features: Sequence[str] | None = None,
+        task: str | None = None,
+        split: Split = Split(),  # noqa: B008 - frozen
+        held_out: HeldOut = 0,
+        seed: int = 0,
+        scaling: str = "standard",
+        target_scaling: str = "standard",
+        dtype: Any = np.float32,
+    ) -> Federation:
+        """One client per value of the column `client`; see `read_table` for the sources.
+
+        Texts become one-hot inputs, missing numbers the training median and a mark, numbers are scaled
+        ("standard" or "none"); all of it is fitted on training rows only and kept in `preprocessing`. Rows
+        without client or target are dropped. `notes` says what was done.
+        """
+        from idiolect.data.from_table import federation_from_table
+
+        return federation_from_table(
+            cls, source, client, target, features, task, split, held_out, seed, scaling, target_scaling, dtype
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        inputs: Any,
+        targets: Any,
+        clients: Any,
+        *,
+        task: str | None = None,
+        classes: Sequence[str] | None = None,
+        split: Split = Split(),  # noqa: B008 - frozen
+        groups: Any = None,
+        parts: Any = None,
+        held_out: HeldOut = 0,
+        seed: int = 0,
+        tokens: bool = False,
+        dtype: Any = np.float32,
+    ) -> Federation:
+        """Rows (inputs, targets) with one client id each; clients stand in sorted order of their ids.
+
+        `classes` names the classes of targets that are already class numbers. `groups` (rows that stay
+        together) and `parts` (train, validation or test) are one value per row. With `tokens` whole-number
+        inputs stay whole numbers; otherwise inputs become `dtype`.
+        """
+        ids = np.asarray(clients)
+        if ids.ndim != 1:
+            raise RequestError(f"clients must be one id per row, got an array of shape {ids.shape}.")
+        if ids.dtype.kind == "f" and not np.isfinite(ids).all():
+            raise RequestError(
+                "clients must not contain not-a-number; leave those rows out or name their client."
+            )
+        names, owner = encode_labels(ids)
+        return _from_owned(
+            cls,
+            inputs,
+            targets,
+            owner,
+            names,
+            task,
+            classes,
+            split,
+            groups,
+            parts,
+            held_out,
+            seed,
+            tokens,
+            dtype,
+        )
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Rows,
+        *,
+        names: Sequence[str] | None = None,
+        task: str | None = None,
+        classes: Sequence[str] | None = None,
+        split: Split = Split(),  # noqa: B008 - frozen
+        groups: Any = None,
+        parts: Any = None,
+        held_out: HeldOut = 0,
+        seed: int = 0,
+        tokens: bool = False,
+        dtype: Any = np.float32,
+    ) -> Federation:
+        """Rows that already belong to clients, whose order is kept; further arguments as in `from_arrays`."""
+        known = (
+            tuple(str(number) for number in range(rows.clients)) if names is None else tuple(map(str, names))
+        )
+        if len(known) != rows.clients or len(set(known)) != len(known):
+            raise RequestError(
+                f"names must be {rows.clients} different names, one per client, got {len(set(known))}."
+            )
+        owner = np.repeat(np.arange(rows.clients), rows.counts)
+        return _from_owned(
+            cls,
+            rows.inputs,
+            rows.targets,
+            owner,
+            known,
+            task,
+            classes,
+            split,
+            groups,
+            parts,
+            held_out,
+            seed,
+            tokens,
+            dtype,
+        )
+
+    @property
+    def clients(self) -> int:
+        """Number of clients that train."""
+        return self.train.clients
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one row's inputs."""
+        return tuple(self.train.inputs.shape[1:])
+
+    def class_balance(self) -> np.ndarray:
+        """Fraction of the training rows in each class."""
+        if self.task.kind != "classification":
+            raise RequestError(
+                "class_balance needs a classification task; this federation's task is regression."
+            )
+        counts = np.bincount(self.train.targets.reshape(-1), minlength=len(self.task.classes))
+        return counts / max(1, counts.sum())
+
+    def label_skew(self) -> float:
+        """How much clients differ in their training targets, 0 (alike) to 1.
+
+        Classification: mean over clients of the total variation distance between a client's class balance
+        and the mean of these. Regression: share of the targets' variance that lies between clients.
+        """
+        owner = np.repeat(np.arange(self.clients), self.train.counts)
+        targets = self.train.targets.reshape(len(owner), -1)
+        if self.task.kind == "classification":
+            table = np.zeros((self.clients, len(self.task.classes)))
+            np.add.at(table, (np.repeat(owner, targets.shape[1]), targets.reshape(-1)), 1)
+            shares = table / np.maximum(1, table.sum(axis=1, keepdims=True))
+            return float(np.abs(shares - shares.mean(axis=0)).sum(axis=1).mean() / 2)
+        values = targets.astype(np.float64)
+        sums = np.stack([np.bincount(owner, column, minlength=self.clients) for column in values.T], axis=1)
+        means = sums / np.maximum(1, self.train.counts)[:, None]
+        spread = float(((values - values.mean(axis=0)) ** 2).sum())
+        return 0.0 if spread == 0 else float(((means[owner] - values.mean(axis=0)) ** 2).sum()) / spread
+
+    def describe(self) -> list[str]:
+        """Plain sentences: clients, rows, inputs, classes, how much clients differ."""
+        counts = self.train.counts + self.validation.counts + self.test.counts
+        smallest, median, largest = int(counts.min()), float(np.median(counts)), int(counts.max())
+        shape = " x ".join(str(length) for length in self.input_shape) or "1"
+        sentences = [
+            (
+                f"{self.clients} clients hold {int(counts.sum())} rows: at least {smallest}, median "
+                f"{median:g}, at most {largest}."
+            ),
+            (
+                f"{len(self.train.targets)} rows train, {len(self.validation.targets)} validate, "
+                f"{len(self.test.targets)} test."
+            ),
+            f"Each row has {shape} inputs.",
+        ]
+        if self.task.kind == "classification":
+            balance = [f"{name} {share:.1%}" for name, share in zip(self.task.classes, self.class_balance())]
+            shown = ", ".join(balance[:10]) + (", ..." if len(balance) > 10 else "")
+            sentences.append(f"The target has {len(balance)} classes: {shown}.")
+            sentences.append(
+                f"On average {self.label_skew():.1%} of a client's rows would need another label to "
+                "match the mean client."
+            )
+        else:
+            sentences.append(f"The target has {self.task.outputs} numeric column(s).")
+            sentences.append(f"{self.label_skew():.1%} of the target's variance lies between clients.")
+        if self.held_out is not None:
+            sentences.append(f"{self.held_out.clients} further clients are held out and never train.")
+        return sentences
+
+    def as_dtype(self, dtype: Any) -> Federation:
+        """The same federation with floating inputs and targets in another precision."""
+
+        def cast(rows: Rows) -> Rows:
+            inputs, targets = (
+                array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
+                for array in (rows.inputs, rows.targets)
+            )
+            return Rows(inputs, targets, rows.offsets)
+
+        return dataclasses.replace(
+            self,
+            train=cast(self.train),
+            validation=cast(self.validation),
+            test=cast(self.test),
+            held_out=None if self.held_out is None else self.held_out.as_dtype(dtype),
+        )
+
+
+def assemble(
+    cls: type[Federation],
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    owner: np.ndarray,
+    names: tuple[str, ...],
+    task: Task,
+    planned: Plan,
+    notes: Sequence[str],
+    preprocessing: Preprocessing | None = None,
+) -> Federation:
+    """A federation, and within it the held-out one, from rows with an owner and a plan."""
+
+    def gather(clients: np.ndarray) -> Federation:
+        place = np.full(len(names), -1)
+        place[clients] = np.arange(len(clients))
+        position = place[owner]
+        parts = [
+            take_rows(inputs, targets, position, (planned.parts == part) & (position >= 0), len(clients))
+            for part in (TRAIN, VALIDATION, TEST)
+        ]
+        return cls(*parts, tuple(names[c] for c in clients), task, preprocessing=preprocessing)
+
+    training = gather(np.flatnonzero(~planned.held_out))
+    held_out = gather(np.flatnonzero(planned.held_out)) if planned.held_out.any() else None
+    all_notes = (*notes, *planned.notes)
+    if held_out is not None:
+        all_notes = (*all_notes, f"{held_out.clients} of {len(names)} clients are held out and never train.")
+    return dataclasses.replace(training, held_out=held_out, notes=all_notes)
+
+
+def take_rows(
+    inputs: np.ndarray, targets: np.ndarray, owner: np.ndarray, chosen: np.ndarray, clients: int
+) -> Rows:
+    """The chosen rows, client after client, each client's in their first order."""
+    index = np.flatnonzero(chosen)
+    index = index[np.argsort(owner[index], kind="stable")]
+    counts = np.bincount(owner[index], minlength=clients)
+    return Rows(inputs[index], targets[index], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+def no_rows(like: Rows) -> Rows:
+    """Rows of the same shape and clients, without any row."""
+    return Rows(like.inputs[:0], like.targets[:0], np.zeros(like.clients + 1, np.int64))
+
+
+def _from_owned(
+    cls: type[Federation],
+    inputs: Any,
+    targets: Any,
+    owner: np.ndarray,
+    names: tuple[str, ...],
+    task: str | None,
+    classes: Sequence[str] | None,
+    split: Split,
+    groups: Any,
+    parts: Any,
+    held_out: HeldOut,
+    seed: int,
+    tokens: bool,
+    dtype: Any,
+) -> Federation:
+    if split.split_column or split.group_column:
+        raise RequestError(
+            "Arrays have no columns; give parts= or groups=, one value per row, instead of a column name."
+        )
+    columns = {"inputs": np.asarray(inputs), "targets": np.asarray(targets), "clients": owner}
+    columns |= {
+        key: np.asarray(value) for key, value in (("groups", groups), ("parts", parts)) if value is not None
+    }
+    for word, values in columns.items():
+        if values.ndim == 0 or len(values) != len(owner):
+            raise RequestError(
+                f"{word} and clients must have one entry per row, got {values.shape} and {owner.shape}; "
+                "cut them alike."
+            )
+    if len(owner) == 0:
+        raise RequestError("There are no rows; a federation needs at least one row per client.")
+    numbers = _as_inputs(columns["inputs"], tokens, dtype)
+    known, values, notes = _as_targets(columns["targets"], task, classes, dtype)
+    planned = plan(owner, names, split, seed, held_out, columns.get("groups"), columns.get("parts"))
+    return assemble(cls, numbers, values, owner, names, known, planned, notes)
+
+
+def _as_inputs(inputs: np.ndarray, tokens: bool, dtype: Any) -> np.ndarray:
+    if inputs.dtype.kind not in "biuf":
+        raise RequestError(f"inputs must be numbers, got the type {inputs.dtype}; use from_table for texts.")
+    if tokens:
+        if inputs.dtype.kind not in "iu":
+            raise RequestError(f"tokens=True needs whole-number inputs, got the type {inputs.dtype}.")
+        return inputs.astype(np.int32)
+    _check_finite(inputs, "inputs")
+    return inputs.astype(dtype, copy=False)
+
+
+def _as_targets(
+    targets: np.ndarray, kind: str | None, classes: Sequence[str] | None, dtype: Any
+) -> tuple[Task, np.ndarray, list[str]]:
+    check_kind(kind)
+    notes = []
+    if classes is not None:
+        kind = kind or "classification"
+    if kind is None:
+        kind, reason = infer_kind(targets)
+        notes.append(reason)
+    if kind == "regression":
+        if targets.dtype.kind not in "biuf":
+            raise RequestError(
+                f"Regression needs numeric targets, got the type {targets.dtype}; use classification."
+            )
+        _check_finite(targets, "targets")
+        if (targets == targets.reshape(-1)[0]).all():
+            raise RequestError(
+                f"All targets equal {targets.reshape(-1)[0]:g}; a constant has nothing to learn."
+            )
+        return Task.regression(1 if targets.ndim == 1 else targets.shape[1]), targets.astype(dtype), notes
+    if classes is not None:
+        if targets.dtype.kind not in "iu" or targets.min() < 0 or targets.max() >= len(classes):
+            raise RequestError(f"With classes given, targets must be class numbers 0 to {len(classes) - 1}.")
+        return Task.classification(tuple(classes)), targets.astype(np.int32), notes
+    if targets.dtype.kind == "f":
+        _check_finite(targets, "targets")
+    names, codes = encode_labels(targets)
+    if len(names) < 2:
+        raise RequestError(f"All targets equal {names[0]!r}; a constant has nothing to learn.")
+    return Task.classification(names), codes, notes
+
+
+def _check_finite(values: np.ndarray, word: str) -> None:
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return
+    place = np.argwhere(~np.isfinite(values))[0]
+    raise RequestError(
+        f"{word} must be finite, but row {place[0]} holds {values[tuple(place)]}; "
+        "fill or drop such rows, or use from_table, which handles missing values."
+    )

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dealing the rows of one data set out to clients: seven seeded ways, each giving every row to one client.
+
+All of them end for any skew and seed: nothing is drawn again until it fits. A client that a draw leaves
+short is filled by moving rows from the largest clients, and the notes say so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from idiolect.core.checks import RequestError
+from idiolect.data.draws import generator
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """Which client owns each row, and what the partitioner did, one sentence each."""
+
+    assignment: np.ndarray  # (rows,), int64: the owner of each row
+    notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # one per client where the clients have names of their own
+
+    @property
+    def clients(self) -> int:
+        """Number of clients; none is empty."""
+        return int(self.assignment.max(initial=-1)) + 1
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Rows per client."""
+        return np.bincount(self.assignment, minlength=self.clients)
+
+
+def iid(rows: int, clients: int, seed: int) -> Partition:
+    """Every client a uniformly drawn share of the same size, up to one row."""
+    _check_enough(rows, clients)
+    order = generator(seed, "iid").permutation(rows)
+    assignment = np.empty(rows, np.int64)
+    assignment[order] = np.arange(rows) % clients
+    return Partition(assignment, (f"{rows} rows were dealt out uniformly to {clients} clients.",))
+
+
+def by_column(values: Sequence[Any] | np.ndarray) -> Partition:
+    """One client per distinct value, in sorted order."""
+    column = np.asarray(values)
+    if column.ndim != 1 or column.size == 0:
+        raise RequestError(
+            f"A partition by column needs one value per row, got an array of shape {column.shape}."
+        )
+    distinct, assignment = np.unique(column, return_inverse=True)
+    note = f"{column.size} rows were grouped by the {len(distinct)} distinct values of a column."
+    return Partition(assignment.astype(np.int64), (note,), tuple(str(value) for value in distinct))
+
+
+def labels_per_client(
+    labels: Sequence[Any] | np.ndarray, clients: int, labels_per_client: int | tuple[int, int], seed: int
+) -> Partition:
+    """Each client holds K labels drawn without replacement; a label's rows are shared equally by its holders.
+
+    `labels_per_client` is K, or (low, high) to draw each client's K uniformly from low..high. A label that
+    nobody drew replaces, on some client, a label that others hold too, so that no row is lost.
+    """
+    codes, distinct = _codes(labels)
+    _check_enough(codes.size, clients)
+    low, high = (labels_per_client,) * 2 if isinstance(labels_per_client, int) else labels_per_client
+    if not 1 <= low <= high <= distinct:
+        raise RequestError(
+            f"labels_per_client must lie between 1 and the {distinct} labels present, got "
+            f"{labels_per_client}."
+        )
+    if clients * high < distinct:
+        raise RequestError(
+            f"{clients} clients with at most {high} labels each cannot hold {distinct} labels; "
+            "use more clients or more labels per client."
+        )
+    draws = generator(seed, "labels per client")
+    sizes = draws.integers(low, high + 1, clients)
+    notes = [
+        f"{codes.size} rows with {distinct} labels were dealt out to {clients} clients, {low} to {high} "
+        "labels each."
+    ]
+    held, swapped = _draw_holdings(draws, _raise_sizes(sizes, high, distinct), distinct)
+    if swapped:
+        notes.append(
+            f"{swapped} labels that no client had drawn were given to clients holding more common ones."
+        )
+    assignment = np.empty(codes.size, np.int64)
+    for label in range(distinct):
+        holders = draws.permutation(np.flatnonzero(held[:, label]))
+        members = draws.permutation(np.flatnonzero(codes == label))
+        assignment[members] = holders[np.arange(members.size) % holders.size]
+    _fill_from_own_labels(assignment, clients, held, codes)
+    notes += _fill(assignment, clients, 1)
+    return Partition(assignment, tuple(notes))
+
+
+def label_ratio(labels: Sequence[Any] | np.ndarray, clients: int, seed: int) -> Partition:
+    """Two labels; the share of the larger label on client i of n is r_i = (i + 1) / n.
+
+    Every row must land, so the sizes follow from the ratios: size_i proportional to exp(t r_i), with t chosen
+    so that the positives add up. Where the overall share of positives is under 1 / n no sizes can do that;
+    then sizes are equal and r_i is proportional to i + 1.
+    """
+    codes, distinct = _codes(labels)
+    if distinct != 2:
+        raise RequestError(
+            f"A label-ratio partition needs exactly 2 labels, got {distinct}; use dirichlet_labels."
+        )
+    _check_enough(codes.size, clients)
+    ratios = np.arange(1, clients + 1) / clients
+    positives, total = int(codes.sum()), codes.size
+    share = positives / total
+    if clients > 1 and share > ratios[0]:
+        sizes = total * _tilted(ratios, share)
+        notes = [
+            f"Client i of {clients} holds a share (i + 1)/{clients} of positive rows; sizes follow from that."
+        ]
+    else:
+        sizes = np.full(clients, total / clients)
+        ratios = ratios * share / ratios.mean()
+        notes = [
+            f"Only {share:.4g} of the rows are positive, so ratios (i + 1)/{clients} cannot be met; "
+            "clients of equal size got ratios proportional to i + 1 instead."
+        ]
+    draws = generator(seed, "label ratio")
+    assignment = np.empty(total, np.int64)
+    for label, wanted in ((1, sizes * ratios), (0, sizes * (1 - ratios))):
+        members = draws.permutation(np.flatnonzero(codes == label))
+        assignment[members] = np.repeat(np.arange(clients), _apportion(wanted, members.size))
+    notes += _fill(assignment, clients, 1)
+    return Partition(assignment, tuple(notes))
+
+
+def feature_clusters(inputs: np.ndarray, clients: int, seed: int) -> Partition:
+    """One client per k-means cluster of the inputs."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    points = np.asarray(inputs, np.float64)
+    points = points.reshape(len(points), -1)
+    _check_enough(len(points), clients)
+    start = int(generator(seed, "feature clusters").integers(2**31))
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # fewer distinct points than clusters: filled below
+        found = KMeans(clients, n_init=3, random_state=start).fit(points)
+    assignment = found.labels_.astype(np.int64)
+    notes = [f"{len(points)} rows were grouped into {clients} clusters of similar inputs by k-means."]
+    notes += _fill(assignment, clients, 1)
+    return Partition(assignment, tuple(notes))
+
+
+def dirichlet_labels(
+    labels: Sequence[Any] | np.ndarray, clients: int, concentration: float, seed: int, at_least: int = 1
+) -> Partition:
+    """Each label's rows are shared out by proportions drawn from a symmetric Dirichlet distribution.
+
+    Small concentrations give most rows of a label to few clients; large ones give everybody the same mixture.
+    """
+    codes, distinct = _codes(labels)
+    _check_enough(codes.size, clients, at_least)
+    _check_concentration(concentration)
+    draws = generator(seed, "dirichlet labels")
+    assignment = np.empty(codes.size, np.int64)
+    for label in range(distinct):
+        members = draws.permutation(np.flatnonzero(codes == label))
+        shares = _dirichlet(draws, clients, concentration)
+        assignment[members] = np.repeat(np.arange(clients), _apportion(shares * members.size, members.size))
+    notes = [
+        f"The rows of each of {distinct} labels were shared out to {clients} clients "
+        f"by Dirichlet({concentration:g}) proportions."
+    ]
+    notes += _fill(assignment, clients, at_least)
+    return Partition(assignment, tuple(notes))
+
+
+def dirichlet_quantity(
+    rows: int, clients: int, concentration: float, seed: int, at_least: int = 1
+) -> Partition:
+    """Client sizes follow proportions from a symmetric Dirichlet distribution; rows are drawn uniformly."""
+    _check_enough(rows, clients, at_least)
+    _check_concentration(concentration)
+    draws = generator(seed, "dirichlet quantity")
+    shares = _dirichlet(draws, clients, concentration)
+    assignment = np.empty(rows, np.int64)
+    assignment[draws.permutation(rows)] = np.repeat(np.arange(clients), _apportion(shares * rows, rows))
+    notes = [f"{rows} rows were dealt out to {clients} clients with Dirichlet({concentration:g}) sizes."]
+    notes += _fill(assignment, clients, at_least)
+    return Partition(assignment, tuple(notes))
+
+
+PARTITIONERS: dict[str, Callable[..., Partition]] = {
+    "iid": iid,
+    "by_column": by_column,
+    "labels_per_client": labels_per_client,
+    "label_ratio": label_ratio,
+    "feature_clusters": feature_clusters,
+    "dirichlet_labels": dirichlet_labels,
+    "dirichlet_quantity": dirichlet_quantity,
+}
+
+
+def _codes(labels: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, int]:
+    """Labels as 0..k-1 in sorted order, and k."""
+    column = np.asarray(labels)
+    if column.ndim != 1:
+        raise RequestError(f"Labels must be one per row, got an array of shape {column.shape}.")
+    distinct, codes = np.unique(column, return_inverse=True)
+    return codes.astype(np.int64), len(distinct)
+
+
+def _check_enough(rows: int, clients: int, at_least: int = 1) -> None:
+    if clients < 1:
+        raise RequestError(f"The number of clients must be at least 1, got {clients}.")
+    if at_least < 1:
+        raise RequestError(
+            f"at_least must be at least 1, because a client without rows cannot train, got {at_least}."
+        )
+    if rows < clients * at_least:
+        raise RequestError(
+            f"{rows} rows cannot give {clients} clients at least {at_least} each; use fewer clients or "
+            "more rows."
+        )
+
+
+def _check_concentration(concentration: float) -> None:
+    if not (np.isfinite(concentration) and concentration > 0):
+        raise RequestError(
+            f"A Dirichlet concentration must be above 0 and finite, got {concentration:g}; use iid for "
+            "equal shares."
+        )
+
+
+def _dirichlet(draws: np.random.Generator, clients: int, concentration: float) -> np.ndarray:
+    """Proportions that sum to 1; where gamma draws vanish (tiny concentration) their limit: one has all."""
+    winner = int(draws.integers(clients))
+    with np.errstate(all="ignore"):
+        shares = draws.dirichlet(np.full(clients, float(concentration)))
+    if np.isfinite(shares).all() and shares.sum() > 0:
+        return shares / shares.sum()
+    return np.eye(clients)[winner]
+
+
+def _apportion(wanted: np.ndarray, total: int) -> np.ndarray:
+    """Whole numbers that sum to `total`, within one of `wanted` (largest remainders; ties to the first)."""
+    whole = np.floor(wanted).astype(np.int64)
+    missing = total - int(whole.sum())
+    if missing < 0:  # rounding put an exact whole number just above itself
+        whole[np.argmax(whole)] += missing
+    elif missing > 0:
+        first = np.argsort(-(wanted - whole), kind="stable")
+        whole += np.bincount(first[np.arange(missing) % len(first)], minlength=len(first))
+    return whole
+
+
+def _tilted(ratios: np.ndarray, mean: float) -> np.ndarray:
+    """Weights proportional to exp(t r) whose mean of r is `mean`, found by bisection on t."""
+    low, high = -1e5, 1e5
+    for _ in range(200):
+        middle = (low + high) / 2
+        weights = np.exp(middle * ratios - np.max(middle * ratios))
+        weights /= weights.sum()
+        low, high = (middle, high) if weights @ ratios < mean else (low, middle)
+    return weights
+
+
+def _raise_sizes(sizes: np.ndarray, high: int, labels: int) -> np.ndarray:
+    """Sizes as drawn, raised in client order where together they could not hold every label."""
+    sizes = sizes.copy()
+    for client in range(len(sizes)):
+        short = labels - int(sizes.sum())
+        if short <= 0:
+            break
+        sizes[client] += min(short, high - sizes[client])
+    return sizes
+
+
+def _draw_holdings(draws: np.random.Generator, sizes: np.ndarray, labels: int) -> tuple[np.ndarray, int]:
+    """(clients, labels) booleans, `sizes` per row, no column empty; and how many labels were swapped in."""
+    held = np.zeros((len(sizes), labels), bool)
+    for client, size in enumerate(sizes):
+        held[client, draws.choice(labels, size, replace=False)] = True
+    orphans = np.flatnonzero(~held.any(axis=0))
+    for label in orphans:
+        common = int(
+            np.argmax(held.sum(axis=0))
+        )  # held at least twice: there are no fewer places than labels
+        client = int(np.flatnonzero(held[:, common])[0])
+        held[client, common], held[client, label] = False, True
+    return held, len(orphans)
+
+
+def _fill_from_own_labels(assignment: np.ndarray, clients: int, held: np.ndarray, codes: np.ndarray) -> None:
+    """Give a client without rows one row of a label it holds, where some larger client can spare it."""
+    counts = np.bincount(assignment, minlength=clients)
+    for client in np.flatnonzero(counts == 0):
+        spare = np.flatnonzero(held[client][codes] & (counts[assignment] > 1))
+        if spare.size:
+            row = spare[np.argmax(counts[assignment[spare]])]
+            counts[assignment[row]] -= 1
+            counts[client] += 1
+            assignment[row] = client
+
+
+def _fill(assignment: np.ndarray, clients: int, at_least: int) -> list[str]:
+    """Move rows, in place, from the largest clients to those with fewer than `at_least`; says how many."""
+    counts = np.bincount(assignment, minlength=clients)
+    short = np.flatnonzero(counts < at_least)
+    if short.size == 0:
+        return []
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    order = np.argsort(assignment, kind="stable")
+    owned = {int(c): order[bounds[c] : bounds[c + 1]].tolist() for c in np.flatnonzero(counts > at_least)}
+    largest = [(-len(rows), client) for client, rows in owned.items()]
+    heapq.heapify(largest)
+    moved = 0
+    for client in short:
+        for _ in range(at_least - int(counts[client])):
+            size, donor = heapq.heappop(largest)
+            assignment[owned[donor].pop()] = client
+            if -size - 1 > at_least:
+                heapq.heappush(largest, (size + 1, donor))
+            moved += 1
+    return [
+        f"{moved} rows were moved from the largest clients so that {short.size} others hold at least "
+        f"{at_least}."
+    ]

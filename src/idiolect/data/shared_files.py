@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data sets in the folder that the environment variable IDIOLECT_DATASETS names; none ships with us."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from idiolect.core.checks import RequestError, nearest
+from idiolect.data.federation import Federation
+from idiolect.data.partition import PARTITIONERS, Partition
+from idiolect.data.sources import read_csv, read_libsvm, read_npz
+from idiolect.data.split import HeldOut, Split
+
+VARIABLE = "IDIOLECT_DATASETS"
+DEFAULT_FOLDER = "../shared/datasets"
+LIBSVM_FEATURES = {"mushrooms": 112, "a6a": 123, "a6a.t": 123, "w6a": 300, "w6a.t": 300}
+IMAGE_FILES = {
+    "mnist": "mnist_writers",
+    "fashion_mnist": "fashion_mnist_sub",
+    "kmnist": "kmnist_t10k",
+    "cifar10": "cifar10_sub",
+    "emnist": "emnist_byclass_32k",
+}
+HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+HEART_COLUMNS = (
+    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg"),
+    *("thalach", "exang", "oldpeak", "slope", "ca", "thal", "num"),
+)
+HEART_CATEGORIES = ("cp", "restecg", "slope", "thal")  # codes without an order
+
+
+def dataset_file(relative: str) -> Path:
+    """The path of one file of the data folder; where it is absent the error says how to name the folder."""
+    folder = Path(os.environ.get(VARIABLE, DEFAULT_FOLDER))
+    path = folder / relative
+    if not path.exists():
+        raise RequestError(
+            f"The data file {relative} is not in the folder {folder}; set the environment variable "
+            f"{VARIABLE} "
+            "to the folder that holds it."
+        )
+    return path
+
+
+def heart_disease(
+    *,
+    split: Split = Split(),  # noqa: B008 - frozen
+    seed: int = 0,
+) -> Federation:
+    """UCI Heart Disease: 920 patients of 4 hospitals, 13 features, many values missing; is there disease?"""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = []
+    for hospital in HOSPITALS:
+        table = read_csv(dataset_file(f"tabular/heart_disease/processed.{hospital}.data"), HEART_COLUMNS)
+        # one hospital may lack a column altogether, which reads as the null type
+        numbers = [column.cast(pa.float64()) for column in table.columns]
+        parts.append(pa.table([*numbers, pa.array([hospital] * len(table))], [*HEART_COLUMNS, "hospital"]))
+    table = pa.concat_tables(parts)
+    for name in HEART_CATEGORIES:
+        codes = pc.cast(pc.cast(table.column(name), pa.int64()), pa.string())
+        table = table.set_column(table.column_names.index(name), name, codes)
+    table = table.append_column("disease", pc.greater(table.column("num"), 0)).drop_columns(["num"])
+    return Federation.from_table(
+        table, client="hospital", target="disease", task="classification", split=split, seed=seed
+    )
+
+
+def school(
+    *,
+    split: Split = Split(),  # noqa: B008 - frozen
+    held_out: HeldOut = 0,
+    seed: int = 0,
+) -> Federation:
+    """ILEA exam scores: 15362 pupils of 139 schools, 27 features; regression on the scaled score."""
+    content = read_npz(dataset_file("tabular/school139.npz.xz"))
+    table = _columns(content["x"][:, :27]) | {"score": content["y"], "school": content["school"]}
+    return Federation.from_table(
+        table, client="school", target="score", task="regression", split=split, held_out=held_out, seed=seed
+    )
+
+
+def landmine(
+    *,
+    split: Split = Split(),  # noqa: B008 - frozen
+    held_out: HeldOut = 0,
+    seed: int = 0,
+) -> Federation:
+    """Landmine detection: 14820 radar images of 29 minefields, 9 features; 6 % are mines."""
+    content = read_npz(dataset_file("tabular/landmine29.npz.xz"))
+    table = _columns(content["x"]) | {"mine": content["y"], "field": content["task"]}
+    return Federation.from_table(
+        table, client="field", target="mine", task="classification", split=split, held_out=held_out, seed=seed
+    )
+
+
+def vehicle(
+    *,
+    split: Split = Split(),  # noqa: B008 - frozen
+    held_out: HeldOut = 0,
+    seed: int = 0,
+) -> Federation:
+    """Vehicle sensors: 1860 recordings of 23 sensors (7 to 534 each), 100 features, two vehicles."""
+    content = read_npz(dataset_file("tabular/vehicle23.npz.xz"))
+    return Federation.from_arrays(
+        content["x"],
+        (content["y"] > 0).astype(np.int32),
+        content["sensor"],
+        classes=("-1", "1"),
+        split=split,
+        held_out=held_out,
+        seed=seed,
+    )
+
+
+def uci_har(
+    *,
+    split: Split = Split(),  # noqa: B008 - frozen
+    held_out: HeldOut = 0,
+    seed: int = 0,
+) -> Federation:
+    """Human activity: 10299 windows (128 samples x 9 channels) of 30 people, 6 activities.
+
+    Neighbouring windows overlap by half, so the split keeps each unbroken segment together.
+    """
+    content = read_npz(dataset_file("tabular/uci_har_windows.npz.xz"))
+    windows = content["x"] * content["step"][:, None]
+    return Federation.from_arrays(
+        windows.transpose(0, 2, 1),
+        content["y"].astype(np.int32),
+        content["subject"],
+        classes=tuple(str(name).lower() for name in content["activities"]),
+        groups=content["segment"],
+        split=split,
+        held_out=held_out,
+        seed=seed,
+    )
+
+
+def mnist_writers(
+    writers: int | None = None,
+    *,
+    held_out_writers: int = 0,
+    split: Split = Split(),  # noqa: B008 - frozen
+    seed: int = 0,
+) -> Federation:
+    """MNIST by its true writers (28 x 28 x 1 inputs in [0, 1]): the first `writers` of 539, by number, train.
+
+    The writers of MNIST's test images are others; the first `held_out_writers` of those 297 are held out.
+    """
+    content = read_npz(dataset_file("images/mnist_writers.npz.xz"))
+    training = np.unique(content["writer_train"])[:writers]
+    outside = np.unique(content["writer_test"])[:held_out_writers]
+    inputs, labels, ids = [], [], []
+    for word, wanted in (("train", training), ("test", outside)):
+        chosen = np.isin(content[f"writer_{word}"], wanted)
+        inputs.append(_pixels(content[f"x_{word}"][chosen]))
+        labels.append(content[f"y_{word}"][chosen])
+        ids.append(content[f"writer_{word}"][chosen])
+    return Federation.from_arrays(
+        np.concatenate(inputs),
+        np.concatenate(labels).astype(np.int32),
+        np.concatenate(ids),
+        classes=tuple("0123456789"),
+        split=split,
+        held_out=[str(int(name)) for name in outside],
+        seed=seed,
+    )
+
+
+def image_arrays(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Train images, train labels, test images, test labels; images (rows, height, width, channels) in [0, 1].
+
+    Names: mnist, fashion_mnist, kmnist, cifar10, emnist. Sets with one part only give no test rows.
+    """
+    if name not in IMAGE_FILES:
+        raise RequestError(f"There is no image set {name!r}.{nearest(name, IMAGE_FILES)}")
+    content = read_npz(dataset_file(f"images/{IMAGE_FILES[name]}.npz.xz"))
+    if "x" in content:
+        return (
+            _pixels(content["x"]),
+            content["y"].astype(np.int32),
+            _pixels(content["x"][:0]),
+            np.zeros(0, np.int32),
+        )
+    train, test = (
+        (_pixels(content[f"x_{part}"]), content[f"y_{part}"].astype(np.int32)) for part in ("train", "test")
+    )
+    return *train, *test
+
+
+def libsvm(
+    name: str,
+    clients: int = 8,
+    partition: str | Partition = "iid",
+    *,
+    split: Split = Split(train=1.0, validation=0.0, test=0.0),  # noqa: B008 - frozen
+    seed: int = 0,
+    **options: Any,
+) -> Federation:
+    """mushrooms, a6a, w6a (or their .t parts): two classes, dealt out to clients by a partitioner.
+
+    `partition` is a name in PARTITIONERS (further `options` go to it) or a Partition. All rows train, as in
+    paper 001, unless `split` says otherwise.
+    """
+    if name not in LIBSVM_FEATURES:
+        raise RequestError(f"There is no LIBSVM set {name!r}.{nearest(name, LIBSVM_FEATURES)}")
+    inputs, targets = read_libsvm(dataset_file(f"libsvm/{name}.bz2"), LIBSVM_FEATURES[name])
+    labels = (targets == targets.max()).astype(np.int32)  # {-1, 1} or {1, 2}: the larger one is positive
+    dealt = (
+        partition
+        if isinstance(partition, Partition)
+        else _deal(partition, inputs, labels, clients, seed, options)
+    )
+    federation = Federation.from_arrays(
+        inputs, labels, dealt.assignment, classes=("negative", "positive"), split=split, seed=seed
+    )
+    return dataclasses.replace(federation, notes=(*dealt.notes, *federation.notes))
+
+
+def _deal(
+    name: str, inputs: np.ndarray, labels: np.ndarray, clients: int, seed: int, options: dict[str, Any]
+) -> Partition:
+    subjects = {
+        "iid": len(labels),
+        "dirichlet_quantity": len(labels),
+        "labels_per_client": labels,
+        "label_ratio": labels,
+        "dirichlet_labels": labels,
+        "feature_clusters": inputs,
+    }
+    if name not in subjects:
+        raise RequestError(f"There is no partition {name!r} for arrays.{nearest(name, subjects)}")
+    return PARTITIONERS[name](subjects[name], clients, seed=seed, **options)
+
+
+def _columns(values: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"x{number}": values[:, number] for number in range(values.shape[1])}
+
+
+def _pixels(images: np.ndarray) -> np.ndarray:
+    """Bytes to [0, 1], channels last."""
+    scaled = images.astype(np.float32) / 255
+    return scaled[..., None] if scaled.ndim == 3 else np.ascontiguousarray(scaled.transpose(0, 2, 3, 1))

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Array files in: LIBSVM text, IDX and NPZ, plain or packed with gzip, bzip2 or xz."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from idiolect.core.checks import RequestError
+from idiolect.data.compressed import read_bytes
+from idiolect.data.leaf import LeafData, read_leaf_json
+from idiolect.data.tables import read_csv, read_table
+
+__all__ = ["LeafData", "read_csv", "read_idx", "read_leaf_json", "read_libsvm", "read_npz", "read_table"]
+
+IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def read_libsvm(
+    path: str | Path, features: int | None = None, *, zero_based: bool = False, dtype: Any = np.float32
+) -> tuple[np.ndarray, np.ndarray]:
+    """Dense inputs (rows, features) and targets (rows,) from 'target index:value index:value ...' lines.
+
+    Indices count from 1 (from 0 with `zero_based`) and rise within a line; `features` defaults to the
+    largest index.
+    """
+    try:
+        lines = read_bytes(path).decode("ascii").splitlines()
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path} is not LIBSVM text: byte {error.start} is no ASCII character.") from error
+    targets: list[float] = []
+    rows, columns, values = [], [], []
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        target, indices, entries = _libsvm_line(path, number, words, 0 if zero_based else 1)
+        rows += [len(targets)] * len(indices)
+        columns += indices
+        values += entries
+        targets.append(target)
+    if not targets:
+        raise RequestError(
+            f"{path} holds no rows; a LIBSVM file has one 'target index:value ...' line per row."
+        )
+    width = max(columns, default=-1) + 1
+    if features is not None and width > features:
+        raise RequestError(f"{path} has an index for {width} features, but features={features}; raise it.")
+    inputs = np.zeros((len(targets), width if features is None else features), dtype)
+    inputs[rows, columns] = values
+    return inputs, np.array(targets, np.float64)
+
+
+def read_idx(path: str | Path) -> np.ndarray:
+    """The array in an IDX file (MNIST's format): two zero bytes, type, dimensions, sizes, values, big-endian."""
+    content = read_bytes(path)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
+        raise RequestError(
+            f"{path} is not an IDX file: its first four bytes are {content[:4].hex(' ') or 'missing'}."
+        )
+    kind, dimensions = np.dtype(IDX_TYPES[content[2]]), content[3]
+    start = 4 + 4 * dimensions
+    if len(content) < start:
+        raise RequestError(
+            f"{path} ends at byte {len(content)}, inside its {start}-byte header; fetch it again."
+        )
+    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dimensions, 4))
+    promised = start + kind.itemsize * int(np.prod(shape, dtype=np.int64))
+    if len(content) != promised:
+        raise RequestError(
+            f"{path} has {len(content)} bytes, but its header promises {promised} for shape {shape}; "
+            "fetch it again."
+        )
+    return np.frombuffer(content, kind, offset=start).reshape(shape).astype(kind.newbyteorder("="))
+
+
+def read_npz(path: str | Path) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file by name; pickled objects are refused."""
+    content = read_bytes(path)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            if isinstance(archive, np.ndarray):
+                raise RequestError(
+                    f"{path} is a single .npy array, but .npz is needed; save it with numpy.savez."
+                )
+            return {name: archive[name] for name in archive.files}
+    except RequestError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError) as error:
+        raise RequestError(
+            f"{path} ({len(content)} bytes unpacked) is not a whole .npz file: {error}."
+        ) from error
+
+
+def _libsvm_line(
+    path: str | Path, number: int, words: list[str], base: int
+) -> tuple[float, list[int], list[float]]:
+    """Target, columns from 0, and values of one line."""
+    word = words[0]
+    try:
+        target = float(word)
+        indices, values = [], []
+        for word in words[1:]:
+            index, _, value = word.partition(":")
+            indices.append(int(index) - base)
+            values.append(float(value))
+    except ValueError:
+        expected = "a number" if word is words[0] else "index:value"
+        raise RequestError(f"{path}, line {number}: {word!r} is not {expected}; mend the line.") from None
+    if not np.isfinite([target, *values]).all():
+        raise RequestError(f"{path}, line {number} holds a number that is not finite; mend or drop the line.")
+    if indices and (indices[0] < 0 or indices != sorted(set(indices))):
+        raise RequestError(f"{path}, line {number}: indices must start at {base} and rise; mend the line.")
+    return target, indices, values

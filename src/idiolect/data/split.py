@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows of each client train, validate and test, and which clients are held out."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Sequence
+
+import numpy as np
+
+from idiolect.core.checks import RequestError, nearest
+from idiolect.data.draws import generator, rank
+
+TRAIN, VALIDATION, TEST, UNUSED = 0, 1, 2, 3
+SPELLINGS = {
+    "train": TRAIN,
+    "training": TRAIN,
+    "validation": VALIDATION,
+    "valid": VALIDATION,
+    "val": VALIDATION,
+    "test": TEST,
+    "testing": TEST,
+}
+HeldOut = int | float | Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Fractions of each client's rows; what they leave of 1 is not used.
+
+    `split_column` names a column that says train, validation or test and replaces the fractions;
+    `group_column` names one whose equal values must stay together (overlapping windows, repeated visits).
+    """
+
+    train: float = 0.6
+    validation: float = 0.2
+    test: float = 0.2
+    split_column: str | None = None
+    group_column: str | None = None
+
+    @property
+    def fractions(self) -> tuple[float, float, float]:
+        """Train, validation, test."""
+        return self.train, self.validation, self.test
+
+    def check(self) -> None:
+        """Raise RequestError unless the fractions make sense."""
+        if min(self.fractions) < 0 or self.train <= 0 or not sum(self.fractions) <= 1 + 1e-9:
+            raise RequestError(
+                "Split fractions must be at least 0, train above 0, and together at most 1, "
+                f"got {self.train:g} + {self.validation:g} + {self.test:g} = {sum(self.fractions):g}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The part (TRAIN, VALIDATION, TEST, UNUSED) of every row and whether every client is held out."""
+
+    parts: np.ndarray  # (rows,), int8
+    held_out: np.ndarray  # (clients,), bool
+    notes: tuple[str, ...]
+
+
+def plan(
+    owner: np.ndarray,
+    names: tuple[str, ...],
+    split: Split,
+    seed: int,
+    held_out: HeldOut = 0,
+    groups: np.ndarray | None = None,
+    given: np.ndarray | None = None,
+) -> Plan:
+    """Split every client's rows, by the seed, its name and its rows, whatever other clients there are.
+
+    `owner` is the client number of each row, `groups` the group of each row, `given` a split column's values.
+    """
+    split.check()
+    if len(names) < 2:
+        raise RequestError(
+            f"A federation needs at least 2 clients, got {len(names)}; choose another client column."
+        )
+    counts = np.bincount(owner, minlength=len(names))
+    if counts.min() == 0:
+        raise RequestError(f"Client {names[int(counts.argmin())]!r} has no rows; leave it out.")
+    parts = np.empty(len(owner), np.int8)
+    if given is not None:
+        parts[:] = _given_parts(given)
+        _require_training_rows(parts, owner, names)
+    else:
+        order = np.argsort(owner, kind="stable")
+        for client, rows in enumerate(np.split(order, np.cumsum(counts)[:-1])):
+            draws = generator(seed, "split", names[client])
+            units = (
+                np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
+            )
+            parts[rows] = split_units(units, split.fractions, draws)
+    chosen = choose_held_out(names, held_out, seed)
+    return Plan(parts, chosen, tuple(_notes(parts, owner, counts, given is not None)))
+
+
+def split_units(
+    units: np.ndarray, fractions: tuple[float, float, float], draws: np.random.Generator
+) -> np.ndarray:
+    """The part of each row, where rows with the same unit number (0..k-1) stay together.
+
+    Training gets at least one unit; with two units the other one tests; from three on every part that is
+    wanted at all gets at least one, then each further unit goes where most is missing.
+    """
+    sizes = np.bincount(units)
+    order = draws.permutation(len(sizes))
+    if (sizes == 1).all():
+        return np.repeat(np.arange(4, dtype=np.int8), part_sizes(len(sizes), fractions))[np.argsort(order)][
+            units
+        ]
+    wanted = [TRAIN] + [part for part in (TEST, VALIDATION) if fractions[part] > 0]
+    rows = np.array([*fractions, max(0.0, 1 - sum(fractions))]) * len(units)
+    rows[rows < 1e-6 * len(units)] = 0
+    part_of = np.empty(len(sizes), np.int8)
+    got = np.zeros(4)
+    for place, unit in enumerate(order):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            filled = np.where(rows > 0, got / rows, np.inf)
+        part = wanted[place] if place < len(wanted) else int(np.argmin(filled))
+        part_of[unit] = part
+        got[part] += sizes[unit]
+    return part_of[units]
+
+
+def part_sizes(rows: int, fractions: tuple[float, float, float]) -> tuple[int, int, int, int]:
+    """Rows that train, validate, test and stay unused; training never gets none."""
+    total = rows if sum(fractions) > 1 - 1e-9 else max(1, round(rows * sum(fractions)))
+    wanted = [part for part in (TEST, VALIDATION) if fractions[part] > 0]
+    if total < 3:
+        wanted = wanted[: total - 1]  # one row: it trains; two: the other one tests
+    sizes = [0, 0, 0, rows - total]
+    for part in wanted:
+        sizes[part] = max(1, round(total * fractions[part] / sum(fractions)))
+    while sum(sizes[1:3]) > total - 1:
+        sizes[max(wanted, key=lambda part: sizes[part])] -= 1
+    sizes[TRAIN] = total - sum(sizes[1:3])
+    return tuple(sizes)
+
+
+def choose_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
+    """Booleans per client; a number or fraction is drawn by a rank of each name, whatever their order."""
+    chosen = np.zeros(len(names), bool)
+    if isinstance(held_out, numbers.Real):
+        whole = isinstance(held_out, numbers.Integral)
+        if held_out < 0 or (not whole and held_out >= 1):
+            raise RequestError(
+                "held_out must be a number of clients (0, 1, ...), a fraction below 1 or a list of "
+                f"names, got {held_out}."
+            )
+        amount = int(held_out) if whole else round(held_out * len(names))
+        order = sorted(range(len(names)), key=lambda client: rank(seed, "held out", names[client]))
+        chosen[order[:amount]] = True
+    else:
+        wanted = [held_out] if isinstance(held_out, str) else [str(name) for name in held_out]
+        for name in wanted:
+            if name not in names:
+                raise RequestError(
+                    f"held_out names the client {name!r}, which is not in the data.{nearest(name, names)}"
+                )
+            chosen[names.index(name)] = True
+    if (~chosen).sum() < 2:
+        raise RequestError(
+            f"held_out must leave at least 2 of {len(names)} clients to train, got {chosen.sum()} held "
+            "out; hold out fewer."
+        )
+    return chosen
+
+
+def _given_parts(given: np.ndarray) -> np.ndarray:
+    distinct, codes = np.unique(given.astype(str), return_inverse=True)
+    parts = []
+    for value in distinct:
+        word = value.strip().lower()
+        if word not in SPELLINGS:
+            raise RequestError(f"A split column must say train, validation or test, got {value!r}.")
+        parts.append(SPELLINGS[word])
+    return np.array(parts, np.int8)[codes]
+
+
+def _require_training_rows(parts: np.ndarray, owner: np.ndarray, names: tuple[str, ...]) -> None:
+    training = np.bincount(owner[parts == TRAIN], minlength=len(names))
+    if training.min() == 0:
+        without = names[int(training.argmin())]
+        raise RequestError(
+            f"Every client needs a training row, but the split column gives {without!r} none; "
+            "mark one of its rows 'train' or leave the client out."
+        )
+
+
+def _notes(parts: np.ndarray, owner: np.ndarray, counts: np.ndarray, given: bool) -> list[str]:
+    notes = []
+    ones = int((counts == 1).sum())
+    if ones:
+        notes.append(
+            f"{ones} clients have a single row: it trains, and they have no validation or test rows."
+        )
+    tested = np.bincount(owner[parts == TEST], minlength=len(counts)) > 0
+    validated = np.bincount(owner[parts == VALIDATION], minlength=len(counts)) > 0
+    for word, present in (("validation", validated), ("test", tested)):
+        without = int((~present & (counts > 1)).sum())
+        if without and present.any():
+            notes.append(f"{without} clients with more than one row have too few for {word} rows.")
+        elif without and given:
+            notes.append(f"The split column gives no {word} rows to any client.")
+    unused = int((parts == UNUSED).sum())
+    if unused:
+        notes.append(f"{unused} rows are not used, because the split fractions sum to less than 1.")
+    return notes

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""auto: measure the executors once, take the fastest, and write the choice down.
+
+The choice and the block length go into the resolved spec, so that repeats and resumed runs use the same programs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING
+
+import jax
+
+from idiolect.engines.door import Training
+
+if TYPE_CHECKING:
+    from idiolect.engines.simulate import Session
+
+QUICK_SECONDS = 0.005  # a round this fast leaves nothing to gain from measuring further
+BLOCK_SECONDS = 1.0  # a block should end about this often, so that progress and interrupts stay alive
+
+
+def resolve(session: Session, training: Training) -> Training:
+    """The training request with executor, chunk and block filled in."""
+    seconds = 0.0
+    if training.executor == "auto":
+        training, seconds = _fastest(session, training)
+    block = training.block
+    if not block:
+        block = training.record_every
+        if seconds:
+            block = max(1, min(block, int(BLOCK_SECONDS / seconds)))
+            while training.record_every % block:  # equal blocks between records: one program
+                block -= 1
+    return dataclasses.replace(training, block=block)
+
+
+def _fastest(session: Session, training: Training) -> tuple[Training, float]:
+    cohort = session.participation.cohort
+    batched = dataclasses.replace(training, executor="batched", chunk=0)
+    if training.rounds == 0:
+        return batched, 0.0
+    seconds = _measure(session, batched)
+    if seconds < QUICK_SECONDS:
+        return batched, seconds
+    measured = [(seconds, batched)]
+    for chunk in (1, 8):
+        if chunk < cohort:
+            chunked = dataclasses.replace(training, executor="chunked", chunk=chunk)
+            measured.append((_measure(session, chunked), chunked))
+    if session.lanes == "one":
+        for executor in ("looped", "looped_steps"):
+            looped = dataclasses.replace(training, executor=executor, chunk=0)
+            measured.append((_measure(session, looped), looped))
+    seconds, chosen = min(measured, key=lambda pair: pair[0])
+    return chosen, seconds
+
+
+def _measure(session: Session, training: Training) -> float:
+    """Seconds per round, after compilation; the state is left as it was."""
+    length = 1 if training.executor.startswith("looped") else 2
+    jax.block_until_ready(session.block(0, length, training))
+    began = time.perf_counter()
+    jax.block_until_ready(session.block(0, length, training))
+    return (time.perf_counter() - began) / length

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's door: everything is checked here, once, before anything is compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.core.addressing import PerClient, is_per_client
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError, check, setting
+from idiolect.core.data import Rows
+from idiolect.core.settings import check_settings
+
+EXECUTORS = ("auto", "batched", "chunked", "looped", "looped_steps")
+PRECISIONS = {"float32": jnp.float32, "float64": jnp.float64}
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How to train: what a user may ask of the simulate engine."""
+
+    rounds: int = setting(100, at_least=0, doc="exchanges between server and clients")
+    cohort: int = setting(0, at_least=0, doc="clients per round; 0: all of them")
+    dropout: float = setting(0.0, at_least=0, below=1, doc="chance that a cohort member vanishes from a round")
+    record_every: int = setting(10, at_least=1, doc="rounds between evaluations")
+    precision: str = setting("float32", choices=tuple(PRECISIONS), doc="of parameters and features")
+    executor: str = setting("auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses")
+    chunk: int = setting(0, at_least=0, doc="clients at a time in the chunked executor; 0: chosen")
+    block: int = setting(0, at_least=0, doc="rounds per compiled block; 0: chosen")
+
+
+def check_training(training: Training, clients: int) -> None:
+    """Raise RequestError for a value out of range."""
+    for field in dataclasses.fields(training):
+        check("training", field.name, getattr(training, field.name), field.metadata["range"])
+    if training.cohort > clients:
+        raise RequestError(
+            f"training.cohort must be at most the number of clients, {clients}, got {training.cohort}. "
+            "Use 0 to let every client take part in every round."
+        )
+    if training.executor == "chunked" and training.chunk == 0:
+        raise RequestError(
+            "training.chunk must be at least 1 with executor 'chunked', got 0. Set it, or use executor 'auto'."
+        )
+
+
+def admit(algorithm: Algorithm, clients: int, precision: str) -> Algorithm:
+    """The algorithm as the engine runs it: ranges checked, `clients` filled in, floats in the run's precision."""
+    check_settings(algorithm)
+    check_settings(algorithm.objective)
+    reason = algorithm.skip()
+    if reason is not None:
+        pair = f"{type(algorithm).__name__} cannot minimise {type(algorithm.objective).__name__}"
+        raise RequestError(f"{pair}: {reason}.")
+    for node in jax.tree.leaves(algorithm, is_leaf=is_per_client):
+        if isinstance(node, PerClient):
+            for leaf in jax.tree.leaves(node.values):
+                if np.shape(leaf)[:1] != (clients,):
+                    raise RequestError(
+                        f"A PerClient setting of {type(algorithm).__name__} must have one row per client, {clients}, "
+                        f"got shape {np.shape(leaf)}."
+                    )
+    filled = dataclasses.replace(algorithm, clients=clients)
+    dtype = PRECISIONS[precision]
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), filled)
+
+
+def admit_lanes(algorithms: Sequence[Algorithm]) -> Any:
+    """Several algorithms of one structure, stacked along a lane axis."""
+    structures = {jax.tree.structure(algorithm) for algorithm in algorithms}
+    if len(structures) != 1:
+        raise RequestError(
+            "A sweep runs settings that share one program: only floats and seeds may differ, got "
+            f"{len(structures)} different structures. Sweep integers and names one run at a time."
+        )
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
+
+
+def check_rows(train: Rows) -> None:
+    """Every client needs a training row, and every number must be finite."""
+    if train.clients < 1:
+        raise RequestError("A federation needs at least one client, got none.")
+    empty = np.flatnonzero(train.counts == 0)
+    if empty.size:
+        raise RequestError(
+            f"Every client needs at least one training row; client number {empty[0]} has none. "
+            "Leave it out, or give it a larger training share."
+        )
+
+
+@contextlib.contextmanager
+def run_precision(precision: str) -> Any:
+    """float64 runs switch 64-bit arithmetic on for their duration only."""
+    with jax.enable_x64(precision == "float64"):
+        yield

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluation: every client's shared and personal model on its own held-back rows, in one compiled program."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core import keys
+from idiolect.core.addressing import address, axes
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key, Purpose
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+from idiolect.engines.block import TRACES
+from idiolect.metrics.scores import SCORES
+
+Scores = dict[str, dict[str, dict[str, Any]]]  # split -> "shared" | "personal" -> score -> (clients,)
+
+
+def personal_models(
+    algorithm: Algorithm, root: Key, round_number: Any, server: Any, clients: Any, states: Any, data: ClientData
+) -> tuple[Params, Tally]:
+    """What each of the clients would predict with after `round_number` rounds, stacked, and what that costs them."""
+    sent = algorithm.deliver(keys.round_key(root, Purpose.DELIVER, round_number), server)
+
+    def one(seen: Any, key: Key, state: Any, rows: ClientData) -> tuple[Params, Tally]:
+        model, cost = seen[0].personal_model(key, seen[1], state, rows)
+        return model, cost.counters()
+
+    model_keys = keys.client_keys(root, Purpose.PERSONAL_MODEL, round_number, clients)
+    view = address((algorithm, sent), clients)
+    return jax.vmap(one, in_axes=(axes((algorithm, sent)), 0, 0, 0))(view, model_keys, states, data)
+
+
+def _scores(algorithm: Algorithm, model: Params, rows: ClientData, names: tuple[str, ...]) -> dict[str, Any]:
+    batch = rows.batch()
+    outputs = algorithm.predict(model, rows.inputs)
+    return {name: SCORES[name].function(outputs, rows.targets, batch.mask) for name in names}
+
+
+def _evaluate(
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    server: Any,
+    clients: Any,
+    states: Any,
+    train: ClientData,
+    splits: dict[str, ClientData],
+    names: tuple[str, ...],
+) -> tuple[Scores, Tally]:
+    personal, cost = personal_models(algorithm, root, round_number, server, clients, states, train)
+    shared = algorithm.shared_model(server)
+    own, own_axes = address(algorithm, clients), axes(algorithm)
+    result: Scores = {}
+    for split, rows in splits.items():
+        score = functools.partial(_scores, names=names)
+        result[split] = {"personal": jax.vmap(score, in_axes=(own_axes, 0, 0))(own, personal, rows)}
+        if shared is not None:
+            result[split]["shared"] = jax.vmap(score, in_axes=(own_axes, None, 0))(own, shared, rows)
+    return result, cost.total()
+
+
+@functools.partial(jax.jit, static_argnames=("names", "lanes"))
+def evaluate(
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    server: Any,
+    clients: Any,
+    states: Any,
+    train: ClientData,
+    splits: dict[str, ClientData],
+    *,
+    names: tuple[str, ...],
+    lanes: str,
+) -> tuple[Scores, Tally]:
+    """Scores of both models on every split, one number per client, and the cost of the personal models."""
+    TRACES["evaluate"] += 1
+    if lanes == "one":
+        return _evaluate(algorithm, root, round_number, server, clients, states, train, splits, names)
+
+    def lane(own: tuple[Algorithm, Key, Any, Any]) -> tuple[Scores, Tally]:
+        algorithm, root, server, states = own
+        return _evaluate(algorithm, root, round_number, server, clients, states, train, splits, names)
+
+    run_lanes = jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane)
+    return run_lanes((algorithm, root, server, states))
+
+
+@jax.jit
+def stacked_personal_models(
+    algorithm: Algorithm, root: Key, round_number: Any, server: Any, clients: Any, states: Any, data: ClientData
+) -> Params:
+    """`personal_models` without the cost, compiled: for saving models and for distances to a known optimum."""
+    models, _ = personal_models(algorithm, root, round_number, server, clients, states, data)
+    return jax.tree.map(jnp.asarray, models)

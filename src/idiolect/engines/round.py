@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One round of any algorithm, for a whole cohort at once: the heart of every compiled engine.
+
+The loop over local steps is outside the `vmap` over clients, so `t` and `sent` stay unbatched and a branch on them stays a
+real branch. Nothing here knows an algorithm or an objective by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core import keys, tree
+from idiolect.core.addressing import address, axes
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key, Purpose
+from idiolect.core.tally import NOTHING, Tally
+
+
+class Cohort(NamedTuple):
+    """Who takes part in a round. Padding has the client number M and is never present."""
+
+    clients: Any  # (cohort,) client numbers
+    rows: Any  # (cohort,) where their data and state stand in the tables at hand
+    present: Any  # (cohort,) False: dropped out of the round
+
+
+class RoundCost(NamedTuple):
+    """What a round cost, and whether it stayed finite."""
+
+    tally: Tally
+    present: Any  # clients whose upload arrived
+    useful_steps: Any
+    executed_steps: Any
+    diverged: Any  # number of a client whose work left the finite numbers, or -1
+
+    def plus(self, other: RoundCost) -> RoundCost:
+        """Both costs together."""
+        return RoundCost(
+            self.tally.plus(other.tally),
+            self.present + other.present,
+            self.useful_steps + other.useful_steps,
+            self.executed_steps + other.executed_steps,
+            jnp.maximum(self.diverged, other.diverged),
+        )
+
+
+@jax.tree_util.register_static
+class Fixed(int):
+    """A count known while tracing. It passes through `vmap` as structure, so loops need not carry it."""
+
+
+def _fixed(tally: Tally) -> Tally:
+    return Tally(*(Fixed(count) if isinstance(count, int) else count for count in tally))
+
+
+def local_work(
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    cohort: Cohort,
+    sent: Any,
+    states: Any,
+    data: ClientData,
+    uniform: bool,
+) -> tuple[Any, Any, RoundCost]:
+    """receive, step x steps, send for every client of the cohort.
+
+    `states` and `data` have one row per cohort member. `uniform` promises that every client fills its padding, so all
+    take the same number of steps. Returns stacked uploads, new states (absent clients keep theirs) and the cost.
+    """
+    view = address((algorithm, sent), cohort.clients)
+    view_axes = axes((algorithm, sent))
+
+    def key_of(purpose: Purpose) -> Key:
+        return keys.client_keys(root, purpose, round_number, cohort.clients)
+
+    def receive(seen: Any, key: Key, state: Any, rows: ClientData) -> Any:
+        working, cost = seen[0].receive(key, seen[1], state, rows)
+        return working, cost.counters()
+
+    working, tally = jax.vmap(receive, in_axes=(view_axes, 0, 0, 0))(view, key_of(Purpose.RECEIVE), states, data)
+
+    own_steps = None  # None: everybody takes every step
+    largest = data.targets.shape[1] if uniform else jnp.max(jnp.where(cohort.present, data.count, 0))
+    trips = algorithm.steps(sent, largest)
+    if not uniform and not isinstance(trips, int):
+        own_steps = jax.vmap(lambda count: jnp.asarray(algorithm.steps(sent, count), jnp.int32))(data.count)
+
+    working, step_tally, useful = _walk(view, view_axes, key_of(Purpose.STEP), trips, own_steps, working, data)
+
+    def send(seen: Any, key: Key, work: Any, state: Any, rows: ClientData) -> Any:
+        upload, kept, cost = seen[0].send(key, seen[1], work, state, rows)
+        return upload, kept, cost.counters()
+
+    uploads, kept, send_tally = jax.vmap(send, in_axes=(view_axes, 0, 0, 0, 0))(
+        view, key_of(Purpose.SEND), working, states, data
+    )
+    finite = _finite_rows((uploads, kept), cohort.present.shape[0])
+    diverged = jnp.max(jnp.where(cohort.present & ~finite, cohort.clients, -1))
+    spent = tally.plus(step_tally).plus(send_tally).only_if(cohort.present).total()
+    present = jnp.sum(cohort.present, dtype=jnp.int32)
+    cost = RoundCost(
+        spent,
+        present,
+        jnp.sum(jnp.where(cohort.present, useful, 0), dtype=jnp.int32),
+        jnp.asarray(trips * cohort.present.shape[0], jnp.int32),
+        diverged.astype(jnp.int32),
+    )
+    return uploads, tree.choose_rows(cohort.present, kept, states), cost
+
+
+def _walk(
+    view: Any, view_axes: Any, step_keys: Key, trips: Any, own_steps: Any, working: Any, data: ClientData
+) -> tuple[Any, Tally, Any]:
+    """The local steps: (working, tally per client, useful steps per client)."""
+
+    def step(seen: Any, key: Key, t: Any, work: Any, rows: ClientData) -> Any:
+        moved, cost = seen[0].step(key, t, seen[1], work, rows)
+        return moved, _fixed(cost)
+
+    all_step = jax.vmap(step, in_axes=(view_axes, 0, None, 0, 0))
+    shape = jax.eval_shape(lambda: all_step(view, step_keys, 0, working, data)[1])
+    varying = [place for place, count in enumerate(shape) if not isinstance(count, Fixed)]
+
+    def one_step(t: Any, carried: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+        old, counts = carried
+        new, cost = all_step(view, step_keys, t, old, data)
+        if own_steps is not None:
+            active = t < own_steps
+            new, cost = tree.choose_rows(active, new, old), Tally(*cost)
+            return new, [total + jnp.where(active, cost[place], 0) for total, place in zip(counts, varying)]
+        return new, [total + cost[place] for total, place in zip(counts, varying)]
+
+    counters = [jnp.zeros(shape[place].shape, jnp.int32) for place in varying]
+    working, counted = jax.lax.fori_loop(0, trips, one_step, (working, counters))
+    useful = jnp.broadcast_to(jnp.asarray(trips if own_steps is None else own_steps, jnp.int32), data.count.shape)
+    totals = iter(counted)
+    tally = Tally(*(int(count) * useful if isinstance(count, Fixed) else next(totals) for count in shape))
+    return working, tally, useful
+
+
+def _finite_rows(stacked: Any, rows: int) -> Any:
+    """Whether each client's leaves are all finite: one sum per client, since a sum keeps any NaN or infinity."""
+    sums = [
+        jnp.sum(leaf.reshape(rows, -1), axis=1).astype(jnp.float32)
+        for leaf in jax.tree.leaves(stacked)
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
+    return jnp.isfinite(sum(sums)) if sums else jnp.ones(rows, bool)
+
+
+def run_round(
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    server: Any,
+    states: Any,
+    data: ClientData,
+    cohort: Cohort | None,
+    *,
+    uniform: bool,
+    chunk: int,
+) -> tuple[Any, Any, RoundCost]:
+    """One whole round: broadcast, local work, reduction, server step, settle. `cohort` None means everybody.
+
+    `chunk` 0 advances the whole cohort as one batch; otherwise that many clients at a time, formed by size.
+    """
+    sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number), server)
+    members = everybody(data) if cohort is None else cohort
+    if cohort is None and not chunk:
+        uploads, states, cost = local_work(algorithm, root, round_number, members, sent, states, data, uniform)
+        partial = algorithm.reduction.collect(uploads, members.clients, members.present)
+    else:
+        partial, states, cost = _work_in_chunks(
+            algorithm, root, round_number, members, sent, states, data, uniform, chunk or members.clients.shape[0]
+        )
+    server, states = finish_round(
+        algorithm, root, round_number, members, server, sent, partial, states, data, partial_cohort=cohort is not None
+    )
+    return server, states, cost
+
+
+def finish_round(
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    members: Cohort,
+    server: Any,
+    sent: Any,
+    partial: Any,
+    states: Any,
+    data: ClientData,
+    *,
+    partial_cohort: bool,
+) -> tuple[Any, Any]:
+    """What follows once the uploads are summed: lower, server step, settle."""
+    received = algorithm.reduction.lower(partial)
+    server_key = keys.round_key(root, Purpose.SERVER_STEP, round_number)
+    moved = algorithm.server_step(server_key, server, sent, received)
+    if partial_cohort:  # a round from which everybody dropped out leaves the server as it was
+        moved = tree.choose(received.cohort > 0, moved, server)
+    if algorithm.settles:
+        states = _settle(algorithm, root, round_number, members, moved, states, data)
+    return moved, states
+
+
+def everybody(data: ClientData) -> Cohort:
+    """The full cohort."""
+    clients = jnp.arange(data.count.shape[0], dtype=jnp.int32)
+    return Cohort(clients, clients, jnp.ones(clients.shape, bool))
+
+
+def _work_in_chunks(
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    cohort: Cohort,
+    sent: Any,
+    states: Any,
+    data: ClientData,
+    uniform: bool,
+    chunk: int,
+) -> tuple[Any, Any, RoundCost]:
+    """`local_work` for `chunk` clients at a time; clients of similar size share a chunk, so few steps are wasted."""
+    members = _chunks_by_size(cohort, data, chunk)
+    reduction = algorithm.reduction
+
+    def one_chunk(part: Cohort) -> tuple[Any, Any, RoundCost]:
+        uploads, kept, cost = local_work(
+            algorithm, root, round_number, part, sent, tree.take(states, part.rows), tree.take(data, part.rows), uniform
+        )
+        return reduction.collect(uploads, part.clients, part.present), kept, cost
+
+    if members.clients.shape[0] == 1:
+        part = tree.take(members, 0)
+        partial, kept, cost = one_chunk(part)
+        return partial, put_back(states, part, kept), cost
+    partials, kept, costs = jax.lax.map(one_chunk, members)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (members, kept))
+    if reduction.stacks:
+        partial = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), partials)
+    else:
+        partial = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=leaf.dtype), partials)
+    worst = jnp.max(costs.diverged)
+    cost = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=jnp.int32), costs)._replace(diverged=worst)
+    return partial, put_back(states, *flat), cost
+
+
+def _chunks_by_size(cohort: Cohort, data: ClientData, chunk: int) -> Cohort:
+    """The cohort as (chunks, chunk), by ascending size, padded with absent nobodies."""
+    size = cohort.clients.shape[0]
+    if size > chunk:
+        cohort = tree.take(cohort, jnp.argsort(data.count[cohort.rows], stable=True))
+    missing = -size % chunk
+    nobody = Cohort(*(jnp.full((missing,), value) for value in (2**31 - 1, 0, False)))
+    padded = jax.tree.map(lambda a, b: jnp.concatenate([a, b.astype(a.dtype)]), cohort, nobody)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), padded)
+
+
+def put_back(states: Any, cohort: Cohort, kept: Any) -> Any:
+    """Write the cohort's new states into the table; nobodies are dropped."""
+    size = jax.tree.leaves(states)[0].shape[0] if jax.tree.leaves(states) else 0
+    rows = jnp.where(cohort.present, cohort.rows, size)
+    return jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states, kept)
+
+
+def _settle(
+    algorithm: Algorithm, root: Key, round_number: Any, cohort: Cohort, server: Any, states: Any, data: ClientData
+) -> Any:
+    """Hand the new Broadcast to the cohort that has just uploaded."""
+    sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number + 1), server)
+    view = address((algorithm, sent), cohort.clients)
+    settle_keys = keys.client_keys(root, Purpose.SETTLE, round_number, cohort.clients)
+    settled = jax.vmap(
+        lambda seen, key, state, rows: seen[0].settle(key, seen[1], state, rows),
+        in_axes=(axes((algorithm, sent)), 0, 0, 0),
+    )(view, settle_keys, tree.take(states, cohort.rows), tree.take(data, cohort.rows))
+    return put_back(states, cohort, settled)
+
+
+def no_cost() -> RoundCost:
+    """The cost of nothing."""
+    zero = jnp.zeros((), jnp.int32)
+    return RoundCost(NOTHING.counters(), zero, zero, zero, zero - 1)

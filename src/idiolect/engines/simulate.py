@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulate engine: one process, one device, all clients as one compiled program.
+
+`simulate` trains once; `sweep` trains many lanes (seeds, float settings) as one batched program. Both are the same session.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.accounting.bytes import bytes_of
+from idiolect.accounting.ledger import Ledger
+from idiolect.core import keys, tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import DivergedError, RequestError
+from idiolect.core.data import ClientData, Rows
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+from idiolect.engines import auto, door, start
+from idiolect.engines.block import run_block
+from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.cohorts import Participation
+from idiolect.engines.door import Training
+from idiolect.engines.evaluate import Scores, evaluate, stacked_personal_models
+from idiolect.engines.held_out import evaluate_new_clients
+from idiolect.engines.looped import run_looped
+from idiolect.engines.population import InMemory, OnDisk, to_device
+from idiolect.engines.recording import ClientScores, Recorder
+from idiolect.engines.round import Cohort, RoundCost
+
+Progress = Callable[[int, int], None]  # rounds done, rounds in all
+
+
+class Splits(Protocol):
+    """What the engine needs of a federation."""
+
+    train: Rows
+    validation: Rows
+    test: Rows
+    names: tuple[str, ...]
+
+
+@dataclasses.dataclass
+class Run:
+    """The outcome of one lane."""
+
+    algorithm: Algorithm
+    seed: int
+    training: Training  # resolved: the executor, chunk and block that were used
+    recorder: Recorder
+    server: Any
+    states: Any  # one row per client; None when they are on disk
+    session: Session = dataclasses.field(repr=False)
+    lane: int = 0
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the run cost."""
+        return self.recorder.ledger
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One row per recorded round."""
+        return self.recorder.history
+
+    def shared_model(self) -> Params | None:
+        """The one model for everybody, if there is one."""
+        return self.algorithm.shared_model(self.server)
+
+    def personal_models(self) -> Params:
+        """Every client's model, stacked over clients."""
+        return self.session.personal_models(self)
+
+    def new_clients(self) -> ClientScores:
+        """Scores of the federation's held-out clients, which never trained."""
+        return self.session.new_clients(self)
+
+
+def simulate(
+    algorithm: Algorithm,
+    federation: Splits,
+    training: Training | None = None,
+    *,
+    seed: int = 0,
+    scores: tuple[str, ...] = ("log_loss",),
+    checkpoint: Checkpoint | None = None,
+    resume: bool = False,
+    state_folder: Path | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Train once. With `state_folder`, client states live on disk and rows are read as needed."""
+    session = Session([algorithm], federation, training or Training(), [seed], scores, state_folder)
+    return session.run(checkpoint, resume, progress)[0]
+
+
+def sweep(
+    algorithms: Sequence[Algorithm],
+    federation: Splits,
+    training: Training | None = None,
+    *,
+    seeds: Sequence[int],
+    scores: tuple[str, ...] = ("log_loss",),
+    checkpoint: Checkpoint | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> list[Run]:
+    """Train lane i with `algorithms[i]` and `seeds[i]`, all in one program. A lane that diverges is marked, not fatal."""
+    if len(algorithms) != len(seeds) or not seeds:
+        raise RequestError(f"A sweep needs one seed per algorithm, got {len(algorithms)} algorithms and {len(seeds)} seeds.")
+    session = Session(algorithms, federation, training or Training(), seeds, scores, None)
+    return session.run(checkpoint, resume, progress)
+
+
+class Session:
+    """The state of a training run between compiled blocks."""
+
+    def __init__(
+        self,
+        algorithms: Sequence[Algorithm],
+        federation: Splits,
+        training: Training,
+        seeds: Sequence[int],
+        scores: tuple[str, ...],
+        state_folder: Path | None,
+    ):
+        clients = federation.train.clients
+        door.check_training(training, clients)
+        door.check_rows(federation.train)
+        self.federation, self.scores, self.seeds = federation, scores, list(seeds)
+        self.participation = Participation(clients, training.cohort or clients, training.dropout)
+        counts = federation.train.counts
+        self.uniform = bool((counts == counts[0]).all())
+        with door.run_precision(training.precision):
+            self._dtype = door.PRECISIONS[training.precision]
+            self.algorithms = [door.admit(algorithm, clients, training.precision) for algorithm in algorithms]
+            self._start(state_folder)
+            self.training = auto.resolve(self, training)
+        self.round = 0
+        self.seconds = 0.0
+
+    def _start(self, state_folder: Path | None) -> None:
+        rows = self.federation.train
+        single = len(self.seeds) == 1
+        if single:
+            self.lanes, self.algorithm = "one", self.algorithms[0]
+            self.roots = keys.root_key(self.seeds[0])
+        else:
+            capacity = max(int(rows.counts.max()), 1)
+            self.lanes = "in_turn" if start.draws_steps(self.algorithms[0], capacity) else "together"
+            self.algorithm = door.admit_lanes(self.algorithms)
+            self.roots = jax.vmap(keys.root_key)(jnp.asarray(self.seeds))
+        init = start.init_server if single else jax.vmap(start.init_server)
+        self.server = init(self.algorithm, self.roots)
+        self.population: InMemory | OnDisk
+        if state_folder is None:
+            self.population = InMemory(rows, self._dtype)
+            tally = self.population.start(self.algorithm, self.roots, lanes=not single)
+        else:
+            self.population = OnDisk(rows, self._dtype, state_folder)
+            tally = self.population.start(self.algorithm, self.roots)
+        self.recorders = [Recorder(self.scores) for _ in self.seeds]
+        for lane, recorder in enumerate(self.recorders):
+            recorder.ledger = recorder.ledger.charge_work(_lane_tally(tally, None if single else lane))
+        shape = rows.pad(np.arange(1), self.population.capacity)
+        example = jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), to_device(shape, self._dtype))
+        self.sent_type, self.upload_type, self.delivered_type = start.wire_types(self.algorithms[0], example)
+
+    def run(
+        self, checkpoint: Checkpoint | None = None, resume: bool = False, progress: Progress | None = None
+    ) -> list[Run]:
+        """Train to the last round, recording and saving on the way."""
+        with door.run_precision(self.training.precision):
+            if resume and checkpoint is not None and checkpoint.exists():
+                self._load(checkpoint)
+            elif self.round == 0:
+                self._record()
+            rounds, every = self.training.rounds, self.training.record_every
+            saved = self.round
+            while self.round < rounds:
+                length = min(self.training.block, rounds - self.round, every - self.round % every)
+                self._advance(length, checkpoint)
+                if self.round % every == 0 or self.round == rounds:
+                    self._record()
+                if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
+                    self._save(checkpoint)
+                    saved = self.round
+                if progress is not None:
+                    progress(self.round, rounds)
+            return [self._finish(lane) for lane in range(len(self.seeds))]
+
+    def block(self, first: int, length: int, training: Training) -> tuple[Any, Any, RoundCost]:
+        """Compute rounds first .. first + length - 1; nothing is kept."""
+        rounds = range(first, first + length)
+        cohorts, members = None, None
+        if not self.participation.full:
+            drawn = [self.participation.draw(seed, rounds) for seed in self.seeds]
+            members = np.stack([lane[0] for lane in drawn])
+            present = np.stack([lane[1] for lane in drawn])
+        states, data, places = self.population.gather(members)
+        if members is not None and places is not None:
+            parts = (members, places, present)
+            cohorts = Cohort(*(jnp.asarray(part[0] if self.lanes == "one" else part) for part in parts))
+        numbers = jnp.asarray(np.asarray(rounds, np.int32))
+        arguments = (self.algorithm, self.roots, self.server, states, data, numbers, cohorts)
+        if training.executor.startswith("looped"):
+            return run_looped(*arguments, per_step=training.executor == "looped_steps")
+        chunk = training.chunk if training.executor == "chunked" else 0
+        return run_block(*arguments, uniform=self.uniform, chunk=chunk, lanes=self.lanes)
+
+    def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
+        began = time.perf_counter()
+        server, states, costs = self.block(self.round, length, self.training)
+        costs = jax.tree.map(np.asarray, costs)  # waits for the device
+        for lane, recorder in enumerate(self.recorders):
+            own = costs if self.lanes == "one" else tree.take(costs, lane)
+            self._bill(recorder, own, length)
+            self._check_finite(recorder, own, checkpoint)
+        self.server = server
+        self.population.scatter(states)
+        self.round += length
+        self.seconds += time.perf_counter() - began
+
+    def _bill(self, recorder: Recorder, costs: RoundCost, length: int) -> None:
+        """Drain one block's costs into exact integers."""
+        arrived, cohort = int(costs.present.sum()), self.participation.cohort
+        tally = Tally(*(int(np.sum(count, dtype=np.int64)) for count in costs.tally))
+        ledger = recorder.ledger.charge_rounds(length).charge_work(
+            tally, int(costs.useful_steps.sum(dtype=np.int64)), int(costs.executed_steps.sum(dtype=np.int64))
+        )
+        traffic = self.algorithms[0].traffic(self.sent_type, cohort)
+        if traffic is not None:
+            down, up = traffic
+            ledger = ledger.charge(download_bytes=length * down, upload_bytes=length * up)
+        else:
+            ledger = ledger.charge_download(cohort * length, bytes_of(self.sent_type))
+            ledger = ledger.charge_upload(arrived, bytes_of(self.upload_type))
+            if self.algorithms[0].settles and not self.participation.full:
+                # with everybody taking part, what settles is the next round's broadcast and is billed there
+                ledger = ledger.charge_download(arrived, bytes_of(self.sent_type))
+        recorder.ledger = ledger
+
+    def _check_finite(self, recorder: Recorder, costs: RoundCost, checkpoint: Checkpoint | None) -> None:
+        bad = np.flatnonzero(costs.diverged >= 0)
+        if not bad.size or recorder.diverged is not None:
+            return
+        client = self.federation.names[int(costs.diverged[bad[0]])]
+        message = f"Training diverged in round {self.round + int(bad[0]) + 1} on client {client!r}"
+        recorder.diverged = message
+        if self.lanes == "one":
+            kept = ""
+            if checkpoint is not None:
+                self._save(checkpoint)
+                kept = f" The state after round {self.round} is kept in {checkpoint.folder}."
+            raise DivergedError(f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}")
+
+    def _record(self) -> None:
+        scores, cost = self._evaluate()
+        for lane, recorder in enumerate(self.recorders):
+            single = self.lanes == "one"
+            recorder.record(self.round, self.seconds, scores if single else tree.take(scores, lane))
+            recorder.personal_cost = tuple(_lane_tally(cost, None if single else lane))
+
+    def _evaluate(self) -> tuple[Scores, Tally]:
+        parts = []
+        for clients, states, data in self.population.parts():
+            splits = {name: self._split(name, clients) for name in ("validation", "test")}
+            parts.append(
+                evaluate(
+                    self.algorithm,
+                    self.roots,
+                    np.int32(self.round),
+                    self.server,
+                    jnp.asarray(clients, jnp.int32),
+                    states,
+                    data,
+                    splits,
+                    names=self.scores,
+                    lanes=self.lanes,
+                )
+            )
+        scores = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(x) for x in leaves], axis=-1), *(p[0] for p in parts))
+        tally = jax.tree.map(lambda *counts: sum(np.asarray(c, np.int64) for c in counts), *(p[1] for p in parts))
+        return scores, tally
+
+    def _split(self, name: str, clients: np.ndarray) -> ClientData:
+        rows: Rows = getattr(self.federation, name)
+        if isinstance(self.population, InMemory):
+            if not hasattr(self, "_splits"):
+                self._splits: dict[str, ClientData] = {}
+            if name not in self._splits:
+                self._splits[name] = to_device(rows.pad(clients, max(int(rows.counts.max()), 1)), self._dtype)
+            return self._splits[name]
+        return to_device(rows.pad(clients, max(int(rows.counts.max()), 1)), self._dtype)
+
+    def _finish(self, lane: int) -> Run:
+        single = self.lanes == "one"
+        recorder = self.recorders[lane]
+        server = self.server if single else tree.take(self.server, lane)
+        states = None
+        if isinstance(self.population, InMemory):
+            states = self.population.states if single else tree.take(self.population.states, lane)
+        # the personal models are made, and what they need is delivered, once: at the end
+        recorder.ledger = recorder.ledger.charge_work(Tally(*recorder.personal_cost))
+        traffic = self.algorithms[lane].traffic(self.sent_type, 1)
+        if self.training.rounds and traffic != (0, 0):
+            recorder.ledger = recorder.ledger.charge_delivery(
+                self.participation.clients, bytes_of(self.delivered_type)
+            )
+        return Run(self.algorithms[lane], self.seeds[lane], self.training, recorder, server, states, self, lane)
+
+    def personal_models(self, run: Run) -> Params:
+        """Every client's model in one lane, stacked over clients, on the host."""
+        root = self.roots if self.lanes == "one" else self.roots[run.lane]
+        parts = []
+        with door.run_precision(self.training.precision):
+            for clients, states, data in self.population.parts():
+                own = states if self.lanes == "one" else tree.take(states, run.lane)
+                numbers = jnp.asarray(clients, jnp.int32)
+                models = stacked_personal_models(
+                    run.algorithm, root, np.int32(self.round), run.server, numbers, own, data
+                )
+                parts.append(jax.tree.map(np.asarray, models))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def new_clients(self, run: Run) -> ClientScores:
+        """Scores of held-out clients with one lane's final state."""
+        held_out = getattr(self.federation, "held_out", None)
+        if held_out is None:
+            return {}
+        root = self.roots if self.lanes == "one" else self.roots[run.lane]
+        with door.run_precision(self.training.precision):
+            clients = np.arange(held_out.train.clients)
+            splits = {
+                name: to_device(rows.pad(clients, max(int(rows.counts.max()), 1)), self._dtype)
+                for name, rows in (("validation", held_out.validation), ("test", held_out.test))
+            }
+            data = to_device(held_out.train.pad(clients), self._dtype)
+            scores, _ = evaluate_new_clients(
+                run.algorithm, root, np.int32(self.round), run.server, data, splits, names=self.scores
+            )
+        return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64).tolist(), scores)
+
+    def _fingerprint(self) -> str:
+        """What a checkpoint must agree on to be continued: program, settings, seeds, population, precision."""
+        leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self.algorithm)]
+        training = dataclasses.replace(self.training, rounds=0)
+        shape = (self.federation.train.counts.tolist(), self.federation.train.inputs.shape[1:])
+        return repr((jax.tree.structure(self.algorithm), leaves, self.seeds, training, shape, self.scores))
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        facts = {
+            "round": self.round,
+            "seconds": self.seconds,
+            "fingerprint": self._fingerprint(),
+            "recorders": [recorder.to_facts() for recorder in self.recorders],
+        }
+        leaves = [np.asarray(leaf) for leaf in (*jax.tree.leaves(self.server), *self.population.leaves())]
+        records = self.population.file if isinstance(self.population, OnDisk) else None
+        checkpoint.save(leaves, facts, records)
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        records = self.population.file if isinstance(self.population, OnDisk) else None
+        leaves, facts = checkpoint.load(records)
+        if facts["fingerprint"] != self._fingerprint():
+            raise RequestError(
+                f"The checkpoint in {checkpoint.folder} belongs to other settings or data; resume with the run's own "
+                "spec.toml, or start in a new run folder."
+            )
+        count = len(jax.tree.leaves(self.server))
+        self.server = jax.tree.unflatten(jax.tree.structure(self.server), [jnp.asarray(leaf) for leaf in leaves[:count]])
+        self.population.restore(leaves[count:])
+        self.round, self.seconds = facts["round"], facts["seconds"]
+        self.recorders = [Recorder.from_facts(lane) for lane in facts["recorders"]]
+
+
+def _lane_tally(tally: Tally, lane: int | None) -> Tally:
+    return Tally(*(int(count if lane is None else count[lane]) for count in tally))

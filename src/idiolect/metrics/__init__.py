@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One number per client, then summaries, intervals and breakdowns."""
+
+from idiolect.metrics.instances import Breakdown, breakdown
+from idiolect.metrics.intervals import Intervals, client_gains, client_intervals, gains_from_scores, verdicts
+from idiolect.metrics.optimum import consensus_error, distance_to_optimum, suboptimality
+from idiolect.metrics.resampling import GainInterval, gain_interval
+from idiolect.metrics.scores import SCORES, Score, default_score, find_score
+from idiolect.metrics.summary import Gain, Summary, gains, paired_gain, summarise
+
+__all__ = [
+    "SCORES",
+    "Breakdown",
+    "Gain",
+    "GainInterval",
+    "Intervals",
+    "Score",
+    "Summary",
+    "breakdown",
+    "client_gains",
+    "client_intervals",
+    "consensus_error",
+    "default_score",
+    "distance_to_optimum",
+    "find_score",
+    "gain_interval",
+    "gains",
+    "gains_from_scores",
+    "paired_gain",
+    "suboptimality",
+    "summarise",
+    "verdicts",
+]

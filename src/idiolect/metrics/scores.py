@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores: one number per client, compiled into evaluation under `vmap` over clients.
+
+Every score takes `(outputs, targets, mask)` of ONE client: outputs (rows, classes) logits, or (rows,) or
+(rows, k) values; targets (rows,) class indices, or values shaped like the outputs; mask (rows,). Rows whose
+mask is 0 are padding and never matter, whatever they hold. Not-a-number means *this client has no such score*
+(no row, one class only); a model that answers not-a-number on a real row gets the score's worst value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core.checks import RequestError, nearest
+from idiolect.core.data import Array
+
+RARE_FRACTION = 0.10  # under this share of the rows a class is rare enough for accuracy to mislead
+
+
+def correct_rows(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Per row: does the largest logit name the target? False on padding and on not-a-number logits."""
+    logits, classes, real = _classification(outputs, targets, mask)
+    answered = ~jnp.isnan(logits).any(axis=1)  # argmax would return the first not-a-number as the answer
+    return real & answered & (jnp.argmax(logits, axis=1).astype(jnp.int32) == classes)
+
+
+def log_loss_rows(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Per row: minus the log-probability of the target, in nats; 0 on padding."""
+    logits, classes, real = _classification(outputs, targets, mask)
+    losses = -jnp.take_along_axis(jax.nn.log_softmax(logits, axis=1), classes[:, None], axis=1)[:, 0]
+    return jnp.where(real, _worst_if_nan(losses), 0)
+
+
+def squared_error_rows(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Per row: squared error summed over output columns; 0 on padding."""
+    predicted, wanted, real = _regression(outputs, targets, mask)
+    return jnp.where(real, _worst_if_nan(jnp.sum(jnp.square(predicted - wanted), axis=1)), 0)
+
+
+def accuracy(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Share of rows whose largest logit is the target's."""
+    correct = correct_rows(outputs, targets, mask)
+    return _mean_of_rows(correct.astype(_floating(outputs)), mask)
+
+
+def log_loss(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Mean over rows of minus the log-probability of the target, in nats."""
+    return _mean_of_rows(log_loss_rows(outputs, targets, mask), mask)
+
+
+def squared_error(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Mean over rows of the squared error, *summed* over output columns (not averaged)."""
+    return _mean_of_rows(squared_error_rows(outputs, targets, mask), mask)
+
+
+def balanced_accuracy(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Mean recall over the classes present in the client's rows."""
+    logits, classes, real = _classification(outputs, targets, mask)
+    correct = correct_rows(outputs, targets, mask)
+    nothing = jnp.zeros(logits.shape[1], logits.dtype)
+    # A target outside the classes is dropped here and in `auc`; `accuracy` counts it as wrong.
+    rows = nothing.at[classes].add(real.astype(logits.dtype), mode="drop")
+    hits = nothing.at[classes].add(correct.astype(logits.dtype), mode="drop")
+    present = rows > 0
+    return _mean_where(hits / jnp.maximum(rows, 1), present)
+
+
+def auc(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Area under the ROC curve: P(a positive row outranks a negative one), ties counting one half.
+
+    Two classes: rows are ranked by the logit difference z_1 - z_0. More: the mean over classes c that are
+    present (and not alone) of c against the rest, ranked by the log-odds z_c - log sum_{j != c} exp z_j.
+    """
+    logits, classes, real = _classification(outputs, targets, mask)
+    real &= classes < logits.shape[1]
+    if logits.shape[1] == 2:
+        return _rank_area(logits[:, 1] - logits[:, 0], classes == 1, real)
+
+    def one_against_rest(label: Array) -> Array:
+        others = jnp.where(jnp.arange(logits.shape[1]) == label, -jnp.inf, logits)
+        odds = jnp.take(logits, label, axis=1) - jax.nn.logsumexp(others, axis=1)
+        return _rank_area(odds, classes == label, real)
+
+    # `map`, not `vmap`: classes x classes x rows would not fit for large vocabularies.
+    areas = jax.lax.map(one_against_rest, jnp.arange(logits.shape[1], dtype=jnp.int32))
+    return _mean_where(areas, ~jnp.isnan(areas))
+
+
+def _rank_area(ranks: Array, positive: Array, real: Array) -> Array:
+    """Mann-Whitney U / (positives x negatives), exact for up to half a million rows."""
+    positive, negative = real & positive, real & ~positive
+    # A row without an answer loses every comparison it is in.
+    ranks = jnp.where(jnp.isnan(ranks), jnp.where(positive, -jnp.inf, jnp.inf), ranks)
+    ranks = jnp.where(ranks == 0, 0, ranks)  # -0.0 and 0.0 are one value, hence one rank
+    negatives, positives = jnp.sum(negative, dtype=jnp.int32), jnp.sum(positive, dtype=jnp.int32)
+    ordered = jnp.sort(jnp.where(negative, ranks, jnp.inf))  # the negatives first, then only infinities
+    below = jnp.searchsorted(ordered, ranks, side="left").astype(jnp.int32)
+    up_to = jnp.searchsorted(ordered, ranks, side="right").astype(jnp.int32)
+    wins = jnp.where(positive, jnp.minimum(below, negatives) + jnp.minimum(up_to, negatives), 0)  # in halves
+    # Summed in two integer parts: a float32 total is inexact past 2^24, a plain int32 total overflows.
+    high, low = jnp.sum(wins >> 12, dtype=jnp.int32), jnp.sum(wins & 4095, dtype=jnp.int32)
+    total = high.astype(ranks.dtype) * 4096 + low.astype(ranks.dtype)
+    pairs = negatives.astype(ranks.dtype) * positives.astype(ranks.dtype)
+    return jnp.where(pairs > 0, total / (2 * jnp.maximum(pairs, 1)), jnp.nan)
+
+
+def _floating(outputs: Array) -> jnp.dtype:
+    """Float32, or float64 where it is on: a mean over bfloat16 rows would lose digits."""
+    return jnp.dtype(jnp.float64 if jnp.result_type(outputs) == jnp.float64 else jnp.float32)
+
+
+def _classification(outputs: Array, targets: Array, mask: Array) -> tuple[Array, Array, Array]:
+    """Logits, class indices and mask, with padding replaced by zeros so that nothing in it can spread."""
+    if outputs.ndim != 2 or outputs.shape[1] < 2:
+        raise RequestError(
+            f"Classification scores need logits of shape (rows, classes >= 2), got {tuple(outputs.shape)}. "
+            "A single logit z is the pair of columns [0, z]."
+        )
+    if targets.ndim != 1 or jnp.issubdtype(targets.dtype, jnp.inexact):
+        raise RequestError(
+            f"Classification scores need integer class indices of shape (rows,), got {targets.dtype} "
+            f"of shape {tuple(targets.shape)}. Number the classes from 0."
+        )
+    real = mask.astype(bool)
+    logits = jnp.where(real[:, None], outputs.astype(_floating(outputs)), 0)
+    classes = targets.astype(jnp.int32)
+    # Indices count from the end when negative: a label -1 must not pass for the last class.
+    classes = jnp.where(classes < 0, logits.shape[1], classes)
+    return logits, jnp.where(real, classes, 0), real
+
+
+def _regression(outputs: Array, targets: Array, mask: Array) -> tuple[Array, Array, Array]:
+    """Values and targets as (rows, columns), padding replaced by zeros, and the mask."""
+    rows = mask.shape[0]
+    predicted, wanted = (
+        values.astype(_floating(outputs)).reshape(rows, math.prod(values.shape[1:]))
+        for values in (outputs, targets)
+    )
+    if predicted.shape != wanted.shape:
+        raise RequestError(
+            f"Regression scores need as many outputs per row as targets, got outputs {tuple(outputs.shape)} "
+            f"and targets {tuple(targets.shape)}. Give the model one output per target column."
+        )
+    real = mask.astype(bool)
+    return jnp.where(real[:, None], predicted, 0), jnp.where(real[:, None], wanted, 0), real
+
+
+def _worst_if_nan(losses: Array) -> Array:
+    return jnp.where(jnp.isnan(losses), jnp.inf, losses)
+
+
+def _mean_of_rows(values: Array, mask: Array) -> Array:
+    return _mean_where(values, mask.astype(bool))
+
+
+def _mean_where(values: Array, counted: Array) -> Array:
+    """Mean of the counted values; not-a-number when there is none."""
+    number = jnp.sum(counted, dtype=jnp.int32).astype(values.dtype)
+    total = jnp.sum(jnp.where(counted, values, 0))
+    return jnp.where(number > 0, total / jnp.maximum(number, 1), jnp.nan)
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """A score and how to read it; where `per_row` is given, the score is its mean over the client's rows."""
+
+    function: Callable[[Array, Array, Array], Array]
+    higher_is_better: bool
+    task: str  # "classification" or "regression"
+    unit: str
+    format: str  # a format specification, for tables
+    per_row: Callable[[Array, Array, Array], Array] | None = None
+
+    def show(self, value: float) -> str:
+        """The value as a person reads it; 'none' for a client without this score."""
+        return "none" if math.isnan(value) else format(value, self.format)
+
+
+SCORES: dict[str, Score] = {
+    "accuracy": Score(accuracy, True, "classification", "share of rows", ".1%", correct_rows),
+    "balanced_accuracy": Score(balanced_accuracy, True, "classification", "mean recall", ".1%"),
+    "auc": Score(auc, True, "classification", "probability", ".3f"),
+    "log_loss": Score(log_loss, False, "classification", "nats", ".4f", log_loss_rows),
+    "squared_error": Score(
+        squared_error, False, "regression", "squared target units", ".4g", squared_error_rows
+    ),
+}
+
+
+def find_score(name: str, task_kind: str | None = None) -> Score:
+    """The score of that name; refused when unknown or when it belongs to another kind of task."""
+    if name not in SCORES:
+        raise RequestError(f"There is no score {name!r}.{nearest(name, SCORES)}")
+    score = SCORES[name]
+    if task_kind is not None and score.task != task_kind:
+        fitting = ", ".join(known for known, other in SCORES.items() if other.task == task_kind)
+        raise RequestError(
+            f"Score {name} is for {score.task}, and the task is {task_kind}. Use one of: {fitting}."
+        )
+    return score
+
+
+def default_score(task_kind: str, class_fractions: Sequence[float] | None = None) -> tuple[str, str]:
+    """The score to use when none was asked for, and one sentence for the user that says which and why.
+
+    Accuracy, unless the rarest class that occurs holds under 10 % of all rows and under half of an even share
+    (ten even classes are not imbalanced): then `auc` for two classes, `balanced_accuracy` for more.
+    """
+    if task_kind == "regression":
+        return (
+            "squared_error",
+            "Scored by squared_error (mean over rows, lower is better): the target is a number.",
+        )
+    if task_kind != "classification":
+        raise RequestError(f"task_kind must be 'classification' or 'regression', got {task_kind!r}.")
+    shares = [float(share) for share in class_fractions or () if share != 0]
+    if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-3):
+        raise RequestError(
+            f"class_fractions must be shares of the rows that sum to 1, got {class_fractions}. "
+            "Divide each class's number of rows by all rows."
+        )
+    rarest, commonest, classes = min(shares), max(shares), len(shares)
+    if classes == 1 or rarest >= min(RARE_FRACTION, 0.5 / classes):
+        balance = (
+            f"the rarest of {classes} classes holds {rarest:.1%} of the rows"
+            if classes > 1
+            else "one class only"
+        )
+        return "accuracy", f"Scored by accuracy (higher is better): {balance}."
+    name = "auc" if classes == 2 else "balanced_accuracy"
+    return name, (
+        f"Scored by {name} (higher is better), not accuracy: the rarest of {classes} classes holds "
+        f"{rarest:.1%} of the rows, and always answering the commonest would already be "
+        f"{commonest:.1%} accurate."
+    )

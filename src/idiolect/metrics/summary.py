@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One number per client, summarised: centre, spread, the worst tenth, percentiles, and who was helped.
+
+Not-a-number means that a client has no such score: it is left out of every summary and counted in `missing`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idiolect.core.checks import RequestError
+from idiolect.core.keys import Purpose, host_generator
+
+_NAN = float("nan")
+_DRAWS_AT_ONCE = 4_000_000  # bounds the memory of a bootstrap: 32 MB of row numbers
+
+
+class Summary(NamedTuple):
+    """A score over clients; every number is not-a-number when no client has the score."""
+
+    mean: float
+    spread: float  # standard deviation over clients (the population's: divided by their number)
+    worst_decile: float  # mean over the worst tenth of clients, at least one of them
+    p10: float
+    p25: float
+    p50: float
+    p75: float
+    p90: float
+    clients: int  # clients that have the score
+    missing: int  # clients that have none
+
+
+class Gain(NamedTuple):
+    """How much better the candidate is than the reference, paired by client; positive is better."""
+
+    mean: float
+    low: float  # 95 % percentile bootstrap interval of the mean, over clients
+    high: float
+    helped: float  # percent of clients
+    hurt: float
+    same: float
+    clients: int
+    missing: int
+
+
+def summarise(values: Any, higher_is_better: bool) -> Summary:
+    """Summarise one number per client."""
+    scores = _one_per_client("values", values)
+    present = np.sort(scores[~np.isnan(scores)])
+    missing = scores.size - present.size
+    if present.size == 0:
+        return Summary(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, _NAN, _NAN, 0, missing)
+    tenth = max(1, present.size // 10)
+    worst = present[:tenth] if higher_is_better else present[-tenth:]
+    p10, p25, p50, p75, p90 = map(float, percentiles(present, (10, 25, 50, 75, 90)))
+    with np.errstate(invalid="ignore"):  # an infinite loss has an infinite mean and no spread
+        mean, spread, worst_decile = float(present.mean()), float(present.std()), float(worst.mean())
+    return Summary(mean, spread, worst_decile, p10, p25, p50, p75, p90, present.size, missing)
+
+
+def paired_gain(
+    candidate: Any,
+    reference: Any,
+    higher_is_better: bool,
+    seed: int,
+    resamples: int = 2000,
+    tolerance: float = 0.0,
+) -> Gain:
+    """Gain of the candidate over the reference, client by client, with an interval of its mean over clients.
+
+    A client is helped when its gain exceeds `tolerance`, hurt when it is below `-tolerance`, else the same.
+    The interval needs two clients; with fewer it is not-a-number.
+    """
+    if not tolerance >= 0:
+        raise RequestError(
+            f"tolerance must be at least 0, got {tolerance:g}. Use 0 to count exact ties as the same."
+        )
+    every = gains(candidate, reference, higher_is_better)
+    present = every[~np.isnan(every)]
+    missing = every.size - present.size
+    if present.size == 0:
+        return Gain(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, 0, missing)
+    low, high = bootstrap_interval(present, host_generator(seed, Purpose.BOOTSTRAP), resamples)
+    helped, hurt = int((present > tolerance).sum()), int((present < -tolerance).sum())
+    same = present.size - helped - hurt
+    percent = 100.0 / present.size
+    with np.errstate(invalid="ignore"):
+        mean = float(present.mean())
+    return Gain(mean, low, high, percent * helped, percent * hurt, percent * same, present.size, missing)
+
+
+def gains(candidate: Any, reference: Any, higher_is_better: bool) -> np.ndarray:
+    """Entry by entry, how much better the candidate is (positive); not-a-number where either is missing."""
+    ours, theirs = np.asarray(candidate, float), np.asarray(reference, float)
+    if ours.shape != theirs.shape:
+        raise RequestError(
+            f"candidate and reference must have the same shape, got {ours.shape} and {theirs.shape}. "
+            "Score both models on the same clients and rows."
+        )
+    with np.errstate(invalid="ignore"):
+        better = ours - theirs if higher_is_better else theirs - ours
+    return np.where(ours == theirs, 0.0, better)  # two infinite losses are the same, not undefined
+
+
+def bootstrap_interval(
+    values: np.ndarray, generator: np.random.Generator, resamples: int = 2000, level: float = 0.95
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean of `values`; not-a-number for fewer than two values."""
+    if resamples < 1:
+        raise RequestError(f"resamples must be at least 1, got {resamples}. The usual number is 2000.")
+    if values.size < 2:
+        return _NAN, _NAN
+    means = np.empty(resamples)
+    at_once = max(1, _DRAWS_AT_ONCE // values.size)
+    with np.errstate(invalid="ignore"):
+        for start in range(0, resamples, at_once):
+            part = means[start : start + at_once]
+            part[:] = values[generator.integers(0, values.size, (part.size, values.size))].mean(axis=1)
+    means = np.sort(means)
+    if np.isnan(means[-1]):  # infinite gains of both signs: the mean has no interval
+        return _NAN, _NAN
+    low, high = percentiles(means, (50 * (1 - level), 50 * (1 + level)))
+    return float(low), float(high)
+
+
+def percentiles(ordered: np.ndarray, percents: tuple[float, ...]) -> np.ndarray:
+    """Linearly interpolated percentiles of sorted values, which may be infinite."""
+    position = np.asarray(percents, float) / 100 * (ordered.size - 1)
+    below = np.floor(position).astype(int)
+    left, right = ordered[below], ordered[np.minimum(below + 1, ordered.size - 1)]
+    with np.errstate(invalid="ignore"):
+        inside = left + (position - below) * (right - left)
+    # Between two equal infinities, or exactly on an entry next to one, the formula has no value but the entry
+    # does.
+    return np.where((left == right) | (position == below), left, inside)
+
+
+def _one_per_client(name: str, values: Any) -> np.ndarray:
+    scores = np.asarray(values, float)
+    if scores.ndim != 1:
+        raise RequestError(
+            f"{name} must hold one number per client, got shape {scores.shape}. Pass a (clients,) array."
+        )
+    return scores

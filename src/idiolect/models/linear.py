@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear and softmax regression: one matrix product."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from idiolect.models.model import Model, Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear(Model):
+    """inputs . weights + bias. With `outputs` = number of classes it is softmax regression; 0 gives one plain number."""
+
+    features: int
+    outputs: int = 0
+    bias: bool = True
+
+    def init(self, key: Any) -> Params:
+        """Zeros: the problem is convex."""
+        width = () if self.outputs == 0 else (self.outputs,)
+        params = {"weights": jnp.zeros((self.features, *width))}
+        return params | {"bias": jnp.zeros(width)} if self.bias else params
+
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """(rows,) or (rows, outputs); inputs of any shape are flattened."""
+        flat = inputs.reshape(inputs.shape[0], self.features)
+        outputs = flat @ params["weights"]
+        return outputs + params["bias"] if self.bias else outputs

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The location model: one number per coordinate, for mean estimation and quadratics with additive noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from idiolect.models.model import Model, Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Location(Model):
+    """inputs * location, coordinate by coordinate. Under the squared loss the gradient noise does not depend on it."""
+
+    features: int
+
+    def init(self, key: Any) -> Params:
+        """Zeros."""
+        return {"location": jnp.zeros(self.features)}
+
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """(rows, features)."""
+        return inputs * params["location"]

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Additive personalization (paper 000): f_m(w, theta_m) = f'_m(w + theta_m)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from idiolect.core import tree
+from idiolect.core.data import Batch
+from idiolect.core.keys import Key
+from idiolect.core.objective import Objective
+from idiolect.core.settings import settings
+from idiolect.core.tree import Params
+from idiolect.objectives.client_loss import ClientLoss
+
+
+@settings
+class Additive(Objective):
+    """The personal block is a correction to the shared model; both gradients are the same vector."""
+
+    client_loss: ClientLoss = dataclasses.field(kw_only=False)
+    has_shared = True
+    has_personal = True
+
+    def init_shared(self, key: Key) -> Params:
+        """The model's start."""
+        return self.client_loss.init(key)
+
+    def init_personal(self, key: Key) -> Params:
+        """Zero: every client starts at the shared model."""
+        return tree.zeros(self.client_loss.init(key))
+
+    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
+        """f'_m(w + theta_m)."""
+        return self.client_loss.value(key, self.deployed(shared, personal), batch)
+
+    def deployed(self, shared: Params, personal: Params) -> Params:
+        """w + theta_m."""
+        return tree.add(shared, personal)
+
+    def predict(self, model: Params, inputs: Any) -> Any:
+        """The model's outputs."""
+        return self.client_loss.predict(model, inputs)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""f'_m: one model's plain loss on one client's rows, before any personalization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch, masked_mean
+from idiolect.core.keys import Key
+from idiolect.core.settings import Settings, settings
+from idiolect.core.tree import Params, squared_norm
+from idiolect.models import Model
+
+
+def cross_entropy(outputs: Any, targets: Any) -> Any:
+    """-log softmax(outputs)[target], per row; targets are class numbers."""
+    chosen = jnp.sum(outputs * jax.nn.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype), axis=-1)
+    return jax.nn.logsumexp(outputs, axis=-1) - chosen
+
+
+def logistic(outputs: Any, targets: Any) -> Any:
+    """log(1 + exp(-sign * output)), per row; targets are 0 / 1 class numbers and the model has one plain output."""
+    return jax.nn.softplus(-(2 * targets - 1).astype(outputs.dtype) * outputs)
+
+
+def squared(outputs: Any, targets: Any) -> Any:
+    """(1/2) |output - target|^2, per row."""
+    half = 0.5 * (outputs - targets) ** 2
+    return half.reshape(half.shape[0], -1).sum(axis=1)
+
+
+CRITERIA = {"cross_entropy": cross_entropy, "logistic": logistic, "squared": squared}
+
+
+@settings
+class ClientLoss(Settings):
+    """f'_m(v) = mean over rows of criterion(model(v, x), y) + (l2 / 2) |v|^2."""
+
+    model: Model
+    criterion: str = setting("cross_entropy", choices=tuple(CRITERIA), doc="loss of one row")
+    l2: float | None = setting(None, at_least=0, doc="weight of the squared norm of all parameters; unset: none")
+
+    def init(self, key: Key) -> Params:
+        """Start parameters of the model."""
+        return self.model.init(key)
+
+    def value(self, key: Key, params: Params, batch: Batch) -> tuple[Any, Any]:
+        """The loss on a batch and the pass's statistics (none for these models)."""
+        losses = CRITERIA[self.criterion](self.model.apply(params, batch.inputs), batch.targets)
+        value = masked_mean(losses, batch.mask)
+        if self.l2 is not None:
+            value = value + 0.5 * self.l2 * squared_norm(params)
+        return value, ()
+
+    def predict(self, params: Params, inputs: Any) -> Any:
+        """Outputs with one column per class (classification) or per target (regression)."""
+        outputs = self.model.apply(params, inputs)
+        if self.criterion == "logistic":
+            return jnp.stack([jnp.zeros_like(outputs), outputs], axis=-1)
+        return outputs

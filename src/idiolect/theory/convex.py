@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The convex client losses that theory knows, in matrix form and float64.
+
+A row's outputs are linear in the coefficients V (columns, outputs): z V for `Linear` (z = the row, and 1 where there is
+a bias), x * v coordinate by coordinate for `Location`. So f'_m(V) = sum_i a_i criterion(outputs_i, y_i) + (l2/2) |V|^2
+with a_i = 1/n.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from idiolect.core.objective import Objective
+from idiolect.core.tree import Params
+from idiolect.objectives import ClientLoss
+
+# By qualified name, because theory looks at objectives and never at models: an unknown model is simply not known.
+_LINEAR, _LOCATION = "idiolect.models.linear.Linear", "idiolect.models.location.Location"
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvexLoss:
+    """One client's loss as a function of a coefficient matrix."""
+
+    criterion: str  # "squared", "logistic" or "cross_entropy"
+    features: int
+    width: int  # the model's `outputs`: 0 means one plain number
+    bias: bool
+    diagonal: bool  # Location: the design acts coordinate by coordinate
+    l2: float
+
+    @property
+    def columns(self) -> int:
+        """Rows of the coefficient matrix: features, and one for the bias."""
+        return self.features + int(self.bias)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the coefficient matrix."""
+        return self.columns, max(self.width, 1)
+
+    def design(self, inputs: Any) -> np.ndarray:
+        """(rows, columns) in float64; a bias is a column of ones."""
+        flat = np.asarray(inputs, np.float64).reshape(len(inputs), self.features)
+        return np.hstack([flat, np.ones((len(flat), 1))]) if self.bias else flat
+
+    def goals(self, targets: Any) -> np.ndarray:
+        """Targets as outputs should be: (rows, outputs); classes of a softmax as unit vectors."""
+        if self.criterion == "cross_entropy":
+            return np.eye(self.width)[np.asarray(targets, np.int64).reshape(-1)]
+        width = self.features if self.diagonal else max(self.width, 1)
+        return np.asarray(targets, np.float64).reshape(len(targets), width)
+
+    def outputs(self, design: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """What the model answers, row by row."""
+        return design * coefficients[:, 0] if self.diagonal else design @ coefficients
+
+    def row_losses(self, outputs: np.ndarray, goals: np.ndarray) -> np.ndarray:
+        """(rows,) losses, without the l2 term."""
+        if self.criterion == "squared":
+            return 0.5 * ((outputs - goals) ** 2).sum(axis=1)
+        if self.criterion == "logistic":
+            return np.logaddexp(0.0, outputs - 2 * goals * outputs)[:, 0]
+        return logsumexp(outputs, axis=1) - (outputs * goals).sum(axis=1)
+
+    def row_slopes(self, outputs: np.ndarray, goals: np.ndarray) -> np.ndarray:
+        """Derivative of every row's loss by its outputs."""
+        if self.criterion == "squared":
+            return outputs - goals
+        if self.criterion == "logistic":
+            return np.exp(-np.logaddexp(0.0, -outputs)) - goals
+        return softmax(outputs, axis=1) - goals
+
+    def pull_back(self, design: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        """Output slopes, already weighted, as a gradient by the coefficients."""
+        return (design * slopes).sum(axis=0)[:, None] if self.diagonal else design.T @ slopes
+
+    def value(
+        self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
+    ) -> float:
+        """sum_i a_i loss_i + (l2/2) |V|^2."""
+        losses = self.row_losses(self.outputs(design, coefficients), goals)
+        return float(weights @ losses + 0.5 * self.l2 * np.sum(coefficients**2))
+
+    def gradient(
+        self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
+    ) -> np.ndarray:
+        """Its gradient, in the coefficients' shape."""
+        slopes = self.row_slopes(self.outputs(design, coefficients), goals)
+        return self.pull_back(design, weights[:, None] * slopes) + self.l2 * coefficients
+
+    def to_params(self, coefficients: np.ndarray) -> Params:
+        """The coefficients as the model's own parameters."""
+        if self.diagonal:
+            return {"location": coefficients[:, 0]}
+        shaped = coefficients[:, 0] if self.width == 0 else coefficients
+        params = {"weights": shaped[: self.features]}
+        return params | {"bias": shaped[self.features]} if self.bias else params
+
+    def from_params(self, params: Params) -> np.ndarray:
+        """The model's own parameters as coefficients."""
+        if self.diagonal:
+            return np.asarray(params["location"], np.float64).reshape(self.shape)
+        parts = [params["weights"], params["bias"]] if self.bias else [params["weights"]]
+        return np.concatenate([np.asarray(part, np.float64).reshape(-1, self.shape[1]) for part in parts])
+
+
+def client_loss_of(objective: Objective | ClientLoss) -> ClientLoss | None:
+    """f'_m of an objective, or the client loss itself."""
+    inner = objective if isinstance(objective, ClientLoss) else getattr(objective, "client_loss", None)
+    return inner if isinstance(inner, ClientLoss) else None
+
+
+def convex_loss(objective: Objective | ClientLoss) -> ConvexLoss | None:
+    """The matrix form of the objective's client loss; None where theory does not know it (an MLP, say)."""
+    client_loss = client_loss_of(objective)
+    if client_loss is None:
+        return None
+    model, criterion = client_loss.model, client_loss.criterion
+    name = f"{type(model).__module__}.{type(model).__qualname__}"
+    l2 = float(client_loss.l2 or 0.0)
+    if name == _LOCATION and criterion == "squared":
+        return ConvexLoss(criterion, model.features, 0, bias=False, diagonal=True, l2=l2)
+    # the logistic loss wants one plain output, the softmax at least one column of scores
+    fits = {"squared": True, "logistic": name == _LINEAR and model.outputs == 0}
+    if name == _LINEAR and fits.get(criterion, model.outputs > 0):
+        return ConvexLoss(criterion, model.features, model.outputs, model.bias, diagonal=False, l2=l2)
+    return None
