@@ -260,7 +260,7 @@ def test_correct_rows_are_false_on_padding():
     ],
 )
 def test_default_score_watches_the_rarest_class(shares, name):
-    chosen, sentence = default_score("classification", shares)
+    chosen, sentence = default_score("classification", np.asarray(shares))
     assert chosen == name
     assert name in sentence
     if name != "accuracy":

@@ -17,7 +17,9 @@ from idiolect.core.tree import Params
 
 def share(new: Any, count: Any, decay: Any) -> Any:
     """Weight of the newest `new` among `count` iterates, in [0, 1]; 0 when there are none yet."""
-    return _weight(new, decay) / jnp.maximum(_weight(count, decay), 1)  # S(count) >= 1 as soon as there is one
+    return _weight(new, decay) / jnp.maximum(
+        _weight(count, decay), 1
+    )  # S(count) >= 1 as soon as there is one
 
 
 def toward(average: Params, newest: Params, part: Any) -> Params:

@@ -74,7 +74,9 @@ class Local(Algorithm):
         """Nothing."""
         return Broadcast()
 
-    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+    def receive(
+        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
+    ) -> tuple[Working, Tally]:
         """Continue from the client's own model."""
         return Working(client.personal, self.draw_batches(key, data)), NOTHING
 

@@ -56,9 +56,15 @@ class Upload(NamedTuple):
 class LocalSGD(Algorithm):
     """Local SGD with inner and outer steps."""
 
-    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta")
-    server_step_size: float = setting(1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta")
-    server_optimizer: str = setting("sgd", doc="any optax optimizer, by name; it sees the mean drift as a gradient")
+    step_size: float = setting(
+        0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
+    )
+    server_step_size: float = setting(
+        1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
+    )
+    server_optimizer: str = setting(
+        "sgd", doc="any optax optimizer, by name; it sees the mean drift as a gradient"
+    )
     weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
     proximal: float | None = setting(None, at_least=0, doc="FedProx's mu; unset: no proximal term")
     fine_tuning_steps: int = setting(0, at_least=0, doc="personal model: local steps from the shared model")
@@ -79,7 +85,9 @@ class LocalSGD(Algorithm):
         """The shared model."""
         return Broadcast(server.shared)
 
-    def receive(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Working, Tally]:
+    def receive(
+        self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData
+    ) -> tuple[Working, Tally]:
         """Start from the shared model."""
         return Working(sent.shared, self.draw_batches(key, data)), NOTHING
 

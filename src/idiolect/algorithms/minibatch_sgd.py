@@ -57,7 +57,9 @@ class Upload(NamedTuple):
 class MinibatchSGD(Algorithm):
     """SGD with one large batch per round, spread over the clients."""
 
-    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="server step eta")
+    step_size: float = setting(
+        0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="server step eta"
+    )
     server_optimizer: str = setting("sgd", doc="any optax optimizer, by name")
     weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
@@ -76,7 +78,9 @@ class MinibatchSGD(Algorithm):
         """The shared model."""
         return Broadcast(server.shared)
 
-    def receive(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Working, Tally]:
+    def receive(
+        self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData
+    ) -> tuple[Working, Tally]:
         """No gradient yet."""
         return Working(tree.zeros(sent.shared), self.draw_batches(key, data)), NOTHING
 

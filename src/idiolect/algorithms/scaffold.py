@@ -68,9 +68,15 @@ class Upload(NamedTuple):
 class Scaffold(Algorithm):
     """Local SGD with control variates."""
 
-    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta")
-    server_step_size: float = setting(1.0, above=0, way_out="1 averages the clients' models.", doc="outer step eta_g")
-    option: int = setting(2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps")
+    step_size: float = setting(
+        0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
+    )
+    server_step_size: float = setting(
+        1.0, above=0, way_out="1 averages the clients' models.", doc="outer step eta_g"
+    )
+    option: int = setting(
+        2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps"
+    )
 
     def skip(self) -> str | None:
         """Needs a shared block and nothing else."""
@@ -91,7 +97,9 @@ class Scaffold(Algorithm):
         """The shared model and its control."""
         return Broadcast(server.shared, server.control)
 
-    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+    def receive(
+        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
+    ) -> tuple[Working, Tally]:
         """Start from the shared model."""
         correction = tree.subtract(sent.control, client.control)
         return Working(sent.shared, correction, self.draw_batches(key, data)), NOTHING
@@ -121,7 +129,9 @@ class Scaffold(Algorithm):
         """Move the model along the mean drift, and c by what the cohort changed of the mean over all clients."""
         share = received.cohort / population(self)
         control = jax.tree.map(
-            lambda old, change: old + share.astype(old.dtype) * change, server.control, received.mean.control_change
+            lambda old, change: old + share.astype(old.dtype) * change,
+            server.control,
+            received.mean.control_change,
         )
         return ServerState(tree.descend(server.shared, self.server_step_size, received.mean.drift), control)
 

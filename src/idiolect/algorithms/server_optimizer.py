@@ -20,7 +20,19 @@ from idiolect.core.tree import Params
 
 _NAMES = tuple(
     name
-    for name in ("sgd", "adam", "adamw", "adagrad", "yogi", "rmsprop", "adadelta", "lion", "lamb", "amsgrad", "nadam")
+    for name in (
+        "sgd",
+        "adam",
+        "adamw",
+        "adagrad",
+        "yogi",
+        "rmsprop",
+        "adadelta",
+        "lion",
+        "lamb",
+        "amsgrad",
+        "nadam",
+    )
     if hasattr(optax, name)
 )
 _FIRST, _SECOND, _ADAPTIVITY = 0.9, 0.99, 1e-3  # beta_1, beta_2 and tau of Reddi et al., section 5
@@ -51,13 +63,17 @@ def server_optimizer(name: str, step_size: Any) -> optax.GradientTransformation:
     build = getattr(optax, name, None)
     if not callable(build):
         known = (*_NAMES, *_ADAPTIVE)
-        raise RequestError(f"server_optimizer must name an optax optimizer, got {name!r}.{nearest(name, known)}")
+        raise RequestError(
+            f"server_optimizer must name an optax optimizer, got {name!r}.{nearest(name, known)}"
+        )
     return build(step_size)
 
 
 def _adaptive(step_size: Any, rule: Callable[[Any, Any], Any]) -> optax.GradientTransformation:
     def init(params: Params) -> Moments:
-        return Moments(tree.zeros(params), jax.tree.map(lambda leaf: jnp.full_like(leaf, _ADAPTIVITY**2), params))
+        return Moments(
+            tree.zeros(params), jax.tree.map(lambda leaf: jnp.full_like(leaf, _ADAPTIVITY**2), params)
+        )
 
     def update(drift: Params, state: Moments, params: Params | None = None) -> tuple[Params, Moments]:
         first = jax.tree.map(lambda old, new: _FIRST * old + (1 - _FIRST) * new, state.first, drift)

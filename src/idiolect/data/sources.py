@@ -57,7 +57,7 @@ def read_libsvm(
 
 
 def read_idx(path: str | Path) -> np.ndarray:
-    """The array in an IDX file (MNIST's format): two zero bytes, type, dimensions, sizes, values, big-endian."""
+    """The array in an IDX file (MNIST's format): zero, zero, type, dimensions, sizes, values; big-endian."""
     content = read_bytes(path)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
         raise RequestError(

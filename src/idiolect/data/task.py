@@ -52,10 +52,10 @@ def infer_kind(values: np.ndarray) -> tuple[str, str]:
     distinct = np.unique(values)
     whole = bool(np.all(np.isfinite(distinct)) and np.all(distinct == np.round(distinct)))
     if whole and len(distinct) <= FEW_VALUES:
-        kind, values_held = "classification", "different whole numbers"
+        kind, amount = "classification", "different whole numbers"
     else:
-        kind, values_held = "regression", "different numbers"
-    return kind, f"The target holds {len(distinct)} {values_held}, so the task is {kind}; {override}."
+        kind, amount = "regression", "different numbers"
+    return kind, f"The target holds {len(distinct)} {amount}, so the task is {kind}; {override}."
 
 
 def label_name(value: Any) -> str:

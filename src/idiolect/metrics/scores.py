@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
@@ -205,7 +205,7 @@ def find_score(name: str, task_kind: str | None = None) -> Score:
     return score
 
 
-def default_score(task_kind: str, class_fractions: Sequence[float] | None = None) -> tuple[str, str]:
+def default_score(task_kind: str, class_fractions: Iterable[float] | None = None) -> tuple[str, str]:
     """The score to use when none was asked for, and one sentence for the user that says which and why.
 
     Accuracy, unless the rarest class that occurs holds under 10 % of all rows and under half of an even share
@@ -218,7 +218,8 @@ def default_score(task_kind: str, class_fractions: Sequence[float] | None = None
         )
     if task_kind != "classification":
         raise RequestError(f"task_kind must be 'classification' or 'regression', got {task_kind!r}.")
-    shares = [float(share) for share in class_fractions or () if share != 0]
+    fractions = () if class_fractions is None else class_fractions
+    shares = [float(share) for share in fractions if share != 0]
     if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-3):
         raise RequestError(
             f"class_fractions must be shares of the rows that sum to 1, got {class_fractions}. "

@@ -84,11 +84,11 @@ def paired_gain(
         return Gain(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, 0, missing)
     low, high = bootstrap_interval(present, host_generator(seed, Purpose.BOOTSTRAP), resamples)
     helped, hurt = int((present > tolerance).sum()), int((present < -tolerance).sum())
-    same = present.size - helped - hurt
-    percent = 100.0 / present.size
+    counts = (helped, hurt, present.size - helped - hurt)
+    helped_percent, hurt_percent, same_percent = (100.0 * count / present.size for count in counts)
     with np.errstate(invalid="ignore"):
         mean = float(present.mean())
-    return Gain(mean, low, high, percent * helped, percent * hurt, percent * same, present.size, missing)
+    return Gain(mean, low, high, helped_percent, hurt_percent, same_percent, present.size, missing)
 
 
 def gains(candidate: Any, reference: Any, higher_is_better: bool) -> np.ndarray:

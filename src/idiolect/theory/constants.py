@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Smoothness and strong convexity: mu_m <= Hessian of f'_m <= L_m everywhere, and what F inherits block by block."""
+"""Smoothness and strong convexity: mu_m <= Hessian of f'_m <= L_m everywhere, and what F has of it by block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from idiolect.theory.convex import ConvexLoss, convex_loss
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """Curvature of the clients' plain losses f'_m: one entry per client, the worst over clients as properties."""
+    """Curvature of the clients' plain losses f'_m: one entry per client; properties give the worst of all."""
 
     client_smoothness: np.ndarray  # (M,) L_m
     client_strong_convexity: np.ndarray  # (M,) mu_m
@@ -52,7 +52,7 @@ class Constants:
     def batch_smoothness(self, batch_size: int) -> float:
         """Expected smoothness of a batch's gradient: L + (Lc' - L)/b, worst client; 0 rows means all of them.
 
-        E |g(v) - g(v*)|^2 <= 2 L_b (f(v) - f*) for b rows drawn with replacement; drawing without only lowers it.
+        E |g(v) - g(v*)|^2 <= 2 L_b (f(v) - f*) for b rows drawn with replacement; without, it is no larger.
         """
         if batch_size == 0:
             return self.smoothness
@@ -62,7 +62,7 @@ class Constants:
 
 @dataclasses.dataclass(frozen=True)
 class BlockConstants:
-    """Constants of F(w, beta) in the sense of paper 002, assumption 1: F is L^w-smooth in w, L^beta-smooth in beta."""
+    """Constants of F(w, beta), paper 002, assumption 1: F is L^w-smooth in w and L^beta-smooth in beta."""
 
     strong_convexity: float  # mu of F, jointly
     shared_smoothness: float  # L^w

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The convex client losses that theory knows, in matrix form and float64.
 
-A row's outputs are linear in the coefficients V (columns, outputs): z V for `Linear` (z = the row, and 1 where there is
-a bias), x * v coordinate by coordinate for `Location`. So f'_m(V) = sum_i a_i criterion(outputs_i, y_i) + (l2/2) |V|^2
-with a_i = 1/n.
+A row's outputs are linear in the coefficients V (columns, outputs): z V for `Linear` (z = the row, and 1 where
+there is a bias), x * v coordinate by coordinate for `Location`. So f'_m(V) = sum_i a_i criterion(outputs_i, y_i)
++ (l2/2) |V|^2 with a_i = 1/n.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
 from idiolect.objectives import ClientLoss
 
-# By qualified name, because theory looks at objectives and never at models: an unknown model is simply not known.
+# By qualified name, because theory imports no models: one that is not named here is simply not known.
 _LINEAR, _LOCATION = "idiolect.models.linear.Linear", "idiolect.models.location.Location"
 
 

@@ -38,7 +38,7 @@ class Heterogeneity:
     condition_number: float  # kappa = L / mu
 
 
-def heterogeneity(objective: Objective | ClientLoss, rows: Rows) -> Heterogeneity | None:
+def client_heterogeneity(objective: Objective | ClientLoss, rows: Rows) -> Heterogeneity | None:
     """The measures for these clients; None where their optima are not known."""
     loss, constants = convex_loss(objective), client_constants(objective, rows)
     own, shared = local_optima(objective, rows), shared_optimum(objective, rows)
@@ -63,10 +63,10 @@ def heterogeneity(objective: Objective | ClientLoss, rows: Rows) -> Heterogeneit
 def gradient_noise(
     objective: Objective | ClientLoss, rows: Rows, params: Params, *, stacked: bool
 ) -> np.ndarray | None:
-    """sigma_m^2 = E |grad f(v; z) - grad F_m(v)|^2 of one row drawn uniformly, per client; a batch of b has 1/b of it.
+    """sigma_m^2 = E |grad f(v; z) - grad F_m(v)|^2 of one row drawn uniformly, per client; b rows have 1/b of it.
 
-    `params` holds one point per client when `stacked`, else one for all. For most losses sigma^2 depends on the point: the
-    uniform bound of definition 1 exists only where it does not (`Location` with constant inputs, say).
+    `params` holds one point per client when `stacked`, else one for all. For most losses sigma^2 depends on the
+    point: the uniform bound of definition 1 exists only where it does not (`Location` with constant inputs, say).
     """
     loss = convex_loss(objective)
     if loss is None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact optima of the known convex losses, in float64 on the host.
 
-Squared losses have a closed form (the one of least norm where several are optimal). Logistic and softmax losses are solved
-by Newton's method to a gradient norm of 1e-12 (relative to the largest row) and need l2 > 0: without it there may be no optimum.
+Squared losses have a closed form (the one of least norm where several are optimal). Logistic and softmax losses
+are solved by Newton's method to a gradient norm of 1e-12 (relative to the largest row) and need l2 > 0: without it
+there may be no optimum.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def local_optima(objective: Objective | ClientLoss, rows: Rows) -> Params | None
 def shared_optimum(
     objective: Objective | ClientLoss, rows: Rows, client_weights: np.ndarray | None = None
 ) -> Params | None:
-    """w* = argmin of the (weighted) mean of f'_m over clients; equal weights by default. None where not known."""
+    """w* = argmin of the (weighted) mean of f'_m over clients, equal weights by default; None where not known."""
     loss = _solvable(objective)
     if loss is None:
         return None

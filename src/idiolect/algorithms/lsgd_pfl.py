@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LSGD-PFL (paper 002, algorithm 1 with erratum E002-6): local SGD on F(w, beta) = (1/M) sum_m f_m(w, beta_m).
+
+Local step  w_m <- w_m - eta grad_w f_m,   beta_m <- beta_m - (eta/M) grad_beta f_m   at the same (w_m, beta_m; batch);
+server      w <- mean_m w_m every tau steps. beta_m never travels.
+
+`step_size` is eta, `local_steps` tau, `shared` w, `personal` beta_m. The printed algorithm lacks the 1/M on beta and
+diverges for M > 8 at its own step eta = 1 / (4 L^beta). `output` "weighted_average" is that of theorem 1,
+sum_k q_k (wbar^k, beta^k) / sum_k q_k over k = 0..K with q_k = (1 - eta mu)^{-k-1}, mu = `strong_convexity`; it uploads
+the round's average of w_m as a second model. Absent clients keep beta_m, which counts in their average as it stands.
+With exact gradients and tau > 1 it stops near the optimum, not at it. Needs no personal or no shared block either.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from idiolect.algorithms.averaging import share, toward
+from idiolect.algorithms.population import population
+from idiolect.algorithms.weighting import WEIGHTING, client_weight
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import setting
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class ServerState(NamedTuple):
+    """w; with the weighted average also that of the past wbar^k, and the rounds it covers."""
+
+    shared: Params
+    averaged: Any
+    rounds: Any
+
+
+class ClientState(NamedTuple):
+    """beta_m; with the weighted average also that of the past beta_m^k, and the rounds it covers."""
+
+    personal: Params
+    averaged: Any
+    rounds: Any
+
+
+class Broadcast(NamedTuple):
+    """w goes down; with the weighted average also the number of rounds so far."""
+
+    shared: Params
+    rounds: Any
+
+
+class Working(NamedTuple):
+    """w_m, beta_m and the weighted average of both over the round."""
+
+    shared: Params
+    personal: Params
+    averaged: Any
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """w - w_m goes up; with the weighted average also that of the round's w_m."""
+
+    drift: Params
+    averaged: Any
+    weight: Any
+
+
+@settings
+class LSGDPFL(Algorithm):
+    """Local SGD on a shared and a personal block, with the step of each at its own scale."""
+
+    step_size: float = setting(0.1, above=0, way_out="Try 1 / (4 L^beta), L^beta of F.", doc="step eta")
+    output: str = setting(
+        "last", choices=("last", "weighted_average"), doc="last iterates, or theorem 1's average"
+    )
+    strong_convexity: float = setting(
+        0.0, at_least=0, way_out="0 weights all iterates equally.", doc="mu of F"
+    )
+    weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
+
+    def skip(self) -> str | None:
+        """Takes any objective; its average needs the same steps on every client."""
+        if self._averages and self.epochs and self.batch_size:
+            return "its weighted average needs equally many steps on all clients; set local_steps instead of epochs"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start."""
+        shared = self.objective.init_shared(key)
+        return ServerState(shared, *((shared, jnp.zeros((), jnp.int32)) if self._averages else ((), ())))
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """The objective's start."""
+        personal = self.objective.init_personal(key)
+        average = (personal, jnp.zeros((), jnp.int32)) if self._averages else ((), ())
+        return ClientState(personal, *average), NOTHING
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """w."""
+        return Broadcast(server.shared, server.rounds)
+
+    def receive(
+        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
+    ) -> tuple[Working, Tally]:
+        """Start from w and the client's own beta_m."""
+        iterate = (sent.shared, client.personal)
+        return Working(*iterate, iterate if self._averages else (), self.draw_batches(key, data)), NOTHING
+
+    def step(
+        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
+    ) -> tuple[Working, Tally]:
+        """One gradient step on both blocks, from the same point."""
+        batch = self.batch(t, working.drawn, data)
+        shared_slope, personal_slope, tally = self._slopes(key, working, batch)
+        averaged = working.averaged
+        if self._averages:  # the iterates before each step
+            averaged = toward(averaged, (working.shared, working.personal), share(1, t + 1, self._decay))
+        shared = tree.descend(working.shared, self.step_size, shared_slope)
+        personal = tree.descend(working.personal, self.step_size / population(self), personal_slope)
+        return Working(shared, personal, averaged, working.drawn), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """The drift of w; beta_m stays."""
+        drift, weight = tree.subtract(sent.shared, working.shared), client_weight(self.weighting, data)
+        if not self._averages:
+            return Upload(drift, (), weight), ClientState(working.personal, (), ()), NOTHING
+        rounds, (shared, personal) = sent.rounds + 1, working.averaged
+        averaged = toward(self._caught_up(sent, client), personal, self._share(1, rounds))
+        return Upload(drift, shared, weight), ClientState(working.personal, averaged, rounds), NOTHING
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """w becomes the mean of the clients' copies."""
+        shared = tree.subtract(server.shared, received.mean.drift)
+        if not self._averages:
+            return ServerState(shared, (), ())
+        rounds = server.rounds + 1
+        averaged = toward(server.averaged, received.mean.averaged, self._share(1, rounds))
+        return ServerState(shared, averaged, rounds)
+
+    def shared_model(self, server: ServerState) -> Params | None:
+        """w, where the objective has nothing else."""
+        return None if self.objective.has_personal else self.deliver(None, server).shared
+
+    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+        """w, or its weighted average up to and including now."""
+        if not self._averages:
+            return self.broadcast(key, server)
+        return Broadcast(self._with_current(server.averaged, server.shared, server.rounds), server.rounds)
+
+    def personal_model(
+        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
+    ) -> tuple[Params, Tally]:
+        """What the objective makes of w and beta_m, or of their weighted averages."""
+        personal = client.personal
+        if self._averages:
+            personal = self._with_current(self._caught_up(sent, client), personal, sent.rounds)
+        return self.objective.deployed(sent.shared, personal), NOTHING
+
+    def _slopes(self, key: Key, working: Working, batch: Any) -> tuple[Params, Params, Tally]:
+        """The gradients of the blocks that exist, and what they cost."""
+        point = (key, working.shared, working.personal, batch)
+        if not self.objective.has_personal:
+            slope, tally = self.objective.gradient_shared(*point)
+            return slope, (), tally
+        if not self.objective.has_shared:
+            slope, tally = self.objective.gradient_personal(*point)
+            return (), slope, tally
+        (shared, personal), tally = self.objective.gradient_both(*point)
+        return shared, personal, tally
+
+    @property
+    def _averages(self) -> bool:
+        return self.output == "weighted_average"
+
+    @property
+    def _decay(self) -> Any:
+        return self.step_size * self.strong_convexity
+
+    def _share(self, new_rounds: Any, rounds: Any) -> Any:
+        steps = self.steps((), 0)  # an integer: `skip` has refused everything else
+        return share(new_rounds * steps, rounds * steps, self._decay)
+
+    def _caught_up(self, sent: Broadcast, client: ClientState) -> Params:
+        """The client's average as it stands at `sent`: in the rounds it missed, beta_m stood still."""
+        return toward(client.averaged, client.personal, self._share(sent.rounds - client.rounds, sent.rounds))
+
+    def _with_current(self, averaged: Params, current: Params, rounds: Any) -> Params:
+        return toward(averaged, current, share(1, rounds * self.steps((), 0) + 1, self._decay))

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Personalized local SGD (paper 000, algorithm 1): a shared model and a personal correction move along one gradient.
+
+Local step  theta_m <- theta_m - alpha eta grad_theta f_m,   w_m <- w_m - eta grad_w f_m,   K times from w_m = w;
+server      w <- w + beta mean_m (w_m - w). theta_m never travels.
+
+`step_size` is eta, `server_step_size` beta, `personal_step_scale` the paper's alpha, `shared` w, `personal` theta_m. On the
+additive objective f_m = F_m(w + theta_m) both gradients are one vector. alpha = 0 is local SGD, bit for bit. `output`:
+"last" (option I) w_T + theta_m,T;  "mean_of_means" (II) the mean over t < T of wbar_t + theta_m,t, which uploads the round's mean
+of w_m as a second model;  "own_mean" (III) the mean over t < T of w_m,t + theta_m,t, kept on the client.
+Absent clients keep theta_m: it counts in II as it stands, III runs over the rounds the client took part in.
+Stable on a common Hessian iff (alpha + beta)(1 - nu^K) < 2 (1 + alpha), nu = 1 - eta (1 + alpha) h (erratum E000-4).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from idiolect.algorithms.averaging import share, toward
+from idiolect.algorithms.weighting import WEIGHTING, client_weight
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import setting
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+OUTPUTS = ("last", "mean_of_means", "own_mean")
+
+
+class ServerState(NamedTuple):
+    """w; for "mean_of_means" also the mean of the past wbar_t, and the rounds it covers."""
+
+    shared: Params
+    averaged: Any
+    rounds: Any
+
+
+class ClientState(NamedTuple):
+    """theta_m; for a mean output also the mean so far, and the rounds (II) or own steps (III) it covers."""
+
+    personal: Params
+    averaged: Any
+    covered: Any
+
+
+class Broadcast(NamedTuple):
+    """w goes down; for "mean_of_means" also the number of rounds so far."""
+
+    shared: Params
+    rounds: Any
+
+
+class Working(NamedTuple):
+    """w_m, theta_m; the round's mean of both (II), or the client's mean model (III) and the steps it covers."""
+
+    shared: Params
+    personal: Params
+    averaged: Any
+    covered: Any
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """w - w_m goes up; for "mean_of_means" also the round's mean of w_m."""
+
+    drift: Params
+    averaged: Any
+    weight: Any
+
+
+@settings
+class PersonalizedLocalSGD(Algorithm):
+    """Local SGD in which every client also keeps a correction of its own."""
+
+    step_size: float = setting(
+        0.1, above=0, way_out="Try 1 / (4 L) for an L-smooth loss.", doc="inner step eta"
+    )
+    server_step_size: float = setting(
+        1.0, at_least=0, way_out="1 averages the clients' models.", doc="outer step beta"
+    )
+    personal_step_scale: float = setting(
+        1.0, at_least=0, way_out="0 is local SGD, 1 moves both blocks alike.", doc="the paper's alpha"
+    )
+    output: str = setting("last", choices=OUTPUTS, doc="the paper's options I, II and III")
+    weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
+
+    def skip(self) -> str | None:
+        """Needs both blocks."""
+        if not (self.objective.has_shared and self.objective.has_personal):
+            return "it trains a shared and a personal block; use the additive objective"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start."""
+        shared = self.objective.init_shared(key)
+        return ServerState(shared, *((shared, jnp.zeros((), jnp.int32)) if self._means else ((), ())))
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """The objective's start."""
+        personal = self.objective.init_personal(key)
+        if self.output == "last":
+            return ClientState(personal, (), ()), NOTHING
+        averaged = (
+            personal if self._means else self.objective.deployed(self.objective.init_shared(key), personal)
+        )
+        return ClientState(personal, averaged, jnp.zeros((), jnp.int32)), NOTHING
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """w."""
+        return Broadcast(server.shared, server.rounds)
+
+    def receive(
+        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
+    ) -> tuple[Working, Tally]:
+        """Start from w and the client's own theta_m."""
+        iterate = (sent.shared, client.personal)
+        averaged, covered = (iterate, 0) if self._means else (client.averaged, client.covered)
+        return Working(*iterate, averaged, covered, self.draw_batches(key, data)), NOTHING
+
+    def step(
+        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
+    ) -> tuple[Working, Tally]:
+        """One gradient, one step on each block."""
+        shared, personal, averaged, covered, drawn = working
+        batch = self.batch(t, drawn, data)
+        (shared_slope, personal_slope), tally = self.objective.gradient_both(key, shared, personal, batch)
+        if self.output != "last":  # the iterates before each step
+            iterate = (shared, personal) if self._means else self.objective.deployed(shared, personal)
+            averaged = toward(averaged, iterate, share(1, covered + t + 1, 0.0))
+        shared = tree.descend(shared, self.step_size, shared_slope)
+        personal = tree.descend(personal, self.personal_step_scale * self.step_size, personal_slope)
+        return Working(shared, personal, averaged, covered, drawn), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """The drift of w; theta_m stays."""
+        averaged, covered, round_mean = working.averaged, working.covered, ()
+        if self._means:
+            covered, (round_mean, personal) = sent.rounds + 1, averaged
+            averaged = toward(self._caught_up(sent, client), personal, share(1, covered, 0.0))
+        elif self.output == "own_mean":
+            covered = covered + self.steps(sent, data.count)
+        drift = tree.subtract(sent.shared, working.shared)
+        upload = Upload(drift, round_mean, client_weight(self.weighting, data))
+        return upload, ClientState(working.personal, averaged, covered), NOTHING
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """w moves along the mean drift."""
+        shared = tree.descend(server.shared, self.server_step_size, received.mean.drift)
+        if not self._means:
+            return ServerState(shared, (), ())
+        rounds = server.rounds + 1
+        return ServerState(
+            shared, toward(server.averaged, received.mean.averaged, share(1, rounds, 0.0)), rounds
+        )
+
+    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+        """w, or its mean."""
+        return Broadcast(server.averaged if self._means else server.shared, server.rounds)
+
+    def personal_model(
+        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
+    ) -> tuple[Params, Tally]:
+        """The chosen output; before its first round a client's own mean is where it would start."""
+        if self._means:
+            return self.objective.deployed(sent.shared, self._caught_up(sent, client)), NOTHING
+        last = self.objective.deployed(sent.shared, client.personal)
+        if self.output == "last":
+            return last, NOTHING
+        return tree.choose(client.covered > 0, client.averaged, last), NOTHING
+
+    @property
+    def _means(self) -> bool:
+        return self.output == "mean_of_means"
+
+    def _caught_up(self, sent: Broadcast, client: ClientState) -> Params:
+        """The mean of theta_m as it stands at `sent`: in the rounds the client missed, theta_m stood still."""
+        missed = share(sent.rounds - client.covered, sent.rounds, 0.0)
+        return toward(client.averaged, client.personal, missed)

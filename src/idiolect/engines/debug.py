@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The debug engine: eager, one client at a time, errors tagged with round, client and stage, every step observable.
+
+It calls the same algorithm with the same keys as every other engine, in plain Python, so it is also what the compiled engines
+are tested against.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.core import keys
+from idiolect.core.addressing import address
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key, Purpose
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.engines import door
+from idiolect.engines.cohorts import Participation
+from idiolect.engines.door import Training
+from idiolect.engines.population import to_device
+
+
+class StageError(RuntimeError):
+    """An algorithm's method failed: says in which round, on which client, at which stage."""
+
+
+class Event(NamedTuple):
+    """One moment of a run, for an observer."""
+
+    round: int
+    client: int  # -1: the server
+    stage: str  # broadcast, receive, step, send, server_step, settle
+    t: int  # local step; -1 outside of the local work
+    value: Any  # what the stage returned
+
+
+Observer = Callable[[Event], None]
+
+
+class DebugRun(NamedTuple):
+    """What a debug run ends with."""
+
+    algorithm: Algorithm
+    server: Any
+    clients: list[Any]
+    tally: Tally
+    data: list[ClientData]
+
+
+@contextlib.contextmanager
+def _stage(round_number: int, client: int, stage: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        who = "the server" if client < 0 else f"client {client}"
+        raise StageError(f"Round {round_number}, {who}, stage {stage}: {type(error).__name__}: {error}") from error
+
+
+def debug(
+    algorithm: Algorithm,
+    federation: Any,
+    training: Training,
+    *,
+    seed: int = 0,
+    observe: Observer | None = None,
+) -> DebugRun:
+    """Run `training.rounds` rounds eagerly; `observe` sees every stage's result."""
+    rows = federation.train
+    door.check_training(training, rows.clients)
+    door.check_rows(rows)
+    watch = observe or (lambda event: None)
+    with door.run_precision(training.precision):
+        admitted = door.admit(algorithm, rows.clients, training.precision)
+        data = [_rows_of(rows, client, door.PRECISIONS[training.precision]) for client in range(rows.clients)]
+        root = keys.root_key(seed)
+        with _stage(-1, -1, "init_server"):
+            server = admitted.init_server(keys.round_key(root, Purpose.INIT_SERVER, 0))
+        clients, tally = [], NOTHING
+        for client in range(rows.clients):
+            with _stage(-1, client, "init_client"):
+                key = keys.client_key(root, Purpose.INIT_CLIENT, 0, client)
+                state, cost = address(admitted, client).init_client(key, data[client])
+            clients.append(state)
+            tally = tally.plus(cost)
+        participation = Participation(rows.clients, training.cohort or rows.clients, training.dropout)
+        members, present = participation.draw(seed, range(training.rounds))
+        for number in range(training.rounds):
+            cohort = [int(client) for client, here in zip(members[number], present[number]) if here]
+            server, cost = _round(admitted, root, number, server, clients, data, cohort, watch)
+            tally = tally.plus(cost)
+    return DebugRun(admitted, server, clients, Tally(*(int(count) for count in tally)), data)
+
+
+def _rows_of(rows: Any, client: int, dtype: Any) -> ClientData:
+    """One client's rows without any padding: padding must not matter."""
+    return jax.tree.map(lambda leaf: leaf[0], to_device(rows.pad(np.asarray([client])), dtype))
+
+
+def _round(
+    algorithm: Algorithm,
+    root: Key,
+    number: int,
+    server: Any,
+    clients: list[Any],
+    data: list[ClientData],
+    cohort: list[int],
+    watch: Observer,
+) -> tuple[Any, Tally]:
+    with _stage(number, -1, "broadcast"):
+        sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number), server)
+    watch(Event(number, -1, "broadcast", -1, sent))
+    uploads, tally = [], NOTHING
+    for client in cohort:
+        upload, clients[client], cost = client_round(
+            algorithm, root, number, client, sent, clients[client], data[client], watch
+        )
+        uploads.append(upload)
+        tally = tally.plus(cost)
+    if not uploads:
+        return server, tally
+    with _stage(number, -1, "reduction"):
+        stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *uploads)
+        numbers = jnp.asarray(cohort, jnp.int32)
+        partial = algorithm.reduction.collect(stacked, numbers, jnp.ones(len(cohort), bool))
+        received = algorithm.reduction.lower(partial)
+    with _stage(number, -1, "server_step"):
+        server = algorithm.server_step(keys.round_key(root, Purpose.SERVER_STEP, number), server, sent, received)
+    watch(Event(number, -1, "server_step", -1, server))
+    if algorithm.settles:
+        sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number + 1), server)
+        for client in cohort:
+            own, seen = address((algorithm, sent), client)
+            key = keys.client_key(root, Purpose.SETTLE, number, client)
+            with _stage(number, client, "settle"):
+                clients[client] = own.settle(key, seen, clients[client], data[client])
+            watch(Event(number, client, "settle", -1, clients[client]))
+    return server, tally
+
+
+def client_round(
+    algorithm: Algorithm,
+    root: Key,
+    number: int,
+    client: int,
+    sent: Any,
+    state: Any,
+    data: ClientData,
+    watch: Observer = lambda event: None,
+) -> tuple[Any, Any, Tally]:
+    """receive, step x steps, send on one client."""
+    own, seen = address((algorithm, sent), client)
+    with _stage(number, client, "receive"):
+        working, tally = own.receive(keys.client_key(root, Purpose.RECEIVE, number, client), seen, state, data)
+    watch(Event(number, client, "receive", -1, working))
+    step_key = keys.client_key(root, Purpose.STEP, number, client)
+    for t in range(int(own.steps(seen, int(data.count)))):
+        with _stage(number, client, "step"):
+            working, cost = own.step(step_key, t, seen, working, data)
+        tally = tally.plus(cost)
+        watch(Event(number, client, "step", t, working))
+    with _stage(number, client, "send"):
+        send_key = keys.client_key(root, Purpose.SEND, number, client)
+        upload, kept, cost = own.send(send_key, seen, working, state, data)
+    watch(Event(number, client, "send", -1, upload))
+    return upload, kept, tally.plus(cost)
+
+
+def personal_models(run: DebugRun, seed: int, round_number: int, precision: str = "float32") -> list[Any]:
+    """What each client would predict with, in plain Python."""
+    models = []
+    with door.run_precision(precision):
+        root = keys.root_key(seed)
+        sent = run.algorithm.deliver(keys.round_key(root, Purpose.DELIVER, round_number), run.server)
+        for client, (state, data) in enumerate(zip(run.clients, run.data)):
+            own, seen = address((run.algorithm, sent), client)
+            key = keys.client_key(root, Purpose.PERSONAL_MODEL, round_number, client)
+            with _stage(round_number, client, "personal_model"):
+                models.append(own.personal_model(key, seen, state, data)[0])
+    return models
+
+

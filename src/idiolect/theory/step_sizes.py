@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Step sizes, one function per theorem, and the table that says which algorithm follows which.
+
+alpha is `personalization`, beta `server_step_size`, eta `step_size`, K (or tau) `local_steps`, R `rounds`, M `clients`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from idiolect.core.algorithm import Algorithm
+from idiolect.theory.constants import Constants, block_constants
+
+
+def gradient_descent_step(smoothness: float) -> float:
+    """1/L: a step on an L-smooth convex loss never leads away from its optimum; above 2/L it may diverge."""
+    return 1 / smoothness if smoothness > 0 else math.inf
+
+
+def stochastic_step(batch_smoothness: float) -> float:
+    """1/(2 L_b): SGD contracts up to the noise at the optimum (Gower et al. 2019, theorem 3.1)."""
+    return gradient_descent_step(2 * batch_smoothness)
+
+
+def theorem_1_step(smoothness: float, personalization: float) -> float:
+    """Paper 000, theorem 1: eta < 1/((1+alpha) L), with beta = 1.
+
+    The theorem also prints beta <= sqrt(M), which can diverge (E000-4): `server_step_bound` says how far beta may go.
+    """
+    return gradient_descent_step((1 + personalization) * smoothness)
+
+
+def server_step_bound(smoothness: float, personalization: float, step_size: float, local_steps: int) -> float:
+    """E000-4 on paper 000, theorem 1: beta < 2(1+alpha)/(1-nu^K) - alpha with nu = 1-eta(1+alpha)L.
+
+    Exact (rounds diverge beyond it) for noise-free quadratics with one Hessian whose largest eigenvalue is L; alpha = 0 gives local SGD's.
+    beta = 1 always obeys it where eta obeys theorem 1.
+    """
+    shrink = 1 - (1 - step_size * (1 + personalization) * smoothness) ** local_steps
+    return 2 * (1 + personalization) / shrink - personalization if shrink > 0 else math.inf
+
+
+def tuned_step(strong_convexity: float, clients: int, local_steps: int, rounds: int) -> float:
+    """Paper 000, eq. 16: eta = 1/(8 mu M K R), with alpha = 1; use beta = 1 (E000-4 refutes beta = sqrt(M)).
+
+    Valid where `tuned_condition_range` holds the condition number.
+    """
+    return 1 / (8 * strong_convexity * clients * local_steps * rounds)
+
+
+def tuned_condition_range(clients: int, local_steps: int, rounds: int) -> tuple[float, float]:
+    """Paper 000, eq. 16: K/(2(1-exp(-1/(4MR)))) <= kappa < 4MKR (the printed 2 is a footnote mark, E000-6)."""
+    return local_steps / (-2 * math.expm1(-1 / (4 * clients * rounds))), 4.0 * clients * local_steps * rounds
+
+
+def theorem_2_step(smoothness: float, personalization: float) -> float:
+    """Paper 000, theorem 2 (options II and III): eta <= 1/(2L(1+alpha)), alpha > 0, beta = 1."""
+    return gradient_descent_step(2 * (1 + personalization) * smoothness)
+
+
+def theorem_2_tuned_step(smoothness: float, radius: float, noise: float, total_steps: int) -> float:
+    """Paper 000, theorem 2, option III, alpha = beta = 1: eta = min(1/(4L), sqrt(5) B/(sigma sqrt(T))).
+
+    `radius` is B, `noise` sigma, `total_steps` T = KR. It minimises `rates.theorem_2_bound`.
+    """
+    quiet = gradient_descent_step(4 * smoothness)
+    return min(quiet, math.sqrt(5) * radius / (noise * math.sqrt(total_steps))) if noise > 0 else quiet
+
+
+def lsgd_pfl_step(shared_smoothness: float, personal_smoothness: float, local_steps: int) -> float:
+    """Paper 002, theorems 1 and 5: eta <= min{1/(4 L^beta), 1/(8 sqrt(3e) (tau-1) L^w)}.
+
+    For a beta step of eta/M (E002-6); theorem 1 prints 8 sqrt(3) e, its proof 8 sqrt(3e). Lemma 5 works with
+    L = max{L^w, L^beta}, so the first term here is 1/(4L): with tau = 1 the printed form leaves w unbounded.
+    """
+    first = gradient_descent_step(4 * max(shared_smoothness, personal_smoothness))
+    second = gradient_descent_step(8 * math.sqrt(3 * math.e) * (local_steps - 1) * shared_smoothness)
+    return min(first, second)
+
+
+class StepAdvice(NamedTuple):
+    """What theory says of one algorithm's step size on one problem."""
+
+    recommended: float
+    bound: float  # the largest step the theorem covers
+    formula: str  # of the bound
+    theorem: str  # where it stands
+    reason: str  # why the recommended step is what it is
+    beyond: str  # what a larger step risks
+
+    def explanation(self) -> str:
+        """One sentence for a step that was left to theory."""
+        return (
+            f"step_size {self.recommended:.3g}: {self.reason}; "
+            f"{self.theorem} allows up to {self.formula} = {self.bound:.3g}."
+        )
+
+    def warning(self, step_size: float) -> str | None:
+        """One sentence when `step_size` is beyond the bound, None when it is not."""
+        if not step_size > self.bound:
+            return None
+        return (
+            f"step_size {step_size:.3g} is beyond {self.formula} = {self.bound:.3g} ({self.theorem}): "
+            f'{self.beyond}. Lower it, or write step_size = "theory" for {self.recommended:.3g}.'
+        )
+
+
+StepRule = Callable[[Algorithm, Constants], StepAdvice | None]
+
+
+def local_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+    """1/L on exact gradients, 1/(2 L_b) on batches; a proximal term adds its weight to the curvature."""
+    return _descent(algorithm.batch_size, constants, float(getattr(algorithm, "proximal", None) or 0.0))
+
+
+def minibatch_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+    """As local SGD with one step per round, on K batches at once; a whole epoch is an exact gradient."""
+    return _descent(0 if algorithm.epochs else algorithm.batch_size * algorithm.local_steps, constants)
+
+
+def _descent(batch_size: int, constants: Constants, extra: float = 0.0) -> StepAdvice:
+    bound = gradient_descent_step(constants.smoothness + extra)
+    if batch_size:
+        recommended = stochastic_step(constants.batch_smoothness(batch_size) + extra)
+        reason = f"1/(2 L_b), L_b the smoothness of a batch of {batch_size} (Gower et al. 2019)"
+    else:
+        recommended, reason = bound, "1/L, gradients are exact"
+    formula = "1/(L + proximal)" if extra else "1/L"
+    return StepAdvice(
+        recommended,
+        bound,
+        formula,
+        "descent lemma",
+        reason,
+        "a local step may overshoot, and above 2/L diverge",
+    )
+
+
+def personalized_local_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+    """Paper 000: half of theorem 1's bound, which is theorem 2's; a batch's smoothness replaces L."""
+    personalization = float(algorithm.personalization)  # type: ignore[attr-defined]
+    smoothness = constants.batch_smoothness(algorithm.batch_size)
+    letter = "L_b, the smoothness of a batch" if algorithm.batch_size else "L"
+    return StepAdvice(
+        theorem_2_step(smoothness, personalization),
+        theorem_1_step(constants.smoothness, personalization),
+        "1/((1+alpha)L)",
+        "paper 000, theorem 1",
+        f"1/(2(1+alpha)L), inside theorems 1 and 2 of paper 000, with L = {letter}",
+        "w_m + theta_m moves by (1+alpha) eta and may overshoot",
+    )
+
+
+def lsgd_pfl_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice | None:
+    """Paper 002, theorem 5, for the objective's own blocks."""
+    blocks = block_constants(algorithm.objective, constants)
+    if blocks is None:
+        return None
+    # with epochs the number of steps follows the client: only the bound without drift is known beforehand
+    local_steps = 1 if algorithm.epochs else algorithm.local_steps
+    bound = lsgd_pfl_step(blocks.shared_smoothness, blocks.personal_smoothness, local_steps)
+    formula = "min{1/(4L), 1/(8 sqrt(3e)(tau-1)L^w)}"
+    return StepAdvice(
+        bound,
+        bound,
+        formula,
+        "paper 002, theorem 5",
+        f"the bound itself, {blocks.source}",
+        "local work may drift apart",
+    )
+
+
+STEP_RULES: dict[str, StepRule] = {
+    "local_sgd": local_sgd_rule,
+    "fedavg": local_sgd_rule,
+    "fedprox": local_sgd_rule,
+    "local": local_sgd_rule,
+    "minibatch_sgd": minibatch_sgd_rule,
+    "personalized_local_sgd": personalized_local_sgd_rule,
+    "lsgd_pfl": lsgd_pfl_rule,
+}
+
+
+def advise(name: str, algorithm: Algorithm, constants: Constants | None) -> StepAdvice | None:
+    """What theory says of the named algorithm's step; None without a rule or without known constants."""
+    rule = STEP_RULES.get(name)
+    return None if rule is None or constants is None else rule(algorithm, constants)
+
+
+def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) -> list[str]:
+    """One sentence where a step of `algorithm` is beyond its bound: the local step, or the server's (E000-4)."""
+    advice = advise(name, algorithm, constants)
+    if advice is None or constants is None:
+        return []
+    step_size = float(np.max(algorithm.step_size))  # type: ignore[attr-defined]
+    warning = advice.warning(step_size)
+    if warning is not None:
+        return [warning]
+    server_step = float(np.max(getattr(algorithm, "server_step_size", 1.0)))
+    if getattr(algorithm, "server_optimizer", "sgd") != "sgd" or algorithm.epochs:
+        return []
+    personalization = float(getattr(algorithm, "personalization", 0.0))
+    largest = server_step_bound(constants.smoothness, personalization, step_size, algorithm.local_steps)
+    if server_step < largest:
+        return []
+    return [
+        f"server_step_size {server_step:.3g} is beyond 2(1+alpha)/(1-nu^K) - alpha = {largest:.3g}, "
+        "nu = 1-eta(1+alpha)L (paper 000, theorem 1, corrected): rounds may diverge. Use 1, which averages."
+    ]
