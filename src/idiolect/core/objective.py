@@ -41,7 +41,9 @@ class Objective(Settings, abc.ABC):
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of a deployed model."""
 
-    def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+    def gradient_shared(
+        self, key: Key, shared: Params, personal: Params, batch: Batch
+    ) -> tuple[Params, Tally]:
         """grad_w f_m and its cost."""
         slope = jax.grad(lambda w: self.loss(key, w, personal, batch)[0])(shared)
         return slope, Tally(shared=batch.rows(), samples=batch.rows())
@@ -59,4 +61,3 @@ class Objective(Settings, abc.ABC):
         """grad_w f_m and grad_beta f_m from one pass, and its cost."""
         slopes = jax.grad(lambda w, b: self.loss(key, w, b, batch)[0], argnums=(0, 1))(shared, personal)
         return slopes, Tally(both=batch.rows(), samples=batch.rows())
-

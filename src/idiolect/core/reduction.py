@@ -148,7 +148,8 @@ class Gather:
         """Keep the rows; zero those of absent clients."""
         ones = jnp.ones_like(present)
         kept = jax.tree.map(
-            lambda leaf: jnp.where(present.reshape(-1, *ones.shape[1:], *(1,) * (leaf.ndim - 1)), leaf, 0), uploads
+            lambda leaf: jnp.where(present.reshape(-1, *ones.shape[1:], *(1,) * (leaf.ndim - 1)), leaf, 0),
+            uploads,
         )
         return Gathered(kept, _present_weights(uploads, present), present, clients, present)
 

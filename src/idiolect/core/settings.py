@@ -40,7 +40,8 @@ def settings(cls: Class) -> Class:
 def _is_leaf(hint: Any) -> bool:
     kinds = typing.get_args(hint) or (hint,)
     return any(
-        kind is float or (isinstance(kind, type) and issubclass(kind, (PerClient, Settings))) for kind in kinds
+        kind is float or (isinstance(kind, type) and issubclass(kind, (PerClient, Settings)))
+        for kind in kinds
     )
 
 

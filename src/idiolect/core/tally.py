@@ -30,10 +30,6 @@ class Tally(NamedTuple):
         """The same counts as 32-bit counters: what a compiled loop can carry."""
         return Tally(*(jnp.asarray(count, jnp.int32) for count in self))
 
-    def only_if(self, condition: Any) -> Tally:
-        """This cost where `condition` holds, nothing elsewhere."""
-        return Tally(*(jnp.where(condition, count, 0) for count in self.counters()))
-
     def total(self) -> Tally:
         """The sum over a leading client axis."""
         return jax.tree.map(lambda count: jnp.sum(count, axis=0, dtype=jnp.int32), self)

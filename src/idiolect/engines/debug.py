@@ -60,7 +60,9 @@ def _stage(round_number: int, client: int, stage: str) -> Iterator[None]:
         yield
     except Exception as error:
         who = "the server" if client < 0 else f"client {client}"
-        raise StageError(f"Round {round_number}, {who}, stage {stage}: {type(error).__name__}: {error}") from error
+        raise StageError(
+            f"Round {round_number}, {who}, stage {stage}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def debug(
@@ -131,7 +133,9 @@ def _round(
         partial = algorithm.reduction.collect(stacked, numbers, jnp.ones(len(cohort), bool))
         received = algorithm.reduction.lower(partial)
     with _stage(number, -1, "server_step"):
-        server = algorithm.server_step(keys.round_key(root, Purpose.SERVER_STEP, number), server, sent, received)
+        server = algorithm.server_step(
+            keys.round_key(root, Purpose.SERVER_STEP, number), server, sent, received
+        )
     watch(Event(number, -1, "server_step", -1, server))
     if algorithm.settles:
         sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number + 1), server)
@@ -157,7 +161,9 @@ def client_round(
     """receive, step x steps, send on one client."""
     own, seen = address((algorithm, sent), client)
     with _stage(number, client, "receive"):
-        working, tally = own.receive(keys.client_key(root, Purpose.RECEIVE, number, client), seen, state, data)
+        working, tally = own.receive(
+            keys.client_key(root, Purpose.RECEIVE, number, client), seen, state, data
+        )
     watch(Event(number, client, "receive", -1, working))
     step_key = keys.client_key(root, Purpose.STEP, number, client)
     for t in range(int(own.steps(seen, int(data.count)))):
@@ -184,5 +190,3 @@ def personal_models(run: DebugRun, seed: int, round_number: int, precision: str 
             with _stage(round_number, client, "personal_model"):
                 models.append(own.personal_model(key, seen, state, data)[0])
     return models
-
-

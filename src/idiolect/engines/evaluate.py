@@ -23,7 +23,13 @@ Scores = dict[str, dict[str, dict[str, Any]]]  # split -> "shared" | "personal" 
 
 
 def personal_models(
-    algorithm: Algorithm, root: Key, round_number: Any, server: Any, clients: Any, states: Any, data: ClientData
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    server: Any,
+    clients: Any,
+    states: Any,
+    data: ClientData,
 ) -> tuple[Params, Tally]:
     """What each of the clients would predict with after `round_number` rounds, stacked, and what that costs them."""
     sent = algorithm.deliver(keys.round_key(root, Purpose.DELIVER, round_number), server)
@@ -37,10 +43,12 @@ def personal_models(
     return jax.vmap(one, in_axes=(axes((algorithm, sent)), 0, 0, 0))(view, model_keys, states, data)
 
 
-def _scores(algorithm: Algorithm, model: Params, rows: ClientData, names: tuple[str, ...]) -> dict[str, Any]:
-    batch = rows.batch()
+def _scores(
+    algorithm: Algorithm, model: Params, rows: ClientData, names: tuple[str, ...]
+) -> tuple[dict[str, Any], Any]:
     outputs = algorithm.predict(model, rows.inputs)
-    return {name: SCORES[name].function(outputs, rows.targets, batch.mask) for name in names}
+    mask = rows.batch().mask
+    return {name: SCORES[name].function(outputs, rows.targets, mask) for name in names}, outputs
 
 
 def _evaluate(
@@ -53,17 +61,22 @@ def _evaluate(
     train: ClientData,
     splits: dict[str, ClientData],
     names: tuple[str, ...],
-) -> tuple[Scores, Tally]:
+) -> tuple[Scores, dict[str, Any], Tally]:
     personal, cost = personal_models(algorithm, root, round_number, server, clients, states, train)
     shared = algorithm.shared_model(server)
     own, own_axes = address(algorithm, clients), axes(algorithm)
-    result: Scores = {}
+    score = functools.partial(_scores, names=names)
+    scores: Scores = {split: {} for split in splits}
+    outputs: dict[str, Any] = {}
     for split, rows in splits.items():
-        score = functools.partial(_scores, names=names)
-        result[split] = {"personal": jax.vmap(score, in_axes=(own_axes, 0, 0))(own, personal, rows)}
+        scores[split]["personal"], outputs["personal"] = jax.vmap(score, in_axes=(own_axes, 0, 0))(
+            own, personal, rows
+        )
         if shared is not None:
-            result[split]["shared"] = jax.vmap(score, in_axes=(own_axes, None, 0))(own, shared, rows)
-    return result, cost.total()
+            scores[split]["shared"], outputs["shared"] = jax.vmap(score, in_axes=(own_axes, None, 0))(
+                own, shared, rows
+            )
+    return scores, outputs, cost.total()
 
 
 @functools.partial(jax.jit, static_argnames=("names", "lanes"))
@@ -79,13 +92,13 @@ def evaluate(
     *,
     names: tuple[str, ...],
     lanes: str,
-) -> tuple[Scores, Tally]:
-    """Scores of both models on every split, one number per client, and the cost of the personal models."""
+) -> tuple[Scores, dict[str, Any], Tally]:
+    """Scores of both models on every split, one number per client; outputs on the last split; what it cost."""
     TRACES["evaluate"] += 1
     if lanes == "one":
         return _evaluate(algorithm, root, round_number, server, clients, states, train, splits, names)
 
-    def lane(own: tuple[Algorithm, Key, Any, Any]) -> tuple[Scores, Tally]:
+    def lane(own: tuple[Algorithm, Key, Any, Any]) -> tuple[Scores, dict[str, Any], Tally]:
         algorithm, root, server, states = own
         return _evaluate(algorithm, root, round_number, server, clients, states, train, splits, names)
 
@@ -95,7 +108,13 @@ def evaluate(
 
 @jax.jit
 def stacked_personal_models(
-    algorithm: Algorithm, root: Key, round_number: Any, server: Any, clients: Any, states: Any, data: ClientData
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    server: Any,
+    clients: Any,
+    states: Any,
+    data: ClientData,
 ) -> Params:
     """`personal_models` without the cost, compiled: for saving models and for distances to a known optimum."""
     models, _ = personal_models(algorithm, root, round_number, server, clients, states, data)

@@ -21,7 +21,7 @@ from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
 from idiolect.engines.block import TRACES
-from idiolect.engines.round import Cohort, RoundCost, everybody, finish_round, no_cost, put_back
+from idiolect.engines.round import Cohort, RoundCost, everybody, finish_round, put_back, round_cost
 
 
 @jax.jit
@@ -41,7 +41,14 @@ def _receive(
 
 @jax.jit
 def _step(
-    algorithm: Algorithm, root: Key, round_number: Any, client: Any, t: Any, sent: Any, carried: Any, data: ClientData
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    client: Any,
+    t: Any,
+    sent: Any,
+    carried: Any,
+    data: ClientData,
 ) -> tuple[Any, Tally]:
     own, seen = address((algorithm, sent), client)
     working, tally = carried
@@ -120,7 +127,7 @@ def run_looped(
     for place, round_number in enumerate(np.asarray(rounds)):
         members = everybody(data) if cohorts is None else tree.take(cohorts, place)
         sent = _broadcast(algorithm, root, round_number, server)
-        uploads, kept, cost = [], [], no_cost()
+        uploads, kept, counts = [], [], []
         for client, row, present in zip(*(np.asarray(part) for part in members)):
             if not present:
                 continue
@@ -129,24 +136,35 @@ def run_looped(
             )
             uploads.append(upload)
             kept.append((client, row, state))
-            one = jnp.asarray(1, jnp.int32)
-            cost = cost.plus(RoundCost(tally, one, steps, steps, jnp.where(_finite((upload, state)), -1, client)))
-        costs.append(cost)
+            counts.append((tally, steps, _finite((upload, state))))
+        costs.append(_cost(members, [entry[0] for entry in kept], counts))
         if not uploads:
             continue
-        arrived = Cohort(*(np.asarray([entry[i] for entry in kept], np.int32) for i in (0, 1)), np.ones(len(kept), bool))
+        arrived = Cohort(
+            *(np.asarray([entry[i] for entry in kept], np.int32) for i in (0, 1)), np.ones(len(kept), bool)
+        )
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *uploads)
         partial = _collect(algorithm, stacked, arrived.clients, arrived.present)
-        states = _put_back(states, arrived, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(k[2] for k in kept)))
+        states = _put_back(
+            states, arrived, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(k[2] for k in kept))
+        )
         server, states = _finish(
             algorithm, root, round_number, arrived, server, sent, partial, states, data, partial_cohort=False
         )
     return server, states, jax.tree.map(lambda *leaves: jnp.stack(leaves), *costs)
 
 
+def _cost(members: Cohort, arrived: list[int], counts: list[Any]) -> RoundCost:
+    """The round's cost with one row per cohort member; absent members cost nothing."""
+    table = {int(client): jax.device_get(count) for client, count in zip(arrived, counts)}
+    nothing = (Tally(), 0, True)
+    rows = [table.get(int(client), nothing) for client in members.clients]
+    tally = Tally(*(np.asarray([row[0][place] for row in rows]) for place in range(len(Tally._fields))))
+    steps = np.asarray([row[1] for row in rows], np.int32)
+    return round_cost(members, tally, steps, np.asarray([row[2] for row in rows]), int(steps.sum()))
+
+
 @jax.jit
 def _finite(leaves: Any) -> Any:
     floating = [leaf for leaf in jax.tree.leaves(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in floating] or [True]))
-
-

@@ -13,7 +13,9 @@ from idiolect.accounting.ledger import Ledger
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 
-ClientScores = dict[str, dict[str, dict[str, list[float]]]]  # split -> model -> score -> one number per client
+ClientScores = dict[
+    str, dict[str, dict[str, list[float]]]
+]  # split -> model -> score -> one number per client
 
 
 @dataclasses.dataclass
@@ -28,10 +30,20 @@ class Recorder:
     selected_round: int = -1
     selected: ClientScores = dataclasses.field(default_factory=dict)
     best: float = -math.inf
+    outputs: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # test rows, selected round
+    slowest_gradients: int = (
+        0  # sum over rounds of the largest gradient count of one client: the critical path
+    )
     diverged: str | None = None
-    personal_cost: tuple[int, ...] = (0, 0, 0, 0, 0)  # a Tally: what the latest personal models cost the clients
+    personal_cost: tuple[int, ...] = (
+        0,
+        0,
+        0,
+        0,
+        0,
+    )  # a Tally: what the latest personal models cost the clients
 
-    def record(self, round_number: int, seconds: float, scores: Any) -> None:
+    def record(self, round_number: int, seconds: float, scores: Any, outputs: dict[str, np.ndarray]) -> None:
         """Add a history row; remember the clients' scores when this round is the best on validation rows so far."""
         clients: ClientScores = {
             split: {
@@ -41,6 +53,7 @@ class Recorder:
             for split, models in scores.items()
         }
         row: dict[str, Any] = {"round": round_number, "seconds": seconds, **self.ledger.to_dict()}
+        row["slowest_gradients"] = self.slowest_gradients
         for split, models in clients.items():
             if split == "test":  # never in the history: nobody should choose a round by it
                 continue
@@ -54,7 +67,7 @@ class Recorder:
         reached = self._validation_score(row)
         if reached > self.best or (math.isnan(reached) and self.best == -math.inf) or not self.selected:
             self.best = self.best if math.isnan(reached) else reached
-            self.selected_round, self.selected = round_number, clients
+            self.selected_round, self.selected, self.outputs = round_number, clients, outputs
 
     def _validation_score(self, row: dict[str, Any]) -> float:
         name = self.scores[0]
@@ -62,16 +75,21 @@ class Recorder:
         return value if SCORES[name].higher_is_better else -value
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain values for a checkpoint."""
+        """Plain values for a checkpoint; `outputs` are arrays and travel with the state's leaves."""
         facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return facts | {"scores": list(self.scores), "ledger": self.ledger.to_dict()}
+        return facts | {
+            "scores": list(self.scores),
+            "ledger": self.ledger.to_dict(),
+            "outputs": sorted(self.outputs),
+        }
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any]) -> Recorder:
-        """What `to_facts` wrote."""
+    def from_facts(cls, facts: dict[str, Any], arrays: list[np.ndarray]) -> Recorder:
+        """What `to_facts` wrote; takes its outputs from the front of `arrays`."""
         restored = facts | {
             "scores": tuple(facts["scores"]),
             "ledger": Ledger.from_dict(facts["ledger"]),
             "personal_cost": tuple(facts["personal_cost"]),
+            "outputs": {model: arrays.pop(0) for model in facts["outputs"]},
         }
         return cls(**restored)

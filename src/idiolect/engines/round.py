@@ -17,7 +17,7 @@ from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
-from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tally import Tally
 
 
 class Cohort(NamedTuple):
@@ -29,23 +29,21 @@ class Cohort(NamedTuple):
 
 
 class RoundCost(NamedTuple):
-    """What a round cost, and whether it stayed finite."""
+    """What a round cost, client by client; the host adds it up in exact integers."""
 
-    tally: Tally
-    present: Any  # clients whose upload arrived
-    useful_steps: Any
-    executed_steps: Any
-    diverged: Any  # number of a client whose work left the finite numbers, or -1
+    clients: Any  # (cohort,) client numbers, in the order they were worked on
+    present: Any  # (cohort,) whose upload arrived
+    counts: Any  # (cohort, 7): the five counts of Tally, useful steps, 1 if the work stayed finite
+    executed_steps: Any  # () steps of the compiled loop times clients in it, waste included
 
-    def plus(self, other: RoundCost) -> RoundCost:
-        """Both costs together."""
-        return RoundCost(
-            self.tally.plus(other.tally),
-            self.present + other.present,
-            self.useful_steps + other.useful_steps,
-            self.executed_steps + other.executed_steps,
-            jnp.maximum(self.diverged, other.diverged),
-        )
+
+def round_cost(
+    cohort: Cohort, tally: Tally, useful_steps: Any, finite: Any, executed_steps: Any
+) -> RoundCost:
+    """One small matrix per round, so that a block stores one array instead of a dozen."""
+    columns = [jnp.broadcast_to(jnp.asarray(count, jnp.int32), cohort.clients.shape) for count in tally]
+    counts = jnp.stack([*columns, useful_steps, finite.astype(jnp.int32)], axis=1)
+    return RoundCost(cohort.clients, cohort.present, counts, jnp.asarray(executed_steps, jnp.int32))
 
 
 @jax.tree_util.register_static
@@ -82,7 +80,9 @@ def local_work(
         working, cost = seen[0].receive(key, seen[1], state, rows)
         return working, cost.counters()
 
-    working, tally = jax.vmap(receive, in_axes=(view_axes, 0, 0, 0))(view, key_of(Purpose.RECEIVE), states, data)
+    working, tally = jax.vmap(receive, in_axes=(view_axes, 0, 0, 0))(
+        view, key_of(Purpose.RECEIVE), states, data
+    )
 
     own_steps = None  # None: everybody takes every step
     largest = data.targets.shape[1] if uniform else jnp.max(jnp.where(cohort.present, data.count, 0))
@@ -90,7 +90,9 @@ def local_work(
     if not uniform and not isinstance(trips, int):
         own_steps = jax.vmap(lambda count: jnp.asarray(algorithm.steps(sent, count), jnp.int32))(data.count)
 
-    working, step_tally, useful = _walk(view, view_axes, key_of(Purpose.STEP), trips, own_steps, working, data)
+    working, step_tally, useful = _walk(
+        view, view_axes, key_of(Purpose.STEP), trips, own_steps, working, data
+    )
 
     def send(seen: Any, key: Key, work: Any, state: Any, rows: ClientData) -> Any:
         upload, kept, cost = seen[0].send(key, seen[1], work, state, rows)
@@ -100,16 +102,8 @@ def local_work(
         view, key_of(Purpose.SEND), working, states, data
     )
     finite = _finite_rows((uploads, kept), cohort.present.shape[0])
-    diverged = jnp.max(jnp.where(cohort.present & ~finite, cohort.clients, -1))
-    spent = tally.plus(step_tally).plus(send_tally).only_if(cohort.present).total()
-    present = jnp.sum(cohort.present, dtype=jnp.int32)
-    cost = RoundCost(
-        spent,
-        present,
-        jnp.sum(jnp.where(cohort.present, useful, 0), dtype=jnp.int32),
-        jnp.asarray(trips * cohort.present.shape[0], jnp.int32),
-        diverged.astype(jnp.int32),
-    )
+    spent = tally.plus(step_tally).plus(send_tally)
+    cost = round_cost(cohort, spent, useful, finite, trips * cohort.clients.shape[0])
     return uploads, tree.choose_rows(cohort.present, kept, states), cost
 
 
@@ -137,7 +131,9 @@ def _walk(
 
     counters = [jnp.zeros(shape[place].shape, jnp.int32) for place in varying]
     working, counted = jax.lax.fori_loop(0, trips, one_step, (working, counters))
-    useful = jnp.broadcast_to(jnp.asarray(trips if own_steps is None else own_steps, jnp.int32), data.count.shape)
+    useful = jnp.broadcast_to(
+        jnp.asarray(trips if own_steps is None else own_steps, jnp.int32), data.count.shape
+    )
     totals = iter(counted)
     tally = Tally(*(int(count) * useful if isinstance(count, Fixed) else next(totals) for count in shape))
     return working, tally, useful
@@ -172,14 +168,33 @@ def run_round(
     sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number), server)
     members = everybody(data) if cohort is None else cohort
     if cohort is None and not chunk:
-        uploads, states, cost = local_work(algorithm, root, round_number, members, sent, states, data, uniform)
+        uploads, states, cost = local_work(
+            algorithm, root, round_number, members, sent, states, data, uniform
+        )
         partial = algorithm.reduction.collect(uploads, members.clients, members.present)
     else:
         partial, states, cost = _work_in_chunks(
-            algorithm, root, round_number, members, sent, states, data, uniform, chunk or members.clients.shape[0]
+            algorithm,
+            root,
+            round_number,
+            members,
+            sent,
+            states,
+            data,
+            uniform,
+            chunk or members.clients.shape[0],
         )
     server, states = finish_round(
-        algorithm, root, round_number, members, server, sent, partial, states, data, partial_cohort=cohort is not None
+        algorithm,
+        root,
+        round_number,
+        members,
+        server,
+        sent,
+        partial,
+        states,
+        data,
+        partial_cohort=cohort is not None,
     )
     return server, states, cost
 
@@ -231,7 +246,14 @@ def _work_in_chunks(
 
     def one_chunk(part: Cohort) -> tuple[Any, Any, RoundCost]:
         uploads, kept, cost = local_work(
-            algorithm, root, round_number, part, sent, tree.take(states, part.rows), tree.take(data, part.rows), uniform
+            algorithm,
+            root,
+            round_number,
+            part,
+            sent,
+            tree.take(states, part.rows),
+            tree.take(data, part.rows),
+            uniform,
         )
         return reduction.collect(uploads, part.clients, part.present), kept, cost
 
@@ -245,8 +267,9 @@ def _work_in_chunks(
         partial = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), partials)
     else:
         partial = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=leaf.dtype), partials)
-    worst = jnp.max(costs.diverged)
-    cost = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=jnp.int32), costs)._replace(diverged=worst)
+    executed = jnp.sum(costs.executed_steps, dtype=jnp.int32)
+    cost = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), costs._replace(executed_steps=()))
+    cost = cost._replace(executed_steps=executed)
     return partial, put_back(states, *flat), cost
 
 
@@ -269,7 +292,13 @@ def put_back(states: Any, cohort: Cohort, kept: Any) -> Any:
 
 
 def _settle(
-    algorithm: Algorithm, root: Key, round_number: Any, cohort: Cohort, server: Any, states: Any, data: ClientData
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    cohort: Cohort,
+    server: Any,
+    states: Any,
+    data: ClientData,
 ) -> Any:
     """Hand the new Broadcast to the cohort that has just uploaded."""
     sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number + 1), server)
@@ -280,9 +309,3 @@ def _settle(
         in_axes=(axes((algorithm, sent)), 0, 0, 0),
     )(view, settle_keys, tree.take(states, cohort.rows), tree.take(data, cohort.rows))
     return put_back(states, cohort, settled)
-
-
-def no_cost() -> RoundCost:
-    """The cost of nothing."""
-    zero = jnp.zeros((), jnp.int32)
-    return RoundCost(NOTHING.counters(), zero, zero, zero, zero - 1)

@@ -114,7 +114,9 @@ def sweep(
 ) -> list[Run]:
     """Train lane i with `algorithms[i]` and `seeds[i]`, all in one program. A lane that diverges is marked, not fatal."""
     if len(algorithms) != len(seeds) or not seeds:
-        raise RequestError(f"A sweep needs one seed per algorithm, got {len(algorithms)} algorithms and {len(seeds)} seeds.")
+        raise RequestError(
+            f"A sweep needs one seed per algorithm, got {len(algorithms)} algorithms and {len(seeds)} seeds."
+        )
     session = Session(algorithms, federation, training or Training(), seeds, scores, None)
     return session.run(checkpoint, resume, progress)
 
@@ -189,7 +191,9 @@ class Session:
                 self._advance(length, checkpoint)
                 if self.round % every == 0 or self.round == rounds:
                     self._record()
-                if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
+                if checkpoint is not None and (
+                    self.round - saved >= checkpoint.every or self.round == rounds
+                ):
                     self._save(checkpoint)
                     saved = self.round
                 if progress is not None:
@@ -231,10 +235,11 @@ class Session:
     def _bill(self, recorder: Recorder, costs: RoundCost, length: int) -> None:
         """Drain one block's costs into exact integers."""
         arrived, cohort = int(costs.present.sum()), self.participation.cohort
-        tally = Tally(*(int(np.sum(count, dtype=np.int64)) for count in costs.tally))
-        ledger = recorder.ledger.charge_rounds(length).charge_work(
-            tally, int(costs.useful_steps.sum(dtype=np.int64)), int(costs.executed_steps.sum(dtype=np.int64))
-        )
+        counts = np.where(costs.present[..., None], costs.counts, 0).astype(np.int64)  # (rounds, cohort, 7)
+        *tally, useful, _ = (int(count) for count in counts.sum(axis=(0, 1)))
+        executed = int(costs.executed_steps.sum(dtype=np.int64))
+        ledger = recorder.ledger.charge_rounds(length).charge_work(Tally(*tally), useful, executed)
+        recorder.slowest_gradients += int(counts[..., :3].sum(axis=2).max(axis=1).sum())
         traffic = self.algorithms[0].traffic(self.sent_type, cohort)
         if traffic is not None:
             down, up = traffic
@@ -248,27 +253,32 @@ class Session:
         recorder.ledger = ledger
 
     def _check_finite(self, recorder: Recorder, costs: RoundCost, checkpoint: Checkpoint | None) -> None:
-        bad = np.flatnonzero(costs.diverged >= 0)
-        if not bad.size or recorder.diverged is not None:
+        if recorder.diverged is not None:
             return
-        client = self.federation.names[int(costs.diverged[bad[0]])]
-        message = f"Training diverged in round {self.round + int(bad[0]) + 1} on client {client!r}"
+        rounds, places = np.nonzero(costs.present & (costs.counts[..., -1] == 0))
+        if not rounds.size:
+            return
+        client = self.federation.names[int(costs.clients[rounds[0], places[0]])]
+        message = f"Training diverged in round {self.round + int(rounds[0]) + 1} on client {client!r}"
         recorder.diverged = message
         if self.lanes == "one":
             kept = ""
             if checkpoint is not None:
                 self._save(checkpoint)
                 kept = f" The state after round {self.round} is kept in {checkpoint.folder}."
-            raise DivergedError(f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}")
+            raise DivergedError(
+                f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}"
+            )
 
     def _record(self) -> None:
-        scores, cost = self._evaluate()
+        scores, outputs, cost = self._evaluate()
         for lane, recorder in enumerate(self.recorders):
             single = self.lanes == "one"
-            recorder.record(self.round, self.seconds, scores if single else tree.take(scores, lane))
+            own = (scores, outputs) if single else tree.take((scores, outputs), lane)
+            recorder.record(self.round, self.seconds, *own)
             recorder.personal_cost = tuple(_lane_tally(cost, None if single else lane))
 
-    def _evaluate(self) -> tuple[Scores, Tally]:
+    def _evaluate(self) -> tuple[Scores, dict[str, np.ndarray], Tally]:
         parts = []
         for clients, states, data in self.population.parts():
             splits = {name: self._split(name, clients) for name in ("validation", "test")}
@@ -286,9 +296,17 @@ class Session:
                     lanes=self.lanes,
                 )
             )
-        scores = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(x) for x in leaves], axis=-1), *(p[0] for p in parts))
-        tally = jax.tree.map(lambda *counts: sum(np.asarray(c, np.int64) for c in counts), *(p[1] for p in parts))
-        return scores, tally
+        client_axis = 0 if self.lanes == "one" else 1
+
+        def join(*leaves: Any) -> np.ndarray:
+            return np.concatenate([np.asarray(leaf) for leaf in leaves], axis=client_axis)
+
+        scores = jax.tree.map(join, *(part[0] for part in parts))
+        outputs = jax.tree.map(join, *(part[1] for part in parts))
+        tally = jax.tree.map(
+            lambda *counts: sum(np.asarray(c, np.int64) for c in counts), *(p[2] for p in parts)
+        )
+        return scores, outputs if len(parts) == 1 else {}, tally
 
     def _split(self, name: str, clients: np.ndarray) -> ClientData:
         rows: Rows = getattr(self.federation, name)
@@ -314,7 +332,9 @@ class Session:
             recorder.ledger = recorder.ledger.charge_delivery(
                 self.participation.clients, bytes_of(self.delivered_type)
             )
-        return Run(self.algorithms[lane], self.seeds[lane], self.training, recorder, server, states, self, lane)
+        return Run(
+            self.algorithms[lane], self.seeds[lane], self.training, recorder, server, states, self, lane
+        )
 
     def personal_models(self, run: Run) -> Params:
         """Every client's model in one lane, stacked over clients, on the host."""
@@ -362,7 +382,10 @@ class Session:
             "fingerprint": self._fingerprint(),
             "recorders": [recorder.to_facts() for recorder in self.recorders],
         }
-        leaves = [np.asarray(leaf) for leaf in (*jax.tree.leaves(self.server), *self.population.leaves())]
+        outputs = [
+            recorder.outputs[model] for recorder in self.recorders for model in sorted(recorder.outputs)
+        ]
+        leaves = [*outputs, *jax.tree.leaves(self.server), *self.population.leaves()]
         records = self.population.file if isinstance(self.population, OnDisk) else None
         checkpoint.save(leaves, facts, records)
 
@@ -374,11 +397,13 @@ class Session:
                 f"The checkpoint in {checkpoint.folder} belongs to other settings or data; resume with the run's own "
                 "spec.toml, or start in a new run folder."
             )
+        self.recorders = [Recorder.from_facts(lane, leaves) for lane in facts["recorders"]]
         count = len(jax.tree.leaves(self.server))
-        self.server = jax.tree.unflatten(jax.tree.structure(self.server), [jnp.asarray(leaf) for leaf in leaves[:count]])
+        self.server = jax.tree.unflatten(
+            jax.tree.structure(self.server), [jnp.asarray(leaf) for leaf in leaves[:count]]
+        )
         self.population.restore(leaves[count:])
         self.round, self.seconds = facts["round"], facts["seconds"]
-        self.recorders = [Recorder.from_facts(lane) for lane in facts["recorders"]]
 
 
 def _lane_tally(tally: Tally, lane: int | None) -> Tally:

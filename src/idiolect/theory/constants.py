@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Smoothness and strong convexity: mu_m <= Hessian of f'_m <= L_m everywhere, and what F has of it by block."""
+"""Smoothness and strong convexity: mu_m <= Hessian of f'_m <= L_m everywhere, and F's own by block."""
 
 from __future__ import annotations
 

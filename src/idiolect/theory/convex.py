@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The convex client losses that theory knows, in matrix form and float64.
 
-A row's outputs are linear in the coefficients V (columns, outputs): z V for `Linear` (z = the row, and 1 where
-there is a bias), x * v coordinate by coordinate for `Location`. So f'_m(V) = sum_i a_i criterion(outputs_i, y_i)
-+ (l2/2) |V|^2 with a_i = 1/n.
+A row's outputs are linear in the coefficients V (columns, outputs): z V for `Linear` (z = the row, and 1
+where there is a bias), x * v coordinate by coordinate for `Location`. So f'_m(V) = sum_i a_i
+criterion(outputs_i, y_i) + (l2/2) |V|^2 with a_i = 1/n.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def convex_loss(objective: Objective | ClientLoss) -> ConvexLoss | None:
     client_loss = client_loss_of(objective)
     if client_loss is None:
         return None
-    model, criterion = client_loss.model, client_loss.criterion
+    model: Any = client_loss.model
+    criterion = client_loss.criterion
     name = f"{type(model).__module__}.{type(model).__qualname__}"
     l2 = float(client_loss.l2 or 0.0)
     if name == _LOCATION and criterion == "squared":

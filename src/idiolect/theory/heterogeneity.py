@@ -44,16 +44,20 @@ def client_heterogeneity(objective: Objective | ClientLoss, rows: Rows) -> Heter
     own, shared = local_optima(objective, rows), shared_optimum(objective, rows)
     if loss is None or constants is None or own is None or shared is None:
         return None
-    points = np.array(client_points(loss, rows.clients, own, stacked=True))
-    spread = float(((points - loss.from_params(shared)) ** 2).sum(axis=(1, 2)).mean())
-    gap = client_values(objective, rows, shared, stacked=False) - client_values(
-        objective, rows, own, stacked=True
+    together, apart = (
+        client_values(objective, rows, point, stacked=stacked)
+        for point, stacked in ((shared, False), (own, True))
     )
     slopes = client_gradients(objective, rows, shared, stacked=False)
+    assert together is not None  # a loss with a known optimum has a known value and gradient
+    assert apart is not None
+    assert slopes is not None
+    points = np.array(client_points(loss, rows.clients, own, stacked=True))
+    spread = float(((points - loss.from_params(shared)) ** 2).sum(axis=(1, 2)).mean())
     return Heterogeneity(
         radius=float(np.sqrt((points**2).sum(axis=(1, 2)).max())),
         optimum_spread=spread,
-        value_gap=float(gap.mean()),
+        value_gap=float((together - apart).mean()),
         zeta=constants.smoothness * float(np.sqrt(spread)),
         gradient_dissimilarity=float((slopes**2).sum(axis=(1, 2)).mean()),
         condition_number=constants.condition_number,
@@ -63,10 +67,11 @@ def client_heterogeneity(objective: Objective | ClientLoss, rows: Rows) -> Heter
 def gradient_noise(
     objective: Objective | ClientLoss, rows: Rows, params: Params, *, stacked: bool
 ) -> np.ndarray | None:
-    """sigma_m^2 = E |grad f(v; z) - grad F_m(v)|^2 of one row drawn uniformly, per client; b rows have 1/b of it.
+    """sigma_m^2 = E |grad f(v; z) - grad F_m(v)|^2 per client, for one row drawn uniformly.
 
-    `params` holds one point per client when `stacked`, else one for all. For most losses sigma^2 depends on the
-    point: the uniform bound of definition 1 exists only where it does not (`Location` with constant inputs, say).
+    A batch of b rows has 1/b of it. `params` holds one point per client when `stacked`, else one for all.
+    For most losses sigma^2 depends on the point: the uniform bound of definition 1 exists only where it
+    does not (`Location` with constant inputs, say).
     """
     loss = convex_loss(objective)
     if loss is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact optima of the known convex losses, in float64 on the host.
 
-Squared losses have a closed form (the one of least norm where several are optimal). Logistic and softmax losses
-are solved by Newton's method to a gradient norm of 1e-12 (relative to the largest row) and need l2 > 0: without it
-there may be no optimum.
+Squared losses have a closed form (the one of least norm where several are optimal). Logistic and softmax
+losses are solved by Newton's method to a gradient norm of 1e-12 (relative to the largest row) and need l2 >
+0: without it there may be no optimum.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def local_optima(objective: Objective | ClientLoss, rows: Rows) -> Params | None
 def shared_optimum(
     objective: Objective | ClientLoss, rows: Rows, client_weights: np.ndarray | None = None
 ) -> Params | None:
-    """w* = argmin of the (weighted) mean of f'_m over clients, equal weights by default; None where not known."""
+    """w* = argmin of the mean of f'_m over clients, weighted equally by default; None where not known."""
     loss = _solvable(objective)
     if loss is None:
         return None
@@ -155,10 +155,10 @@ def _newton(loss: ConvexLoss, problem: _Problem) -> np.ndarray:
         else:
             break  # rounding: no step along the direction lowers the norm
         point, slope = moved, moved_slope
-    norm = float(np.linalg.norm(slope))
-    if norm > 1e3 * tolerance:
+    left = float(np.linalg.norm(slope))
+    if left > 1e3 * tolerance:
         raise RequestError(
-            f"the optimum must be found to a gradient norm of {tolerance:.0e}, got {norm:.1e}. "
+            f"the optimum must be found to a gradient norm of {tolerance:.0e}, got {left:.1e}. "
             f"Raise l2 (now {loss.l2:g}) or scale the features."
         )
     return point

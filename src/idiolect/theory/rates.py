@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast theory says an algorithm goes: bounds, exact values, and one printed formula that is wrong.
 
-alpha is `personalization`, beta `server_step_size`, eta `step_size`, K (or tau) `local_steps`, R `rounds`, M `clients`,
-B `radius`, sigma `noise` (the standard deviation of one stochastic gradient), zeta `spread`.
+alpha is `personal_step_scale`, beta `server_step_size`, eta `step_size`, K (or tau) `local_steps`, R
+`rounds`, M `clients`, B `radius`, sigma `noise` (the standard deviation of one stochastic gradient), zeta
+`spread`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 def theorem_1_bound(
     *,
-    personalization: float,
+    personal_step_scale: float,
     server_step_size: float,
     step_size: float,
     local_steps: int,
@@ -26,14 +27,14 @@ def theorem_1_bound(
 ) -> float:
     """Paper 000, eq. 14 (option I, zero start): bound on mean_m E|v_m - v*_m|^2 after R rounds.
 
-    exp(-(2 alpha R/(1+alpha)) (1 - exp(-eta(1+alpha) mu K))) B^2 + (4 eta sigma^2/mu)(alpha + beta^2/(M alpha)).
-    Holds for beta = 1 and alpha >= 1; not for every beta <= sqrt(M) (E000-4); for alpha < 1 and different Hessians it
-    may be exceeded by a factor of up to 1.85 (E000-5).
+    exp(-(2 alpha R/(1+alpha)) (1 - exp(-eta(1+alpha) mu K))) B^2 + (4 eta sigma^2/mu)(alpha + beta^2/(M
+    alpha)). Holds for beta = 1 and alpha >= 1; not for every beta <= sqrt(M) (E000-4); for alpha < 1 and
+    different Hessians it may be exceeded by a factor of up to 1.85 (E000-5).
     """
-    shrink = -math.expm1(-step_size * (1 + personalization) * strong_convexity * local_steps)
-    start = math.exp(-2 * personalization * rounds / (1 + personalization) * shrink) * radius**2
+    shrink = -math.expm1(-step_size * (1 + personal_step_scale) * strong_convexity * local_steps)
+    start = math.exp(-2 * personal_step_scale * rounds / (1 + personal_step_scale) * shrink) * radius**2
     floor = 4 * step_size * noise**2 / strong_convexity
-    return start + floor * (personalization + server_step_size**2 / (clients * personalization))
+    return start + floor * (personal_step_scale + server_step_size**2 / (clients * personal_step_scale))
 
 
 def theorem_1_tuned_bound(
@@ -46,7 +47,7 @@ def theorem_1_tuned_bound(
     radius: float,
     noise: float,
 ) -> float:
-    """Paper 000, eq. 16: exp(-KR/(2 kappa)) B^2 + sigma^2/(mu^2 M K R), for `step_sizes.tuned_step` in its range."""
+    """Paper 000, eq. 16: exp(-KR/(2 kappa)) B^2 + sigma^2/(mu^2 M K R), at `step_sizes.tuned_step`."""
     total_steps = local_steps * rounds
     start = math.exp(-total_steps / (2 * condition_number)) * radius**2
     return start + noise**2 / (strong_convexity**2 * clients * total_steps)
@@ -54,7 +55,7 @@ def theorem_1_tuned_bound(
 
 def theorem_2_bound(
     *,
-    personalization: float,
+    personal_step_scale: float,
     step_size: float,
     total_steps: int,
     clients: int,
@@ -63,13 +64,13 @@ def theorem_2_bound(
     smoothness: float = 0.0,
     mean_consensus: float = 0.0,
 ) -> float:
-    """Paper 000, theorem 2: bound on mean_m F_m(v_m) - F*_m with its constants, for eta <= 1/(2L(1+alpha)), beta = 1.
+    """Paper 000, theorem 2: bound on mean_m F_m(v_m) - F*_m, for eta <= 1/(2L(1+alpha)) and beta = 1.
 
     5 B^2 (1+alpha)/(eta alpha T) + 2 eta (sigma^2/M) max(1, alpha M): option III. Option II adds 2L times the
     time average of the consensus error.
     """
-    start = 5 * radius**2 * (1 + personalization) / (step_size * personalization * total_steps)
-    floor = 2 * step_size * noise**2 / clients * max(1.0, personalization * clients)
+    start = 5 * radius**2 * (1 + personal_step_scale) / (step_size * personal_step_scale * total_steps)
+    floor = 2 * step_size * noise**2 / clients * max(1.0, personal_step_scale * clients)
     return start + floor + 2 * smoothness * mean_consensus
 
 
@@ -95,9 +96,9 @@ def lsgd_pfl_bound(
 ) -> float:
     """Paper 002, eq. 26 (27 when mu = 0): E F(average) - F* <= (1-eta mu)^k Phi0 + eta Psi0 after k `steps`.
 
-    Phi0 = 2(|w0-w*|^2 + sum_m |beta0-beta*_m|^2)/eta = 2 `start_distance`/eta: the factor 2 is printed on w only.
-    Psi0 = 2 sigma^2/(BM) + 8 L^w eta e (tau-1) tau (3 zeta*^2 + sigma^2/B), zeta*^2 `heterogeneity`. The average has
-    the weights (1-eta mu)^(-k-1). On the traditional objective this is local SGD.
+    Phi0 = 2(|w0-w*|^2 + sum_m |beta0-beta*_m|^2)/eta = 2 `start_distance`/eta: the factor 2 is printed on w
+    only. Psi0 = 2 sigma^2/(BM) + 8 L^w eta e (tau-1) tau (3 zeta*^2 + sigma^2/B), zeta*^2 `heterogeneity`.
+    The average has the weights (1-eta mu)^(-k-1). On the traditional objective this is local SGD.
     """
     variance = noise**2 / batch_size
     start = 2 * start_distance / step_size
@@ -109,32 +110,32 @@ def lsgd_pfl_bound(
 
 
 def deviation_multiplier(
-    *, personalization: float, step_size: float, local_steps: int, curvature: float = 1.0
+    *, personal_step_scale: float, step_size: float, local_steps: int, curvature: float = 1.0
 ) -> float:
     """phi = (1+alpha nu^K)/(1+alpha), nu = 1-eta(1+alpha)h: what a round does to v_m - v*_m minus its mean.
 
     Noise-free quadratics with a common Hessian, along an eigenvector of eigenvalue h, `curvature`.
     """
-    power = (1 - step_size * (1 + personalization) * curvature) ** local_steps
-    return (1 + personalization * power) / (1 + personalization)
+    power = (1 - step_size * (1 + personal_step_scale) * curvature) ** local_steps
+    return (1 + personal_step_scale * power) / (1 + personal_step_scale)
 
 
 def mean_multiplier(
     *,
-    personalization: float,
+    personal_step_scale: float,
     server_step_size: float,
     step_size: float,
     local_steps: int,
     curvature: float = 1.0,
 ) -> float:
-    """psi = 1 - (alpha+beta)(1-nu^K)/(1+alpha): what a round does to mean_m (v_m - v*_m), on the same quadratics."""
-    power = (1 - step_size * (1 + personalization) * curvature) ** local_steps
-    return 1 - (personalization + server_step_size) * (1 - power) / (1 + personalization)
+    """psi = 1 - (alpha+beta)(1-nu^K)/(1+alpha): what a round does to mean_m (v_m - v*_m), as above."""
+    power = (1 - step_size * (1 + personal_step_scale) * curvature) ** local_steps
+    return 1 - (personal_step_scale + server_step_size) * (1 - power) / (1 + personal_step_scale)
 
 
 def is_stable(
     *,
-    personalization: float,
+    personal_step_scale: float,
     server_step_size: float,
     step_size: float,
     local_steps: int,
@@ -144,13 +145,13 @@ def is_stable(
 
     beta = sqrt(M), which paper 000 prints as safe, breaks it for alpha = 1, K large and M >= 9.
     """
-    power = (1 - step_size * (1 + personalization) * curvature) ** local_steps
-    return (personalization + server_step_size) * (1 - power) < 2 * (1 + personalization)
+    power = (1 - step_size * (1 + personal_step_scale) * curvature) ** local_steps
+    return (personal_step_scale + server_step_size) * (1 - power) < 2 * (1 + personal_step_scale)
 
 
 def common_hessian_error(
     *,
-    personalization: float,
+    personal_step_scale: float,
     server_step_size: float,
     step_size: float,
     local_steps: int,
@@ -161,34 +162,36 @@ def common_hessian_error(
     noise: float = 0.0,
     curvature: float = 1.0,
 ) -> float:
-    """mean_m E|v_m - v*_m|^2 after R rounds, exactly, for quadratics with Hessian h I and independent additive noise.
+    """mean_m E|v_m - v*_m|^2 after R rounds, exact for Hessians h I and independent additive noise.
 
-    `start_deviation` is mean_m |e_m - e|^2 and `start_mean` |e|^2 of e_m = v_m - v*_m with mean e before the first
-    round. The modes shrink by phi^2 and psi^2 a round and gain alpha^2 s^2 (1-1/M) and (alpha+beta)^2 s^2/M, where
-    s^2 = eta^2 sigma^2 (1-nu^(2K))/(1-nu^2) is the variance of a round's accumulated noise.
+    `start_deviation` is mean_m |e_m - e|^2 and `start_mean` |e|^2 of e_m = v_m - v*_m with mean e before
+    the first round. The modes shrink by phi^2 and psi^2 a round and gain alpha^2 s^2 (1-1/M) and
+    (alpha+beta)^2 s^2/M, where s^2 = eta^2 sigma^2 (1-nu^(2K))/(1-nu^2) is the variance of a round's
+    accumulated noise.
     """
-    nu = 1 - step_size * (1 + personalization) * curvature
+    nu = 1 - step_size * (1 + personal_step_scale) * curvature
     gathered = (step_size * noise) ** 2 * _geometric(nu**2, local_steps)
-    shared = {"personalization": personalization, "step_size": step_size, "local_steps": local_steps}
-    phi = deviation_multiplier(**shared, curvature=curvature)
-    psi = mean_multiplier(**shared, server_step_size=server_step_size, curvature=curvature)
-    deviation_gain = personalization**2 * gathered * (1 - 1 / clients)
-    mean_gain = (personalization + server_step_size) ** 2 * gathered / clients
+    phi = (1 + personal_step_scale * nu**local_steps) / (1 + personal_step_scale)
+    psi = 1 - (personal_step_scale + server_step_size) * (1 - nu**local_steps) / (1 + personal_step_scale)
+    deviation_gain = personal_step_scale**2 * gathered * (1 - 1 / clients)
+    mean_gain = (personal_step_scale + server_step_size) ** 2 * gathered / clients
     deviation = phi ** (2 * rounds) * start_deviation + deviation_gain * _geometric(phi**2, rounds)
     return deviation + psi ** (2 * rounds) * start_mean + mean_gain * _geometric(psi**2, rounds)
 
 
 def consensus_at(
-    time: int, *, personalization: float, step_size: float, local_steps: int, spread: float = 1.0
+    time: int, *, personal_step_scale: float, step_size: float, local_steps: int, spread: float = 1.0
 ) -> float:
     """xi_t = (zeta/(1+alpha))^2 (1-nu^k)^2 phi^(2r), k = t mod K, r = floor(t/K): exact (E000-2), zero start.
 
     For paper 000's two clients with targets v* -+ zeta and curvature 1, beta = 1; alpha = 0 is local SGD.
     """
     rounds, steps = divmod(time, local_steps)
-    nu = 1 - step_size * (1 + personalization)
-    phi = deviation_multiplier(personalization=personalization, step_size=step_size, local_steps=local_steps)
-    return (spread / (1 + personalization)) ** 2 * (1 - nu**steps) ** 2 * phi ** (2 * rounds)
+    nu = 1 - step_size * (1 + personal_step_scale)
+    phi = deviation_multiplier(
+        personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps
+    )
+    return (spread / (1 + personal_step_scale)) ** 2 * (1 - nu**steps) ** 2 * phi ** (2 * rounds)
 
 
 def local_sgd_consensus(*, step_size: float, local_steps: int, spread: float = 1.0) -> float:
@@ -202,32 +205,36 @@ def local_sgd_consensus(*, step_size: float, local_steps: int, spread: float = 1
 
 
 def personalized_consensus(
-    *, personalization: float, step_size: float, local_steps: int, rounds: int, spread: float = 1.0
+    *, personal_step_scale: float, step_size: float, local_steps: int, rounds: int, spread: float = 1.0
 ) -> float:
-    """Paper 000, eq. 21 made exact (E000-2): (zeta/(1+alpha))^2 mean_k (1-nu^k)^2 (1-phi^(2R))/((1-phi^2) R)."""
-    nu = 1 - step_size * (1 + personalization)
-    phi = deviation_multiplier(personalization=personalization, step_size=step_size, local_steps=local_steps)
+    """Eq. 21 made exact (E000-2): (zeta/(1+alpha))^2 mean_k (1-nu^k)^2 (1-phi^(2R))/((1-phi^2) R)."""
+    nu = 1 - step_size * (1 + personal_step_scale)
+    phi = deviation_multiplier(
+        personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps
+    )
     within = float(np.mean((1 - nu ** np.arange(local_steps)) ** 2))
-    return (spread / (1 + personalization)) ** 2 * within * _geometric(phi**2, rounds) / rounds
+    return (spread / (1 + personal_step_scale)) ** 2 * within * _geometric(phi**2, rounds) / rounds
 
 
 def personalized_consensus_bound(
-    *, personalization: float, step_size: float, local_steps: int, rounds: int, spread: float = 1.0
+    *, personal_step_scale: float, step_size: float, local_steps: int, rounds: int, spread: float = 1.0
 ) -> float:
     """Paper 000, eq. 21 corrected (E000-2): zeta^2/(1+alpha) (1-(1-nu^K)/((1-nu)K)) (1-phi^R)/((1-phi)R)."""
-    phi = deviation_multiplier(personalization=personalization, step_size=step_size, local_steps=local_steps)
-    nu = 1 - step_size * (1 + personalization)
+    phi = deviation_multiplier(
+        personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps
+    )
+    nu = 1 - step_size * (1 + personal_step_scale)
     within = 1 - _geometric(nu, local_steps) / local_steps
-    return spread**2 / (1 + personalization) * within * _geometric(phi, rounds) / rounds
+    return spread**2 / (1 + personal_step_scale) * within * _geometric(phi, rounds) / rounds
 
 
 def printed_wrong_personalized_consensus_bound(
-    *, personalization: float, step_size: float, local_steps: int, rounds: int, spread: float = 1.0
+    *, personal_step_scale: float, step_size: float, local_steps: int, rounds: int, spread: float = 1.0
 ) -> float:
-    """Paper 000, eq. 21 as printed: nu stands where phi must, so it is no bound. Only to show that (E000-2)."""
-    nu = 1 - step_size * (1 + personalization)
+    """Eq. 21 as printed: nu stands where phi must, so it is no bound; only to show that (E000-2)."""
+    nu = 1 - step_size * (1 + personal_step_scale)
     within = 1 - _geometric(nu, local_steps) / local_steps
-    return spread**2 / (1 + personalization) * within * _geometric(nu, rounds) / rounds
+    return spread**2 / (1 + personal_step_scale) * within * _geometric(nu, rounds) / rounds
 
 
 def _geometric(ratio: float, terms: int) -> float:

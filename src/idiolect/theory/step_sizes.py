@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Step sizes, one function per theorem, and the table that says which algorithm follows which.
 
-alpha is `personalization`, beta `server_step_size`, eta `step_size`, K (or tau) `local_steps`, R `rounds`, M `clients`.
+alpha is `personal_step_scale`, beta `server_step_size`, eta `step_size`, K (or tau) `local_steps`, R
+`rounds`, M `clients`.
 """
 
 from __future__ import annotations
@@ -26,22 +27,25 @@ def stochastic_step(batch_smoothness: float) -> float:
     return gradient_descent_step(2 * batch_smoothness)
 
 
-def theorem_1_step(smoothness: float, personalization: float) -> float:
+def theorem_1_step(smoothness: float, personal_step_scale: float) -> float:
     """Paper 000, theorem 1: eta < 1/((1+alpha) L), with beta = 1.
 
-    The theorem also prints beta <= sqrt(M), which can diverge (E000-4): `server_step_bound` says how far beta may go.
+    The theorem also prints beta <= sqrt(M), which can diverge (E000-4): `server_step_bound` says how far
+    beta may go.
     """
-    return gradient_descent_step((1 + personalization) * smoothness)
+    return gradient_descent_step((1 + personal_step_scale) * smoothness)
 
 
-def server_step_bound(smoothness: float, personalization: float, step_size: float, local_steps: int) -> float:
+def server_step_bound(
+    smoothness: float, personal_step_scale: float, step_size: float, local_steps: int
+) -> float:
     """E000-4 on paper 000, theorem 1: beta < 2(1+alpha)/(1-nu^K) - alpha with nu = 1-eta(1+alpha)L.
 
-    Exact (rounds diverge beyond it) for noise-free quadratics with one Hessian whose largest eigenvalue is L; alpha = 0 gives local SGD's.
-    beta = 1 always obeys it where eta obeys theorem 1.
+    Exact (rounds diverge beyond it) for noise-free quadratics with one Hessian whose largest eigenvalue is
+    L; alpha = 0 gives local SGD's. beta = 1 always obeys it where eta obeys theorem 1.
     """
-    shrink = 1 - (1 - step_size * (1 + personalization) * smoothness) ** local_steps
-    return 2 * (1 + personalization) / shrink - personalization if shrink > 0 else math.inf
+    shrink = 1 - (1 - step_size * (1 + personal_step_scale) * smoothness) ** local_steps
+    return 2 * (1 + personal_step_scale) / shrink - personal_step_scale if shrink > 0 else math.inf
 
 
 def tuned_step(strong_convexity: float, clients: int, local_steps: int, rounds: int) -> float:
@@ -53,13 +57,13 @@ def tuned_step(strong_convexity: float, clients: int, local_steps: int, rounds: 
 
 
 def tuned_condition_range(clients: int, local_steps: int, rounds: int) -> tuple[float, float]:
-    """Paper 000, eq. 16: K/(2(1-exp(-1/(4MR)))) <= kappa < 4MKR (the printed 2 is a footnote mark, E000-6)."""
+    """Paper 000, eq. 16: K/(2(1-exp(-1/(4MR)))) <= kappa < 4MKR (E000-6: its square is a footnote)."""
     return local_steps / (-2 * math.expm1(-1 / (4 * clients * rounds))), 4.0 * clients * local_steps * rounds
 
 
-def theorem_2_step(smoothness: float, personalization: float) -> float:
+def theorem_2_step(smoothness: float, personal_step_scale: float) -> float:
     """Paper 000, theorem 2 (options II and III): eta <= 1/(2L(1+alpha)), alpha > 0, beta = 1."""
-    return gradient_descent_step(2 * (1 + personalization) * smoothness)
+    return gradient_descent_step(2 * (1 + personal_step_scale) * smoothness)
 
 
 def theorem_2_tuned_step(smoothness: float, radius: float, noise: float, total_steps: int) -> float:
@@ -142,12 +146,12 @@ def _descent(batch_size: int, constants: Constants, extra: float = 0.0) -> StepA
 
 def personalized_local_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
     """Paper 000: half of theorem 1's bound, which is theorem 2's; a batch's smoothness replaces L."""
-    personalization = float(algorithm.personalization)  # type: ignore[attr-defined]
+    personal_step_scale = float(algorithm.personal_step_scale)  # type: ignore[attr-defined]
     smoothness = constants.batch_smoothness(algorithm.batch_size)
     letter = "L_b, the smoothness of a batch" if algorithm.batch_size else "L"
     return StepAdvice(
-        theorem_2_step(smoothness, personalization),
-        theorem_1_step(constants.smoothness, personalization),
+        theorem_2_step(smoothness, personal_step_scale),
+        theorem_1_step(constants.smoothness, personal_step_scale),
         "1/((1+alpha)L)",
         "paper 000, theorem 1",
         f"1/(2(1+alpha)L), inside theorems 1 and 2 of paper 000, with L = {letter}",
@@ -163,14 +167,15 @@ def lsgd_pfl_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice | No
     # with epochs the number of steps follows the client: only the bound without drift is known beforehand
     local_steps = 1 if algorithm.epochs else algorithm.local_steps
     bound = lsgd_pfl_step(blocks.shared_smoothness, blocks.personal_smoothness, local_steps)
-    formula = "min{1/(4L), 1/(8 sqrt(3e)(tau-1)L^w)}"
+    # the theorem assumes noise of bounded variance; a batch of few rows is curved more than their mean
+    ratio = constants.smoothness / constants.batch_smoothness(algorithm.batch_size)
     return StepAdvice(
+        bound * ratio,
         bound,
-        bound,
-        formula,
+        "min{1/(4L), 1/(8 sqrt(3e)(tau-1)L^w)}",
         "paper 002, theorem 5",
-        f"the bound itself, {blocks.source}",
-        "local work may drift apart",
+        "the bound itself, with L of a batch" if algorithm.batch_size else "the bound itself",
+        "local copies of w may drift apart and diverge",
     )
 
 
@@ -192,7 +197,7 @@ def advise(name: str, algorithm: Algorithm, constants: Constants | None) -> Step
 
 
 def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) -> list[str]:
-    """One sentence where a step of `algorithm` is beyond its bound: the local step, or the server's (E000-4)."""
+    """One sentence where a step is beyond its bound: the local step, or the server's (E000-4)."""
     advice = advise(name, algorithm, constants)
     if advice is None or constants is None:
         return []
@@ -203,8 +208,8 @@ def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) 
     server_step = float(np.max(getattr(algorithm, "server_step_size", 1.0)))
     if getattr(algorithm, "server_optimizer", "sgd") != "sgd" or algorithm.epochs:
         return []
-    personalization = float(getattr(algorithm, "personalization", 0.0))
-    largest = server_step_bound(constants.smoothness, personalization, step_size, algorithm.local_steps)
+    personal_step_scale = float(getattr(algorithm, "personal_step_scale", 0.0))
+    largest = server_step_bound(constants.smoothness, personal_step_scale, step_size, algorithm.local_steps)
     if server_step < largest:
         return []
     return [

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run folder as it lies on disk: read, checked, and never changed. What is absent is listed, not invented."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+SCHEMA = 1  # the only layout of a run folder there has been
+ALONE = "local"  # the method that trains every client on its own rows
+
+_HISTORY_KEYS = ("method", "seed", "round")
+_CLIENT_KEYS = ("method", "seed", "client")
+
+
+class FolderError(ValueError):
+    """The folder cannot be reported on: one sentence with the rule, the value and the way out.
+
+    The command line treats it as a wrong request (exit 2). `core.checks.RequestError` says the same, but `core`
+    imports jax and a report must not.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run folder in memory; `missing` holds a sentence for everything that was not found."""
+
+    path: Path
+    spec: dict[str, Any]
+    spec_text: str
+    history: pa.Table  # one row per (method, seed, recorded round)
+    clients: pa.Table  # one row per (method, seed, client)
+    summary: dict[str, Any]
+    machine: dict[str, Any]
+    finished: bool
+    missing: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The run's name, or its folder's."""
+        return str(self.summary.get("name") or self.path.name)
+
+    @property
+    def score(self) -> str:
+        """The primary score: the first one asked for."""
+        return str(self.summary["scores"][0])
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Which way the primary score points."""
+        return bool(self.summary["higher_is_better"][self.score])
+
+    @property
+    def methods(self) -> list[dict[str, Any]]:
+        """The summary's entries, one per method, in the order of the spec."""
+        return list(self.summary["methods"])
+
+    @property
+    def alone(self) -> dict[str, Any] | None:
+        """The entry of the method that trains every client alone, if it was run."""
+        return next((entry for entry in self.methods if is_alone(entry)), None)
+
+
+def is_alone(entry: dict[str, Any]) -> bool:
+    """Whether this method of the summary is training alone."""
+    return ALONE in (entry.get("method"), entry.get("algorithm"))
+
+
+def read(path: str | os.PathLike[str]) -> Run:
+    """Read a run folder; FolderError says in one sentence why it cannot be."""
+    folder = Path(path)
+    _refuse_strangers(folder)
+    missing: list[str] = []
+    finished = (folder / "done").exists()
+    if not finished:
+        missing.append(
+            f"The run is not finished (there is no file 'done' in {folder.name}): its numbers are provisional. "
+            "`idiolect run --resume` continues it."
+        )
+    summary = _summary(folder, finished)
+    spec_text = _text(folder / "spec.toml")
+    if spec_text is None:
+        missing.append("spec.toml was not found: the settings shown are the summary's.")
+    machine = _json(folder / "machine.json")
+    if machine is None:
+        missing.append("machine.json was not found: versions, devices and the command line are unknown.")
+    history = _table(folder / "history.parquet", _HISTORY_KEYS)
+    if history is None:
+        missing.append("history.parquet was not found: score against cost cannot be drawn.")
+    clients = _table(folder / "clients.parquet", _CLIENT_KEYS)
+    if clients is None:
+        missing.append("clients.parquet was not found: nothing can be said about single clients.")
+    if not any(is_alone(entry) for entry in summary["methods"]):
+        missing.append(
+            f"The method '{ALONE}' was not run: gains against training alone are unknown. "
+            f"Add '{ALONE}' to the methods to compare with it."
+        )
+    missing += _unscored(summary)
+    return Run(
+        folder,
+        _toml(folder, spec_text),
+        spec_text or "",
+        _empty(_HISTORY_KEYS) if history is None else history,
+        _empty(_CLIENT_KEYS) if clients is None else clients,
+        summary,
+        machine or {},
+        finished,
+        tuple(missing),
+    )
+
+
+def numbers(table: pa.Table, column: str) -> Any:
+    """A column as a float64 array; nulls and absent columns are not-a-number."""
+    if column not in table.column_names:
+        return pa.nulls(table.num_rows, pa.float64()).to_numpy(zero_copy_only=False)
+    filled = pc.fill_null(table[column].cast(pa.float64(), safe=False), float("nan"))
+    return filled.to_numpy()
+
+
+def of_method(table: pa.Table, method: str) -> pa.Table:
+    """The rows of one method."""
+    return table.filter(pc.equal(table["method"], pa.scalar(method, table["method"].type)))
+
+
+def _refuse_strangers(folder: Path) -> None:
+    if not folder.exists():
+        raise FolderError(
+            f"There is no folder {str(folder)!r}; give the path of a run, such as 'runs/NAME', as `idiolect run` "
+            "printed it."
+        )
+    if not folder.is_dir():
+        raise FolderError(f"A run is a folder, and {str(folder)!r} is a file; give the folder it lies in.")
+    if not ((folder / "summary.json").exists() or (folder / "spec.toml").exists()):
+        raise FolderError(
+            f"{str(folder)!r} is not a run folder: it has neither summary.json nor spec.toml; give a folder that "
+            "`idiolect run` or `idiolect compare` wrote."
+        )
+
+
+def _summary(folder: Path, finished: bool) -> dict[str, Any]:
+    summary = _json(folder / "summary.json")
+    if summary is None:
+        way_out = (
+            "copy the folder again, whole"
+            if finished
+            else "it stopped before its first results, so finish it with `idiolect run --resume`"
+        )
+        raise FolderError(f"The run in {str(folder)!r} has no summary.json to report on; {way_out}.")
+    schema = summary.get("schema")
+    if schema != SCHEMA:
+        raise FolderError(
+            f"This idiolect reads run folders of schema {SCHEMA}, and {str(folder)!r} says schema {schema!r}; "
+            "report on it with the version that wrote it."
+        )
+    scores, directions = summary.get("scores"), summary.get("higher_is_better")
+    whole = isinstance(scores, list) and scores and isinstance(directions, dict) and scores[0] in directions
+    methods = summary.get("methods")
+    if not whole or not isinstance(methods, list) or not all("method" in entry for entry in methods):
+        raise FolderError(
+            f"summary.json in {str(folder)!r} must name 'scores', 'higher_is_better' and 'methods'; it does not, "
+            "so it was cut or edited: copy the folder again or rerun."
+        )
+    if not methods:
+        raise FolderError(f"The run in {str(folder)!r} trained no method; name at least one in its spec.")
+    return summary
+
+
+def _unscored(summary: dict[str, Any]) -> list[str]:
+    sentences = []
+    for entry in summary["methods"]:
+        if entry.get("diverged"):
+            sentences.append(f"Method '{entry['method']}' has no answer: {entry['diverged']}")
+        elif (entry.get("score") or {}).get("mean") is None:
+            sentences.append(f"Method '{entry['method']}' has no {summary['scores'][0]} on test rows.")
+    return sentences
+
+
+def _table(file: Path, keys: tuple[str, ...]) -> pa.Table | None:
+    if not file.exists():
+        return None
+    try:
+        table = pq.read_table(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise FolderError(
+            f"{str(file)!r} cannot be read as Parquet ({_first_line(error)}); it was cut short: copy the run folder "
+            "again or resume the run."
+        ) from error
+    absent = [key for key in keys if key not in table.column_names]
+    if absent:
+        raise FolderError(
+            f"{str(file)!r} must have the columns {', '.join(keys)}, and lacks {', '.join(absent)}; it is not a file "
+            f"of run-folder schema {SCHEMA}: rerun."
+        )
+    return table
+
+
+def _empty(keys: tuple[str, ...]) -> pa.Table:
+    return pa.table({key: pa.array([], pa.string() if key in ("method", "client") else pa.int64()) for key in keys})
+
+
+def _text(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8") if file.exists() else None
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    text = _text(file)
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FolderError(
+            f"{str(file)!r} is not valid JSON ({_first_line(error)}); it was cut short or edited: copy the run folder "
+            "again or rerun."
+        ) from error
+    if not isinstance(value, dict):
+        raise FolderError(f"{str(file)!r} must hold a JSON object, got {type(value).__name__}; rerun to rewrite it.")
+    return value
+
+
+def _toml(folder: Path, text: str | None) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text or "")
+    except tomllib.TOMLDecodeError as error:
+        raise FolderError(
+            f"{str(folder / 'spec.toml')!r} is not valid TOML ({_first_line(error)}); restore the one that the run wrote."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optima against JAX's own gradients, and the heterogeneity measured at them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from idiolect.core.checks import RequestError
+from idiolect.core.data import Batch, Rows
+from idiolect.models import MLP, Linear, Location
+from idiolect.objectives import Additive, ClientLoss, GlobalModel, LocalOnly
+from idiolect.theory import (
+    client_heterogeneity,
+    gradient_noise,
+    local_optima,
+    optimal_value,
+    optimum,
+    shared_optimum,
+)
+
+FEATURES, CLIENTS = 3, 4
+LOSSES = {
+    "regression": ClientLoss(model=Linear(FEATURES), criterion="squared", l2=0.2),
+    "two_targets": ClientLoss(model=Linear(FEATURES, outputs=2), criterion="squared"),
+    "location": ClientLoss(model=Location(FEATURES), criterion="squared"),
+    "logistic": ClientLoss(model=Linear(FEATURES), criterion="logistic", l2=1e-3),
+    "softmax": ClientLoss(model=Linear(FEATURES, outputs=4), criterion="cross_entropy", l2=1e-3),
+}
+
+
+def make_rows(name, seed=0):
+    draw = np.random.default_rng(seed)
+    counts = draw.integers(5, 12, CLIENTS)
+    total = int(counts.sum())
+    targets = {
+        "regression": draw.normal(size=total),
+        "two_targets": draw.normal(size=(total, 2)),
+        "location": draw.normal(size=(total, FEATURES)),
+        "logistic": draw.integers(0, 2, total),
+        "softmax": draw.integers(0, 4, total),
+    }[name]
+    return Rows(2 * draw.normal(size=(total, FEATURES)), targets, np.concatenate([[0], np.cumsum(counts)]))
+
+
+def value_and_slope(loss, rows, client, params):
+    batch = Batch(*(jnp.asarray(part) for part in rows.of(client)))
+    value, slope = jax.value_and_grad(lambda p: loss.value(None, p, batch)[0])(
+        jax.tree.map(jnp.asarray, params)
+    )
+    return float(value), np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(slope)])
+
+
+@pytest.mark.parametrize("dense_size", [1500, 0], ids=["factorised", "conjugate_gradients"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_vanish_at_the_optima(name, dense_size, monkeypatch):
+    monkeypatch.setattr(optimum, "_DENSE_SIZE", dense_size)
+    loss, rows = LOSSES[name], make_rows(name)
+    own, weights = local_optima(loss, rows), np.array([1.0, 2.0, 0.5, 3.0])
+    for client in range(CLIENTS):
+        params = {leaf: values[client] for leaf, values in own.items()}
+        assert np.linalg.norm(value_and_slope(loss, rows, client, params)[1]) < 1e-11
+    shared = shared_optimum(loss, rows, weights)
+    slopes = [value_and_slope(loss, rows, client, shared)[1] for client in range(CLIENTS)]
+    assert np.linalg.norm(weights @ slopes / weights.sum()) < 1e-11
+    # the unweighted optimum is another one
+    assert (
+        np.linalg.norm(
+            weights @ [value_and_slope(loss, rows, c, shared_optimum(loss, rows))[1] for c in range(CLIENTS)]
+        )
+        > 1e-3
+    )
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_optimal_values_are_those_of_the_trained_loss(name):
+    loss, rows = LOSSES[name], make_rows(name)
+    own, shared = local_optima(loss, rows), shared_optimum(loss, rows)
+    apart = [value_and_slope(loss, rows, c, {k: v[c] for k, v in own.items()})[0] for c in range(CLIENTS)]
+    together = [value_and_slope(loss, rows, c, shared)[0] for c in range(CLIENTS)]
+    assert optimal_value(GlobalModel(loss), rows) == pytest.approx(np.mean(together), rel=1e-12)
+    assert optimal_value(LocalOnly(loss), rows) == pytest.approx(np.mean(apart), rel=1e-12)
+    assert optimal_value(Additive(loss), rows) == optimal_value(LocalOnly(loss), rows)
+    assert np.mean(apart) < np.mean(together)
+
+
+def test_least_squares_with_more_parameters_than_rows_takes_the_least_norm():
+    rows = Rows(np.array([[1.0, 1.0]]), np.array([2.0]), np.array([0, 1]))
+    # v1 + v2 = 2 has the least-norm solution (1, 1)
+    own = local_optima(ClientLoss(model=Linear(2, bias=False), criterion="squared"), rows)
+    np.testing.assert_allclose(own["weights"], [[1.0, 1.0]], rtol=1e-12)
+
+
+def test_unknown_optima_are_none():
+    rows = make_rows("softmax")
+    assert local_optima(ClientLoss(model=MLP(FEATURES, 4), l2=0.1), rows) is None
+    without_l2 = ClientLoss(model=Linear(FEATURES, outputs=4))  # separable rows would send it to infinity
+    assert shared_optimum(without_l2, rows) is None
+    assert optimal_value(GlobalModel(without_l2), rows) is None
+    assert client_heterogeneity(without_l2, rows) is None
+
+
+def test_a_client_without_rows_rests_at_zero():
+    loss = ClientLoss(model=Linear(2), criterion="logistic", l2=0.1)
+    rows = Rows(np.ones((3, 2)), np.array([0, 1, 1]), np.array([0, 3, 3]))
+    own = local_optima(loss, rows)
+    assert not own["weights"][1].any()
+    assert own["weights"][0].any()
+
+
+def test_an_optimum_that_cannot_be_reached_is_refused(monkeypatch):
+    monkeypatch.setattr(optimum, "_NEWTON_STEPS", 1)
+    with pytest.raises(RequestError, match="Raise l2"):
+        local_optima(LOSSES["logistic"], make_rows("logistic"))
+
+
+def test_figure_1_optima(quadratic):
+    # paper 000, figure 1(b): F_1 = (v1-7)^2 + 2(v2-18)^2 - 1, F_2 = 2(v1-18)^2 + (v2-13)^2 - 1;
+    # v* solves 2(v1-7) + 4(v1-18) = 0 and 4(v2-18) + 2(v2-13) = 0: (43/3, 49/3)
+    loss, rows = quadratic([[2.0, 4.0], [4.0, 2.0]], [[7.0, 18.0], [18.0, 13.0]])
+    np.testing.assert_allclose(local_optima(loss, rows)["location"], [[7, 18], [18, 13]], rtol=1e-14)
+    np.testing.assert_allclose(shared_optimum(loss, rows)["location"], [43 / 3, 49 / 3], rtol=1e-14)
+    measured = client_heterogeneity(loss, rows)
+    assert measured.condition_number == pytest.approx(2.0)
+    assert measured.radius == pytest.approx(np.hypot(18, 13))
+
+
+def test_heterogeneity_of_the_two_client_instance(quadratic):
+    # targets v* -+ zeta with L = 1: distances zeta, gradients -+zeta at v*, F(v*) - mean F_m* = zeta^2/2 (E000-3)
+    loss, rows = quadratic([[1.0], [1.0]], [[3.0 - 0.7], [3.0 + 0.7]])
+    measured = client_heterogeneity(loss, rows)
+    assert measured.optimum_spread == pytest.approx(0.49)
+    assert measured.zeta == pytest.approx(0.7)
+    assert measured.value_gap == pytest.approx(0.245)
+    assert measured.gradient_dissimilarity == pytest.approx(0.49)
+    assert measured.radius == pytest.approx(3.7)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradient_dissimilarity_is_at_most_zeta_squared(name):
+    measured = client_heterogeneity(LOSSES[name], make_rows(name))
+    assert 0 < measured.gradient_dissimilarity <= measured.zeta**2
+    assert 0 < measured.value_gap
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_noise_is_the_variance_of_single_row_gradients(name):
+    loss, rows = LOSSES[name], make_rows(name)
+    draw = np.random.default_rng(5)
+    start = loss.init(jax.random.key(0))
+    point = jax.tree.map(lambda leaf: draw.normal(size=leaf.shape), start)
+    noise = gradient_noise(loss, rows, point, stacked=False)
+    for client in range(CLIENTS):
+        inputs, targets = rows.of(client)
+        single = Rows(inputs, targets, np.arange(len(inputs) + 1))
+        slopes = np.array([value_and_slope(loss, single, row, point)[1] for row in range(len(inputs))])
+        assert noise[client] == pytest.approx(slopes.var(axis=0).sum(), rel=1e-10)
+
+
+def test_noise_of_location_does_not_depend_on_the_point(noisy_means):
+    loss, rows = noisy_means([[1.0, 2.0], [3.0, -1.0]], 0.6)
+    for place in (0.0, 5.0):
+        noise = gradient_noise(loss, rows, {"location": np.full((2, 2), place)}, stacked=True)
+        np.testing.assert_allclose(noise, 0.36, rtol=1e-12)
