@@ -25,10 +25,7 @@ def numbered(counts, **options):
 
 
 def rows_by_part(federation):
-    return [
-        set(rows.inputs[:, 0].astype(int))
-        for rows in (federation.train, federation.validation, federation.test)
-    ]
+    return [set(rows.inputs[:, 0].astype(int)) for rows in (federation.train, federation.validation, federation.test)]
 
 
 @few
@@ -177,9 +174,7 @@ def test_task_is_inferred_or_obeyed():
     assert Federation.from_arrays(inputs, few_values, ids).task.kind == "classification"
     assert Federation.from_arrays(inputs, many_values, ids).task.kind == "regression"
     assert Federation.from_arrays(inputs, many_values, ids, task="classification").task.outputs == 40
-    assert (
-        Federation.from_arrays(inputs, few_values, ids, task="regression").train.targets.dtype == np.float32
-    )
+    assert Federation.from_arrays(inputs, few_values, ids, task="regression").train.targets.dtype == np.float32
     several = Federation.from_arrays(inputs, np.stack([many_values, few_values], 1), ids)
     assert several.task.outputs == 2
     assert several.train.targets.shape[1:] == (2,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables into federations: columns found, missing values handled and reported, nothing learnt from test rows."""
+"""Tables into federations: columns found, missing values reported, nothing learnt from test rows."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def patients(**changes):
 
 
 def load(table=None, **options):
-    return Federation.from_table(
-        patients() if table is None else table, client="hospital", target="outcome", **options
-    )
+    return Federation.from_table(patients() if table is None else table, client="hospital", target="outcome", **options)
 
 
 def test_columns_become_inputs():
@@ -160,9 +158,7 @@ def test_regression_targets_are_scaled_and_come_back():
         patients(), client="hospital", target="age", task="regression", target_scaling="none", scaling="none"
     )
     assert set(plain.train.targets) <= set(ages.astype(np.float32))
-    several = Federation.from_table(
-        patients(bmi=np.linspace(1, 2, ROWS)), client="hospital", target=["age", "bmi"]
-    )
+    several = Federation.from_table(patients(bmi=np.linspace(1, 2, ROWS)), client="hospital", target=["age", "bmi"])
     assert several.task.outputs == 2
     assert several.train.targets.shape[1:] == (2,)
 
@@ -226,9 +222,7 @@ def test_marks_among_numbers_in_a_frame_are_missing_values():
 def test_group_column_keeps_groups_together():
     table = patients(visit=np.repeat(np.arange(ROWS // 4), 4), row=np.arange(ROWS))
     federation = load(table, split=Split(group_column="visit"), features=["row"], scaling="none")
-    visits = [
-        set(rows.inputs[:, 0] // 4) for rows in (federation.train, federation.validation, federation.test)
-    ]
+    visits = [set(rows.inputs[:, 0] // 4) for rows in (federation.train, federation.validation, federation.test)]
     assert sum(len(part) for part in visits) == ROWS // 4
 
 
@@ -249,7 +243,7 @@ def test_group_column_keeps_groups_together():
         (patients(hospital=["one"] * ROWS), {}, "at least 2 clients"),
         (patients(bmi=[np.inf] * ROWS), {}, "infinite in row 0"),
         (
-            patients(ward=[f"text {row}" for row in range(300)][:ROWS] * 1, age=[[1]] * ROWS),
+            patients(age=[[1]] * ROWS),
             {},
             "must hold numbers",
         ),

@@ -62,9 +62,7 @@ def test_by_column_keeps_each_value_on_one_client(values):
 
 
 @few
-@given(
-    labels=skewed_labels(), low=st.integers(1, 6), spread=st.integers(0, 3), seed=seeds, share=st.floats(0, 1)
-)
+@given(labels=skewed_labels(), low=st.integers(1, 6), spread=st.integers(0, 3), seed=seeds, share=st.floats(0, 1))
 def test_labels_per_client_holds_every_label(labels, low, spread, seed, share):
     present = len(np.unique(labels))
     low = min(low, present)
@@ -93,6 +91,15 @@ def test_labels_nobody_drew_are_given_to_somebody():
         held = [set(labels[partition.assignment == client]) for client in range(2)]
         assert held[0] | held[1] == set(range(10))
         assert len(held[0]) == len(held[1]) == 5
+
+
+def test_an_empty_client_is_filled_with_a_label_it_holds_first():
+    # Label 1 has two rows and more holders; with this seed the holder of label 1 alone got none of them.
+    labels = np.array([0] * 50 + [1] * 2)
+    partition = labels_per_client(labels, 6, (1, 2), seed=2)
+    check(partition, 52, 6)
+    assert "1 clients without rows got one of a label they hold from a larger client." in partition.notes
+    assert not any("moved" in note for note in partition.notes)
 
 
 @few
@@ -124,9 +131,7 @@ def test_label_ratio_says_when_the_ratios_cannot_be_met():
 @settings(max_examples=10, deadline=None)
 @given(rows=st.integers(2, 40), clients=st.integers(1, 8), copies=st.booleans(), seed=seeds)
 def test_feature_clusters_fills_every_client(rows, clients, copies, seed):
-    inputs = np.random.default_rng(seed).normal(size=(rows, 3)) * (
-        not copies
-    )  # all rows alike: one cluster only
+    inputs = np.random.default_rng(seed).normal(size=(rows, 3)) * (not copies)  # all rows alike: one cluster only
     clients = min(clients, rows)
     check(feature_clusters(inputs, clients, seed), rows, clients)
 

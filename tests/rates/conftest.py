@@ -10,6 +10,7 @@ import pytest
 
 from idiolect.core import keys
 from idiolect.core.data import Rows
+from idiolect.core.tree import squared_norm
 from idiolect.engines.block import run_block
 from idiolect.engines.start import init_clients, init_server
 from idiolect.models import Linear, Location
@@ -38,9 +39,7 @@ def quadratic():
     def build(curvatures, optima):
         roots = np.sqrt(np.asarray(curvatures, float))[:, None, :]
         optima = np.asarray(optima, float)[:, None, :]
-        return ClientLoss(model=Location(optima.shape[2]), criterion="squared"), _equal_rows(
-            roots, roots * optima
-        )
+        return ClientLoss(model=Location(optima.shape[2]), criterion="squared"), _equal_rows(roots, roots * optima)
 
     return build
 
@@ -65,12 +64,8 @@ def regression():
 
     def build(seed, clients=4, rows=12, features=3):
         draw = np.random.default_rng(seed)
-        inputs = draw.normal(size=(clients, rows, features)) * draw.uniform(
-            0.3, 1.5, size=(clients, 1, features)
-        )
-        targets = inputs @ draw.normal(size=(clients, features, 1)) + 0.1 * draw.normal(
-            size=(clients, rows, 1)
-        )
+        inputs = draw.normal(size=(clients, rows, features)) * draw.uniform(0.3, 1.5, size=(clients, 1, features))
+        targets = inputs @ draw.normal(size=(clients, features, 1)) + 0.1 * draw.normal(size=(clients, rows, 1))
         loss = ClientLoss(model=Linear(features, bias=False), criterion="squared")
         return loss, _equal_rows(inputs, targets[..., 0])
 
@@ -115,23 +110,25 @@ def consensus():
         clients = jnp.arange(rows.clients, dtype=jnp.int32)
         server = init_server(algorithm, root)
         states, _ = init_clients(algorithm, root, clients, data)
-        errors = []
-        for _ in range(rounds):
+        everybody = jnp.ones(rows.clients, bool)
+
+        @jax.jit
+        def one_round(server, states):
             sent = algorithm.broadcast(root, server)
             working = jax.vmap(lambda s, d: algorithm.receive(root, sent, s, d)[0])(states, data)
+            errors = []
             for t in range(algorithm.local_steps):
-                copies = np.concatenate(
-                    [np.asarray(leaf).reshape(rows.clients, -1) for leaf in jax.tree.leaves(working.shared)],
-                    axis=1,
-                )
-                errors.append(((copies - copies.mean(axis=0)) ** 2).sum(axis=1).mean())
-                working = jax.vmap(lambda w, d: algorithm.step(root, t, sent, w, d)[0])(working, data)
-            uploads, states, _ = jax.vmap(lambda w, s, d: algorithm.send(root, sent, w, s, d))(
-                working, states, data
-            )
-            everybody = jnp.ones(rows.clients, bool)
+                deviations = jax.tree.map(lambda leaf: leaf - leaf.mean(axis=0), working.shared)
+                errors.append(squared_norm(deviations) / rows.clients)
+                working = jax.vmap(lambda w, d: algorithm.step(root, t, sent, w, d)[0])(working, data)  # noqa: B023
+            uploads, kept, _ = jax.vmap(lambda w, s, d: algorithm.send(root, sent, w, s, d))(working, states, data)
             received = algorithm.reduction.lower(algorithm.reduction.collect(uploads, clients, everybody))
-            server = algorithm.server_step(root, server, sent, received)
+            return algorithm.server_step(root, server, sent, received), kept, jnp.stack(errors)
+
+        errors = []
+        for _ in range(rounds):
+            server, states, of_round = one_round(server, states)
+            errors.extend(np.asarray(of_round))
         return np.array(errors)
 
     return build

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants against the eigenvalues of Hessians that JAX differentiates out of the very losses that are trained."""
+"""Constants against eigenvalues of the Hessians that JAX finds in the very losses that are trained."""
 
 from __future__ import annotations
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from idiolect.models import MLP, Linear, Location
 from idiolect.objectives import Additive, ClientLoss, GlobalModel, LocalOnly
 from idiolect.theory import block_constants, client_constants
 
-FEATURES, CLIENTS = 3, 3
+FEATURES, CLIENTS, CAPACITY = 3, 3, 8
 LOSSES = {
     "regression": ClientLoss(model=Linear(FEATURES), criterion="squared", l2=0.2),
     "two_targets": ClientLoss(model=Linear(FEATURES, outputs=2, bias=False), criterion="squared"),
@@ -27,7 +29,7 @@ LOSSES = {
 
 def make_rows(name, seed):
     draw = np.random.default_rng(seed)
-    counts = draw.integers(1, 9, CLIENTS)  # some clients have fewer rows than parameters
+    counts = draw.integers(1, CAPACITY + 1, CLIENTS)  # some clients have fewer rows than parameters
     total = int(counts.sum())
     inputs = draw.normal(size=(total, FEATURES)) * draw.uniform(0.2, 3.0, FEATURES)
     targets = {
@@ -41,18 +43,25 @@ def make_rows(name, seed):
     return Rows(inputs, targets, np.concatenate([[0], np.cumsum(counts)]))
 
 
-def eigenvalues(loss, inputs, targets, point):
+@functools.cache
+def hessian_of(name):
+    """One compiled Hessian per loss: rows are padded and masked, so that all clients share it."""
+    loss = LOSSES[name]
     start, unravel = ravel_pytree(loss.init(jax.random.key(0)))
-    batch = Batch(jnp.asarray(inputs), jnp.asarray(targets))
-    hessian = jax.hessian(lambda flat: loss.value(None, unravel(flat), batch)[0])(
-        jnp.zeros_like(start) + point
-    )
-    return np.linalg.eigvalsh(np.asarray(hessian))
+    value = lambda flat, batch: loss.value(None, unravel(flat), batch)[0]  # noqa: E731
+    return jax.jit(jax.hessian(value)), start.size
 
 
-def points(loss, seed):
-    size = ravel_pytree(loss.init(jax.random.key(0)))[0].size
-    return [0.0, *np.random.default_rng(seed + 100).normal(size=(3, size))]
+def eigenvalues(name, inputs, targets, point):
+    hessian, size = hessian_of(name)
+    missing = CAPACITY - len(inputs)
+    padded = [np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]) for part in (inputs, targets)]
+    batch = Batch(*padded, np.arange(CAPACITY) < len(inputs))
+    return np.linalg.eigvalsh(np.asarray(hessian(np.zeros(size) + point, batch)))
+
+
+def points(name, seed):
+    return [0.0, *np.random.default_rng(seed + 100).normal(size=(3, hessian_of(name)[1]))]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -62,27 +71,27 @@ def test_bounds_hold_at_every_point_for_every_client_and_row(name, seed):
     constants = client_constants(loss, rows)
     for client in range(CLIENTS):
         inputs, targets = rows.of(client)
-        for point in points(loss, seed):
-            spectrum = eigenvalues(loss, inputs, targets, point)
+        for point in points(name, seed):
+            spectrum = eigenvalues(name, inputs, targets, point)
             assert spectrum[0] >= constants.client_strong_convexity[client] - 1e-10
             assert spectrum[-1] <= constants.client_smoothness[client] + 1e-10
-            row = eigenvalues(loss, inputs[:1], targets[:1], point)
+            row = eigenvalues(name, inputs[:1], targets[:1], point)
             assert row[-1] <= constants.client_component_smoothness[client] + 1e-10
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", ["regression", "two_targets", "location", "logistic", "two_classes"])
 def test_smoothness_is_attained_at_zero_where_it_is_called_exact(name, seed):
-    # squared: the Hessian is constant; logistic: s(1-s) = 1/4; two classes: |diag(p) - pp'| = 1/2 at p = (1/2, 1/2)
+    # squared: constant Hessian; logistic: s(1-s) = 1/4; two classes: |diag(p) - pp'| = 1/2 at p = (1/2, 1/2)
     loss, rows = LOSSES[name], make_rows(name, seed)
     constants = client_constants(loss, rows)
     assert constants.exact == (name != "two_classes")
     for client in range(CLIENTS):
-        spectrum = eigenvalues(loss, *rows.of(client), 0.0)
+        spectrum = eigenvalues(name, *rows.of(client), 0.0)
         assert constants.client_smoothness[client] == pytest.approx(spectrum[-1], rel=1e-10)
         if loss.criterion == "squared":
             assert constants.client_strong_convexity[client] == pytest.approx(spectrum[0], abs=1e-10)
-        largest_row = max(eigenvalues(loss, x[None], y[None], 0.0)[-1] for x, y in zip(*rows.of(client)))
+        largest_row = max(eigenvalues(name, x[None], y[None], 0.0)[-1] for x, y in zip(*rows.of(client)))
         assert constants.client_component_smoothness[client] == pytest.approx(largest_row, rel=1e-10)
 
 

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 
 from idiolect.core import keys
 from idiolect.core.data import ClientData
@@ -128,26 +127,26 @@ def trajectory(algorithm, data, rounds, *, start=None, seed=0):
     return SimpleNamespace(working=walked, servers=servers, states=states)
 
 
+@jax.jit
+def _personal_models(algorithm, root, rounds, server, states, data):
+    sent = algorithm.deliver(keys.round_key(root, Purpose.DELIVER, rounds), server)
+    own = keys.client_keys(root, Purpose.PERSONAL_MODEL, rounds, everybody(data).clients)
+    return jax.vmap(lambda key, state, rows: algorithm.personal_model(key, sent, state, rows)[0])(own, states, data)
+
+
 def personal_models(algorithm, data, run, rounds, seed=0):
     """(clients, parameters): what every client would predict with now."""
-    root = keys.root_key(seed)
-    clients = jnp.arange(data.count.shape[0], dtype=jnp.int32)
-    sent = algorithm.deliver(keys.round_key(root, Purpose.DELIVER, rounds), run.server)
-    own = keys.client_keys(root, Purpose.PERSONAL_MODEL, rounds, clients)
-    models = jax.jit(
-        jax.vmap(lambda key, state, rows: algorithm.personal_model(key, sent, state, rows)[0], in_axes=(0, 0, 0))
-    )(own, run.states, data)
-    return flat_rows(models)
+    return flat_rows(_personal_models(algorithm, keys.root_key(seed), rounds, run.server, run.states, data))
 
 
 def flat(params):
     """Parameters as one NumPy vector."""
-    return np.asarray(ravel_pytree(params)[0])
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
 
 def flat_rows(stacked):
     """Stacked parameters as a (clients, parameters) NumPy matrix."""
-    return np.asarray(jax.vmap(lambda params: ravel_pytree(params)[0])(stacked))
+    return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(stacked)], axis=1)
 
 
 @pytest.fixture

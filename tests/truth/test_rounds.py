@@ -242,8 +242,14 @@ def close(ours, reference):
     np.testing.assert_allclose(ours, reference, rtol=1e-12, atol=1e-12 * np.abs(reference).max())
 
 
-@pytest.mark.parametrize("batching", BATCHING)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join([case.name, *map(str, case.settings.values())]))
+# these differ from FedAvg on the server or at evaluation only: its walk through epochs is theirs
+SERVER_SIDE = {"local_sgd", "fedavg_fine_tuning", "fedadam", "fedyogi"}
+PAIRS = [(c, b) for c in CASES for b in BATCHING if b != "epochs" or c.name not in SERVER_SIDE]
+
+
+@pytest.mark.parametrize(
+    ("case", "batching"), PAIRS, ids=["-".join([c.name, *map(str, c.settings.values()), b]) for c, b in PAIRS]
+)
 def test_three_rounds_equal_the_reference(lab, case, batching):
     method = find(case.name)
     client_loss, data, rows = lab.softmax_problem()

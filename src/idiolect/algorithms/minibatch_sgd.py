@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from idiolect.algorithms.averaging import toward
+from idiolect.algorithms.averaging import share, toward
 from idiolect.algorithms.server_optimizer import server_optimizer
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
@@ -90,7 +90,7 @@ class MinibatchSGD(Algorithm):
         """One more gradient at the shared model."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
-        return working._replace(gradient=toward(working.gradient, slope, 1 / (t + 1))), tally
+        return working._replace(gradient=toward(working.gradient, slope, share(1, t + 1, 0.0))), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: tuple[()], data: ClientData

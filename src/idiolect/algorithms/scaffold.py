@@ -127,12 +127,12 @@ class Scaffold(Algorithm):
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
         """Move the model along the mean drift, and c by what the cohort changed of the mean over all clients."""
-        share = received.cohort / population(self)
-        control = jax.tree.map(
-            lambda old, change: old + share.astype(old.dtype) * change,
-            server.control,
-            received.mean.control_change,
-        )
+        clients = population(self)
+
+        def moved(old: Any, change: Any) -> Any:
+            return old + received.cohort.astype(old.dtype) / clients * change
+
+        control = jax.tree.map(moved, server.control, received.mean.control_change)
         return ServerState(tree.descend(server.shared, self.server_step_size, received.mean.drift), control)
 
     def shared_model(self, server: ServerState) -> Params:

@@ -58,9 +58,7 @@ class Algorithm(Settings, abc.ABC):
         """One local step. The key is fixed for (round, client): fold `t` in when randomness is needed."""
 
     @abc.abstractmethod
-    def send(
-        self, key: Key, sent: Any, working: Any, client: Any, data: ClientData
-    ) -> tuple[Any, Any, Tally]:
+    def send(self, key: Key, sent: Any, working: Any, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
         """What goes up (an Upload with its `weight`) and what is kept (a ClientState)."""
 
     @abc.abstractmethod
@@ -77,11 +75,7 @@ class Algorithm(Settings, abc.ABC):
 
     def steps(self, sent: Any, rows: Any) -> Any:
         """Local steps of a client with `rows` rows; never read from a PerClient leaf."""
-        return (
-            self.epochs * batches.batches_per_epoch(rows, self.batch_size)
-            if self.epochs
-            else self.local_steps
-        )
+        return self.epochs * batches.batches_per_epoch(rows, self.batch_size) if self.epochs else self.local_steps
 
     @property
     def reduction(self) -> Reduction:

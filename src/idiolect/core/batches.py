@@ -47,8 +47,6 @@ def take_from_order(data: ClientData, orders: Any, t: Any, batch_size: int) -> B
     per_epoch = batches_per_epoch(data.count, batch_size)
     epoch, place = t // per_epoch, (t % per_epoch) * batch_size
     places = place + jnp.arange(batch_size)
-    epoch = jnp.minimum(
-        epoch, orders.shape[0] - 1
-    )  # past its own steps a client reads, and ignores, its last order
+    epoch = jnp.minimum(epoch, orders.shape[0] - 1)  # past its own steps a client reads, and ignores, its last order
     rows = orders[epoch, jnp.minimum(places, data.capacity - 1)]
     return Batch(data.inputs[rows], data.targets[rows], places < data.count)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every random draw of the package starts here: a key is made from coordinates, never from a state.
 
-`(seed, purpose, round, client)` names a draw. It does not matter which executor, batch, shard or machine makes it, nor in
-which order. Draws on the host use the counter-based Philox generator with the same coordinates.
+`(seed, purpose, round, client)` names a draw. It does not matter which executor, batch, shard or machine makes it, nor
+in which order. Draws on the host use the counter-based Philox generator with the same coordinates.
 """
 
 from __future__ import annotations

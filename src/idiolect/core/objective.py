@@ -41,16 +41,12 @@ class Objective(Settings, abc.ABC):
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of a deployed model."""
 
-    def gradient_shared(
-        self, key: Key, shared: Params, personal: Params, batch: Batch
-    ) -> tuple[Params, Tally]:
+    def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_w f_m and its cost."""
         slope = jax.grad(lambda w: self.loss(key, w, personal, batch)[0])(shared)
         return slope, Tally(shared=batch.rows(), samples=batch.rows())
 
-    def gradient_personal(
-        self, key: Key, shared: Params, personal: Params, batch: Batch
-    ) -> tuple[Params, Tally]:
+    def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_beta f_m and its cost."""
         slope = jax.grad(lambda b: self.loss(key, shared, b, batch)[0])(personal)
         return slope, Tally(personal=batch.rows(), samples=batch.rows())

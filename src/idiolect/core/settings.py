@@ -25,8 +25,8 @@ class Settings:
 def settings(cls: Class) -> Class:
     """Make `cls` a frozen dataclass and a pytree.
 
-    A field annotated with `float`, `PerClient` or a `Settings` class is a leaf or a subtree: it can be swept, traced and
-    replaced without compiling again. Every other field (integers, names, models) is static: it shapes the program.
+    A field annotated with `float`, `PerClient` or a `Settings` class is a leaf or a subtree: it can be swept, traced
+    and replaced without compiling again. Every other field (integers, names, models) is static: it shapes the program.
     """
     dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls)
     hints = typing.get_type_hints(cls)
@@ -39,10 +39,7 @@ def settings(cls: Class) -> Class:
 
 def _is_leaf(hint: Any) -> bool:
     kinds = typing.get_args(hint) or (hint,)
-    return any(
-        kind is float or (isinstance(kind, type) and issubclass(kind, (PerClient, Settings)))
-        for kind in kinds
-    )
+    return any(kind is float or (isinstance(kind, type) and issubclass(kind, (PerClient, Settings))) for kind in kinds)
 
 
 def check_settings(owner: Any) -> None:

@@ -35,19 +35,14 @@ def as_numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
     elif types.is_date(kind) or types.is_timestamp(kind):
         moments = column.cast(pa.timestamp("us", tz=getattr(kind, "tz", None)), safe=False).cast(pa.int64())
         return moments.cast(pa.float64(), safe=False).to_numpy() / DAY_MICROSECONDS
-    elif not (
-        types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)
-    ):
+    elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)):
         raise RequestError(
-            f"Column {name!r} must hold numbers, got the type {kind}; convert it or leave it out with "
-            "features=."
+            f"Column {name!r} must hold numbers, got the type {kind}; convert it or leave it out with features=."
         )
     values = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
     infinite = np.flatnonzero(np.isinf(values))
     if infinite.size:
-        raise RequestError(
-            f"Column {name!r} is infinite in row {infinite[0]}; mend it or mark it as missing."
-        )
+        raise RequestError(f"Column {name!r} is infinite in row {infinite[0]}; mend it or mark it as missing.")
     return values
 
 

@@ -26,8 +26,7 @@ def read_bytes(path: str | Path) -> bytes:
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         size = path.stat().st_size
         raise RequestError(
-            f"{path} is cut short or damaged: unpacking its {size} bytes failed ({error}); fetch the "
-            "file again."
+            f"{path} is cut short or damaged: unpacking its {size} bytes failed ({error}); fetch the file again."
         ) from error
 
 

@@ -95,9 +95,7 @@ class Federation:
         if ids.ndim != 1:
             raise RequestError(f"clients must be one id per row, got an array of shape {ids.shape}.")
         if ids.dtype.kind == "f" and not np.isfinite(ids).all():
-            raise RequestError(
-                "clients must not contain not-a-number; leave those rows out or name their client."
-            )
+            raise RequestError("clients must not contain not-a-number; leave those rows out or name their client.")
         names, owner = encode_labels(ids)
         return _from_owned(
             cls,
@@ -133,13 +131,9 @@ class Federation:
         dtype: Any = np.float32,
     ) -> Federation:
         """Rows that already belong to clients, whose order is kept; further arguments as in `from_arrays`."""
-        known = (
-            tuple(str(number) for number in range(rows.clients)) if names is None else tuple(map(str, names))
-        )
+        known = tuple(str(number) for number in range(rows.clients)) if names is None else tuple(map(str, names))
         if len(known) != rows.clients or len(set(known)) != len(known):
-            raise RequestError(
-                f"names must be {rows.clients} different names, one per client, got {len(set(known))}."
-            )
+            raise RequestError(f"names must be {rows.clients} different names, one per client, got {len(set(known))}.")
         owner = np.repeat(np.arange(rows.clients), rows.counts)
         return _from_owned(
             cls,
@@ -171,9 +165,7 @@ class Federation:
     def class_balance(self) -> np.ndarray:
         """Fraction of the training rows in each class."""
         if self.task.kind != "classification":
-            raise RequestError(
-                "class_balance needs a classification task; this federation's task is regression."
-            )
+            raise RequestError("class_balance needs a classification task; this federation's task is regression.")
         counts = np.bincount(self.train.targets.reshape(-1), minlength=len(self.task.classes))
         return counts / max(1, counts.sum())
 
@@ -263,11 +255,12 @@ def assemble(
         place = np.full(len(names), -1)
         place[clients] = np.arange(len(clients))
         position = place[owner]
-        parts = [
+        train, validation, test = (
             take_rows(inputs, targets, position, (planned.parts == part) & (position >= 0), len(clients))
             for part in (TRAIN, VALIDATION, TEST)
-        ]
-        return cls(*parts, tuple(names[c] for c in clients), task, preprocessing=preprocessing)
+        )
+        chosen = tuple(names[client] for client in clients)
+        return cls(train, validation, test, chosen, task, preprocessing=preprocessing)
 
     training = gather(np.flatnonzero(~planned.held_out))
     held_out = gather(np.flatnonzero(planned.held_out)) if planned.held_out.any() else None
@@ -277,9 +270,7 @@ def assemble(
     return dataclasses.replace(training, held_out=held_out, notes=all_notes)
 
 
-def take_rows(
-    inputs: np.ndarray, targets: np.ndarray, owner: np.ndarray, chosen: np.ndarray, clients: int
-) -> Rows:
+def take_rows(inputs: np.ndarray, targets: np.ndarray, owner: np.ndarray, chosen: np.ndarray, clients: int) -> Rows:
     """The chosen rows, client after client, each client's in their first order."""
     index = np.flatnonzero(chosen)
     index = index[np.argsort(owner[index], kind="stable")]
@@ -313,14 +304,11 @@ def _from_owned(
             "Arrays have no columns; give parts= or groups=, one value per row, instead of a column name."
         )
     columns = {"inputs": np.asarray(inputs), "targets": np.asarray(targets), "clients": owner}
-    columns |= {
-        key: np.asarray(value) for key, value in (("groups", groups), ("parts", parts)) if value is not None
-    }
+    columns |= {key: np.asarray(value) for key, value in (("groups", groups), ("parts", parts)) if value is not None}
     for word, values in columns.items():
         if values.ndim == 0 or len(values) != len(owner):
             raise RequestError(
-                f"{word} and clients must have one entry per row, got {values.shape} and {owner.shape}; "
-                "cut them alike."
+                f"{word} and clients must have one entry per row, got {values.shape} and {owner.shape}; cut them alike."
             )
     if len(owner) == 0:
         raise RequestError("There are no rows; a federation needs at least one row per client.")
@@ -353,14 +341,10 @@ def _as_targets(
         notes.append(reason)
     if kind == "regression":
         if targets.dtype.kind not in "biuf":
-            raise RequestError(
-                f"Regression needs numeric targets, got the type {targets.dtype}; use classification."
-            )
+            raise RequestError(f"Regression needs numeric targets, got the type {targets.dtype}; use classification.")
         _check_finite(targets, "targets")
         if (targets == targets.reshape(-1)[0]).all():
-            raise RequestError(
-                f"All targets equal {targets.reshape(-1)[0]:g}; a constant has nothing to learn."
-            )
+            raise RequestError(f"All targets equal {targets.reshape(-1)[0]:g}; a constant has nothing to learn.")
         return Task.regression(1 if targets.ndim == 1 else targets.shape[1]), targets.astype(dtype), notes
     if classes is not None:
         if targets.dtype.kind not in "iu" or targets.min() < 0 or targets.max() >= len(classes):

@@ -85,9 +85,7 @@ def _choose_features(
         require_columns(table, chosen, "feature")
         taken = roles.intersection(chosen)
         if taken:
-            raise RequestError(
-                f"Column {sorted(taken)[0]!r} already has another role; take it out of features."
-            )
+            raise RequestError(f"Column {sorted(taken)[0]!r} already has another role; take it out of features.")
     if not chosen:
         raise RequestError("No column is left to be a feature; the table needs more than client and target.")
     return chosen

@@ -59,14 +59,11 @@ def _users(file: Path) -> list[tuple[str, dict[str, list[Any]]]]:
         raise RequestError(f"{file} is not UTF-8 text: byte {error.start} cannot be read.") from error
     except json.JSONDecodeError as error:
         raise RequestError(
-            f"{file} is not whole JSON: {error.msg} at line {error.lineno}, column {error.colno}, byte "
-            f"{error.pos}."
+            f"{file} is not whole JSON: {error.msg} at line {error.lineno}, column {error.colno}, byte {error.pos}."
         ) from error
     for key in ("users", "num_samples", "user_data"):
         if not isinstance(content, dict) or key not in content:
-            raise RequestError(
-                f"{file} is not a LEAF file: it has no {key!r}; LEAF has users, num_samples, user_data."
-            )
+            raise RequestError(f"{file} is not a LEAF file: it has no {key!r}; LEAF has users, num_samples, user_data.")
     if len(content["users"]) != len(content["num_samples"]):
         raise RequestError(
             f"{file} names {len(content['users'])} users but {len(content['num_samples'])} sample counts."

@@ -51,9 +51,7 @@ def by_column(values: Sequence[Any] | np.ndarray) -> Partition:
     """One client per distinct value, in sorted order."""
     column = np.asarray(values)
     if column.ndim != 1 or column.size == 0:
-        raise RequestError(
-            f"A partition by column needs one value per row, got an array of shape {column.shape}."
-        )
+        raise RequestError(f"A partition by column needs one value per row, got an array of shape {column.shape}.")
     distinct, assignment = np.unique(column, return_inverse=True)
     note = f"{column.size} rows were grouped by the {len(distinct)} distinct values of a column."
     return Partition(assignment.astype(np.int64), (note,), tuple(str(value) for value in distinct))
@@ -72,8 +70,7 @@ def labels_per_client(
     low, high = (labels_per_client,) * 2 if isinstance(labels_per_client, int) else labels_per_client
     if not 1 <= low <= high <= distinct:
         raise RequestError(
-            f"labels_per_client must lie between 1 and the {distinct} labels present, got "
-            f"{labels_per_client}."
+            f"labels_per_client must lie between 1 and the {distinct} labels present, got {labels_per_client}."
         )
     if clients * high < distinct:
         raise RequestError(
@@ -83,20 +80,17 @@ def labels_per_client(
     draws = generator(seed, "labels per client")
     sizes = draws.integers(low, high + 1, clients)
     notes = [
-        f"{codes.size} rows with {distinct} labels were dealt out to {clients} clients, {low} to {high} "
-        "labels each."
+        f"{codes.size} rows with {distinct} labels were dealt out to {clients} clients, {low} to {high} labels each."
     ]
     held, swapped = _draw_holdings(draws, _raise_sizes(sizes, high, distinct), distinct)
     if swapped:
-        notes.append(
-            f"{swapped} labels that no client had drawn were given to clients holding more common ones."
-        )
+        notes.append(f"{swapped} labels that no client had drawn were given to clients holding more common ones.")
     assignment = np.empty(codes.size, np.int64)
     for label in range(distinct):
         holders = draws.permutation(np.flatnonzero(held[:, label]))
         members = draws.permutation(np.flatnonzero(codes == label))
         assignment[members] = holders[np.arange(members.size) % holders.size]
-    _fill_from_own_labels(assignment, clients, held, codes)
+    notes += _fill_from_own_labels(assignment, clients, held, codes)
     notes += _fill(assignment, clients, 1)
     return Partition(assignment, tuple(notes))
 
@@ -110,18 +104,14 @@ def label_ratio(labels: Sequence[Any] | np.ndarray, clients: int, seed: int) -> 
     """
     codes, distinct = _codes(labels)
     if distinct != 2:
-        raise RequestError(
-            f"A label-ratio partition needs exactly 2 labels, got {distinct}; use dirichlet_labels."
-        )
+        raise RequestError(f"A label-ratio partition needs exactly 2 labels, got {distinct}; use dirichlet_labels.")
     _check_enough(codes.size, clients)
     ratios = np.arange(1, clients + 1) / clients
     positives, total = int(codes.sum()), codes.size
     share = positives / total
     if clients > 1 and share > ratios[0]:
         sizes = total * _tilted(ratios, share)
-        notes = [
-            f"Client i of {clients} holds a share (i + 1)/{clients} of positive rows; sizes follow from that."
-        ]
+        notes = [f"Client i of {clients} holds a share (i + 1)/{clients} of positive rows; sizes follow from that."]
     else:
         sizes = np.full(clients, total / clients)
         ratios = ratios * share / ratios.mean()
@@ -148,9 +138,7 @@ def feature_clusters(inputs: np.ndarray, clients: int, seed: int) -> Partition:
     _check_enough(len(points), clients)
     start = int(generator(seed, "feature clusters").integers(2**31))
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # fewer distinct points than clusters: filled below
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than clusters: filled below
         found = KMeans(clients, n_init=3, random_state=start).fit(points)
     assignment = found.labels_.astype(np.int64)
     notes = [f"{len(points)} rows were grouped into {clients} clusters of similar inputs by k-means."]
@@ -182,9 +170,7 @@ def dirichlet_labels(
     return Partition(assignment, tuple(notes))
 
 
-def dirichlet_quantity(
-    rows: int, clients: int, concentration: float, seed: int, at_least: int = 1
-) -> Partition:
+def dirichlet_quantity(rows: int, clients: int, concentration: float, seed: int, at_least: int = 1) -> Partition:
     """Client sizes follow proportions from a symmetric Dirichlet distribution; rows are drawn uniformly."""
     _check_enough(rows, clients, at_least)
     _check_concentration(concentration)
@@ -221,21 +207,17 @@ def _check_enough(rows: int, clients: int, at_least: int = 1) -> None:
     if clients < 1:
         raise RequestError(f"The number of clients must be at least 1, got {clients}.")
     if at_least < 1:
-        raise RequestError(
-            f"at_least must be at least 1, because a client without rows cannot train, got {at_least}."
-        )
+        raise RequestError(f"at_least must be at least 1, because a client without rows cannot train, got {at_least}.")
     if rows < clients * at_least:
         raise RequestError(
-            f"{rows} rows cannot give {clients} clients at least {at_least} each; use fewer clients or "
-            "more rows."
+            f"{rows} rows cannot give {clients} clients at least {at_least} each; use fewer clients or more rows."
         )
 
 
 def _check_concentration(concentration: float) -> None:
     if not (np.isfinite(concentration) and concentration > 0):
         raise RequestError(
-            f"A Dirichlet concentration must be above 0 and finite, got {concentration:g}; use iid for "
-            "equal shares."
+            f"A Dirichlet concentration must be above 0 and finite, got {concentration:g}; use iid for equal shares."
         )
 
 
@@ -290,17 +272,16 @@ def _draw_holdings(draws: np.random.Generator, sizes: np.ndarray, labels: int) -
         held[client, draws.choice(labels, size, replace=False)] = True
     orphans = np.flatnonzero(~held.any(axis=0))
     for label in orphans:
-        common = int(
-            np.argmax(held.sum(axis=0))
-        )  # held at least twice: there are no fewer places than labels
+        common = int(np.argmax(held.sum(axis=0)))  # held at least twice: there are no fewer places than labels
         client = int(np.flatnonzero(held[:, common])[0])
         held[client, common], held[client, label] = False, True
     return held, len(orphans)
 
 
-def _fill_from_own_labels(assignment: np.ndarray, clients: int, held: np.ndarray, codes: np.ndarray) -> None:
+def _fill_from_own_labels(assignment: np.ndarray, clients: int, held: np.ndarray, codes: np.ndarray) -> list[str]:
     """Give a client without rows one row of a label it holds, where some larger client can spare it."""
     counts = np.bincount(assignment, minlength=clients)
+    filled = 0
     for client in np.flatnonzero(counts == 0):
         spare = np.flatnonzero(held[client][codes] & (counts[assignment] > 1))
         if spare.size:
@@ -308,6 +289,8 @@ def _fill_from_own_labels(assignment: np.ndarray, clients: int, held: np.ndarray
             counts[assignment[row]] -= 1
             counts[client] += 1
             assignment[row] = client
+            filled += 1
+    return [f"{filled} clients without rows got one of a label they hold from a larger client."] if filled else []
 
 
 def _fill(assignment: np.ndarray, clients: int, at_least: int) -> list[str]:
@@ -329,7 +312,4 @@ def _fill(assignment: np.ndarray, clients: int, at_least: int) -> list[str]:
             if -size - 1 > at_least:
                 heapq.heappush(largest, (size + 1, donor))
             moved += 1
-    return [
-        f"{moved} rows were moved from the largest clients so that {short.size} others hold at least "
-        f"{at_least}."
-    ]
+    return [f"{moved} rows were moved from the largest clients so that {short.size} others hold at least {at_least}."]

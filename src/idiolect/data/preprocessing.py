@@ -60,7 +60,7 @@ class CategoryColumn:
     def encode(self, column: pa.ChunkedArray) -> np.ndarray:
         """(rows, levels + 1), one 1 in each row."""
         place = {level: number for number, level in enumerate(self.levels)}
-        codes = [place.get(text, len(self.levels)) for text in as_texts(column)]
+        codes = [place.get(text or "", len(self.levels)) for text in as_texts(column)]
         return np.eye(len(self.levels) + 1)[codes]
 
 
@@ -108,9 +108,7 @@ class Preprocessing:
             columns += [fitted] if fitted is not None else []
             notes += [note] if note else []
         if not columns:
-            raise RequestError(
-                "No feature column holds a value in the training rows; name others with features=."
-            )
+            raise RequestError("No feature column holds a value in the training rows; name others with features=.")
         fitted_target, target_notes = _fit_target(table, seen, tuple(target), kind, target_scaling)
         return cls(tuple(columns), fitted_target, (*notes, *target_notes))
 
@@ -176,9 +174,7 @@ class Preprocessing:
             target = TargetColumns(**{key: _frozen(value) for key, value in content["target"].items()})
             return cls(tuple(columns), target, tuple(content["notes"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise RequestError(
-                f"This is not a preprocessing recipe ({error}); read what to_json wrote."
-            ) from error
+            raise RequestError(f"This is not a preprocessing recipe ({error}); read what to_json wrote.") from error
 
 
 def _frozen(value: Any) -> Any:
@@ -191,9 +187,7 @@ def _mask(chosen: np.ndarray) -> pa.Array:
     return pa.array(chosen)
 
 
-def _fit_column(
-    name: str, column: pa.ChunkedArray, scaling: str
-) -> tuple[NumberColumn | CategoryColumn | None, str]:
+def _fit_column(name: str, column: pa.ChunkedArray, scaling: str) -> tuple[NumberColumn | CategoryColumn | None, str]:
     if column.null_count == len(column):
         return None, f"Column {name!r} holds no value in the training rows and was left out."
     if is_text(column):
@@ -205,9 +199,7 @@ def _fit_column(
                 "allowed in a category; "
                 "leave it out by naming the others with features=."
             )
-        return CategoryColumn(
-            name, levels
-        ), f"Column {name!r} is text: one input for each of {len(levels)} values."
+        return CategoryColumn(name, levels), f"Column {name!r} is text: one input for each of {len(levels)} values."
     values = as_numbers(column, name)
     missing = np.isnan(values)
     observed = values[~missing]
@@ -215,9 +207,7 @@ def _fit_column(
         return None, f"Column {name!r} holds no value in the training rows and was left out."
     centre, scale = (float(observed.mean()), float(observed.std())) if scaling == "standard" else (0.0, 1.0)
     constant = scale <= 1e-12 * max(1.0, abs(centre))
-    fitted = NumberColumn(
-        name, float(np.median(observed)), centre, 1.0 if constant else scale, bool(missing.any())
-    )
+    fitted = NumberColumn(name, float(np.median(observed)), centre, 1.0 if constant else scale, bool(missing.any()))
     if missing.any():
         share = f"{missing.mean():.1%}"
         return (
@@ -232,21 +222,15 @@ def _fit_target(
 ) -> tuple[TargetColumns, list[str]]:
     if kind == "classification":
         if len(names) != 1:
-            raise RequestError(
-                f"Classification needs one target column, got {len(names)}; use task='regression'."
-            )
+            raise RequestError(f"Classification needs one target column, got {len(names)}; use task='regression'.")
         classes, _ = encode_labels(as_labels(table.column(names[0])))
         if len(classes) < 2:
-            raise RequestError(
-                f"The target {names[0]!r} is always {classes[0]!r}; choose a column that varies."
-            )
+            raise RequestError(f"The target {names[0]!r} is always {classes[0]!r}; choose a column that varies.")
         return TargetColumns(names, classes), []
     values = _target_values(seen, names)
     for position, name in enumerate(names):
         if np.ptp(values[:, position]) == 0:
-            raise RequestError(
-                f"The target {name!r} is always {values[0, position]:g}; choose a column that varies."
-            )
+            raise RequestError(f"The target {name!r} is always {values[0, position]:g}; choose a column that varies.")
     if scaling == "none":
         return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names)), []
     centres, scales = values.mean(axis=0).tolist(), values.std(axis=0).tolist()

@@ -45,9 +45,7 @@ def read_libsvm(
         values += entries
         targets.append(target)
     if not targets:
-        raise RequestError(
-            f"{path} holds no rows; a LIBSVM file has one 'target index:value ...' line per row."
-        )
+        raise RequestError(f"{path} holds no rows; a LIBSVM file has one 'target index:value ...' line per row.")
     width = max(columns, default=-1) + 1
     if features is not None and width > features:
         raise RequestError(f"{path} has an index for {width} features, but features={features}; raise it.")
@@ -60,21 +58,16 @@ def read_idx(path: str | Path) -> np.ndarray:
     """The array in an IDX file (MNIST's format): zero, zero, type, dimensions, sizes, values; big-endian."""
     content = read_bytes(path)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
-        raise RequestError(
-            f"{path} is not an IDX file: its first four bytes are {content[:4].hex(' ') or 'missing'}."
-        )
+        raise RequestError(f"{path} is not an IDX file: its first four bytes are {content[:4].hex(' ') or 'missing'}.")
     kind, dimensions = np.dtype(IDX_TYPES[content[2]]), content[3]
     start = 4 + 4 * dimensions
     if len(content) < start:
-        raise RequestError(
-            f"{path} ends at byte {len(content)}, inside its {start}-byte header; fetch it again."
-        )
+        raise RequestError(f"{path} ends at byte {len(content)}, inside its {start}-byte header; fetch it again.")
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dimensions, 4))
     promised = start + kind.itemsize * int(np.prod(shape, dtype=np.int64))
     if len(content) != promised:
         raise RequestError(
-            f"{path} has {len(content)} bytes, but its header promises {promised} for shape {shape}; "
-            "fetch it again."
+            f"{path} has {len(content)} bytes, but its header promises {promised} for shape {shape}; fetch it again."
         )
     return np.frombuffer(content, kind, offset=start).reshape(shape).astype(kind.newbyteorder("="))
 
@@ -82,24 +75,16 @@ def read_idx(path: str | Path) -> np.ndarray:
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays of an .npz file by name; pickled objects are refused."""
     content = read_bytes(path)
+    if content[:6] == b"\x93NUMPY":
+        raise RequestError(f"{path} is a single .npy array, but .npz is needed; save it with numpy.savez.")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            if isinstance(archive, np.ndarray):
-                raise RequestError(
-                    f"{path} is a single .npy array, but .npz is needed; save it with numpy.savez."
-                )
             return {name: archive[name] for name in archive.files}
-    except RequestError:
-        raise
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError) as error:
-        raise RequestError(
-            f"{path} ({len(content)} bytes unpacked) is not a whole .npz file: {error}."
-        ) from error
+        raise RequestError(f"{path} ({len(content)} bytes unpacked) is not a whole .npz file: {error}.") from error
 
 
-def _libsvm_line(
-    path: str | Path, number: int, words: list[str], base: int
-) -> tuple[float, list[int], list[float]]:
+def _libsvm_line(path: str | Path, number: int, words: list[str], base: int) -> tuple[float, list[int], list[float]]:
     """Target, columns from 0, and values of one line."""
     word = words[0]
     try:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from collections.abc import Sequence
 
 import numpy as np
@@ -77,9 +76,7 @@ def plan(
     """
     split.check()
     if len(names) < 2:
-        raise RequestError(
-            f"A federation needs at least 2 clients, got {len(names)}; choose another client column."
-        )
+        raise RequestError(f"A federation needs at least 2 clients, got {len(names)}; choose another client column.")
     counts = np.bincount(owner, minlength=len(names))
     if counts.min() == 0:
         raise RequestError(f"Client {names[int(counts.argmin())]!r} has no rows; leave it out.")
@@ -91,17 +88,13 @@ def plan(
         order = np.argsort(owner, kind="stable")
         for client, rows in enumerate(np.split(order, np.cumsum(counts)[:-1])):
             draws = generator(seed, "split", names[client])
-            units = (
-                np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
-            )
+            units = np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
             parts[rows] = split_units(units, split.fractions, draws)
     chosen = choose_held_out(names, held_out, seed)
     return Plan(parts, chosen, tuple(_notes(parts, owner, counts, given is not None)))
 
 
-def split_units(
-    units: np.ndarray, fractions: tuple[float, float, float], draws: np.random.Generator
-) -> np.ndarray:
+def split_units(units: np.ndarray, fractions: tuple[float, float, float], draws: np.random.Generator) -> np.ndarray:
     """The part of each row, where rows with the same unit number (0..k-1) stay together.
 
     Training gets at least one unit; with two units the other one tests; from three on every part that is
@@ -110,9 +103,7 @@ def split_units(
     sizes = np.bincount(units)
     order = draws.permutation(len(sizes))
     if (sizes == 1).all():
-        return np.repeat(np.arange(4, dtype=np.int8), part_sizes(len(sizes), fractions))[np.argsort(order)][
-            units
-        ]
+        return np.repeat(np.arange(4, dtype=np.int8), part_sizes(len(sizes), fractions))[np.argsort(order)][units]
     wanted = [TRAIN] + [part for part in (TEST, VALIDATION) if fractions[part] > 0]
     rows = np.array([*fractions, max(0.0, 1 - sum(fractions))]) * len(units)
     rows[rows < 1e-6 * len(units)] = 0
@@ -139,20 +130,20 @@ def part_sizes(rows: int, fractions: tuple[float, float, float]) -> tuple[int, i
     while sum(sizes[1:3]) > total - 1:
         sizes[max(wanted, key=lambda part: sizes[part])] -= 1
     sizes[TRAIN] = total - sum(sizes[1:3])
-    return tuple(sizes)
+    return sizes[0], sizes[1], sizes[2], sizes[3]
 
 
 def choose_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
     """Booleans per client; a number or fraction is drawn by a rank of each name, whatever their order."""
     chosen = np.zeros(len(names), bool)
-    if isinstance(held_out, numbers.Real):
-        whole = isinstance(held_out, numbers.Integral)
+    if isinstance(held_out, (int, float, np.integer, np.floating)):
+        whole = isinstance(held_out, (int, np.integer))
         if held_out < 0 or (not whole and held_out >= 1):
             raise RequestError(
                 "held_out must be a number of clients (0, 1, ...), a fraction below 1 or a list of "
                 f"names, got {held_out}."
             )
-        amount = int(held_out) if whole else round(held_out * len(names))
+        amount = int(held_out) if whole else round(float(held_out) * len(names))
         order = sorted(range(len(names)), key=lambda client: rank(seed, "held out", names[client]))
         chosen[order[:amount]] = True
     else:
@@ -196,9 +187,7 @@ def _notes(parts: np.ndarray, owner: np.ndarray, counts: np.ndarray, given: bool
     notes = []
     ones = int((counts == 1).sum())
     if ones:
-        notes.append(
-            f"{ones} clients have a single row: it trains, and they have no validation or test rows."
-        )
+        notes.append(f"{ones} clients have a single row: it trains, and they have no validation or test rows.")
     tested = np.bincount(owner[parts == TEST], minlength=len(counts)) > 0
     validated = np.bincount(owner[parts == VALIDATION], minlength=len(counts)) > 0
     for word, present in (("validation", validated), ("test", tested)):

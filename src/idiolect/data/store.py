@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Populations larger than memory: rows that are memory-mapped, and one fixed-size record of state per client on disk."""
+"""Populations larger than memory: memory-mapped rows, and one fixed-size record of state per client on disk."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ class RecordFile:
             record = os.pread(self._file, self.record_bytes, int(client) * self.record_bytes)
             start = 0
             for leaf, size, (shape, dtype) in zip(leaves, self._sizes, self._shapes):
-                leaf[row] = np.frombuffer(record, dtype, count=size // dtype.itemsize, offset=start).reshape(
-                    shape
-                )
+                leaf[row] = np.frombuffer(record, dtype, count=size // dtype.itemsize, offset=start).reshape(shape)
                 start += size
         return leaves
 
@@ -75,8 +73,8 @@ class RecordFile:
         """Take every record back from a snapshot."""
         if path.stat().st_size != self.record_bytes * self.records:
             raise RequestError(
-                f"The client states in {path} have {path.stat().st_size} bytes where {self.record_bytes * self.records} "
-                "are needed; resume with the settings the run was started with."
+                f"The client states in {path} have {path.stat().st_size} bytes where "
+                f"{self.record_bytes * self.records} are needed; resume with the settings the run was started with."
             )
         self._copy(path, self.path)
 

@@ -78,15 +78,11 @@ def noisy_quadratics(
     f_m(v) = (1/2) sum_j h_j (v_j - t_j)^2 + a constant; each client's noise is centred exactly.
     """
     if rows < 2 and noise > 0:
-        raise RequestError(
-            f"Centred noise needs at least 2 rows per client, got {rows}; use noise=0 or more rows."
-        )
+        raise RequestError(f"Centred noise needs at least 2 rows per client, got {rows}; use noise=0 or more rows.")
     draws = generator(seed, "noisy quadratics")
     first = _eigenvalues(draws, spectrum, dimension)
     diagonals = [
-        first
-        if common_hessian or client == 0
-        else draws.permutation(_eigenvalues(draws, spectrum, dimension))
+        first if common_hessian or client == 0 else draws.permutation(_eigenvalues(draws, spectrum, dimension))
         for client in range(clients)
     ]
     optimum = _targets(draws, clients, dimension, heterogeneity)
@@ -98,9 +94,7 @@ def noisy_quadratics(
 def two_clients(zeta: float, center: float = 0.0, *, dtype: Any = np.float32) -> Problem:
     """Paper 000's scalar instance: f_1 = (1/2) (v - center + zeta)^2, f_2 = (1/2) (v - center - zeta)^2."""
     optimum = np.array([[center - zeta], [center + zeta]])
-    return _location_problem(
-        np.ones((2, 1)), optimum, [np.zeros((1, 1))] * 2, "Two scalar quadratics.", dtype
-    )
+    return _location_problem(np.ones((2, 1)), optimum, [np.zeros((1, 1))] * 2, "Two scalar quadratics.", dtype)
 
 
 def trajectory_instance(*, dtype: Any = np.float32) -> Problem:
@@ -150,9 +144,7 @@ def _eigenvalues(draws: np.random.Generator, spectrum: Sequence[float], dimensio
     """All eigenvalues in rising order: as given, or (mu, L) with the ones between drawn log-uniformly."""
     given = np.sort(np.asarray(spectrum, np.float64))
     if given.ndim != 1 or given.size == 0 or given[0] <= 0 or not np.isfinite(given).all():
-        raise RequestError(
-            f"spectrum must be positive eigenvalues, or (mu, L) with 0 < mu <= L, got {spectrum}."
-        )
+        raise RequestError(f"spectrum must be positive eigenvalues, or (mu, L) with 0 < mu <= L, got {spectrum}.")
     if given.size == dimension:
         return given
     if given.size != 2:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from idiolect.core.data import Rows
 from idiolect.data.draws import generator
 from idiolect.data.problem import Problem, federate, stack
 from idiolect.data.task import Task
@@ -63,9 +64,7 @@ def logistic_weight_sharing(
     whole = np.concatenate([np.tile(shared, (clients, 1)), truth], axis=1)
     train = _draw_rows(draws, whole, rows, 0.0, 0.1)
     test = _draw_rows(draws, whole, test_rows, 0.0, 0.1)
-    note = (
-        f"{clients} logistic clients that share {shared_dimension} weights, heterogeneity {heterogeneity:g}."
-    )
+    note = f"{clients} logistic clients that share {shared_dimension} weights, heterogeneity {heterogeneity:g}."
     return _logistic_problem(train, test, whole, truth, shared, note, dtype)
 
 
@@ -126,6 +125,10 @@ def _draw_rows(
     return drawn
 
 
+def _rows(drawn: list[tuple[np.ndarray, np.ndarray]], dtype: Any) -> Rows:
+    return stack([inputs for inputs, _ in drawn], [labels for _, labels in drawn], dtype)
+
+
 def _logistic_problem(
     train: list[tuple[np.ndarray, np.ndarray]],
     test: list[tuple[np.ndarray, np.ndarray]],
@@ -143,9 +146,9 @@ def _logistic_problem(
     for (inputs, _), vector in zip(train, vectors):
         chance = _sigmoid(inputs @ vector)
         weighted.append((inputs * (chance * (1 - chance))[:, None]).T @ inputs / len(inputs))
-    tested = stack(*zip(*test), dtype) if len(test[0][1]) else None
+    tested = _rows(test, dtype) if len(test[0][1]) else None
     return Problem(
-        federate(stack(*zip(*train), dtype), Task.classification(SIGN_CLASSES), note, tested),
+        federate(_rows(train, dtype), Task.classification(SIGN_CLASSES), note, tested),
         model="linear",
         criterion="logistic",
         dimension=vectors.shape[1],

@@ -45,9 +45,7 @@ def require_columns(table: pa.Table, names: Sequence[str], purpose: str) -> None
     """Raise RequestError with the nearest column name unless every name is a column."""
     for name in names:
         if name not in table.column_names:
-            raise RequestError(
-                f"The {purpose} column {name!r} is not in the table.{nearest(name, table.column_names)}"
-            )
+            raise RequestError(f"The {purpose} column {name!r} is not in the table.{nearest(name, table.column_names)}")
 
 
 def read_csv(path: str | Path, column_names: Sequence[str] | None = None, delimiter: str = ",") -> pa.Table:

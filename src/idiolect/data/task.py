@@ -36,9 +36,7 @@ class Task:
 def check_kind(kind: str | None) -> None:
     """Raise RequestError unless `kind` is a known kind of task or None."""
     if kind is not None and kind not in KINDS:
-        raise RequestError(
-            f"task must be one of {', '.join(KINDS)}, got {kind!r}; leave it out to have it inferred."
-        )
+        raise RequestError(f"task must be one of {', '.join(KINDS)}, got {kind!r}; leave it out to have it inferred.")
 
 
 def infer_kind(values: np.ndarray) -> tuple[str, str]:

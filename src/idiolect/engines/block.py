@@ -28,9 +28,7 @@ def _block(
     uniform: bool,
     chunk: int,
 ) -> tuple[Any, Any, RoundCost]:
-    def one_round(
-        carried: tuple[Any, Any], scanned: tuple[Any, Cohort | None]
-    ) -> tuple[tuple[Any, Any], RoundCost]:
+    def one_round(carried: tuple[Any, Any], scanned: tuple[Any, Cohort | None]) -> tuple[tuple[Any, Any], RoundCost]:
         round_number, cohort = scanned
         server, states, cost = run_round(
             algorithm, root, round_number, *carried, data, cohort, uniform=uniform, chunk=chunk

@@ -48,7 +48,7 @@ class Checkpoint:
         text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
         unfinished = self.folder / "unfinished.npz"
         with open(unfinished, "wb") as file:
-            np.savez(file, facts=text, **arrays)
+            np.savez(file, allow_pickle=False, facts=text, **arrays)
             file.flush()
             os.fsync(file.fileno())
         if self.latest.exists():
@@ -63,7 +63,9 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             way_out = "start again without --resume"
             if self.previous.is_file():
-                way_out = f"delete it and rename {self.previous.name} to {self.latest.name} to go on from the one before"
+                way_out = (
+                    f"delete it and rename {self.previous.name} to {self.latest.name} to go on from the one before"
+                )
             raise RequestError(
                 f"The checkpoint {self.latest} is damaged ({type(error).__name__}); {way_out}."
             ) from None
@@ -76,7 +78,7 @@ class Checkpoint:
             return
         kept = {newest}
         if self.previous.is_file():
-            kept.add(_read(self.previous)[1].get("records"))
+            kept.add(str(_read(self.previous)[1].get("records")))
         for path in self.folder.glob("client_states-*.bin"):
             if path.name not in kept:
                 path.unlink()

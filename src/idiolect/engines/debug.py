@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The debug engine: eager, one client at a time, errors tagged with round, client and stage, every step observable.
 
-It calls the same algorithm with the same keys as every other engine, in plain Python, so it is also what the compiled engines
-are tested against.
+It calls the same algorithm with the same keys as every other engine, in plain Python, so it is also what the compiled
+engines are tested against.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def _stage(round_number: int, client: int, stage: str) -> Iterator[None]:
         yield
     except Exception as error:
         who = "the server" if client < 0 else f"client {client}"
-        raise StageError(
-            f"Round {round_number}, {who}, stage {stage}: {type(error).__name__}: {error}"
-        ) from error
+        raise StageError(f"Round {round_number}, {who}, stage {stage}: {type(error).__name__}: {error}") from error
 
 
 def debug(
@@ -133,9 +131,7 @@ def _round(
         partial = algorithm.reduction.collect(stacked, numbers, jnp.ones(len(cohort), bool))
         received = algorithm.reduction.lower(partial)
     with _stage(number, -1, "server_step"):
-        server = algorithm.server_step(
-            keys.round_key(root, Purpose.SERVER_STEP, number), server, sent, received
-        )
+        server = algorithm.server_step(keys.round_key(root, Purpose.SERVER_STEP, number), server, sent, received)
     watch(Event(number, -1, "server_step", -1, server))
     if algorithm.settles:
         sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number + 1), server)
@@ -161,9 +157,7 @@ def client_round(
     """receive, step x steps, send on one client."""
     own, seen = address((algorithm, sent), client)
     with _stage(number, client, "receive"):
-        working, tally = own.receive(
-            keys.client_key(root, Purpose.RECEIVE, number, client), seen, state, data
-        )
+        working, tally = own.receive(keys.client_key(root, Purpose.RECEIVE, number, client), seen, state, data)
     watch(Event(number, client, "receive", -1, working))
     step_key = keys.client_key(root, Purpose.STEP, number, client)
     for t in range(int(own.steps(seen, int(data.count)))):

@@ -28,14 +28,10 @@ class Training:
 
     rounds: int = setting(100, at_least=0, doc="exchanges between server and clients")
     cohort: int = setting(0, at_least=0, doc="clients per round; 0: all of them")
-    dropout: float = setting(
-        0.0, at_least=0, below=1, doc="chance that a cohort member vanishes from a round"
-    )
+    dropout: float = setting(0.0, at_least=0, below=1, doc="chance that a cohort member vanishes from a round")
     record_every: int = setting(10, at_least=1, doc="rounds between evaluations")
     precision: str = setting("float32", choices=tuple(PRECISIONS), doc="of parameters and features")
-    executor: str = setting(
-        "auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses"
-    )
+    executor: str = setting("auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses")
     chunk: int = setting(0, at_least=0, doc="clients at a time in the chunked executor; 0: chosen")
     block: int = setting(0, at_least=0, doc="rounds per compiled block; 0: chosen")
 

@@ -43,12 +43,10 @@ def personal_models(
     return jax.vmap(one, in_axes=(axes((algorithm, sent)), 0, 0, 0))(view, model_keys, states, data)
 
 
-def _scores(
-    algorithm: Algorithm, model: Params, rows: ClientData, names: tuple[str, ...]
-) -> tuple[dict[str, Any], Any]:
+def _scores(algorithm: Algorithm, model: Params, rows: ClientData, names: tuple[str, ...]) -> dict[str, Any]:
     outputs = algorithm.predict(model, rows.inputs)
     mask = rows.batch().mask
-    return {name: SCORES[name].function(outputs, rows.targets, mask) for name in names}, outputs
+    return {name: SCORES[name].function(outputs, rows.targets, mask) for name in names}
 
 
 def _evaluate(
@@ -61,22 +59,17 @@ def _evaluate(
     train: ClientData,
     splits: dict[str, ClientData],
     names: tuple[str, ...],
-) -> tuple[Scores, dict[str, Any], Tally]:
+) -> tuple[Scores, Tally]:
     personal, cost = personal_models(algorithm, root, round_number, server, clients, states, train)
     shared = algorithm.shared_model(server)
     own, own_axes = address(algorithm, clients), axes(algorithm)
     score = functools.partial(_scores, names=names)
-    scores: Scores = {split: {} for split in splits}
-    outputs: dict[str, Any] = {}
+    scores: Scores = {}
     for split, rows in splits.items():
-        scores[split]["personal"], outputs["personal"] = jax.vmap(score, in_axes=(own_axes, 0, 0))(
-            own, personal, rows
-        )
+        scores[split] = {"personal": jax.vmap(score, in_axes=(own_axes, 0, 0))(own, personal, rows)}
         if shared is not None:
-            scores[split]["shared"], outputs["shared"] = jax.vmap(score, in_axes=(own_axes, None, 0))(
-                own, shared, rows
-            )
-    return scores, outputs, cost.total()
+            scores[split]["shared"] = jax.vmap(score, in_axes=(own_axes, None, 0))(own, shared, rows)
+    return scores, cost.total()
 
 
 @functools.partial(jax.jit, static_argnames=("names", "lanes"))
@@ -92,13 +85,13 @@ def evaluate(
     *,
     names: tuple[str, ...],
     lanes: str,
-) -> tuple[Scores, dict[str, Any], Tally]:
-    """Scores of both models on every split, one number per client; outputs on the last split; what it cost."""
+) -> tuple[Scores, Tally]:
+    """Scores of both models on every split, one number per client, and the cost of the personal models."""
     TRACES["evaluate"] += 1
     if lanes == "one":
         return _evaluate(algorithm, root, round_number, server, clients, states, train, splits, names)
 
-    def lane(own: tuple[Algorithm, Key, Any, Any]) -> tuple[Scores, dict[str, Any], Tally]:
+    def lane(own: tuple[Algorithm, Key, Any, Any]) -> tuple[Scores, Tally]:
         algorithm, root, server, states = own
         return _evaluate(algorithm, root, round_number, server, clients, states, train, splits, names)
 
@@ -107,15 +100,25 @@ def evaluate(
 
 
 @jax.jit
-def stacked_personal_models(
+def models_and_outputs(
     algorithm: Algorithm,
     root: Key,
     round_number: Any,
     server: Any,
     clients: Any,
     states: Any,
-    data: ClientData,
-) -> Params:
-    """`personal_models` without the cost, compiled: for saving models and for distances to a known optimum."""
-    models, _ = personal_models(algorithm, root, round_number, server, clients, states, data)
-    return jax.tree.map(jnp.asarray, models)
+    train: ClientData,
+    rows: ClientData,
+) -> tuple[Params, dict[str, Any]]:
+    """The clients' personal models, stacked, and what both models answer on each client's `rows`."""
+    personal, _ = personal_models(algorithm, root, round_number, server, clients, states, train)
+    own, own_axes = address(algorithm, clients), axes(algorithm)
+
+    def predict(mine: Algorithm, model: Params, inputs: Any) -> Any:
+        return mine.predict(model, inputs)
+
+    outputs = {"personal": jax.vmap(predict, in_axes=(own_axes, 0, 0))(own, personal, rows.inputs)}
+    shared = algorithm.shared_model(server)
+    if shared is not None:
+        outputs["shared"] = jax.vmap(predict, in_axes=(own_axes, None, 0))(own, shared, rows.inputs)
+    return jax.tree.map(jnp.asarray, personal), outputs

@@ -36,7 +36,7 @@ def evaluate_new_clients(
     cohort = Cohort(clients, clients, jnp.ones(clients.shape, bool))
     sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number), server)
     _, states, cost = local_work(algorithm, root, round_number, cohort, sent, states, data, uniform=False)
-    scores, _, tally = evaluate(
+    scores, tally = evaluate(
         algorithm, root, round_number, server, clients, states, data, splits, names=names, lanes="one"
     )
     round_tally = Tally(*jnp.sum(cost.counts[:, : len(Tally._fields)], axis=0))

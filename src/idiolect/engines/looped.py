@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The looped executor: one compiled client, called once per client or once per local step.
 
-On a CPU, large models run faster this way than batched over clients or inside a compiled loop; the mathematics is that of
-`engines.round`, client by client.
+On a CPU, large models run faster this way than batched over clients or inside a compiled loop; the mathematics is
+that of `engines.round`, client by client.
 """
 
 from __future__ import annotations
@@ -140,14 +140,11 @@ def run_looped(
         costs.append(_cost(members, [entry[0] for entry in kept], counts))
         if not uploads:
             continue
-        arrived = Cohort(
-            *(np.asarray([entry[i] for entry in kept], np.int32) for i in (0, 1)), np.ones(len(kept), bool)
-        )
+        clients, rows = (np.asarray([entry[i] for entry in kept], np.int32) for i in (0, 1))
+        arrived = Cohort(clients, rows, np.ones(len(kept), bool))
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *uploads)
         partial = _collect(algorithm, stacked, arrived.clients, arrived.present)
-        states = _put_back(
-            states, arrived, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(k[2] for k in kept))
-        )
+        states = _put_back(states, arrived, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(k[2] for k in kept)))
         server, states = _finish(
             algorithm, root, round_number, arrived, server, sent, partial, states, data, partial_cohort=False
         )

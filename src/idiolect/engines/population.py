@@ -94,9 +94,7 @@ class InMemory(Population):
 
     def restore(self, leaves: list[Any]) -> None:
         """All states."""
-        self.states = jax.tree.unflatten(
-            jax.tree.structure(self.states), [jnp.asarray(leaf) for leaf in leaves]
-        )
+        self.states = jax.tree.unflatten(jax.tree.structure(self.states), [jnp.asarray(leaf) for leaf in leaves])
 
 
 class OnDisk(Population):

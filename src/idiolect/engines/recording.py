@@ -13,61 +13,43 @@ from idiolect.accounting.ledger import Ledger
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 
-ClientScores = dict[
-    str, dict[str, dict[str, list[float]]]
-]  # split -> model -> score -> one number per client
+ClientScores = dict[str, dict[str, dict[str, list[float]]]]  # split -> model -> score -> one number per client
 
 
 @dataclasses.dataclass
 class Recorder:
-    """One lane's record. The round is selected on validation rows; test scores are kept for two rounds only."""
+    """One lane's record. Rounds are compared on validation rows; test rows are read at the end, for two rounds."""
 
     scores: tuple[str, ...]  # the first one selects
     ledger: Ledger = dataclasses.field(default_factory=Ledger)
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    last_round: int = -1
-    last: ClientScores = dataclasses.field(default_factory=dict)
-    selected_round: int = -1
-    selected: ClientScores = dataclasses.field(default_factory=dict)
+    slowest_gradients: int = 0  # sum over rounds of the largest gradient count of one client: the critical path
     best: float = -math.inf
-    outputs: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)  # test rows, selected round
-    slowest_gradients: int = (
-        0  # sum over rounds of the largest gradient count of one client: the critical path
-    )
+    selected_round: int = -1
+    last_round: int = -1
     diverged: str | None = None
-    personal_cost: tuple[int, ...] = (
-        0,
-        0,
-        0,
-        0,
-        0,
-    )  # a Tally: what the latest personal models cost the clients
+    last: ClientScores = dataclasses.field(default_factory=dict)  # filled in at the end
+    selected: ClientScores = dataclasses.field(default_factory=dict)
 
-    def record(self, round_number: int, seconds: float, scores: Any, outputs: dict[str, np.ndarray]) -> None:
-        """Add a history row; remember the clients' scores when this round is the best on validation rows so far."""
-        clients: ClientScores = {
-            split: {
-                model: {name: np.asarray(values, np.float64).tolist() for name, values in named.items()}
-                for model, named in models.items()
-            }
-            for split, models in scores.items()
-        }
+    def record(self, round_number: int, seconds: float, scores: Any) -> bool:
+        """Add a history row; True when this round is the best on validation rows so far."""
         row: dict[str, Any] = {"round": round_number, "seconds": seconds, **self.ledger.to_dict()}
         row["slowest_gradients"] = self.slowest_gradients
-        for split, models in clients.items():
-            if split == "test":  # never in the history: nobody should choose a round by it
-                continue
+        for split, models in scores.items():
             for model, named in models.items():
                 for name, values in named.items():
-                    summary = summarise(np.asarray(values), SCORES[name].higher_is_better)
+                    summary = summarise(np.asarray(values, np.float64), SCORES[name].higher_is_better)
                     for part in ("mean", "worst_decile", "spread"):
                         row[f"{split}_{model}_{name}_{part}"] = float(getattr(summary, part))
         self.history.append(row)
-        self.last_round, self.last = round_number, clients
+        self.last_round = round_number
         reached = self._validation_score(row)
-        if reached > self.best or (math.isnan(reached) and self.best == -math.inf) or not self.selected:
+        # without validation rows there is nothing to compare: the last round is the selected one
+        improved = reached > self.best or math.isnan(reached)
+        if improved:
             self.best = self.best if math.isnan(reached) else reached
-            self.selected_round, self.selected, self.outputs = round_number, clients, outputs
+            self.selected_round = round_number
+        return improved
 
     def _validation_score(self, row: dict[str, Any]) -> float:
         name = self.scores[0]
@@ -75,21 +57,22 @@ class Recorder:
         return value if SCORES[name].higher_is_better else -value
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain values for a checkpoint; `outputs` are arrays and travel with the state's leaves."""
+        """Plain values for a checkpoint."""
         facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return facts | {
-            "scores": list(self.scores),
-            "ledger": self.ledger.to_dict(),
-            "outputs": sorted(self.outputs),
-        }
+        return facts | {"scores": list(self.scores), "ledger": self.ledger.to_dict()}
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any], arrays: list[np.ndarray]) -> Recorder:
-        """What `to_facts` wrote; takes its outputs from the front of `arrays`."""
-        restored = facts | {
-            "scores": tuple(facts["scores"]),
-            "ledger": Ledger.from_dict(facts["ledger"]),
-            "personal_cost": tuple(facts["personal_cost"]),
-            "outputs": {model: arrays.pop(0) for model in facts["outputs"]},
+    def from_facts(cls, facts: dict[str, Any]) -> Recorder:
+        """What `to_facts` wrote."""
+        return cls(**(facts | {"scores": tuple(facts["scores"]), "ledger": Ledger.from_dict(facts["ledger"])}))
+
+
+def to_lists(scores: Any) -> ClientScores:
+    """Device scores as plain lists."""
+    return {
+        split: {
+            model: {name: np.asarray(values, np.float64).tolist() for name, values in named.items()}
+            for model, named in models.items()
         }
-        return cls(**restored)
+        for split, models in scores.items()
+    }

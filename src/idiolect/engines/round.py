@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One round of any algorithm, for a whole cohort at once: the heart of every compiled engine.
 
-The loop over local steps is outside the `vmap` over clients, so `t` and `sent` stay unbatched and a branch on them stays a
-real branch. Nothing here knows an algorithm or an objective by name.
+The loop over local steps is outside the `vmap` over clients, so `t` and `sent` stay unbatched and a branch on them stays
+a real branch. Nothing here knows an algorithm or an objective by name.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ class RoundCost(NamedTuple):
     executed_steps: Any  # () steps of the compiled loop times clients in it, waste included
 
 
-def round_cost(
-    cohort: Cohort, tally: Tally, useful_steps: Any, finite: Any, executed_steps: Any
-) -> RoundCost:
+def round_cost(cohort: Cohort, tally: Tally, useful_steps: Any, finite: Any, executed_steps: Any) -> RoundCost:
     """One small matrix per round, so that a block stores one array instead of a dozen."""
     columns = [jnp.broadcast_to(jnp.asarray(count, jnp.int32), cohort.clients.shape) for count in tally]
     counts = jnp.stack([*columns, useful_steps, finite.astype(jnp.int32)], axis=1)
@@ -80,9 +78,7 @@ def local_work(
         working, cost = seen[0].receive(key, seen[1], state, rows)
         return working, cost.counters()
 
-    working, tally = jax.vmap(receive, in_axes=(view_axes, 0, 0, 0))(
-        view, key_of(Purpose.RECEIVE), states, data
-    )
+    working, tally = jax.vmap(receive, in_axes=(view_axes, 0, 0, 0))(view, key_of(Purpose.RECEIVE), states, data)
 
     own_steps = None  # None: everybody takes every step
     largest = data.targets.shape[1] if uniform else jnp.max(jnp.where(cohort.present, data.count, 0))
@@ -90,9 +86,7 @@ def local_work(
     if not uniform and not isinstance(trips, int):
         own_steps = jax.vmap(lambda count: jnp.asarray(algorithm.steps(sent, count), jnp.int32))(data.count)
 
-    working, step_tally, useful = _walk(
-        view, view_axes, key_of(Purpose.STEP), trips, own_steps, working, data
-    )
+    working, step_tally, useful = _walk(view, view_axes, key_of(Purpose.STEP), trips, own_steps, working, data)
 
     def send(seen: Any, key: Key, work: Any, state: Any, rows: ClientData) -> Any:
         upload, kept, cost = seen[0].send(key, seen[1], work, state, rows)
@@ -131,9 +125,7 @@ def _walk(
 
     counters = [jnp.zeros(shape[place].shape, jnp.int32) for place in varying]
     working, counted = jax.lax.fori_loop(0, trips, one_step, (working, counters))
-    useful = jnp.broadcast_to(
-        jnp.asarray(trips if own_steps is None else own_steps, jnp.int32), data.count.shape
-    )
+    useful = jnp.broadcast_to(jnp.asarray(trips if own_steps is None else own_steps, jnp.int32), data.count.shape)
     totals = iter(counted)
     tally = Tally(*(int(count) * useful if isinstance(count, Fixed) else next(totals) for count in shape))
     return working, tally, useful
@@ -168,9 +160,7 @@ def run_round(
     sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number), server)
     members = everybody(data) if cohort is None else cohort
     if cohort is None and not chunk:
-        uploads, states, cost = local_work(
-            algorithm, root, round_number, members, sent, states, data, uniform
-        )
+        uploads, states, cost = local_work(algorithm, root, round_number, members, sent, states, data, uniform)
         partial = algorithm.reduction.collect(uploads, members.clients, members.present)
     else:
         partial, states, cost = _work_in_chunks(

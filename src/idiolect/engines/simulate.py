@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulate engine: one process, one device, all clients as one compiled program.
 
-`simulate` trains once; `sweep` trains many lanes (seeds, float settings) as one batched program. Both are the same session.
+`simulate` trains once; `sweep` trains many lanes (seeds, float settings) as one batched program. Both are one session.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +29,11 @@ from idiolect.engines.block import run_block
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Training
-from idiolect.engines.evaluate import Scores, evaluate, stacked_personal_models
+from idiolect.engines.evaluate import Scores, evaluate, models_and_outputs
 from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, to_device
-from idiolect.engines.recording import ClientScores, Recorder
+from idiolect.engines.recording import ClientScores, Recorder, to_lists
 from idiolect.engines.round import Cohort, RoundCost
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
@@ -48,6 +48,14 @@ class Splits(Protocol):
     names: tuple[str, ...]
 
 
+class Snapshot(NamedTuple):
+    """One lane's whole state after a round."""
+
+    round: int
+    server: Any
+    states: Any  # one row per client; None where they are on disk
+
+
 @dataclasses.dataclass
 class Run:
     """The outcome of one lane."""
@@ -56,8 +64,8 @@ class Run:
     seed: int
     training: Training  # resolved: the executor, chunk and block that were used
     recorder: Recorder
-    server: Any
-    states: Any  # one row per client; None when they are on disk
+    last: Snapshot
+    selected: Snapshot  # the best recorded round on validation rows
     session: Session = dataclasses.field(repr=False)
     lane: int = 0
 
@@ -71,13 +79,27 @@ class Run:
         """One row per recorded round."""
         return self.recorder.history
 
-    def shared_model(self) -> Params | None:
-        """The one model for everybody, if there is one."""
-        return self.algorithm.shared_model(self.server)
+    @property
+    def server(self) -> Any:
+        """The server after the last round."""
+        return self.last.server
 
-    def personal_models(self) -> Params:
-        """Every client's model, stacked over clients."""
-        return self.session.personal_models(self)
+    @property
+    def states(self) -> Any:
+        """The clients' states after the last round."""
+        return self.last.states
+
+    def shared_model(self, snapshot: Snapshot | None = None) -> Params | None:
+        """The one model for everybody, if there is one (default: after the last round)."""
+        return self.algorithm.shared_model((snapshot or self.last).server)
+
+    def personal_models(self, snapshot: Snapshot | None = None) -> Params:
+        """Every client's model, stacked over clients (default: after the last round)."""
+        return self.session.models_and_outputs(self, snapshot or self.last, "test")[0]
+
+    def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
+        """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...)."""
+        return self.session.models_and_outputs(self, snapshot or self.last, split)[1]
 
     def new_clients(self) -> ClientScores:
         """Scores of the federation's held-out clients, which never trained."""
@@ -137,6 +159,8 @@ class Session:
         door.check_training(training, clients)
         door.check_rows(federation.train)
         self.federation, self.scores, self.seeds = federation, scores, list(seeds)
+        self.round, self.seconds = 0, 0.0
+        self._splits: dict[str, ClientData] = {}
         self.participation = Participation(clients, training.cohort or clients, training.dropout)
         counts = federation.train.counts
         self.uniform = bool((counts == counts[0]).all())
@@ -145,8 +169,7 @@ class Session:
             self.algorithms = [door.admit(algorithm, clients, training.precision) for algorithm in algorithms]
             self._start(state_folder)
             self.training = auto.resolve(self, training)
-        self.round = 0
-        self.seconds = 0.0
+            self.selected = [self._snapshot(lane) for lane in range(len(self.seeds))]
 
     def _start(self, state_folder: Path | None) -> None:
         rows = self.federation.train
@@ -191,9 +214,7 @@ class Session:
                 self._advance(length, checkpoint)
                 if self.round % every == 0 or self.round == rounds:
                     self._record()
-                if checkpoint is not None and (
-                    self.round - saved >= checkpoint.every or self.round == rounds
-                ):
+                if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
                     self._save(checkpoint)
                     saved = self.round
                 if progress is not None:
@@ -266,88 +287,79 @@ class Session:
             if checkpoint is not None:
                 self._save(checkpoint)
                 kept = f" The state after round {self.round} is kept in {checkpoint.folder}."
-            raise DivergedError(
-                f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}"
-            )
+            raise DivergedError(f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}")
 
     def _record(self) -> None:
-        scores, outputs, cost = self._evaluate()
+        scores, _ = self._evaluate(
+            self.round, self.algorithm, self.roots, self.server, None, ("validation",), self.lanes
+        )
         for lane, recorder in enumerate(self.recorders):
-            single = self.lanes == "one"
-            own = (scores, outputs) if single else tree.take((scores, outputs), lane)
-            recorder.record(self.round, self.seconds, *own)
-            recorder.personal_cost = tuple(_lane_tally(cost, None if single else lane))
+            own = scores if self.lanes == "one" else tree.take(scores, lane)
+            if recorder.record(self.round, self.seconds, own):
+                self.selected[lane] = self._snapshot(lane)
 
-    def _evaluate(self) -> tuple[Scores, dict[str, np.ndarray], Tally]:
+    def _snapshot(self, lane: int) -> Snapshot:
+        states = self.population.states if isinstance(self.population, InMemory) else None
+        if self.lanes == "one":
+            return Snapshot(self.round, self.server, states)
+        return Snapshot(self.round, *tree.take((self.server, states), lane))
+
+    def _evaluate(
+        self, round_number: int, algorithm: Any, root: Any, server: Any, states: Any, names: tuple[str, ...], lanes: str
+    ) -> tuple[Scores, Tally]:
+        """Scores on the named splits. `states` None: the population's present ones."""
         parts = []
-        for clients, states, data in self.population.parts():
-            splits = {name: self._split(name, clients) for name in ("validation", "test")}
-            parts.append(
-                evaluate(
-                    self.algorithm,
-                    self.roots,
-                    np.int32(self.round),
-                    self.server,
-                    jnp.asarray(clients, jnp.int32),
-                    states,
-                    data,
-                    splits,
-                    names=self.scores,
-                    lanes=self.lanes,
-                )
-            )
-        client_axis = 0 if self.lanes == "one" else 1
+        for clients, present, data in self.population.parts():
+            splits = {name: self._split(name, clients) for name in names}
+            numbers = jnp.asarray(clients, jnp.int32)
+            own = present if states is None else states
+            arguments = (algorithm, root, np.int32(round_number), server, numbers, own, data, splits)
+            parts.append(evaluate(*arguments, names=self.scores, lanes=lanes))
+        client_axis = 0 if lanes == "one" else 1
 
         def join(*leaves: Any) -> np.ndarray:
             return np.concatenate([np.asarray(leaf) for leaf in leaves], axis=client_axis)
 
         scores = jax.tree.map(join, *(part[0] for part in parts))
-        outputs = jax.tree.map(join, *(part[1] for part in parts))
-        tally = jax.tree.map(
-            lambda *counts: sum(np.asarray(c, np.int64) for c in counts), *(p[2] for p in parts)
-        )
-        return scores, outputs if len(parts) == 1 else {}, tally
+        tally = jax.tree.map(lambda *counts: sum(np.asarray(c, np.int64) for c in counts), *(p[1] for p in parts))
+        return scores, tally
 
     def _split(self, name: str, clients: np.ndarray) -> ClientData:
         rows: Rows = getattr(self.federation, name)
-        if isinstance(self.population, InMemory):
-            if not hasattr(self, "_splits"):
-                self._splits: dict[str, ClientData] = {}
-            if name not in self._splits:
-                self._splits[name] = to_device(rows.pad(clients, max(int(rows.counts.max()), 1)), self._dtype)
-            return self._splits[name]
-        return to_device(rows.pad(clients, max(int(rows.counts.max()), 1)), self._dtype)
+        if name not in self._splits or isinstance(self.population, OnDisk):
+            self._splits[name] = to_device(rows.pad(clients, max(int(rows.counts.max()), 1)), self._dtype)
+        return self._splits[name]
 
     def _finish(self, lane: int) -> Run:
-        single = self.lanes == "one"
-        recorder = self.recorders[lane]
-        server = self.server if single else tree.take(self.server, lane)
-        states = None
-        if isinstance(self.population, InMemory):
-            states = self.population.states if single else tree.take(self.population.states, lane)
-        # the personal models are made, and what they need is delivered, once: at the end
-        recorder.ledger = recorder.ledger.charge_work(Tally(*recorder.personal_cost))
-        traffic = self.algorithms[lane].traffic(self.sent_type, 1)
-        if self.training.rounds and traffic != (0, 0):
-            recorder.ledger = recorder.ledger.charge_delivery(
-                self.participation.clients, bytes_of(self.delivered_type)
+        """Read the test rows, for the last and the selected round; bill what the personal models cost, once."""
+        recorder, algorithm, root = self.recorders[lane], self.algorithms[lane], self._root(lane)
+        last = self._snapshot(lane)
+        selected = self.selected[lane] if last.states is not None else last
+        both = ("validation", "test")
+        for snapshot, name in ((last, "last"), (selected, "selected")):
+            scores, cost = self._evaluate(
+                snapshot.round, algorithm, root, snapshot.server, snapshot.states, both, "one"
             )
-        return Run(
-            self.algorithms[lane], self.seeds[lane], self.training, recorder, server, states, self, lane
-        )
+            setattr(recorder, name, to_lists(scores))
+        recorder.ledger = recorder.ledger.charge_work(Tally(*(int(count) for count in cost)))
+        if self.round and algorithm.traffic(self.sent_type, 1) != (0, 0):
+            bytes_each = bytes_of(self.delivered_type)
+            recorder.ledger = recorder.ledger.charge_delivery(self.participation.clients, bytes_each)
+        return Run(algorithm, self.seeds[lane], self.training, recorder, last, selected, self, lane)
 
-    def personal_models(self, run: Run) -> Params:
-        """Every client's model in one lane, stacked over clients, on the host."""
-        root = self.roots if self.lanes == "one" else self.roots[run.lane]
+    def _root(self, lane: int) -> Any:
+        return self.roots if self.lanes == "one" else self.roots[lane]
+
+    def models_and_outputs(self, run: Run, snapshot: Snapshot, split: str) -> tuple[Params, dict[str, np.ndarray]]:
+        """Every client's model after `snapshot`, and both models' answers on a split; stacked, on the host."""
         parts = []
         with door.run_precision(self.training.precision):
             for clients, states, data in self.population.parts():
-                own = states if self.lanes == "one" else tree.take(states, run.lane)
+                own = states if snapshot.states is None else snapshot.states
                 numbers = jnp.asarray(clients, jnp.int32)
-                models = stacked_personal_models(
-                    run.algorithm, root, np.int32(self.round), run.server, numbers, own, data
-                )
-                parts.append(jax.tree.map(np.asarray, models))
+                arguments = (run.algorithm, self._root(run.lane), np.int32(snapshot.round), snapshot.server)
+                answers = models_and_outputs(*arguments, numbers, own, data, self._split(split, clients))
+                parts.append(jax.tree.map(np.asarray, answers))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def new_clients(self, run: Run) -> ClientScores:
@@ -355,7 +367,6 @@ class Session:
         held_out = getattr(self.federation, "held_out", None)
         if held_out is None:
             return {}
-        root = self.roots if self.lanes == "one" else self.roots[run.lane]
         with door.run_precision(self.training.precision):
             clients = np.arange(held_out.train.clients)
             splits = {
@@ -364,9 +375,9 @@ class Session:
             }
             data = to_device(held_out.train.pad(clients), self._dtype)
             scores, _ = evaluate_new_clients(
-                run.algorithm, root, np.int32(self.round), run.server, data, splits, names=self.scores
+                run.algorithm, self._root(run.lane), np.int32(self.round), run.server, data, splits, names=self.scores
             )
-        return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64).tolist(), scores)
+        return to_lists(scores)
 
     def _fingerprint(self) -> str:
         """What a checkpoint must agree on to be continued: program, settings, seeds, population, precision."""
@@ -382,10 +393,7 @@ class Session:
             "fingerprint": self._fingerprint(),
             "recorders": [recorder.to_facts() for recorder in self.recorders],
         }
-        outputs = [
-            recorder.outputs[model] for recorder in self.recorders for model in sorted(recorder.outputs)
-        ]
-        leaves = [*outputs, *jax.tree.leaves(self.server), *self.population.leaves()]
+        leaves = [*jax.tree.leaves(self.server), *self.population.leaves(), *jax.tree.leaves(self.selected)]
         records = self.population.file if isinstance(self.population, OnDisk) else None
         checkpoint.save(leaves, facts, records)
 
@@ -397,12 +405,17 @@ class Session:
                 f"The checkpoint in {checkpoint.folder} belongs to other settings or data; resume with the run's own "
                 "spec.toml, or start in a new run folder."
             )
-        self.recorders = [Recorder.from_facts(lane, leaves) for lane in facts["recorders"]]
-        count = len(jax.tree.leaves(self.server))
-        self.server = jax.tree.unflatten(
-            jax.tree.structure(self.server), [jnp.asarray(leaf) for leaf in leaves[:count]]
-        )
-        self.population.restore(leaves[count:])
+        whole = (self.server, self.population.leaves(), self.selected)
+        counts = len(jax.tree.leaves(whole))
+        if len(leaves) != counts:
+            raise RequestError(
+                f"The checkpoint in {checkpoint.folder} has {len(leaves)} arrays where {counts} are needed."
+            )
+        restored = jax.tree.unflatten(jax.tree.structure(whole), [jnp.asarray(leaf) for leaf in leaves])
+        self.server, states, selected = restored
+        self.population.restore(states)
+        self.selected = [snapshot._replace(round=int(snapshot.round)) for snapshot in selected]
+        self.recorders = [Recorder.from_facts(lane) for lane in facts["recorders"]]
         self.round, self.seconds = facts["round"], facts["seconds"]
 
 

@@ -13,7 +13,7 @@ from idiolect.models.model import Model, Params
 
 @dataclasses.dataclass(frozen=True)
 class Linear(Model):
-    """inputs . weights + bias. With `outputs` = number of classes it is softmax regression; 0 gives one plain number."""
+    """inputs . weights + bias. `outputs` = number of classes makes it softmax regression; 0 gives one plain number."""
 
     features: int
     outputs: int = 0

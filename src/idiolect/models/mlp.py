@@ -26,9 +26,7 @@ class MLP(Model):
         widths = (self.features, *self.hidden, self.outputs)
         params = {}
         for layer, (inside, outside) in enumerate(itertools.pairwise(widths)):
-            weights = (
-                jax.random.normal(jax.random.fold_in(key, layer), (inside, outside)) * (2 / inside) ** 0.5
-            )
+            weights = jax.random.normal(jax.random.fold_in(key, layer), (inside, outside)) * (2 / inside) ** 0.5
             params[f"dense_{layer}"] = {"weights": weights, "bias": jnp.zeros(outside)}
         return params
 

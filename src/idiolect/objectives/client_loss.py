@@ -42,9 +42,7 @@ class ClientLoss(Settings):
 
     model: Model
     criterion: str = setting("cross_entropy", choices=tuple(CRITERIA), doc="loss of one row")
-    l2: float | None = setting(
-        None, at_least=0, doc="weight of the squared norm of all parameters; unset: none"
-    )
+    l2: float | None = setting(None, at_least=0, doc="weight of the squared norm of all parameters; unset: none")
 
     def init(self, key: Key) -> Params:
         """Start parameters of the model."""

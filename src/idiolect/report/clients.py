@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a method did for each client: its answer alone, shared and personal, and the verdict, over seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pyarrow as pa
+
+from idiolect.report.folder import Run, numbers, of_method
+
+VERDICTS = ("helped", "hurt", "unclear", "same")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientTable:
+    """One method's clients, as parallel arrays; scores are means over seeds, not-a-number where there is none.
+
+    The bounds of a gain are means of the seeds' bounds: exact when the seeds err on the same test rows, too wide
+    (never too sure) when they do not. With several seeds the verdict is read off these bounds.
+    """
+
+    method: str
+    seeds: np.ndarray  # (seeds,)
+    client: np.ndarray  # (clients,) names
+    train_rows: np.ndarray
+    test_rows: np.ndarray
+    alone: np.ndarray
+    shared: np.ndarray
+    personal: np.ndarray
+    gain: np.ndarray
+    gain_low: np.ndarray
+    gain_high: np.ndarray
+    verdict: np.ndarray  # of `VERDICTS`, or '' where there is nothing to compare with
+    held_out: np.ndarray  # never trained
+    seed_personal: np.ndarray  # (seeds, clients)
+    seed_gain: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+    @property
+    def compared(self) -> int:
+        """Clients whose gain against training alone is known."""
+        return int((~np.isnan(self.gain)).sum())
+
+    @property
+    def better_alone(self) -> int:
+        """Clients whose own training scores strictly better."""
+        return int((self.gain < 0).sum())
+
+    def counted(self, verdict: str) -> int:
+        """Clients with this verdict."""
+        return int((self.verdict == verdict).sum())
+
+
+def client_table(run: Run, method: str) -> ClientTable:
+    """Gather one method's rows of clients.parquet into one row per client."""
+    rows = of_method(run.clients, method)
+    names = np.asarray(rows["client"].cast(pa.string()).to_pylist(), dtype=object)
+    seeds, seed_of = np.unique(rows["seed"].to_numpy(), return_inverse=True)
+    client, client_of = _in_order(names)
+
+    def spread(column: str) -> np.ndarray:
+        cells = np.full((len(seeds), len(client)), np.nan)
+        cells[seed_of, client_of] = numbers(rows, column)
+        return cells
+
+    gain, low, high = spread("gain"), spread("gain_low"), spread("gain_high")
+    recorded = np.full((len(seeds), len(client)), "", dtype=object)
+    if "verdict" in rows.column_names:
+        recorded[seed_of, client_of] = [verdict or "" for verdict in rows["verdict"].to_pylist()]
+    personal = spread("score")
+    centre, bottom, top = _mean(gain), _mean(low), _mean(high)
+    return ClientTable(
+        method,
+        seeds,
+        client,
+        _mean(spread("train_rows")),
+        _mean(spread("test_rows")),
+        _mean(spread("local_score")),
+        _mean(spread(f"test_shared_{run.score}_selected")),
+        _mean(personal),
+        centre,
+        bottom,
+        top,
+        _verdicts(recorded, centre, bottom, top),
+        np.nan_to_num(_mean(spread("held_out"))) > 0,
+        personal,
+        gain,
+    )
+
+
+def _in_order(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct names as they first appear, and each row's position among them."""
+    position = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    return np.asarray(list(position), dtype=object), np.asarray([position[name] for name in names], int)
+
+
+def _mean(cells: np.ndarray) -> np.ndarray:
+    """Mean over seeds that have the number."""
+    if not cells.shape[0]:
+        return np.full(cells.shape[1], np.nan)
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # a client without any is not-a-number, as wanted
+        return np.nanmean(cells, axis=0)
+
+
+def _verdicts(recorded: np.ndarray, gain: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    if len(recorded) == 1:  # one seed: its own verdict stands, so long as there is a gain to judge
+        return np.where(np.isnan(gain), "", recorded[0])
+    # Comparisons with not-a-number are false, so a client without an interval is unclear.
+    judged = np.where(low > 0, "helped", np.where(high < 0, "hurt", "unclear"))
+    if len(recorded):
+        judged = np.where((recorded == "same").all(axis=0), "same", judged)
+    return np.where(np.isnan(gain), "", judged)

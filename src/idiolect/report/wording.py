@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers as a person reads them: scores in their unit, bytes, counts, intervals."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+NONE = "–"  # stands for a value that does not exist
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+class ScoreWords(NamedTuple):
+    """How a score is written: `scale` turns the stored number into the shown one."""
+
+    name: str
+    unit: str  # "%" or nothing
+    scale: float
+    specification: str  # of the shown number
+
+    @property
+    def title(self) -> str:
+        """The score's name with its unit, for headings and axes."""
+        name = self.name.replace("_", " ")
+        return f"{name} ({self.unit})" if self.unit else name
+
+    def bare(self, value: float | None) -> str:
+        """The number without its unit, for a column whose heading has it."""
+        return NONE if absent(value) else format(self.scale * value, self.specification)
+
+    def show(self, value: float | None) -> str:
+        """The number with its unit, for prose."""
+        return NONE if absent(value) else self.bare(value) + (f" {self.unit}" if self.unit else "")
+
+    def signed(self, value: float | None) -> str:
+        """A difference of two scores, with its sign."""
+        if absent(value):
+            return NONE
+        text = format(self.scale * value, "+" + self.specification)
+        return text.replace("-", "−") if float(text) != 0 else text.lstrip("+-")
+
+    def interval(self, low: float | None, high: float | None) -> str:
+        """'[low, high]' of a difference, or nothing when it is unknown."""
+        return "" if absent(low) or absent(high) else f"[{self.signed(low)}, {self.signed(high)}]"
+
+
+def score_words(name: str) -> ScoreWords:
+    """How to write the score of that name; an unknown one gets four significant digits."""
+    if name in ("accuracy", "balanced_accuracy"):
+        return ScoreWords(name, "%", 100.0, ".1f")
+    return ScoreWords(name, "", 1.0, {"auc": ".3f", "log_loss": ".3f"}.get(name, ".4g"))
+
+
+def absent(value: float | None) -> bool:
+    """Whether there is no such number."""
+    return value is None or math.isnan(value)
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None where JSON has no way to write it."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def percent(value: float | None) -> str:
+    """A percentage without the sign, whole."""
+    return NONE if absent(value) else f"{value:.0f}"
+
+
+def count(number: float | None) -> str:
+    """A count in at most four characters and a prefix: 950, 1.2 k, 34 M."""
+    if absent(number):
+        return NONE
+    for size, prefix in _PREFIXES:
+        if number >= 0.9995 * size:  # 999,600 is 1.0 M, not 1000 k
+            scaled = number / size
+            return f"{scaled:.1f} {prefix}" if scaled < 99.95 else f"{scaled:.0f} {prefix}"
+    return f"{number:.0f}"
+
+
+def megabytes(number: float | None) -> str:
+    """Bytes in MB (10^6 bytes), three significant digits, never in exponent form."""
+    if absent(number):
+        return NONE
+    scaled = number / 1e6
+    if scaled == 0:
+        return "0"
+    if scaled < 0.001:
+        return "<0.001"
+    decimals = max(0, min(3, 2 - math.floor(math.log10(scaled))))
+    return f"{scaled:,.{decimals}f}"
+
+
+def size(number: float) -> str:
+    """Bytes with the prefix that suits them, for prose."""
+    text = count(number)
+    return f"{text}B" if text[-1] in "TGMk" else f"{text} bytes"
+
+
+def plural(number: int, thing: str) -> str:
+    """'1 client', '2 clients'."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def listed(names: list[str]) -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
