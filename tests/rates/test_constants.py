@@ -142,7 +142,7 @@ def hessian_of_mean(objective, rows):
             total += objective.loss(None, *own, batch)[0]
         return total / CLIENTS
 
-    return np.asarray(jax.hessian(mean)(jnp.zeros(shared.size + CLIENTS * personal.size))), shared.size
+    return np.asarray(jax.jit(jax.hessian(mean))(jnp.zeros(shared.size + CLIENTS * personal.size))), shared.size
 
 
 @pytest.mark.parametrize("seed", range(3))

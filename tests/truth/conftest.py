@@ -92,11 +92,7 @@ def simulate(algorithm, data, rounds, *, present=None, start=None, seed=0):
         clients = jnp.broadcast_to(jnp.arange(data.count.shape[0], dtype=jnp.int32), np.shape(present))
         cohorts = Cohort(clients, clients, jnp.asarray(present, bool))
     root, numbers = keys.root_key(seed), jnp.arange(rounds, dtype=jnp.int32)
-    return Run(
-        *run_block(
-            algorithm, root, server, states, data, numbers, cohorts, uniform=False, chunk=0, lanes="one"
-        )
-    )
+    return Run(*run_block(algorithm, root, server, states, data, numbers, cohorts, uniform=False, chunk=0, lanes="one"))
 
 
 def trajectory(algorithm, data, rounds, *, start=None, seed=0):

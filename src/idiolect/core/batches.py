@@ -30,10 +30,10 @@ def draw_with_replacement(key: Key, steps: int, batch_size: int, data: ClientDat
 
 def draw_orders(key: Key, epochs: int, data: ClientData) -> Any:
     """(epochs, capacity) row numbers: each line a uniform order of the client's rows, padding last."""
-    keys = jax.vmap(lambda epoch: jax.random.fold_in(key, epoch))(jnp.arange(epochs))
+    keys = jax.vmap(lambda epoch: jax.random.fold_in(key, epoch))(jnp.arange(epochs, dtype=jnp.int32))
     # one uniform number per row, sorted: entry i depends on (key, i) only, so padding does not move it
     places = jax.vmap(lambda k: jax.random.uniform(k, (data.capacity,), jnp.float32))(keys)
-    places = jnp.where(jnp.arange(data.capacity) < data.count, places, jnp.inf)
+    places = jnp.where(jnp.arange(data.capacity, dtype=jnp.int32) < data.count, places, jnp.inf)
     return jnp.argsort(places, axis=1).astype(jnp.int32)
 
 
@@ -46,7 +46,7 @@ def take_from_order(data: ClientData, orders: Any, t: Any, batch_size: int) -> B
     """Batch `t` of the walk through `orders`; the last batch of an epoch may be short and is masked."""
     per_epoch = batches_per_epoch(data.count, batch_size)
     epoch, place = t // per_epoch, (t % per_epoch) * batch_size
-    places = place + jnp.arange(batch_size)
+    places = place + jnp.arange(batch_size, dtype=jnp.int32)
     epoch = jnp.minimum(epoch, orders.shape[0] - 1)  # past its own steps a client reads, and ignores, its last order
     rows = orders[epoch, jnp.minimum(places, data.capacity - 1)]
     return Batch(data.inputs[rows], data.targets[rows], places < data.count)

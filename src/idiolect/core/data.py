@@ -38,7 +38,7 @@ class ClientData(NamedTuple):
 
     def batch(self) -> Batch:
         """Every row, with the padding masked."""
-        return Batch(self.inputs, self.targets, jnp.arange(self.capacity) < self.count)
+        return Batch(self.inputs, self.targets, jnp.arange(self.capacity, dtype=jnp.int32) < self.count)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -120,7 +120,7 @@ class WeightedMeanByGroup:
 
     def collect(self, uploads: Any, clients: Any, present: Any) -> GroupedMean:
         """Weighted sums and weights, one row per group."""
-        member = uploads.group[:, None] == jnp.arange(self.groups)
+        member = uploads.group[:, None] == jnp.arange(self.groups, dtype=uploads.group.dtype)[None]
         weights = jnp.where(member, _present_weights(uploads, present)[:, None], 0)
 
         def group_sums(leaf: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import RequestError, nearest
 from idiolect.data.draws import generator
 
 
@@ -192,6 +192,23 @@ PARTITIONERS: dict[str, Callable[..., Partition]] = {
     "dirichlet_labels": dirichlet_labels,
     "dirichlet_quantity": dirichlet_quantity,
 }
+
+
+def deal(
+    name: str, inputs: np.ndarray, labels: np.ndarray, clients: int, seed: int, options: dict[str, Any]
+) -> Partition:
+    """Deal the rows of arrays out by the named partitioner, which gets what it looks at: rows, labels or inputs."""
+    subjects = {
+        "iid": len(labels),
+        "dirichlet_quantity": len(labels),
+        "labels_per_client": labels,
+        "label_ratio": labels,
+        "dirichlet_labels": labels,
+        "feature_clusters": inputs,
+    }
+    if name not in subjects:
+        raise RequestError(f"There is no partition {name!r} for arrays.{nearest(name, subjects)}")
+    return PARTITIONERS[name](subjects[name], clients, seed=seed, **options)
 
 
 def _codes(labels: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.compressed import read_bytes
 from idiolect.data.federation import Federation
-from idiolect.data.partition import PARTITIONERS, Partition
+from idiolect.data.partition import Partition, deal
 from idiolect.data.sources import read_csv, read_libsvm, read_npz
 from idiolect.data.split import HeldOut, Split
 
@@ -255,27 +255,11 @@ def libsvm(
         raise RequestError(f"There is no LIBSVM set {name!r}.{nearest(name, LIBSVM_FEATURES)}")
     inputs, targets = read_libsvm(dataset_file(f"libsvm/{name}.bz2"), LIBSVM_FEATURES[name])
     labels = (targets == targets.max()).astype(np.int32)  # {-1, 1} or {1, 2}: the larger one is positive
-    dealt = partition if isinstance(partition, Partition) else _deal(partition, inputs, labels, clients, seed, options)
+    dealt = partition if isinstance(partition, Partition) else deal(partition, inputs, labels, clients, seed, options)
     federation = Federation.from_arrays(
         inputs, labels, dealt.assignment, classes=("negative", "positive"), split=split, seed=seed
     )
     return dataclasses.replace(federation, notes=(*dealt.notes, *federation.notes))
-
-
-def _deal(
-    name: str, inputs: np.ndarray, labels: np.ndarray, clients: int, seed: int, options: dict[str, Any]
-) -> Partition:
-    subjects = {
-        "iid": len(labels),
-        "dirichlet_quantity": len(labels),
-        "labels_per_client": labels,
-        "label_ratio": labels,
-        "dirichlet_labels": labels,
-        "feature_clusters": inputs,
-    }
-    if name not in subjects:
-        raise RequestError(f"There is no partition {name!r} for arrays.{nearest(name, subjects)}")
-    return PARTITIONERS[name](subjects[name], clients, seed=seed, **options)
 
 
 def _columns(values: np.ndarray) -> dict[str, np.ndarray]:

@@ -29,4 +29,4 @@ class Linear(Model):
         """(rows,) or (rows, outputs); inputs of any shape are flattened."""
         flat = inputs.reshape(inputs.shape[0], self.features)
         outputs = flat @ params["weights"]
-        return outputs + params["bias"] if self.bias else outputs
+        return outputs + params["bias"][None] if self.bias else outputs

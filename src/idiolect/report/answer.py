@@ -109,7 +109,7 @@ def _alone(parts: Answer) -> str:
         return ""
     if parts.compared is None:
         return "whether clients would do better alone is not known"
-    clear = f" ({parts.clearly_alone} clearly)" if parts.better_alone else ""
+    clear = f" ({parts.clearly_alone or 'none'} clearly)" if parts.better_alone else ""
     verb = "does" if parts.better_alone == 1 else "do"
     few = "none" if parts.better_alone == 0 else f"{parts.better_alone:,}"
     return f"{few} of {plural(parts.compared, 'client')} {verb} better alone than with {parts.personalized}{clear}"

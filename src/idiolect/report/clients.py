@@ -51,6 +51,10 @@ class ClientTable:
         """Clients whose own training scores strictly better."""
         return int((self.gain < 0).sum())
 
+    def order(self) -> np.ndarray:
+        """Positions from the most hurt to the most helped; clients without a gain come last."""
+        return np.argsort(self.gain, kind="stable")
+
     def counted(self, verdict: str) -> int:
         """Clients with this verdict."""
         return int((self.verdict == verdict).sum())

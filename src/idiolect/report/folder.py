@@ -231,7 +231,7 @@ def _toml(folder: Path, text: str | None) -> dict[str, Any]:
         return tomllib.loads(text or "")
     except tomllib.TOMLDecodeError as error:
         raise FolderError(
-            f"{str(folder / 'spec.toml')!r} is not valid TOML ({_first_line(error)}); restore the one that the run wrote."
+            f"{str(folder / 'spec.toml')!r} is not valid TOML ({_first_line(error)}); restore the one the run wrote."
         ) from error
 
 

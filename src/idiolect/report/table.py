@@ -77,34 +77,34 @@ class Column(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonTable:
-    """Methods side by side; `best` names, per column, the methods that hold its best value."""
+    """Methods side by side, with the answer they give and what the run folder did not hold."""
 
     run: str
     score: str
     higher_is_better: bool
     rows: tuple[MethodRow, ...]
     columns: tuple[Column, ...]
-    best: dict[str, frozenset[str]]
     answer: Answer
     missing: tuple[str, ...]
 
-    def cells(self) -> list[list[tuple[str, bool]]]:
+    def cells(self, columns: tuple[Column, ...]) -> list[list[tuple[str, bool]]]:
         """Per row and column: the text, and whether it is the best of its column."""
-        return [
-            [(column.text(row), row.method in self.best[column.key]) for column in self.columns] for row in self.rows
-        ]
+        best = {column.key: _best(self.rows, column) for column in columns}
+        return [[(column.text(row), row.method in best[column.key]) for column in columns] for row in self.rows]
 
     def to_rich(self) -> Table:
         """A table for a terminal; the best of each column is bold."""
-        table = _frame(self.columns)
-        for line in self.cells():
+        columns = _narrow(self.columns)
+        table = _frame(columns, self.rows)
+        for line in self.cells(columns):
             table.add_row(*(Text(text, style="bold" if best else "") for text, best in line))
         return table
 
     def to_text(self, width: int = WIDTH) -> str:
         """Plain text: a star marks the best of each column; the answer and what was not found follow."""
-        table = _frame(self.columns)
-        for line in self.cells():
+        columns = _narrow(self.columns)
+        table = _frame(columns, self.rows)
+        for line in self.cells(columns):
             # A blank in the star's place keeps the digits of a column under each other.
             table.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
         console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
@@ -120,7 +120,7 @@ class ComparisonTable:
         """A Markdown table; ** marks the best of each column."""
         titles = [_markdown(column.title.replace("\n", " ")) for column in self.columns]
         lines = ["| " + " | ".join(titles) + " |", "|:--|" + "--:|" * (len(titles) - 1)]
-        for line in self.cells():
+        for line in self.cells(self.columns):
             texts = (f"**{_markdown(text)}**" if best else _markdown(text) for text, best in line)
             lines.append("| " + " | ".join(texts) + " |")
         lines += ["", _markdown(self.legend()), "", _markdown(self.answer.sentence)]
@@ -138,7 +138,7 @@ class ComparisonTable:
             "score": self.score,
             "higher_is_better": self.higher_is_better,
             "methods": [_plain(row) for row in self.rows],
-            "best": {key: sorted(methods) for key, methods in self.best.items() if methods},
+            "best": {column.key: sorted(_best(self.rows, column)) for column in self.columns if column.better},
             "answer": _plain(self.answer),
             "missing": list(self.missing),
         }
@@ -157,8 +157,7 @@ def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
     rows = tuple(_row(entry) for entry in run.methods)
     columns = _columns(score_words(run.score), run.higher_is_better)
-    best = {column.key: _best(rows, column) for column in columns}
-    return ComparisonTable(run.name, run.score, run.higher_is_better, rows, columns, best, answer(run), run.missing)
+    return ComparisonTable(run.name, run.score, run.higher_is_better, rows, columns, answer(run), run.missing)
 
 
 def client_table_to_rich(clients: ClientTable, score: str, limit: int | None = None) -> Table:
@@ -171,8 +170,7 @@ def client_table_to_rich(clients: ClientTable, score: str, limit: int | None = N
     table.add_column("95 % interval", justify="right", no_wrap=True)
     table.add_column("verdict")
     colour = {"helped": "green", "hurt": "red"}
-    order = sorted(range(len(clients)), key=lambda m: (absent(clients.gain[m]), clients.gain[m]))
-    for m in order[:limit]:
+    for m in clients.order()[:limit]:
         verdict = str(clients.verdict[m])
         table.add_row(
             Text(str(clients.client[m]) + (" (never trained)" if clients.held_out[m] else "")),
@@ -284,8 +282,19 @@ def _gain(row: MethodRow, words: ScoreWords) -> str:
     return f"{words.signed(row.gain)} {words.interval(row.gain_low, row.gain_high)}".rstrip()
 
 
-def _frame(columns: tuple[Column, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
+def _narrow(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The same columns for a terminal: the three counts of gradients side by side in one."""
+
+    def blocks(row: MethodRow) -> str:
+        return "/".join(count(getattr(row, column.key)).replace(" ", "") for column in columns[-3:])
+
+    about = "Gradients per example by block; ranked by their sum."
+    return columns[:-3] + (Column("gradients", "gradients\nshared/\npersonal/both", -1, blocks, about),)
+
+
+def _frame(columns: tuple[Column, ...], rows: tuple[MethodRow, ...]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
+    label = max((len(row.method) for row in rows), default=0)
     for column in columns:
         words = column.key == "method"
         table.add_column(
@@ -293,7 +302,8 @@ def _frame(columns: tuple[Column, ...]) -> Table:
             justify="left" if words else "right",
             no_wrap=not words,
             overflow="fold" if words else "ellipsis",
-            vertical="bottom" if words else "top",
+            # Only labels can be wrapped, so a narrow terminal would squeeze them to nothing.
+            min_width=min(label, 14) if words else None,
         )
     return table
 

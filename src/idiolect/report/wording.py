@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-NONE = "–"  # stands for a value that does not exist
+NONE = "\N{EN DASH}"  # stands for a value that does not exist
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -37,7 +37,7 @@ class ScoreWords(NamedTuple):
         if absent(value):
             return NONE
         text = format(self.scale * value, "+" + self.specification)
-        return text.replace("-", "−") if float(text) != 0 else text.lstrip("+-")
+        return text.replace("-", "\N{MINUS SIGN}") if float(text) != 0 else text.lstrip("+-")
 
     def interval(self, low: float | None, high: float | None) -> str:
         """'[low, high]' of a difference, or nothing when it is unknown."""

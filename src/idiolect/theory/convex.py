@@ -79,9 +79,7 @@ class ConvexLoss:
         """Output slopes, already weighted, as a gradient by the coefficients."""
         return (design * slopes).sum(axis=0)[:, None] if self.diagonal else design.T @ slopes
 
-    def value(
-        self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
-    ) -> float:
+    def value(self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> float:
         """sum_i a_i loss_i + (l2/2) |V|^2."""
         losses = self.row_losses(self.outputs(design, coefficients), goals)
         return float(weights @ losses + 0.5 * self.l2 * np.sum(coefficients**2))

@@ -29,12 +29,8 @@ class Heterogeneity:
     radius: float  # B = max_m |v*_m| (assumption 2)
     optimum_spread: float  # mean_m |v*_m - v*|^2: the cost of not personalizing in distance (eq. 13)
     value_gap: float  # F(v*) - mean_m F_m(v*_m): that cost in value (eq. 12), at most L/2 times the spread
-    zeta: (
-        float  # zeta*, with zeta*^2 = L^2 mean_m |v*_m - v*|^2 (eq. 10, its missing square restored: E000-3)
-    )
-    gradient_dissimilarity: (
-        float  # mean_m |grad F_m(v*)|^2 <= zeta*^2; paper 002's zeta*^2 for one shared model
-    )
+    zeta: float  # zeta*, with zeta*^2 = L^2 mean_m |v*_m - v*|^2 (eq. 10, its missing square restored: E000-3)
+    gradient_dissimilarity: float  # mean_m |grad F_m(v*)|^2 <= zeta*^2; paper 002's zeta*^2 for one shared model
     condition_number: float  # kappa = L / mu
 
 
@@ -45,8 +41,7 @@ def client_heterogeneity(objective: Objective | ClientLoss, rows: Rows) -> Heter
     if loss is None or constants is None or own is None or shared is None:
         return None
     together, apart = (
-        client_values(objective, rows, point, stacked=stacked)
-        for point, stacked in ((shared, False), (own, True))
+        client_values(objective, rows, point, stacked=stacked) for point, stacked in ((shared, False), (own, True))
     )
     slopes = client_gradients(objective, rows, shared, stacked=False)
     assert together is not None  # a loss with a known optimum has a known value and gradient

@@ -57,9 +57,7 @@ def shared_optimum(
     return loss.to_params(_solve(loss, pooled))
 
 
-def client_values(
-    objective: Objective | ClientLoss, rows: Rows, params: Params, *, stacked: bool
-) -> np.ndarray | None:
+def client_values(objective: Objective | ClientLoss, rows: Rows, params: Params, *, stacked: bool) -> np.ndarray | None:
     """f'_m of every client: at its own row of `params` when stacked, all at the same `params` otherwise."""
     loss = convex_loss(objective)
     if loss is None:
@@ -94,8 +92,7 @@ def client_points(loss: ConvexLoss, clients: int, params: Params, *, stacked: bo
     if not stacked:
         return [loss.from_params(params)] * clients
     return [
-        loss.from_params({name: np.asarray(leaf)[client] for name, leaf in params.items()})
-        for client in range(clients)
+        loss.from_params({name: np.asarray(leaf)[client] for name, leaf in params.items()}) for client in range(clients)
     ]
 
 
@@ -164,15 +161,11 @@ def _newton(loss: ConvexLoss, problem: _Problem) -> np.ndarray:
     return point
 
 
-def _newton_direction(
-    loss: ConvexLoss, problem: _Problem, point: np.ndarray, slope: np.ndarray
-) -> np.ndarray:
+def _newton_direction(loss: ConvexLoss, problem: _Problem, point: np.ndarray, slope: np.ndarray) -> np.ndarray:
     design, goals, weights = problem
     chances = loss.row_slopes(loss.outputs(design, point), goals) + goals  # predicted probabilities
     if point.size <= _DENSE_SIZE:
-        return np.linalg.solve(_hessian(loss, design, weights, chances), slope.reshape(-1)).reshape(
-            slope.shape
-        )
+        return np.linalg.solve(_hessian(loss, design, weights, chances), slope.reshape(-1)).reshape(slope.shape)
 
     def product(direction: np.ndarray) -> np.ndarray:
         moved = design @ direction.reshape(loss.shape)

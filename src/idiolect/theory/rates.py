@@ -31,6 +31,8 @@ def theorem_1_bound(
     alpha)). Holds for beta = 1 and alpha >= 1; not for every beta <= sqrt(M) (E000-4); for alpha < 1 and
     different Hessians it may be exceeded by a factor of up to 1.85 (E000-5).
     """
+    if personal_step_scale == 0:
+        return math.inf  # local SGD: nothing draws a client to its own optimum
     shrink = -math.expm1(-step_size * (1 + personal_step_scale) * strong_convexity * local_steps)
     start = math.exp(-2 * personal_step_scale * rounds / (1 + personal_step_scale) * shrink) * radius**2
     floor = 4 * step_size * noise**2 / strong_convexity
@@ -69,6 +71,8 @@ def theorem_2_bound(
     5 B^2 (1+alpha)/(eta alpha T) + 2 eta (sigma^2/M) max(1, alpha M): option III. Option II adds 2L times the
     time average of the consensus error.
     """
+    if personal_step_scale == 0:
+        return math.inf
     start = 5 * radius**2 * (1 + personal_step_scale) / (step_size * personal_step_scale * total_steps)
     floor = 2 * step_size * noise**2 / clients * max(1.0, personal_step_scale * clients)
     return start + floor + 2 * smoothness * mean_consensus
@@ -188,9 +192,7 @@ def consensus_at(
     """
     rounds, steps = divmod(time, local_steps)
     nu = 1 - step_size * (1 + personal_step_scale)
-    phi = deviation_multiplier(
-        personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps
-    )
+    phi = deviation_multiplier(personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps)
     return (spread / (1 + personal_step_scale)) ** 2 * (1 - nu**steps) ** 2 * phi ** (2 * rounds)
 
 
@@ -209,9 +211,7 @@ def personalized_consensus(
 ) -> float:
     """Eq. 21 made exact (E000-2): (zeta/(1+alpha))^2 mean_k (1-nu^k)^2 (1-phi^(2R))/((1-phi^2) R)."""
     nu = 1 - step_size * (1 + personal_step_scale)
-    phi = deviation_multiplier(
-        personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps
-    )
+    phi = deviation_multiplier(personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps)
     within = float(np.mean((1 - nu ** np.arange(local_steps)) ** 2))
     return (spread / (1 + personal_step_scale)) ** 2 * within * _geometric(phi**2, rounds) / rounds
 
@@ -220,9 +220,7 @@ def personalized_consensus_bound(
     *, personal_step_scale: float, step_size: float, local_steps: int, rounds: int, spread: float = 1.0
 ) -> float:
     """Paper 000, eq. 21 corrected (E000-2): zeta^2/(1+alpha) (1-(1-nu^K)/((1-nu)K)) (1-phi^R)/((1-phi)R)."""
-    phi = deviation_multiplier(
-        personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps
-    )
+    phi = deviation_multiplier(personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps)
     nu = 1 - step_size * (1 + personal_step_scale)
     within = 1 - _geometric(nu, local_steps) / local_steps
     return spread**2 / (1 + personal_step_scale) * within * _geometric(phi, rounds) / rounds

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from idiolect.core.algorithm import Algorithm
+from idiolect.objectives import Additive
 from idiolect.theory.constants import Constants, block_constants
 
 
@@ -36,9 +37,7 @@ def theorem_1_step(smoothness: float, personal_step_scale: float) -> float:
     return gradient_descent_step((1 + personal_step_scale) * smoothness)
 
 
-def server_step_bound(
-    smoothness: float, personal_step_scale: float, step_size: float, local_steps: int
-) -> float:
+def server_step_bound(smoothness: float, personal_step_scale: float, step_size: float, local_steps: int) -> float:
     """E000-4 on paper 000, theorem 1: beta < 2(1+alpha)/(1-nu^K) - alpha with nu = 1-eta(1+alpha)L.
 
     Exact (rounds diverge beyond it) for noise-free quadratics with one Hessian whose largest eigenvalue is
@@ -144,17 +143,19 @@ def _descent(batch_size: int, constants: Constants, extra: float = 0.0) -> StepA
     )
 
 
-def personalized_local_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+def personalized_local_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice | None:
     """Paper 000: half of theorem 1's bound, which is theorem 2's; a batch's smoothness replaces L."""
+    if not isinstance(algorithm.objective, Additive):
+        return None  # only there do both blocks move along one gradient
     personal_step_scale = float(algorithm.personal_step_scale)  # type: ignore[attr-defined]
     smoothness = constants.batch_smoothness(algorithm.batch_size)
-    letter = "L_b, the smoothness of a batch" if algorithm.batch_size else "L"
+    batch = " (L of a batch)" if algorithm.batch_size else ""
     return StepAdvice(
         theorem_2_step(smoothness, personal_step_scale),
         theorem_1_step(constants.smoothness, personal_step_scale),
         "1/((1+alpha)L)",
         "paper 000, theorem 1",
-        f"1/(2(1+alpha)L), inside theorems 1 and 2 of paper 000, with L = {letter}",
+        f"1/(2(1+alpha)L){batch}, inside theorems 1 and 2 of paper 000",
         "w_m + theta_m moves by (1+alpha) eta and may overshoot",
     )
 
@@ -183,6 +184,9 @@ STEP_RULES: dict[str, StepRule] = {
     "local_sgd": local_sgd_rule,
     "fedavg": local_sgd_rule,
     "fedprox": local_sgd_rule,
+    "fedavg_fine_tuning": local_sgd_rule,
+    "fedadam": local_sgd_rule,
+    "fedyogi": local_sgd_rule,
     "local": local_sgd_rule,
     "minibatch_sgd": minibatch_sgd_rule,
     "personalized_local_sgd": personalized_local_sgd_rule,
@@ -191,9 +195,11 @@ STEP_RULES: dict[str, StepRule] = {
 
 
 def advise(name: str, algorithm: Algorithm, constants: Constants | None) -> StepAdvice | None:
-    """What theory says of the named algorithm's step; None without a rule or without known constants."""
+    """What theory says of the named algorithm's step; None without a rule or without known curvature."""
     rule = STEP_RULES.get(name)
-    return None if rule is None or constants is None else rule(algorithm, constants)
+    if rule is None or constants is None or constants.smoothness == 0:
+        return None
+    return rule(algorithm, constants)
 
 
 def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) -> list[str]:

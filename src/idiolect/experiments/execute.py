@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a spec: build, tune, train every method, and write the run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError
+from idiolect.data.federation import Federation
+from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.door import Training
+from idiolect.engines.simulate import Session
+from idiolect.experiments.build import (
+    Built,
+    build_client_loss,
+    build_method,
+    choose_scores,
+    problem_constants,
+)
+from idiolect.experiments.outcome import LOCAL, Trained, client_rows, history_rows, method_summary
+from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
+from idiolect.experiments.sources import build_data
+from idiolect.experiments.spec import MethodSpec, Resolved, Spec
+from idiolect.metrics.scores import SCORES
+
+Progress = Callable[[str, int, int], None]  # method label, rounds done, rounds in all
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass
+class Executed:
+    """A finished run: the summary that was written, and the trained methods."""
+
+    summary: dict[str, Any]
+    trained: list[Trained]
+    federation: Federation
+    folder: Path
+
+
+def execute(
+    spec: Spec,
+    path: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> Executed:
+    """Train every method of `spec` and leave a complete run folder at `path`."""
+    folder = RunFolder(path)
+    tell = say or (lambda text: None)
+    federation, problem = build_data(spec.data)
+    _check_comparable(federation)
+    scores, reason = choose_scores(spec, federation)
+    client_loss = build_client_loss(spec.model, federation, problem)
+    constants = problem_constants(client_loss, federation)
+    built = [build_method(method, client_loss, constants, federation.clients) for method in spec.methods]
+    warnings = [text for method in built for text in method.warnings]
+    folder.open(resume)
+    folder.write_spec(spec)
+    for text in (*federation.describe(), *federation.notes, reason, *(n for m in built for n in m.notes)):
+        tell(text)
+    for text in warnings:
+        tell(f"Warning: {text}")
+    trained = []
+    for method, ready in zip(spec.methods, built):
+        spec, entry = _train(spec, method, ready, federation, scores, folder, progress)
+        trained.append(entry)
+    summary = _write(spec, folder, trained, federation, scores, reason, warnings)
+    return Executed(summary, trained, federation, path)
+
+
+def _check_comparable(federation: Federation) -> None:
+    """Without a test row anywhere nothing could be reported."""
+    if federation.test.counts.sum() == 0 and federation.validation.counts.sum() > 0:
+        raise RequestError(
+            "No client has a test row, so no method could be judged. Give [data] test a larger share, "
+            "or bring more rows per client."
+        )
+
+
+def _train(
+    spec: Spec,
+    method: MethodSpec,
+    ready: Built,
+    federation: Federation,
+    scores: tuple[str, ...],
+    folder: RunFolder,
+    progress: Progress | None,
+) -> tuple[Spec, Trained]:
+    """One method: choose its step on validation rows if asked, then train all seeds as one program."""
+    known = spec.resolved.get(method.label)
+    algorithm, tuned, step_size = ready.algorithm, None, None
+    if known is not None and known.step_size is not None:
+        step_size = known.step_size
+    elif spec.tuning.step_size and known is None:
+        step_size = _tune(
+            spec, algorithm, federation, scores, lambda done, total: _report(progress, method, done, total)
+        )
+    if step_size is not None:
+        tried = ", ".join(f"{value:g}" for value in spec.tuning.step_size)
+        tuned = f"step_size {step_size:g} chosen from {tried} on validation rows, seed {spec.seeds[0]}"
+        algorithm = dataclasses.replace(algorithm, step_size=step_size)  # type: ignore[call-arg]
+    training = spec.training
+    if known is not None:
+        training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
+    session = Session([algorithm] * len(spec.seeds), federation, training, spec.seeds, scores, None)
+    chosen = session.training
+    resolved = Resolved(chosen.executor, chosen.chunk, chosen.block, step_size)
+    spec = dataclasses.replace(spec, resolved=spec.resolved | {method.label: resolved})
+    folder.write_spec(spec)  # before training: a resumed run must use the same program
+    checkpoint = Checkpoint(folder.path / "checkpoint" / _safe(method.label), spec.output.checkpoint_every)
+    runs = session.run(checkpoint, True, lambda done, total: _report(progress, method, done, total))
+    return spec, Trained(method, runs, ready.notes, tuned)
+
+
+def _report(progress: Progress | None, method: MethodSpec, done: int, total: int) -> None:
+    if progress is not None:
+        progress(method.label, done, total)
+
+
+def _tune(
+    spec: Spec,
+    algorithm: Algorithm,
+    federation: Federation,
+    scores: tuple[str, ...],
+    progress: Callable[[int, int], None],
+) -> float:
+    """The step size with the best validation score, all candidates trained as one batched program."""
+    candidates = [dataclasses.replace(algorithm, step_size=value) for value in spec.tuning.step_size]  # type: ignore[call-arg]
+    training = spec.training
+    if training.executor.startswith("looped"):
+        training = dataclasses.replace(training, executor="batched")
+    seeds = [spec.seeds[0]] * len(candidates)
+    session = Session(candidates, federation, training, seeds, scores, None)
+    runs = session.run(None, False, progress if len(candidates) == 1 else None)
+    reached = [-np.inf if run.recorder.diverged else run.recorder.best for run in runs]
+    if not np.isfinite(reached).any():
+        raise RequestError(
+            f"[tuning] none of the step sizes {spec.tuning.step_size} gave a finite validation score; try smaller ones."
+        )
+    return spec.tuning.step_size[int(np.argmax(reached))]
+
+
+def _write(
+    spec: Spec,
+    folder: RunFolder,
+    trained: list[Trained],
+    federation: Federation,
+    scores: tuple[str, ...],
+    reason: str,
+    warnings: list[str],
+) -> dict[str, Any]:
+    alone = next((entry for entry in trained if entry.method.algorithm == LOCAL), None)
+    summary = {
+        "schema": SCHEMA,
+        "name": spec.name,
+        "scores": list(scores),
+        "higher_is_better": {name: SCORES[name].higher_is_better for name in scores},
+        "score_reason": reason,
+        "notes": [*federation.describe(), *federation.notes, *(note for entry in trained for note in entry.notes)],
+        "warnings": warnings,
+        "methods": [method_summary(entry, alone, scores, _objective_name(entry)) for entry in trained],
+    }
+    folder.write_table("history.parquet", history_rows(trained, spec))
+    folder.write_table("clients.parquet", client_rows(trained, federation, scores))
+    _write_models(spec, folder, trained, federation)
+    folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
+    folder.write_json("summary.json", summary)
+    folder.finish()
+    return summary
+
+
+def _write_models(spec: Spec, folder: RunFolder, trained: list[Trained], federation: Federation) -> None:
+    """The selected round's models; personal ones stacked over clients, in the order of clients.json."""
+    if spec.output.models == "none":
+        return
+    folder.write_json("models/clients.json", list(federation.names))
+    if federation.preprocessing is not None:
+        folder.write_text("models/preprocessing.json", federation.preprocessing.to_json())
+    for entry in trained:
+        for run in entry.runs:
+            name = f"{_safe(entry.method.label)}-seed{run.seed}"
+            shared = run.shared_model(run.selected)
+            if shared is not None:
+                folder.write_model(f"{name}/shared", shared)
+            if spec.output.models == "all":
+                folder.write_model(f"{name}/personal", run.personal_models(run.selected))
+
+
+def _objective_name(entry: Trained) -> str:
+    from idiolect.algorithms import find
+
+    return entry.method.objective or find(entry.method.algorithm).objective or "?"
+
+
+def _safe(label: str) -> str:
+    """A label as a folder name."""
+    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in label)
+
+
+def default_training(clients: int, rounds: int = 100) -> Training:
+    """What `compare` uses unless told otherwise: everybody takes part, a record every tenth of the run."""
+    return Training(rounds=rounds, record_every=max(1, rounds // 20))

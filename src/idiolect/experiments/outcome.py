@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From finished runs to answers: one row per client, one summary per method, who is helped and who is hurt."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.accounting.ledger import FIELDS, Ledger
+from idiolect.accounting.time_model import find_time_model
+from idiolect.algorithms import find
+from idiolect.core.keys import Purpose, client_keys, root_key
+from idiolect.data.federation import Federation
+from idiolect.engines.simulate import Run
+from idiolect.experiments.spec import MethodSpec, Spec
+from idiolect.metrics.intervals import Intervals, client_gains, verdicts
+from idiolect.metrics.resampling import gain_interval
+from idiolect.metrics.scores import SCORES
+from idiolect.metrics.summary import bootstrap_interval, paired_gain, summarise
+
+LOCAL = "local"  # the method every other is compared with
+
+
+@dataclasses.dataclass
+class Trained:
+    """One method's runs, one per seed, and what was said about its settings."""
+
+    method: MethodSpec
+    runs: list[Run]
+    notes: list[str]
+    tuned: str | None = None
+
+
+def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
+    """history.parquet."""
+    model = find_time_model(spec.evaluation.time_model)
+    rows = []
+    for entry in trained:
+        for run in entry.runs:
+            ledgers = [Ledger(**{name: row[name] for name in FIELDS}) for row in run.history]
+            increments = [later - earlier for earlier, later in zip([Ledger(), *ledgers], ledgers)]
+            slowest = np.diff([0, *(row["slowest_gradients"] for row in run.history)])
+            cohort = run.session.participation.cohort
+            modelled = np.cumsum(model.history_seconds(increments, cohort, slowest))
+            for row, seconds in zip(run.history, modelled):
+                rows.append({"method": entry.method.label, "seed": run.seed, **row, "modelled_seconds": float(seconds)})
+    return rows
+
+
+def client_rows(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> list[dict[str, Any]]:
+    """clients.parquet: every client's scores, its gain over training alone with an interval, and the verdict."""
+    alone = {run.seed: run for entry in trained if entry.method.algorithm == LOCAL for run in entry.runs}
+    rows = []
+    for entry in trained:
+        for run in entry.runs:
+            rows += _run_rows(entry.method.label, run, alone.get(run.seed), federation, scores)
+            rows += _new_client_rows(entry.method.label, run, federation, scores)
+    return rows
+
+
+def _run_rows(
+    label: str, run: Run, alone: Run | None, federation: Federation, scores: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    score = _answer(run, scores[0])
+    local = _answer(alone, scores[0]) if alone is not None else np.full(len(score), np.nan)
+    gain = _gains(run, alone, federation, scores[0]) if alone is not None else None
+    verdict = [""] * len(score) if gain is None else _verdicts(gain)
+    rows = []
+    for client, name in enumerate(federation.names):
+        row: dict[str, Any] = {"method": label, "seed": run.seed, "client": name, "held_out": False}
+        row |= {f"{split}_rows": int(getattr(federation, split).counts[client]) for split in _SPLITS}
+        row |= {"score": float(score[client]), "local_score": float(local[client])}
+        for part in ("value", "low", "high"):
+            column = "gain" if part == "value" else f"gain_{part}"
+            row[column] = None if gain is None else float(getattr(gain, part)[client])
+        row["verdict"] = verdict[client] or None
+        for when, recorded in (("last", run.recorder.last), ("selected", run.recorder.selected)):
+            for split, models in recorded.items():
+                for model, named in models.items():
+                    row |= {f"{split}_{model}_{key}_{when}": values[client] for key, values in named.items()}
+        rows.append(row)
+    return rows
+
+
+_SPLITS = ("train", "validation", "test")
+
+
+def _new_client_rows(label: str, run: Run, federation: Federation, scores: tuple[str, ...]) -> list[dict[str, Any]]:
+    held_out = federation.held_out
+    recorded = run.new_clients()
+    if held_out is None or not recorded:
+        return []
+    rows = []
+    for client, name in enumerate(held_out.names):
+        row: dict[str, Any] = {"method": label, "seed": run.seed, "client": name, "held_out": True}
+        row |= {f"{split}_rows": int(getattr(held_out, split).counts[client]) for split in _SPLITS}
+        row["score"] = recorded["test"]["personal"][scores[0]][client]
+        for split, models in recorded.items():
+            for model, named in models.items():
+                row |= {f"{split}_{model}_{key}_last": values[client] for key, values in named.items()}
+        rows.append(row)
+    return rows
+
+
+def _answer(run: Run, score: str) -> np.ndarray:
+    """What a method gives each client: its personal model at the selected round, on test rows."""
+    return np.asarray(run.recorder.selected["test"]["personal"][score], np.float64)
+
+
+def _gains(run: Run, alone: Run, federation: Federation, name: str) -> Intervals:
+    """Per client: gain over training alone, with an interval over the client's own test rows, which both models saw."""
+    score, test = SCORES[name], federation.test
+    padded = test.pad(np.arange(test.clients), max(int(test.counts.max()), 1))
+    mask = np.arange(padded.targets.shape[1]) < padded.count[:, None]
+    ours = run.outputs(run.selected)["personal"]
+    theirs = alone.outputs(alone.selected)["personal"]
+    if score.per_row is not None:
+        per_row = jax.vmap(score.per_row)
+        ours_rows, theirs_rows = (
+            np.asarray(per_row(jnp.asarray(o), jnp.asarray(padded.targets), mask)) for o in (ours, theirs)
+        )
+        return client_gains(ours_rows, theirs_rows, mask, score.higher_is_better, seed=run.seed)
+    keys = client_keys(root_key(run.seed), Purpose.BOOTSTRAP, 0, jnp.arange(test.clients))
+
+    def one(key: Any, a: Any, b: Any, targets: Any, real: Any) -> Any:
+        return gain_interval(key, score.function, score.higher_is_better, a, b, targets, real)
+
+    found = jax.jit(jax.vmap(one))(keys, ours, theirs, jnp.asarray(padded.targets), jnp.asarray(mask))
+    return Intervals(*(np.asarray(part, np.float64) for part in found))
+
+
+def _verdicts(gain: Intervals) -> list[str]:
+    plain = verdicts(gain)
+    return ["same" if value == 0 and word == "unclear" else str(word) for value, word in zip(gain.value, plain)]
+
+
+def method_summary(entry: Trained, alone: Trained | None, scores: tuple[str, ...], objective: str) -> dict[str, Any]:
+    """One method's line in summary.json. Means are over clients, then over seeds."""
+    primary = scores[0]
+    higher = SCORES[primary].higher_is_better
+    answers = [_answer(run, primary) for run in entry.runs]
+    summaries = [summarise(answer, higher)._asdict() for answer in answers]
+    parts = ("mean", "spread", "worst_decile", "p10", "p25", "p50", "p75", "p90")
+    seed_means = [float(summary["mean"]) for summary in summaries]
+    ledgers = [run.ledger for run in entry.runs]
+    line: dict[str, Any] = {
+        "method": entry.method.label,
+        "algorithm": entry.method.algorithm,
+        "objective": objective,
+        "summary": find(entry.method.algorithm).summary,
+        "reference": find(entry.method.algorithm).reference,
+        "seeds": [run.seed for run in entry.runs],
+        "settings": _settings(entry.runs[0].algorithm),
+        "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in parts},
+        "seed_means": seed_means,
+        "interval": _interval(seed_means, answers[0], entry.runs[0].seed),
+        "shared_mean": _shared_mean(entry, primary),
+        "last_mean": float(np.mean([np.nanmean(run.recorder.last["test"]["personal"][primary]) for run in entry.runs])),
+        "selected_rounds": [run.recorder.selected_round for run in entry.runs],
+        "rounds": ledgers[0].rounds,
+        "seconds": float(np.mean([run.history[-1]["seconds"] for run in entry.runs])),
+        "new_clients": _new_clients_mean(entry, primary),
+        "diverged": next((run.recorder.diverged for run in entry.runs if run.recorder.diverged), None),
+        "tuned": entry.tuned,
+    }
+    for name in FIELDS:
+        if name != "rounds":
+            line[name] = round(np.mean([getattr(ledger, name) for ledger in ledgers]))
+    return line | _against_alone(entry, alone, answers, primary)
+
+
+def _against_alone(entry: Trained, alone: Trained | None, answers: list[np.ndarray], primary: str) -> dict[str, Any]:
+    if alone is None or alone is entry:
+        return {"helped": None, "hurt": None, "same": None, "gain": None}
+    reference = np.concatenate([_answer(run, primary) for run in alone.runs])
+    gain = paired_gain(np.concatenate(answers), reference, SCORES[primary].higher_is_better, seed=entry.runs[0].seed)
+    return {
+        "helped": float(gain.helped),
+        "hurt": float(gain.hurt),
+        "same": float(gain.same),
+        "gain": {"mean": float(gain.mean), "low": float(gain.low), "high": float(gain.high)},
+    }
+
+
+def _interval(seed_means: list[float], answer: np.ndarray, seed: int) -> list[float]:
+    """95 %: over seeds when there are several (normal), else a bootstrap over clients."""
+    if len(seed_means) > 1:
+        half = 1.96 * float(np.std(seed_means, ddof=1)) / len(seed_means) ** 0.5
+        return [float(np.mean(seed_means)) - half, float(np.mean(seed_means)) + half]
+    from idiolect.core.keys import host_generator
+
+    present = answer[~np.isnan(answer)]
+    if present.size == 0:
+        return []
+    return [float(end) for end in bootstrap_interval(present, host_generator(seed, Purpose.BOOTSTRAP), 2000, 0.95)]
+
+
+def _shared_mean(entry: Trained, primary: str) -> float | None:
+    recorded = [run.recorder.selected["test"].get("shared") for run in entry.runs]
+    values = [np.nanmean(scores[primary]) for scores in recorded if scores is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _new_clients_mean(entry: Trained, primary: str) -> dict[str, float] | None:
+    recorded = [run.new_clients() for run in entry.runs]
+    values = [np.nanmean(scores["test"]["personal"][primary]) for scores in recorded if scores]
+    return {"mean": float(np.mean(values))} if values else None
+
+
+def _settings(algorithm: Any) -> dict[str, Any]:
+    settings = {}
+    for field in dataclasses.fields(algorithm):
+        value = getattr(algorithm, field.name)
+        if field.name == "objective" or value is None:
+            continue
+        if hasattr(value, "dtype"):
+            settings[field.name] = float(f"{float(value):.7g}") if np.ndim(value) == 0 else np.asarray(value).tolist()
+        elif isinstance(value, int | float | str | bool):
+            settings[field.name] = value
+    return settings

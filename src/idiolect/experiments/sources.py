@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names a spec may use for its data, one line each."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from idiolect.core.checks import RequestError, nearest
+from idiolect.data import bundled, shared_files, synthetic, synthetic_logistic
+from idiolect.data.federation import Federation
+from idiolect.data.leaf import read_leaf_json
+from idiolect.data.partition import deal
+from idiolect.data.problem import Problem
+from idiolect.data.sources import read_libsvm, read_npz
+from idiolect.data.split import Split
+from idiolect.experiments.spec import DataSpec
+from idiolect.experiments.strict import refuse_unknown
+
+Source = Callable[..., Federation | Problem]
+
+
+def _table(data: DataSpec, split: Split) -> Federation:
+    return Federation.from_table(
+        _need(data, "path"),
+        client=_need(data, "client"),
+        target=_need(data, "target"),
+        features=data.features,
+        task=data.task,
+        split=split,
+        held_out=data.held_out,
+        seed=data.seed,
+        **data.settings,
+    )
+
+
+def _npz(data: DataSpec, split: Split) -> Federation:
+    arrays = read_npz(_need(data, "path"))
+    names = {"inputs": "x", "targets": "y", "clients": data.client or "client"} | data.settings
+    for role, name in names.items():
+        if name not in arrays:
+            raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, arrays)}")
+    inputs, targets, clients = (np.asarray(arrays[names[role]]) for role in ("inputs", "targets", "clients"))
+    return Federation.from_arrays(
+        inputs, targets, clients, task=data.task, split=split, held_out=data.held_out, seed=data.seed
+    )
+
+
+def _leaf(data: DataSpec, split: Split) -> Federation:
+    leaf = read_leaf_json(_need(data, "path"))
+    return Federation.from_rows(
+        leaf.rows, names=leaf.names, task=data.task, split=split, held_out=data.held_out, seed=data.seed
+    )
+
+
+def _libsvm_file(data: DataSpec, split: Split) -> Federation:
+    """LIBSVM text has no clients: `settings.partition` deals the rows out, with its further settings."""
+    inputs, targets = read_libsvm(_need(data, "path"))
+    options: dict[str, Any] = {"partition": "iid", "clients": 8} | data.settings
+    dealt = deal(options.pop("partition"), inputs, targets, options.pop("clients"), data.seed, options)
+    kind = data.task or "classification"
+    federation = Federation.from_arrays(
+        inputs, targets, dealt.assignment, task=kind, split=split, held_out=data.held_out, seed=data.seed
+    )
+    return dataclasses.replace(federation, notes=(*dealt.notes, *federation.notes))
+
+
+READERS = {"table": _table, "npz": _npz, "leaf": _leaf, "libsvm_file": _libsvm_file}
+
+SOURCES: dict[str, Source] = {
+    "digits": bundled.digits,
+    "heart_disease": shared_files.heart_disease,
+    "school": shared_files.school,
+    "landmine": shared_files.landmine,
+    "vehicle": shared_files.vehicle,
+    "uci_har": shared_files.uci_har,
+    "mnist_writers": shared_files.mnist_writers,
+    "shakespeare": shared_files.shakespeare,
+    "libsvm": shared_files.libsvm,
+    "quadratics": synthetic.quadratics,
+    "noisy_quadratics": synthetic.noisy_quadratics,
+    "two_clients": synthetic.two_clients,
+    "trajectory_instance": synthetic.trajectory_instance,
+    "bernoulli_means": synthetic.bernoulli_means,
+    "logistic_mixture": synthetic_logistic.logistic_mixture,
+    "logistic_weight_sharing": synthetic_logistic.logistic_weight_sharing,
+    "logistic_libsvm_like": synthetic_logistic.logistic_libsvm_like,
+}
+
+
+def build_data(data: DataSpec) -> tuple[Federation, Problem | None]:
+    """The federation a spec asks for, and what is known about it when it is synthetic."""
+    split = Split(data.train, data.validation, data.test, data.split_column, data.group_column)
+    split.check()
+    if data.source in READERS:
+        return READERS[data.source](data, split), None
+    if data.source not in SOURCES:
+        raise RequestError(
+            f"[data] source {data.source!r} is not known.{nearest(data.source, [*READERS, *SOURCES])} "
+            "For your own file use source = 'table'."
+        )
+    source = SOURCES[data.source]
+    parameters = inspect.signature(source).parameters
+    refuse_unknown(data.settings, parameters, f"[data.settings] {data.source}")
+    arguments: dict[str, Any] = {"seed": data.seed, "split": split, "held_out": data.held_out}
+    if data.held_out and "held_out" not in parameters:
+        raise RequestError(f"[data] held_out is not available for the source {data.source!r}; leave it at 0.")
+    arguments = {name: value for name, value in arguments.items() if name in parameters} | data.settings
+    try:
+        built = source(**arguments)
+    except TypeError as error:
+        raise RequestError(f"[data.settings] {data.source}: {error}.") from None
+    return (built.federation, built) if isinstance(built, Problem) else (built, None)
+
+
+def _need(data: DataSpec, name: str) -> str:
+    value = getattr(data, name)
+    if value is None:
+        raise RequestError(f"[data] source {data.source!r} needs {name}; set it to a text.")
+    return str(value)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A spec: everything that decides a run, as TOML and as checked dataclasses."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from idiolect.core.checks import RequestError, nearest, setting
+from idiolect.engines.door import Training
+from idiolect.experiments.strict import coerce, fill, refuse_unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSpec:
+    """Where the rows come from, whose they are, and how they are split."""
+
+    source: str = "digits"  # a name of experiments.sources
+    path: str | None = None  # table, libsvm, npz, leaf
+    client: str | None = None  # table: the column that names the client
+    target: str | None = None  # table: the column to predict
+    features: list[str] | None = None  # table: the columns to predict from; unset: all others
+    task: str | None = setting(None, choices=("classification", "regression"))
+    train: float = setting(0.6, above=0, at_most=1)
+    validation: float = setting(0.2, at_least=0, below=1)
+    test: float = setting(0.2, at_least=0, below=1)
+    split_column: str | None = None
+    group_column: str | None = None
+    held_out: int | float = setting(0, at_least=0)  # clients that never train: a number, or a share below 1
+    seed: int = 0
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # passed on to the source
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSpec:
+    """The model every method trains. Its width follows the data."""
+
+    name: str = setting("linear", choices=("linear", "mlp"))
+    hidden: list[int] = dataclasses.field(default_factory=lambda: [64])  # mlp
+    bias: bool = True  # linear
+    l2: float | None = setting(None, at_least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodSpec:
+    """One method: an algorithm, an objective, settings. `label` names it in tables and folders."""
+
+    label: str
+    algorithm: str
+    objective: str | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationSpec:
+    """What is measured. The first score selects rounds and decides who is helped; unset: by task and balance."""
+
+    scores: list[str] = dataclasses.field(default_factory=list)
+    time_model: str = "hospital"
+
+
+@dataclasses.dataclass(frozen=True)
+class TuningSpec:
+    """Step sizes to try on validation rows, as one batched program per method; empty: none."""
+
+    step_size: list[float] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputSpec:
+    """What a run folder keeps besides its tables."""
+
+    models: str = setting("shared", choices=("none", "shared", "all"))
+    checkpoint_every: int = setting(100, at_least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """What was chosen at run time for one method; repeats and resumed runs read it back."""
+
+    executor: str
+    chunk: int
+    block: int
+    step_size: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """A whole experiment."""
+
+    name: str
+    methods: tuple[MethodSpec, ...]
+    seeds: tuple[int, ...] = (0,)
+    data: DataSpec = dataclasses.field(default_factory=DataSpec)
+    model: ModelSpec = dataclasses.field(default_factory=ModelSpec)
+    training: Training = dataclasses.field(default_factory=Training)
+    evaluation: EvaluationSpec = dataclasses.field(default_factory=EvaluationSpec)
+    tuning: TuningSpec = dataclasses.field(default_factory=TuningSpec)
+    output: OutputSpec = dataclasses.field(default_factory=OutputSpec)
+    resolved: dict[str, Resolved] = dataclasses.field(default_factory=dict)
+
+
+_TABLES: dict[str, type] = {
+    "data": DataSpec,
+    "model": ModelSpec,
+    "training": Training,
+    "evaluation": EvaluationSpec,
+    "tuning": TuningSpec,
+    "output": OutputSpec,
+}
+_KEYS = ("name", "seed", "seeds", "algorithm", "methods", "defaults", "resolved", *_TABLES)
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Spec:
+    """The spec in a TOML file, with `a.b = value` overrides applied."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RequestError(f"There is no spec file {path}; write one, or start from `idiolect compare`.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"The spec file {path} cannot be read: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(f"The spec file {path} is not valid TOML: {error}.") from None
+    return from_table(override(table, overrides), default_name=path.stem)
+
+
+def override(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """`table` with overrides, each one line of TOML such as 'training.rounds = 50'."""
+    for text in overrides:
+        try:
+            change = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise RequestError(
+                f"--set needs one line of TOML such as 'training.rounds = 50', got {text!r} ({error})."
+            ) from None
+        change = _aim_at_only_method(table, change)
+        table = _merge(table, change)
+    return table
+
+
+def _aim_at_only_method(table: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """'algorithm.x = 1' means the only method, in whichever form the spec names it."""
+    methods = table.get("methods")
+    if "algorithm" not in change or not isinstance(methods, dict):
+        return change
+    if len(methods) != 1:
+        raise RequestError(
+            f"--set 'algorithm. ...' needs a spec with one method, got {len(methods)}; write 'methods.LABEL. ...'."
+        )
+    rest = {key: value for key, value in change.items() if key != "algorithm"}
+    return rest | {"methods": {next(iter(methods)): change["algorithm"]}}
+
+
+def _merge(table: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(table)
+    for key, value in change.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
+    """A checked spec from a parsed TOML table."""
+    refuse_unknown(table, _KEYS, "A spec")
+    if "seed" in table and "seeds" in table:
+        raise RequestError("A spec has either seed or seeds, got both; keep one.")
+    seeds = table.get("seeds", [table.get("seed", 0)])
+    seeds = tuple(coerce(list[int], seeds, "seeds"))
+    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
+        raise RequestError(f"seeds must be different whole numbers of at least 0, got {list(seeds)}.")
+    parts: dict[str, Any] = {key: fill(cls, table.get(key, {}), key) for key, cls in _TABLES.items()}
+    resolved = {label: fill(Resolved, entry, f"resolved.{label}") for label, entry in table.get("resolved", {}).items()}
+    name = coerce(str, table.get("name", default_name), "name")
+    return Spec(name=name, methods=_methods(table), seeds=seeds, resolved=resolved, **parts)
+
+
+def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
+    if ("algorithm" in table) == ("methods" in table):
+        raise RequestError(
+            "A spec needs one [algorithm] table or [methods.LABEL] tables, one per method; "
+            f"got {'both' if 'algorithm' in table else 'neither'}."
+        )
+    if "algorithm" in table:
+        only = table["algorithm"]
+        if not isinstance(only, Mapping) or "name" not in only:
+            raise RequestError("[algorithm] needs a name, such as name = 'fedavg'; `idiolect list` shows them.")
+        entries = {str(only["name"]): only}
+    else:
+        entries = coerce(dict[str, dict[str, Any]], table["methods"], "methods")
+        if not entries:
+            raise RequestError("[methods] is empty; add a table such as [methods.fedavg].")
+    defaults = coerce(dict[str, Any], table.get("defaults", {}), "defaults")
+    return tuple(_method(label, entry, defaults) for label, entry in entries.items())
+
+
+def _method(label: str, entry: Mapping[str, Any], defaults: dict[str, Any]) -> MethodSpec:
+    settings = dict(entry)
+    algorithm = coerce(str, settings.pop("name", label), f"[methods.{label}] name")
+    objective = settings.pop("objective", None)
+    known = setting_names(algorithm)
+    for name in settings:
+        if name not in known:
+            where = "[algorithm]" if algorithm == label else f"[methods.{label}]"
+            raise RequestError(f"{where} {algorithm} has no setting {name!r}.{nearest(name, known)}")
+    common = {name: value for name, value in defaults.items() if name in known}
+    return MethodSpec(label, algorithm, objective, common | settings)
+
+
+def setting_names(algorithm: str) -> list[str]:
+    """What can be set on the named algorithm."""
+    from idiolect.algorithms import find
+
+    fields = dataclasses.fields(find(algorithm).algorithm)
+    return [field.name for field in fields if field.name not in ("objective", "clients")]
+
+
+def to_table(spec: Spec) -> dict[str, Any]:
+    """Plain values that `from_table` reads back to the same spec; unset values are left out."""
+    table: dict[str, Any] = {"name": spec.name, "seeds": list(spec.seeds)}
+    for key in _TABLES:
+        table[key] = _plain(dataclasses.asdict(getattr(spec, key)))
+    table["methods"] = {
+        method.label: {"name": method.algorithm}
+        | ({"objective": method.objective} if method.objective else {})
+        | _plain(method.settings)
+        for method in spec.methods
+    }
+    table["resolved"] = {label: _plain(dataclasses.asdict(entry)) for label, entry in spec.resolved.items()}
+    return table
+
+
+def to_toml(spec: Spec) -> str:
+    """The spec as a TOML file."""
+    return tomli_w.dumps(to_table(spec))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items() if entry is not None}
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value

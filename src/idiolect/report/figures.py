@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of a report as files: each drawn once, saved as PNG and SVG."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from matplotlib.figure import Figure
+
+from idiolect.report.cost_figure import score_against_cost
+from idiolect.report.distribution_figure import distribution_over_clients
+from idiolect.report.folder import Run
+from idiolect.report.gain_figure import gain_by_client
+from idiolect.report.style import drawing, to_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """One figure: its file name without ending, a caption, and its two files' bytes."""
+
+    name: str
+    title: str
+    caption: str
+    png: bytes
+    svg: bytes
+
+
+_COST = (
+    "Validation score while the run spends: bytes both ways, gradient evaluations of one example, and rounds. Solid: "
+    "mean over clients; dashed: their worst tenth; thin: each seed."
+)
+_GAIN = (
+    "Each dot is a client, averaged over seeds: its score with the method minus its score training alone, on its own "
+    "test rows and so that right or up is better. The line is a 95 % interval over those rows."
+)
+_SPREAD = (
+    "The test score over clients. Darker bands lie nearer the median; the diamond is the mean over clients with its "
+    "95 % interval, the short bar the mean of the worst tenth."
+)
+
+FIGURES: tuple[tuple[str, str, str, Callable[[Run], Figure | None], str], ...] = (
+    ("score-against-cost", "Score against cost", _COST, score_against_cost, "no history to draw it from"),
+    ("gain-by-client", "Who gains, who loses", _GAIN, gain_by_client, "no gain against training alone"),
+    ("distribution", "Spread over clients", _SPREAD, distribution_over_clients, "no client has a test score"),
+)
+
+
+def draw_all(run: Run) -> tuple[list[Drawn], list[str]]:
+    """Every figure the run has data for, and a sentence for every one it has not."""
+    drawn, missing = [], []
+    for name, title, caption, draw, reason in FIGURES:
+        with drawing(name):
+            figure = draw(run)
+            if figure is None:
+                missing.append(f"The figure '{title}' was left out: {reason}.")
+            else:
+                drawn.append(Drawn(name, title, caption, to_bytes(figure, "png"), to_bytes(figure, "svg")))
+    return drawn, missing

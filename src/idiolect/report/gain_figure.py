@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gain of every client against training alone, one panel per method, sorted."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from idiolect.report.clients import ClientTable, client_table
+from idiolect.report.folder import Run, is_alone
+from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, blank, shortened
+from idiolect.report.wording import ScoreWords, score_words
+
+_NAMED = 24  # as many clients as can have their names beside them
+_HEAVY = 1500  # intervals beyond which an SVG of single lines grows past a megabyte: drawn as pixels
+
+
+def gain_by_client(run: Run) -> Figure | None:
+    """A dot and its interval per client; None when nothing can be compared with training alone."""
+    tables = [client_table(run, entry["method"]) for entry in run.methods if not is_alone(entry)]
+    tables = [table for table in tables if table.compared]
+    if not tables:
+        return None
+    words = score_words(run.score)
+    most = max(table.compared for table in tables)
+    named = most <= _NAMED
+    columns = min(len(tables), 3)
+    rows = -(-len(tables) // columns)
+    height = (0.95 + 0.185 * max(most, 6)) if named else 2.9
+    figure = blank(9.6, 0.45 + rows * height)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=named, sharey=not named).ravel()
+    limits = _limits(tables, words.scale)
+    for axes, table in zip(grid, tables):
+        draw = _draw_named if named else _draw_ranked
+        draw(axes, table, words, limits, heavy=len(tables) * most > _HEAVY)
+        axes.set_title(shortened(table.method, 34), pad=17)
+        axes.annotate(_counts(table), (0, 1), (0, 5), "axes fraction", textcoords="offset points", color=MUTED)
+    for axes in grid[len(tables) :]:
+        axes.set_visible(False)
+    _label(figure, grid[: len(tables)], columns, words, named)
+    _legend(figure, tables)
+    return figure
+
+
+def _draw_named(axes: Axes, table: ClientTable, words: ScoreWords, limits: tuple[float, float], heavy: bool) -> None:
+    """Clients down the side by name, the most helped on top."""
+    order = _order(table)
+    place = np.arange(len(order))
+    _draw(axes, table, order, place, words.scale, limits, sideways=True, heavy=heavy)
+    axes.set_yticks(place, [shortened(str(name), 22) for name in table.client[order]], fontsize=7.5)
+    axes.set_ylim(-0.8, len(order) - 0.2)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.axvline(0, color=INK, linewidth=0.9, zorder=2)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(_signed())
+
+
+def _draw_ranked(axes: Axes, table: ClientTable, words: ScoreWords, limits: tuple[float, float], heavy: bool) -> None:
+    """Too many clients to name: their rank from the most hurt to the most helped."""
+    order = _order(table)
+    place = np.arange(1, len(order) + 1)
+    _draw(axes, table, order, place, words.scale, limits, sideways=False, heavy=heavy)
+    axes.set_xlim(0.5 - 0.015 * len(order), len(order) * 1.015 + 0.5)
+    axes.grid(axis="x", visible=False)
+    axes.axhline(0, color=INK, linewidth=0.9, zorder=2)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_formatter(_signed())
+
+
+def _draw(
+    axes: Axes,
+    table: ClientTable,
+    order: np.ndarray,
+    place: np.ndarray,
+    scale: float,
+    limits: tuple[float, float],
+    sideways: bool,
+    heavy: bool,
+) -> None:
+    low, high = limits
+    (axes.set_xlim if sideways else axes.set_ylim)(low, high)
+    colours = np.asarray([VERDICT_COLOURS.get(verdict, MUTED) for verdict in table.verdict[order]], dtype=object)
+    gain = table.gain[order] * scale
+    bottom, top = table.gain_low[order] * scale, table.gain_high[order] * scale
+    width = float(np.clip(60 / len(order), 0.5, 2.2))
+    segments = [
+        [(from_, at), (to, at)] if sideways else [(at, from_), (at, to)]
+        for at, from_, to in zip(place, bottom, top)
+        if np.isfinite(from_) and np.isfinite(to)
+    ]
+    known = np.isfinite(bottom) & np.isfinite(top)
+    bars = LineCollection(
+        segments, colors=list(colours[known]), linewidths=width, alpha=0.38 if len(order) <= 300 else 0.22, zorder=2.5
+    )
+    bars.set_rasterized(heavy)
+    axes.add_collection(bars, autolim=False)
+    size = float(np.clip(700 / len(order), 3, 26))
+    edge = 0.4 if len(order) <= 60 else 0.0  # rims of crowded dots would hide their colours
+
+    def dots(values: np.ndarray, chosen: np.ndarray, **look: object) -> None:
+        across, along = (values[chosen], place[chosen]) if sideways else (place[chosen], values[chosen])
+        axes.scatter(across, along, c=list(colours[chosen]), clip_on=False, rasterized=heavy, **look)
+
+    if len(table.seeds) > 1 and len(order) <= 300:
+        for one in table.seed_gain[:, order] * scale:
+            dots(one, (one >= low) & (one <= high), s=size / 4, alpha=0.5, linewidth=0, zorder=3)
+    dots(gain, (gain >= low) & (gain <= high), s=size, edgecolor=PAPER, linewidth=edge, zorder=4)
+    # A client beyond the frame is an arrow at its edge, so that it is neither lost nor the measure of all.
+    for beyond, border, mark in (
+        (gain < low, low, "<" if sideways else "v"),
+        (gain > high, high, ">" if sideways else "^"),
+    ):
+        if beyond.any():
+            dots(np.full(len(gain), border), beyond, s=max(size, 14), marker=mark, zorder=4)
+
+
+def _order(table: ClientTable) -> np.ndarray:
+    """Clients with a gain, the most hurt first."""
+    order = table.order()
+    return order[np.isfinite(table.gain[order])]
+
+
+def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
+    """A range for all panels: nearly every dot, most of every interval, and 0."""
+    gains = np.concatenate([table.gain[np.isfinite(table.gain)] for table in tables]) * scale
+    bounds = np.concatenate([np.concatenate([table.gain_low, table.gain_high]) for table in tables]) * scale
+    bounds = bounds[np.isfinite(bounds)]
+    lower, upper = np.quantile(gains, [0.02, 0.98])
+    reach = 1.5 * max(upper - lower, np.abs(gains).max() * 1e-3, 1e-12)
+    low, high = max(gains.min(), lower - reach), min(gains.max(), upper + reach)
+    if bounds.size:
+        low = min(low, max(bounds.min(), lower - reach / 2))
+        high = max(high, min(bounds.max(), upper + reach / 2))
+    low, high = min(low, 0.0), max(high, 0.0)
+    room = 0.05 * (high - low) or 1.0
+    return float(low - room), float(high + room)
+
+
+def _counts(table: ClientTable) -> str:
+    return " · ".join(f"{table.counted(verdict):,} {verdict}" for verdict in VERDICT_COLOURS if table.counted(verdict))
+
+
+def _signed() -> FuncFormatter:
+    return FuncFormatter(lambda value, _: "0" if abs(value) < 1e-12 else f"{value:+g}".replace("-", "\N{MINUS SIGN}"))
+
+
+def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, named: bool) -> None:
+    unit = "points" if words.unit == "%" else ""
+    what = f"gain in {words.name.replace('_', ' ')} against training alone" + (f" ({unit})" if unit else "")
+    if named:
+        figure.supxlabel(what, fontsize=8.5)
+        for place, axes in enumerate(panels):  # a panel with none below it keeps its own ticks
+            axes.tick_params(labelbottom=place + columns >= len(panels))
+    else:
+        figure.supylabel(what if len(panels) > columns else what.replace(" against", "\nagainst"), fontsize=8.5)
+        figure.supxlabel("clients, from the most hurt to the most helped", fontsize=8.5)
+
+
+def _legend(figure: Figure, tables: list[ClientTable]) -> None:
+    words = {
+        "helped": "helped (interval above 0)",
+        "hurt": "hurt (interval below 0)",
+        "unclear": "unclear or the same",
+    }
+    entries = [
+        Line2D([], [], color=VERDICT_COLOURS[verdict], marker="o", markersize=5, linewidth=1.6, label=label)
+        for verdict, label in words.items()
+    ]
+    if max(len(table.seeds) for table in tables) > 1 and max(map(len, tables)) <= 300:
+        entries.append(
+            Line2D([], [], color=MUTED, marker="o", markersize=2.4, alpha=0.7, linestyle="", label="each seed")
+        )
+    figure.legend(handles=entries, loc="outside upper left", ncols=4, handlelength=1.8, columnspacing=1.6)

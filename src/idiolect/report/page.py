@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole report as one HTML page that asks nothing of the network, and its figures as files beside it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from importlib.resources import files
+from pathlib import Path
+
+from idiolect.report import sections
+from idiolect.report.clients import client_table
+from idiolect.report.figures import FIGURES, Drawn, draw_all
+from idiolect.report.folder import FolderError, Run
+from idiolect.report.sections import e
+from idiolect.report.table import compare
+from idiolect.report.wording import plural, score_words
+
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+def write_report(run: Run) -> Path:
+    """Draw, write figures/*.png|svg and report.html into the run folder, return the page's path."""
+    drawn, undrawn = draw_all(run)
+    page = render(run, drawn, undrawn)
+    try:
+        folder = run.path / "figures"
+        folder.mkdir(exist_ok=True)
+        for one in drawn:
+            _write(folder / f"{one.name}.png", one.png)
+            _write(folder / f"{one.name}.svg", one.svg)
+        for name in {name for name, *_ in FIGURES} - {one.name for one in drawn}:
+            for kind in ("png", "svg"):  # an older report's figure would contradict this one
+                (folder / f"{name}.{kind}").unlink(missing_ok=True)
+        _write(run.path / "report.html", page.encode("utf-8"))
+    except OSError as error:
+        raise FolderError(
+            f"The report must be written into {str(run.path)!r}, which refused it ({error.strerror}); copy the run "
+            "to a folder you may write to."
+        ) from error
+    return run.path / "report.html"
+
+
+def render(run: Run, drawn: list[Drawn], undrawn: list[str]) -> str:
+    """The page as text."""
+    words, table = score_words(run.score), compare(run)
+    missing = [*run.missing, *undrawn]
+    tables = [client_table(run, entry["method"]) for entry in run.methods]
+    tables = [one for one in tables if len(one)]
+    wanted = table.answer.personalized or table.answer.best
+    shown = next((place for place, one in enumerate(tables) if one.method == wanted), 0)
+    number = len(set(run.clients["client"].to_pylist()))
+    facts = [f"Run {run.name}", plural(len(run.methods), "method")]
+    facts += [plural(number, "client")] if number else []
+    question = run.summary.get("question")
+    eyebrow = e(" · ".join(facts)) + (f"<br>{e(question)}" if question else "")
+    caution = "" if run.finished else f'<p class="caution" role="note">{e(run.missing[0])}</p>'
+    template = files("idiolect.report").joinpath("page.html").read_text(encoding="utf-8")
+    parts = {
+        "script_hash": _script_hash(template),
+        "title": e(f"{run.name}: idiolect report"),
+        "eyebrow": eyebrow,
+        "answer": e(table.answer.sentence),
+        "caution": caution,
+        "tiles": sections.tiles(table.answer, words),
+        "comparison_about": e(_first_upper(table.legend()) + " The best of each column is marked."),
+        "comparison": sections.comparison(table),
+        "remarks": sections.remarks(run, missing),
+        "figures": sections.figures(drawn),
+        "clients_about": e(_clients_about(run)),
+        "clients": sections.clients(tables, shown, words),
+        "client_data": sections.client_data(tables, shown, words),
+        "ledger": sections.ledger(run),
+        "seeds": sections.seeds(run),
+        "settings": sections.settings(run),
+        "machine": sections.facts_list(run.machine),
+        "folder": f"<code>{e(run.path.name)}/</code>",
+    }
+    # One pass, so that a user's text that looks like a placeholder stays text.
+    return _PLACE.sub(lambda place: parts[place[1]], template)
+
+
+def _clients_about(run: Run) -> str:
+    seeds = max((len(entry.get("seeds") or []) for entry in run.methods), default=1)
+    over = f", mean over {seeds} seeds" if seeds > 1 else ""
+    return (
+        f"Test {score_words(run.score).title} at the selected round{over}. Helped and hurt: the 95 % interval of "
+        "the gain over the client's own test rows excludes 0."
+    )
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _script_hash(template: str) -> str:
+    """The page allows this one script and no other, whatever a client is called."""
+    script = _SCRIPT.search(template)
+    assert script is not None
+    digest = hashlib.sha256(script[1].encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All or nothing: a reader sees the old file or the new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

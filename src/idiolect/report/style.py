@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How every figure looks: colours that colour-blind readers can tell apart, quiet axes, tidy ticks."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from idiolect.report.folder import Run, is_alone
+from idiolect.report.wording import count
+
+# These four are swapped for the page's own colours when a figure is shown inside it (light or dark).
+INK, MUTED, LINE, PAPER = "#1c2330", "#67707d", "#d8dde4", "#ffffff"
+_PAGE_COLOURS = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", PAPER: "var(--card)"}
+
+# Okabe and Ito (2008), without the yellow that vanishes on paper; then darker mates for many methods.
+_PALETTE = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#d55e00",
+    "#56b4e9",
+    "#7a5195",
+    "#a6761d",
+    "#4daf8c",
+    "#b2476b",
+)
+VERDICT_COLOURS = {"helped": "#0072b2", "hurt": "#d55e00", "unclear": "#9aa3af", "same": "#9aa3af"}
+
+_FALLBACK_FONTS = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS")
+
+_SETTINGS = {
+    "font.size": 8.5,
+    "text.color": INK,
+    "text.parse_math": False,  # a client may be called $x$
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.facecolor": PAPER,
+    "axes.unicode_minus": True,
+    "figure.facecolor": PAPER,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "svg.fonttype": "none",  # text stays text: searchable, and in the page's own font
+}
+
+
+def _fonts() -> list[str]:
+    """The font that comes with matplotlib, then whatever this machine has for scripts that it lacks."""
+    known = set(fontManager.get_font_names())
+    return ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in known)]
+
+
+@contextmanager
+def drawing(name: str) -> Iterator[None]:
+    """Our settings for the time of drawing one figure; afterwards matplotlib is as it was."""
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcParams.update(mpl.rcParamsDefault)  # a user's own style sheet must not change a report
+        mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": _fonts()})
+        # A name in a script that the font lacks shows boxes in the PNG and is right in the SVG.
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")
+        yield
+
+
+def blank(width_inches: float, height_inches: float) -> Figure:
+    """An empty figure that keeps its labels inside itself; nothing is registered with pyplot."""
+    figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)  # type: ignore[union-attr]
+    return figure
+
+
+def method_colours(run: Run) -> dict[str, str]:
+    """A colour per method, the same in every figure; training alone is grey, as the thing compared with."""
+    others = [entry["method"] for entry in run.methods if not is_alone(entry)]
+    colours = {method: _PALETTE[place % len(_PALETTE)] for place, method in enumerate(others)}
+    return {entry["method"]: colours.get(entry["method"], MUTED) for entry in run.methods}
+
+
+def cost_axis(axes: Axes, costs: np.ndarray) -> bool:
+    """Ticks for a horizontal cost axis; logarithmic (and True) when costs span more than a factor of 20."""
+    positive = costs[costs > 0]
+    wide = positive.size > 0 and positive.max() / positive.min() > 20
+    if wide:
+        axes.set_xscale("log")
+        decades = np.log10(positive.max() / positive.min())
+        axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0,) if decades > 2 else (1.0, 3.0), numticks=9))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(positive.min() / 1.15, positive.max() * 1.15)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=bool(positive.size == 0 or positive.max() > 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    return wide
+
+
+def short(value: float) -> str:
+    """A tick label: 0.03, 20, 1.5 k."""
+    if abs(value) >= 1000:
+        return re.sub(r"\.0(?= )", "", count(value))
+    return f"{value:.3g}"
+
+
+def shortened(label: str, length: int) -> str:
+    """A label of at most `length` characters."""
+    return label if len(label) <= length else label[: length - 1] + "…"
+
+
+def to_bytes(figure: Figure, kind: str) -> bytes:
+    """The figure as a PNG or SVG file, the same bytes every time."""
+    target = io.BytesIO()
+    metadata: dict[str, Any] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    figure.savefig(target, format=kind, dpi=200, metadata=metadata)
+    return target.getvalue()
+
+
+def for_page(svg: bytes, name: str, description: str) -> str:
+    """An SVG file as an element of a page: its own ids, the page's colours and font, words for who cannot see it."""
+    text = svg.decode("utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    for colour, variable in _PAGE_COLOURS.items():
+        text = text.replace(colour, variable)
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    return text.replace("<svg", f'<svg role="img" aria-label="{description}" class="figure"', 1)

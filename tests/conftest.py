@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every test may use: strict array arithmetic, three tiny federations, and algorithms built by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from idiolect.algorithms import ALGORITHMS
+from idiolect.core.data import Rows
+from idiolect.data.federation import Federation
+from idiolect.data.task import Task
+from idiolect.models import Linear
+from idiolect.objectives import OBJECTIVES, ClientLoss
+
+FEATURES, CLASSES, L2 = 3, 3, 0.1
+RAGGED = (3, 5, 4, 5, 3, 4)  # training rows per client; few distinct sizes, so that eager code compiles little
+UNIFORM = (4, 4, 4, 4, 4, 4)
+
+
+@pytest.fixture(autouse=True)
+def strict_arithmetic():
+    """No silent change of dtype in any test: an operation of mixed dtypes raises."""
+    with jax.numpy_dtype_promotion("strict"):
+        yield
+
+
+def _rows(sizes, coordinate, kind):
+    """Heterogeneous clients: client m's inputs are centred at its own point and its labels lean its own way."""
+    draw = np.random.default_rng(coordinate)
+    inputs, targets = [], []
+    for client, size in enumerate(sizes):
+        x = draw.normal(size=(size, FEATURES)) + 0.5 * np.cos(client + np.arange(FEATURES))
+        score = x @ (draw.normal(size=(FEATURES, CLASSES)) if client % 2 else np.eye(FEATURES, CLASSES))
+        inputs.append(x)
+        targets.append(score.argmax(axis=1).astype(np.int32) if kind == "classification" else score[:, 0])
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Rows(np.concatenate(inputs), np.concatenate(targets), offsets)
+
+
+def make_federation(sizes, kind="classification", held_out=()):
+    """Clients with `sizes` training rows and two validation and three test rows each, in float64."""
+    task = Task.regression(1) if kind == "regression" else Task.classification(("a", "b", "c"))
+    parts = [_rows(s, place, kind) for place, s in enumerate((sizes, (2,) * len(sizes), (3,) * len(sizes)))]
+    names = tuple(f"clinic {client}" for client in range(len(sizes)))
+    new = make_federation(held_out, kind) if held_out else None
+    return Federation(*parts, names, task, held_out=new)
+
+
+@pytest.fixture(scope="session")
+def ragged():
+    """Six clients of unequal size, three classes."""
+    return make_federation(RAGGED)
+
+
+@pytest.fixture(scope="session")
+def uniform():
+    """Six clients of equal size, three classes."""
+    return make_federation(UNIFORM)
+
+
+@pytest.fixture(scope="session")
+def regression():
+    """Six clients of unequal size, one number to predict."""
+    return make_federation(RAGGED, "regression")
+
+
+def client_loss(kind="classification", l2=L2):
+    """Softmax or linear regression with a ridge."""
+    if kind == "regression":
+        return ClientLoss(model=Linear(FEATURES), criterion="squared", l2=l2)
+    return ClientLoss(model=Linear(FEATURES, CLASSES), criterion="cross_entropy", l2=l2)
+
+
+def build_objective(name, kind="classification"):
+    """The named objective; settings that have no default get the least remarkable value."""
+    cls = OBJECTIVES[name]
+    given = {}
+    for field in dataclasses.fields(cls):
+        bare = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if field.name != "client_loss" and bare:
+            given[field.name] = 0.5
+    if "client_loss" in inspect.signature(cls).parameters:
+        given["client_loss"] = client_loss(kind)
+    return cls(**given)
+
+
+def build(name, objective=None, kind="classification", **settings):
+    """The named algorithm with its preset, on the named objective or else its own."""
+    method = ALGORITHMS[name]
+    chosen = build_objective(objective or method.objective or "additive", kind)
+    return method.algorithm(chosen, **{**method.preset, **settings})
+
+
+def same_bits(left, right):
+    """Whether two pytrees have one structure and their leaves equal dtypes, shapes and bits."""
+    if jax.tree.structure(left) != jax.tree.structure(right):
+        return False
+    pairs = zip(map(np.asarray, jax.tree.leaves(left)), map(np.asarray, jax.tree.leaves(right)))
+    return all(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def distance(left, right):
+    """Largest difference between two pytrees, relative to the larger of 1 and the leaf's largest entry."""
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    worst = 0.0
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right)):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        assert a.shape == b.shape
+        if a.size:
+            worst = max(worst, float(np.max(np.abs(a - b)) / max(1.0, np.max(np.abs(b)))))
+    return worst
+
+
+@pytest.fixture(scope="session")
+def workbench():
+    """The functions of this file; test files cannot import one another."""
+    return SimpleNamespace(
+        make_federation=make_federation,
+        client_loss=client_loss,
+        build_objective=build_objective,
+        build=build,
+        same_bits=same_bits,
+        distance=distance,
+        features=FEATURES,
+        classes=CLASSES,
+    )

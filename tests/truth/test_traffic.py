@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes per round in model units: sections 1, 3 and 6 of ALGORITHMS say what each method sends."""
+
+from __future__ import annotations
+
+import pytest
+
+from idiolect.accounting.bytes import bytes_of, model_units, wire
+from idiolect.algorithms import ALGORITHMS, find
+from idiolect.engines.start import wire_types
+from idiolect.objectives import OBJECTIVES
+
+TABLE = [
+    # name, settings, (down, up), delivered
+    ("local_sgd", {}, (1, 1), 1),
+    ("fedavg", {}, (1, 1), 1),
+    ("fedprox", {}, (1, 1), 1),
+    ("fedavg_fine_tuning", {}, (1, 1), 1),
+    ("fedadam", {}, (1, 1), 1),
+    ("fedyogi", {}, (1, 1), 1),
+    ("minibatch_sgd", {}, (1, 1), 1),
+    ("local", {}, (0, 0), 0),
+    ("scaffold", {"option": 1}, (2, 2), 1),
+    ("scaffold", {"option": 2}, (2, 2), 1),
+    ("lsgd_pfl", {}, (1, 1), 1),
+    ("lsgd_pfl", {"output": "weighted_average"}, (1, 2), 1),
+    ("personalized_local_sgd", {}, (1, 1), 1),
+    ("personalized_local_sgd", {"output": "mean_of_means"}, (1, 2), 1),
+    ("personalized_local_sgd", {"output": "own_mean"}, (1, 1), 1),
+]
+
+
+def test_the_table_covers_the_registry():
+    assert {row[0] for row in TABLE} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize(("name", "settings", "units", "delivered"), TABLE)
+def test_model_units_per_round(lab, name, settings, units, delivered):
+    method = find(name)
+    client_loss, data, _ = lab.softmax_problem()
+    model = client_loss.init(None)
+    algorithm = method.algorithm(OBJECTIVES[method.objective](client_loss), **{**method.preset, **settings})
+    broadcast, upload, deliver = wire_types(algorithm, data)
+    assert (model_units(broadcast, model), model_units(upload, model)) == units
+    assert model_units(deliver, model) == delivered
+    assert wire(broadcast, upload).warnings == ()  # personal parameters stay at home
+    scalars = bytes_of((broadcast, upload)) - sum(units) * bytes_of(model)
+    assert scalars <= 8 + 4  # a weight, and the number of rounds where an average needs it
+    assert algorithm.traffic(broadcast, 5) == ((0, 0) if name == "local" else None)
