@@ -23,8 +23,8 @@ RAGGED = (3, 5, 4, 5, 3, 4)  # training rows per client; few distinct sizes, so 
 UNIFORM = (4, 4, 4, 4, 4, 4)
 
 
-@pytest.fixture(autouse=True)
-def strict_arithmetic():
+@pytest.fixture(autouse=True, scope="session")
+def strict_dtypes():
     """No silent change of dtype in any test: an operation of mixed dtypes raises."""
     with jax.numpy_dtype_promotion("strict"):
         yield
@@ -95,6 +95,46 @@ def build(name, objective=None, kind="classification", **settings):
     method = ALGORITHMS[name]
     chosen = build_objective(objective or method.objective or "additive", kind)
     return method.algorithm(chosen, **{**method.preset, **settings})
+
+
+def fitting_rows():
+    """(name, objective, further settings) of every pair that fits, and of every choice no registered name makes."""
+    rows, made = [], set()
+    for name, method in ALGORITHMS.items():
+        for objective in OBJECTIVES:
+            if build(name, objective).skip() is None:
+                rows.append((name, objective, {}))
+        made |= {(method.algorithm, field, value) for field, value in method.preset.items()}
+    for name, method in ALGORITHMS.items():
+        for field in dataclasses.fields(method.algorithm):
+            limits = field.metadata.get("range")
+            if limits is None or field.name == "weighting":  # one shared function, in half of the presets
+                continue
+            for choice in limits.choices:
+                if choice != field.default and (method.algorithm, field.name, choice) not in made:
+                    made.add((method.algorithm, field.name, choice))
+                    rows.append((name, method.objective, {field.name: choice}))
+    return rows
+
+
+def misfit_rows():
+    """(name, objective) of every pair that does not fit."""
+    return [
+        (name, objective)
+        for name in ALGORITHMS
+        for objective in OBJECTIVES
+        if build(name, objective).skip() is not None
+    ]
+
+
+def pytest_generate_tests(metafunc):
+    """A test that takes `trial` runs on every pair that fits; one that takes `misfit` on every pair that does not."""
+    if "trial" in metafunc.fixturenames:
+        rows = fitting_rows()
+        ids = ["-".join((name, objective, *map(str, more.values()))) for name, objective, more in rows]
+        metafunc.parametrize("trial", rows, ids=ids, indirect=True, scope="module")
+    if "misfit" in metafunc.fixturenames:
+        metafunc.parametrize("misfit", misfit_rows(), ids="-".join)
 
 
 def same_bits(left, right):

@@ -29,7 +29,7 @@ class Run(NamedTuple):
 
     server: Any
     states: Any
-    costs: Any
+    costs: Any = None
 
     def tally(self):
         """Per-example counts of all rounds and all clients that were present."""
@@ -92,7 +92,8 @@ def simulate(algorithm, data, rounds, *, present=None, start=None, seed=0):
         clients = jnp.broadcast_to(jnp.arange(data.count.shape[0], dtype=jnp.int32), np.shape(present))
         cohorts = Cohort(clients, clients, jnp.asarray(present, bool))
     root, numbers = keys.root_key(seed), jnp.arange(rounds, dtype=jnp.int32)
-    return Run(*run_block(algorithm, root, server, states, data, numbers, cohorts, uniform=False, chunk=0, lanes="one"))
+    block = (data, numbers, jnp.asarray(rounds, jnp.int32), cohorts)
+    return Run(*run_block(algorithm, root, server, states, *block, uniform=False, chunk=0, lanes="one"))
 
 
 def trajectory(algorithm, data, rounds, *, start=None, seed=0):
@@ -149,6 +150,7 @@ def flat_rows(stacked):
 def lab():
     """The functions of this file; test files cannot import one another."""
     return SimpleNamespace(
+        Run=Run,
         softmax_problem=softmax_problem,
         quadratic_problem=quadratic_problem,
         begin=begin,

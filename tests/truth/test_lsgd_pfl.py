@@ -137,6 +137,13 @@ def test_one_block_is_local_sgd_or_local_training(lab, output):
     assert personal.shared_model(run.server) is None
 
 
+def test_unequal_numbers_of_steps_have_no_weighted_average(lab):
+    client_loss, _, _ = lab.softmax_problem()
+    algorithm = LSGDPFL(GlobalModel(client_loss), output="weighted_average", epochs=2)
+    assert algorithm.skip() is None  # all rows at once: two steps for everybody
+    assert "set local_steps instead of epochs" in dataclasses.replace(algorithm, batch_size=3).skip()
+
+
 def test_the_number_of_clients_is_never_guessed(lab):
     client_loss, data, _ = lab.softmax_problem()
     with pytest.raises(RequestError, match=r"LSGDPFL\.clients must be the number of clients M, got 0"):

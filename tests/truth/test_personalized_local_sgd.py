@@ -211,6 +211,5 @@ def test_outputs_before_the_first_round_are_the_start(lab):
         start = lab.begin(chosen, data, scale=0.5)
         if output == "mean_of_means":  # its means start at the objective's start, so start there
             start = lab.begin(chosen, data)
-        run = lab.simulate(chosen, data, 0, start=start)
         expected = lab.flat(start[0].shared) + lab.flat_rows(start[1].personal)
-        np.testing.assert_allclose(lab.personal_models(chosen, data, run, 0), expected)
+        np.testing.assert_allclose(lab.personal_models(chosen, data, lab.Run(*start), 0), expected)

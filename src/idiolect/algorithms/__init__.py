@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of algorithms: one line per name. A stranger's algorithm is named by its path, "package.module:Class"."""
+"""The registry of algorithms: one line per name; a stranger's is named by its path, "package.module:Class"."""
 
 from __future__ import annotations
 
@@ -28,12 +28,8 @@ class Method(NamedTuple):
     summary: str
 
 
-_PLSGD = (
-    "Personalization mitigates the perils of local SGD for heterogeneous distributed learning (paper 000)"
-)
-_UNIFIED = (
-    "Personalized federated learning: a unified framework and universal optimization techniques (paper 002)"
-)
+_PLSGD = "Personalization mitigates the perils of local SGD for heterogeneous distributed learning (paper 000)"
+_UNIFIED = "Personalized federated learning: a unified framework and universal optimization techniques (paper 002)"
 _MCMAHAN = "McMahan et al. 2017, Communication-efficient learning of deep networks from decentralized data"
 _LI = "Li et al. 2020, Federated optimization in heterogeneous networks"
 _REDDI = "Reddi et al. 2021, Adaptive federated optimization"
@@ -51,25 +47,15 @@ _ADAM = _ROWS | {
 _YOGI = _ROWS | {"server_optimizer": "fedyogi", "server_step_size": 0.01}
 
 ALGORITHMS: dict[str, Method] = {
-    "local_sgd": Method(
-        LocalSGD, "global_model", {}, _PLSGD, "one model, local steps, clients weigh equally"
-    ),
-    "fedavg": Method(
-        LocalSGD, "global_model", _ROWS, _MCMAHAN, "one model, local steps, clients weigh by rows"
-    ),
+    "local_sgd": Method(LocalSGD, "global_model", {}, _PLSGD, "one model, local steps, clients weigh equally"),
+    "fedavg": Method(LocalSGD, "global_model", _ROWS, _MCMAHAN, "one model, local steps, clients weigh by rows"),
     "fedprox": Method(LocalSGD, "global_model", _PROX, _LI, "FedAvg held near the shared model by a penalty"),
-    "fedavg_fine_tuning": Method(
-        LocalSGD, "global_model", _TUNED, _WANG, "FedAvg, then own steps on each client"
-    ),
+    "fedavg_fine_tuning": Method(LocalSGD, "global_model", _TUNED, _WANG, "FedAvg, then own steps on each client"),
     "fedadam": Method(LocalSGD, "global_model", _ADAM, _REDDI, "FedAvg with Adam on the server"),
     "fedyogi": Method(LocalSGD, "global_model", _YOGI, _REDDI, "FedAvg with Yogi on the server"),
-    "minibatch_sgd": Method(
-        MinibatchSGD, "global_model", {}, _WOODWORTH, "one model, one large batch per round"
-    ),
+    "minibatch_sgd": Method(MinibatchSGD, "global_model", {}, _WOODWORTH, "one model, one large batch per round"),
     "local": Method(Local, "local_only", {}, _MCMAHAN, "every client alone, nothing sent"),
-    "scaffold": Method(
-        Scaffold, "global_model", {}, _KARIMIREDDY, "local SGD without drift, by control variates"
-    ),
+    "scaffold": Method(Scaffold, "global_model", {}, _KARIMIREDDY, "local SGD without drift, by control variates"),
     "lsgd_pfl": Method(LSGDPFL, "additive", {}, _UNIFIED, "local SGD on a shared and a personal block"),
     "personalized_local_sgd": Method(
         PersonalizedLocalSGD, "additive", {}, _PLSGD, "a shared model plus a correction per client"
@@ -82,9 +68,8 @@ def find(name: str) -> Method:
     if ":" in name:
         return _load(name)
     if name not in ALGORITHMS:
-        raise RequestError(
-            f"There is no algorithm {name!r}.{nearest(name, ALGORITHMS)} Your own is named 'package.module:Class'."
-        )
+        close = nearest(name, ALGORITHMS)
+        raise RequestError(f"There is no algorithm {name!r}.{close} Your own: 'package.module:Class'.")
     return ALGORITHMS[name]
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running averages of iterates with weights (1 - decay)^{-k-1}, k = 0, 1, ...; decay 0 is the plain mean.
 
-The weights themselves overflow, so an average is kept normalised: relative to the newest weight, `count` iterates weigh
-S(count) = sum_{j < count} (1 - decay)^j together, and `new` of them out of `count` have the share S(new) / S(count).
+The weights themselves overflow, so an average is kept normalised: relative to the newest weight, `count`
+iterates weigh S(count) = sum_{j < count} (1 - decay)^j together, and the newest `new` of them have the share
+S(new) / S(count).
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from idiolect.core.tree import Params
 
 def share(new: Any, count: Any, decay: Any) -> Any:
     """Weight of the newest `new` among `count` iterates, in [0, 1]; 0 when there are none yet."""
-    return _weight(new, decay) / jnp.maximum(
-        _weight(count, decay), 1
-    )  # S(count) >= 1 as soon as there is one
+    return _weight(new, decay) / jnp.maximum(_weight(count, decay), 1)  # S(count) >= 1 as soon as there is one
 
 
 def toward(average: Params, newest: Params, part: Any) -> Params:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fine-tuning: a few local steps from the shared model, on the client's own training rows, at evaluation time."""
+"""Fine-tuning: some steps from the shared model on the client's own training rows, at evaluation time."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 
 Local step  v_m <- v_m - eta grad f_m(v_m; batch),  K times per round, from where the last round ended.
 
-`step_size` is eta, `personal` v_m. A "round" only paces the records: no byte goes down or up. Clients share nothing but the
-kind of start, each draws its own. ALGORITHMS section 6.
+`step_size` is eta, `personal` v_m. A round only paces the records: no byte goes down or up, and each client
+draws its own start. A baseline of papers 000 and 003.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Working(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """Nothing goes up; the engine's count of who took part needs a weight, and `traffic` bills it as nothing."""
+    """Nothing goes up: every reduction reads a weight, and `traffic` bills it as nothing."""
 
     weight: Any
 
@@ -74,15 +74,11 @@ class Local(Algorithm):
         """Nothing."""
         return Broadcast()
 
-    def receive(
-        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Continue from the client's own model."""
         return Working(client.personal, self.draw_batches(key, data)), NOTHING
 
-    def step(
-        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_personal(key, (), working.personal, batch)
@@ -98,9 +94,7 @@ class Local(Algorithm):
         """Nothing."""
         return server
 
-    def personal_model(
-        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
-    ) -> tuple[Params, Tally]:
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
         """v_m."""
         return self.objective.deployed((), client.personal), NOTHING
 

@@ -4,8 +4,8 @@
 Local step  w_m <- w_m - eta (grad f_m(w_m; batch) + mu (w_m - w)),  K times from w_m = w;
 server      w <- w + beta mean_m (w_m - w)   (any optax optimizer may take the mean drift as its gradient).
 
-`step_size` is eta, `server_step_size` beta, `proximal` mu. Paper 000 (algorithm 2) weights clients equally, FedAvg
-(McMahan et al. 2017) by their rows, FedProx (Li et al. 2020) adds the proximal term.
+`step_size` is eta, `server_step_size` beta, `proximal` mu. Paper 000 (algorithm 2) weights clients equally,
+FedAvg (McMahan et al. 2017) by their rows, FedProx (Li et al. 2020) adds the proximal term.
 """
 
 from __future__ import annotations
@@ -56,15 +56,9 @@ class Upload(NamedTuple):
 class LocalSGD(Algorithm):
     """Local SGD with inner and outer steps."""
 
-    step_size: float = setting(
-        0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
-    )
-    server_step_size: float = setting(
-        1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
-    )
-    server_optimizer: str = setting(
-        "sgd", doc="any optax optimizer, by name; it sees the mean drift as a gradient"
-    )
+    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta")
+    server_step_size: float = setting(1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta")
+    server_optimizer: str = setting("sgd", doc="any optax optimizer, by name; it sees the mean drift as a gradient")
     weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
     proximal: float | None = setting(None, at_least=0, doc="FedProx's mu; unset: no proximal term")
     fine_tuning_steps: int = setting(0, at_least=0, doc="personal model: local steps from the shared model")
@@ -85,15 +79,11 @@ class LocalSGD(Algorithm):
         """The shared model."""
         return Broadcast(server.shared)
 
-    def receive(
-        self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData
-    ) -> tuple[Working, Tally]:
+    def receive(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Working, Tally]:
         """Start from the shared model."""
         return Working(sent.shared, self.draw_batches(key, data)), NOTHING
 
-    def step(
-        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)
@@ -117,9 +107,7 @@ class LocalSGD(Algorithm):
         """w."""
         return server.shared
 
-    def personal_model(
-        self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData
-    ) -> tuple[Params, Tally]:
+    def personal_model(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Params, Tally]:
         """w, after fine-tuning on the client's own training rows if asked for."""
         step_size = self.step_size if self.fine_tuning_step_size is None else self.fine_tuning_step_size
         return fine_tune(self, key, sent.shared, data, steps=self.fine_tuning_steps, step_size=step_size)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSGD-PFL (paper 002, algorithm 1 with erratum E002-6): local SGD on F(w, beta) = (1/M) sum_m f_m(w, beta_m).
+"""LSGD-PFL (paper 002, algorithm 1 corrected by E002-6): local SGD on F = (1/M) sum_m f_m(w, beta_m).
 
-Local step  w_m <- w_m - eta grad_w f_m,   beta_m <- beta_m - (eta/M) grad_beta f_m   at the same (w_m, beta_m; batch);
+Local step  w_m <- w_m - eta grad_w f_m,  beta_m <- beta_m - (eta/M) grad_beta f_m,  both at (w_m, beta_m; batch);
 server      w <- mean_m w_m every tau steps. beta_m never travels.
 
-`step_size` is eta, `local_steps` tau, `shared` w, `personal` beta_m. The printed algorithm lacks the 1/M on beta and
-diverges for M > 8 at its own step eta = 1 / (4 L^beta). `output` "weighted_average" is that of theorem 1,
-sum_k q_k (wbar^k, beta^k) / sum_k q_k over k = 0..K with q_k = (1 - eta mu)^{-k-1}, mu = `strong_convexity`; it uploads
-the round's average of w_m as a second model. Absent clients keep beta_m, which counts in their average as it stands.
-With exact gradients and tau > 1 it stops near the optimum, not at it. Needs no personal or no shared block either.
+`step_size` is eta, `local_steps` tau, `shared` w, `personal` beta_m; either block may be absent. As printed, without
+1/M on beta, it diverges for M > 8 at its own step eta = 1 / (4 L^beta). With exact gradients and tau > 1 it stops
+near the optimum. `output` "weighted_average" is theorem 1's: (wbar^k, beta^k) for k = 0..K weighted by
+(1 - eta mu)^{-k-1}, mu = `strong_convexity`, eta mu < 1; the round's average of w_m goes up as a second model.
+Absent clients keep beta_m, which counts in their average as it stands.
 """
 
 from __future__ import annotations
@@ -75,18 +75,14 @@ class LSGDPFL(Algorithm):
     """Local SGD on a shared and a personal block, with the step of each at its own scale."""
 
     step_size: float = setting(0.1, above=0, way_out="Try 1 / (4 L^beta), L^beta of F.", doc="step eta")
-    output: str = setting(
-        "last", choices=("last", "weighted_average"), doc="last iterates, or theorem 1's average"
-    )
-    strong_convexity: float = setting(
-        0.0, at_least=0, way_out="0 weights all iterates equally.", doc="mu of F"
-    )
+    output: str = setting("last", choices=("last", "weighted_average"), doc="last iterates, or theorem 1's average")
+    strong_convexity: float = setting(0.0, at_least=0, way_out="0 weights all iterates equally.", doc="mu of F")
     weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
     def skip(self) -> str | None:
         """Takes any objective; its average needs the same steps on every client."""
         if self._averages and self.epochs and self.batch_size:
-            return "its weighted average needs equally many steps on all clients; set local_steps instead of epochs"
+            return "its weighted average needs equal steps on all clients; set local_steps instead of epochs"
         return None
 
     def init_server(self, key: Key) -> ServerState:
@@ -104,16 +100,12 @@ class LSGDPFL(Algorithm):
         """w."""
         return Broadcast(server.shared, server.rounds)
 
-    def receive(
-        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Start from w and the client's own beta_m."""
         iterate = (sent.shared, client.personal)
         return Working(*iterate, iterate if self._averages else (), self.draw_batches(key, data)), NOTHING
 
-    def step(
-        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both blocks, from the same point."""
         batch = self.batch(t, working.drawn, data)
         shared_slope, personal_slope, tally = self._slopes(key, working, batch)
@@ -154,9 +146,7 @@ class LSGDPFL(Algorithm):
             return self.broadcast(key, server)
         return Broadcast(self._with_current(server.averaged, server.shared, server.rounds), server.rounds)
 
-    def personal_model(
-        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
-    ) -> tuple[Params, Tally]:
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
         """What the objective makes of w and beta_m, or of their weighted averages."""
         personal = client.personal
         if self._averages:

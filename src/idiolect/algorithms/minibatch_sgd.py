@@ -3,10 +3,10 @@
 
 Client   g_m = (1/K) sum_{k < K} grad f_m(w; batch k);      server   w <- w - eta mean_m g_m.
 
-`step_size` is eta, `local_steps` K (or `epochs` passes, K then differs by client). K batches cost as many gradients as K
-steps of local SGD and buy a K times larger batch instead of K moves: the baseline that local SGD has to beat. It is the
-limit of local SGD for inner steps to 0 with outer step * inner step * K = eta (erratum E000-1). Reference: Woodworth et
-al. 2020, "Minibatch vs local SGD for heterogeneous distributed learning"; paper 000.
+`step_size` is eta, `local_steps` K (or `epochs` passes: K then differs by client). It pays the same gradients as
+K steps of local SGD for a K times larger batch instead of K moves, and is the limit of local SGD for inner steps
+to 0 with outer step * inner step * K = eta (erratum E000-1). Reference: Woodworth et al. 2020, "Minibatch vs local
+SGD for heterogeneous distributed learning"; paper 000.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ class Upload(NamedTuple):
 class MinibatchSGD(Algorithm):
     """SGD with one large batch per round, spread over the clients."""
 
-    step_size: float = setting(
-        0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="server step eta"
-    )
+    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="server step eta")
     server_optimizer: str = setting("sgd", doc="any optax optimizer, by name")
     weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
@@ -78,15 +76,11 @@ class MinibatchSGD(Algorithm):
         """The shared model."""
         return Broadcast(server.shared)
 
-    def receive(
-        self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData
-    ) -> tuple[Working, Tally]:
+    def receive(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Working, Tally]:
         """No gradient yet."""
         return Working(tree.zeros(sent.shared), self.draw_batches(key, data)), NOTHING
 
-    def step(
-        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One more gradient at the shared model."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
@@ -107,9 +101,7 @@ class MinibatchSGD(Algorithm):
         """w."""
         return server.shared
 
-    def personal_model(
-        self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData
-    ) -> tuple[Params, Tally]:
+    def personal_model(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Params, Tally]:
         """w: nothing is personal."""
         return sent.shared, NOTHING
 

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Personalized local SGD (paper 000, algorithm 1): a shared model and a personal correction move along one gradient.
+"""Personalized local SGD (paper 000, algorithm 1): a shared model and a correction per client, one gradient.
 
-Local step  theta_m <- theta_m - alpha eta grad_theta f_m,   w_m <- w_m - eta grad_w f_m,   K times from w_m = w;
+Local step  theta_m <- theta_m - alpha eta grad_theta f_m,  w_m <- w_m - eta grad_w f_m,  K times from w_m = w;
 server      w <- w + beta mean_m (w_m - w). theta_m never travels.
 
-`step_size` is eta, `server_step_size` beta, `personal_step_scale` the paper's alpha, `shared` w, `personal` theta_m. On the
-additive objective f_m = F_m(w + theta_m) both gradients are one vector. alpha = 0 is local SGD, bit for bit. `output`:
-"last" (option I) w_T + theta_m,T;  "mean_of_means" (II) the mean over t < T of wbar_t + theta_m,t, which uploads the round's mean
-of w_m as a second model;  "own_mean" (III) the mean over t < T of w_m,t + theta_m,t, kept on the client.
-Absent clients keep theta_m: it counts in II as it stands, III runs over the rounds the client took part in.
-Stable on a common Hessian iff (alpha + beta)(1 - nu^K) < 2 (1 + alpha), nu = 1 - eta (1 + alpha) h (erratum E000-4).
+`step_size` is eta, `server_step_size` beta, `personal_step_scale` the paper's alpha, `shared` w, `personal` theta_m.
+alpha = 0 is local SGD bit for bit. Stable on a common Hessian h iff (alpha + beta)(1 - nu^K) < 2 (1 + alpha) with
+nu = 1 - eta (1 + alpha) h (E000-4). `output`: "last" (the paper's I) w + theta_m; "mean_of_means" (II) the mean over
+past t of wbar_t + theta_m,t, for which the round's mean of w_m goes up as a second model; "own_mean" (III) the mean
+of w_m,t + theta_m,t over the client's own steps. Absent clients keep theta_m, which counts in II as it stands.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Broadcast(NamedTuple):
 
 
 class Working(NamedTuple):
-    """w_m, theta_m; the round's mean of both (II), or the client's mean model (III) and the steps it covers."""
+    """w_m, theta_m; the round's mean of both (II), or the client's mean model and its steps (III)."""
 
     shared: Params
     personal: Params
@@ -77,12 +76,8 @@ class Upload(NamedTuple):
 class PersonalizedLocalSGD(Algorithm):
     """Local SGD in which every client also keeps a correction of its own."""
 
-    step_size: float = setting(
-        0.1, above=0, way_out="Try 1 / (4 L) for an L-smooth loss.", doc="inner step eta"
-    )
-    server_step_size: float = setting(
-        1.0, at_least=0, way_out="1 averages the clients' models.", doc="outer step beta"
-    )
+    step_size: float = setting(0.1, above=0, way_out="Try 1 / (4 L) for an L-smooth loss.", doc="inner step eta")
+    server_step_size: float = setting(1.0, at_least=0, way_out="1 averages the clients' models.", doc="outer step beta")
     personal_step_scale: float = setting(
         1.0, at_least=0, way_out="0 is local SGD, 1 moves both blocks alike.", doc="the paper's alpha"
     )
@@ -105,26 +100,20 @@ class PersonalizedLocalSGD(Algorithm):
         personal = self.objective.init_personal(key)
         if self.output == "last":
             return ClientState(personal, (), ()), NOTHING
-        averaged = (
-            personal if self._means else self.objective.deployed(self.objective.init_shared(key), personal)
-        )
+        averaged = personal if self._means else self.objective.deployed(self.objective.init_shared(key), personal)
         return ClientState(personal, averaged, jnp.zeros((), jnp.int32)), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """w."""
         return Broadcast(server.shared, server.rounds)
 
-    def receive(
-        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Start from w and the client's own theta_m."""
         iterate = (sent.shared, client.personal)
         averaged, covered = (iterate, 0) if self._means else (client.averaged, client.covered)
         return Working(*iterate, averaged, covered, self.draw_batches(key, data)), NOTHING
 
-    def step(
-        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient, one step on each block."""
         shared, personal, averaged, covered, drawn = working
         batch = self.batch(t, drawn, data)
@@ -156,17 +145,13 @@ class PersonalizedLocalSGD(Algorithm):
         if not self._means:
             return ServerState(shared, (), ())
         rounds = server.rounds + 1
-        return ServerState(
-            shared, toward(server.averaged, received.mean.averaged, share(1, rounds, 0.0)), rounds
-        )
+        return ServerState(shared, toward(server.averaged, received.mean.averaged, share(1, rounds, 0.0)), rounds)
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """w, or its mean."""
         return Broadcast(server.averaged if self._means else server.shared, server.rounds)
 
-    def personal_model(
-        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
-    ) -> tuple[Params, Tally]:
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
         """The chosen output; before its first round a client's own mean is where it would start."""
         if self._means:
             return self.objective.deployed(sent.shared, self._caught_up(sent, client)), NOTHING
@@ -180,6 +165,6 @@ class PersonalizedLocalSGD(Algorithm):
         return self.output == "mean_of_means"
 
     def _caught_up(self, sent: Broadcast, client: ClientState) -> Params:
-        """The mean of theta_m as it stands at `sent`: in the rounds the client missed, theta_m stood still."""
+        """The mean of theta_m as it stands at `sent`: in the rounds missed, theta_m stood still."""
         missed = share(sent.rounds - client.covered, sent.rounds, 0.0)
         return toward(client.averaged, client.personal, missed)

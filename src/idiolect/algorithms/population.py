@@ -11,7 +11,5 @@ def population(algorithm: Algorithm) -> int:
     """M; refuses to compute with an M that no engine has filled in."""
     if algorithm.clients == 0:
         name = type(algorithm).__name__
-        raise RequestError(
-            f"{name}.clients must be the number of clients M, got 0. Pass clients=M or use an engine."
-        )
+        raise RequestError(f"{name}.clients must be the number of clients M, got 0. Pass clients=M or use an engine.")
     return algorithm.clients

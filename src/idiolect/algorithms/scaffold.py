@@ -5,9 +5,9 @@ Local step  y <- y - eta (grad f_m(y; batch) - c_m + c),  K times from y = w;
 control     c_m+ = grad f_m(w) over all rows (option 1), or c_m - c + (w - y) / (K eta) (option 2);
 server      w <- w + eta_g mean_m (y - w),  c <- c + (|cohort| / M) mean_m (c_m+ - c_m).
 
-`step_size` is eta, `server_step_size` eta_g, `control` c and c_m, K the client's own number of steps. c = mean_m c_m over
-all M clients holds after every round, whoever took part. Option 1 costs one more pass over the rows. Two models travel
-each way. Reference: Karimireddy et al. 2020, "SCAFFOLD: stochastic controlled averaging for federated learning".
+`step_size` is eta, `server_step_size` eta_g, `control` c and c_m, K the client's own number of steps. After every
+round c = mean_m c_m over all M clients, whoever took part. Option 1 costs one more pass over the rows; two models
+travel each way. Reference: Karimireddy et al. 2020, "SCAFFOLD: stochastic controlled averaging".
 """
 
 from __future__ import annotations
@@ -68,15 +68,9 @@ class Upload(NamedTuple):
 class Scaffold(Algorithm):
     """Local SGD with control variates."""
 
-    step_size: float = setting(
-        0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
-    )
-    server_step_size: float = setting(
-        1.0, above=0, way_out="1 averages the clients' models.", doc="outer step eta_g"
-    )
-    option: int = setting(
-        2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps"
-    )
+    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta")
+    server_step_size: float = setting(1.0, above=0, way_out="1 averages the clients' models.", doc="outer step eta_g")
+    option: int = setting(2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps")
 
     def skip(self) -> str | None:
         """Needs a shared block and nothing else."""
@@ -97,16 +91,12 @@ class Scaffold(Algorithm):
         """The shared model and its control."""
         return Broadcast(server.shared, server.control)
 
-    def receive(
-        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Start from the shared model."""
         correction = tree.subtract(sent.control, client.control)
         return Working(sent.shared, correction, self.draw_batches(key, data)), NOTHING
 
-    def step(
-        self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData
-    ) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One corrected gradient step."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)
@@ -126,7 +116,7 @@ class Scaffold(Algorithm):
         return Upload(drift, change, jnp.ones(())), ClientState(control), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
-        """Move the model along the mean drift, and c by what the cohort changed of the mean over all clients."""
+        """Move w along the mean drift, and c by what the cohort changed of the mean over all clients."""
         clients = population(self)
 
         def moved(old: Any, change: Any) -> Any:
@@ -139,9 +129,7 @@ class Scaffold(Algorithm):
         """w."""
         return server.shared
 
-    def personal_model(
-        self, key: Key, sent: Broadcast, client: ClientState, data: ClientData
-    ) -> tuple[Params, Tally]:
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
         """w: nothing is personal."""
         return sent.shared, NOTHING
 
@@ -152,7 +140,7 @@ class Scaffold(Algorithm):
     def _mean_slope(
         self, sent: Broadcast, working: Working, drift: Params, client: ClientState, data: ClientData
     ) -> Params:
-        """c_m - c + (w - y) / (K eta): the mean of the round's own gradients; a client without steps keeps c_m."""
+        """c_m - c + (w - y) / (K eta), the mean of the round's gradients; without a step c_m stays."""
         steps = jnp.asarray(self.steps(sent, data.count))
 
         def mean(old: Any, correction: Any, moved: Any) -> Any:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Server optimizers by name: every one of optax, and the two of Reddi et al. 2021 as they were published.
 
-With drift g, m <- 0.9 m + 0.1 g, w <- w - step_size m / (sqrt(v) + tau), v from tau^2 on, tau = 1e-3, no bias correction:
-`fedadam`  v <- 0.99 v + 0.01 g^2,      `fedyogi`  v <- v - 0.01 g^2 sign(v - g^2).
+With drift g, m <- 0.9 m + 0.1 g and w <- w - step_size m / (sqrt(v) + tau); v starts at tau^2, tau = 1e-3, without
+bias correction: `fedadam` v <- 0.99 v + 0.01 g^2, `fedyogi` v <- v - 0.01 g^2 sign(v - g^2).
 """
 
 from __future__ import annotations
@@ -63,17 +63,13 @@ def server_optimizer(name: str, step_size: Any) -> optax.GradientTransformation:
     build = getattr(optax, name, None)
     if not callable(build):
         known = (*_NAMES, *_ADAPTIVE)
-        raise RequestError(
-            f"server_optimizer must name an optax optimizer, got {name!r}.{nearest(name, known)}"
-        )
+        raise RequestError(f"server_optimizer must name an optax optimizer, got {name!r}.{nearest(name, known)}")
     return build(step_size)
 
 
 def _adaptive(step_size: Any, rule: Callable[[Any, Any], Any]) -> optax.GradientTransformation:
     def init(params: Params) -> Moments:
-        return Moments(
-            tree.zeros(params), jax.tree.map(lambda leaf: jnp.full_like(leaf, _ADAPTIVITY**2), params)
-        )
+        return Moments(tree.zeros(params), jax.tree.map(lambda leaf: jnp.full_like(leaf, _ADAPTIVITY**2), params))
 
     def update(drift: Params, state: Moments, params: Params | None = None) -> tuple[Params, Moments]:
         first = jax.tree.map(lambda old, new: _FIRST * old + (1 - _FIRST) * new, state.first, drift)

@@ -29,10 +29,8 @@ def resolve(session: Session, training: Training) -> Training:
     block = training.block
     if not block:
         block = training.record_every
-        if seconds:
-            block = max(1, min(block, int(BLOCK_SECONDS / seconds)))
-            while training.record_every % block:  # equal blocks between records: one program
-                block -= 1
+        if seconds > BLOCK_SECONDS / block:  # a long block would silence progress and interrupts
+            block = max(1, int(BLOCK_SECONDS / seconds))
     return dataclasses.replace(training, block=block)
 
 
@@ -59,8 +57,7 @@ def _fastest(session: Session, training: Training) -> tuple[Training, float]:
 
 def _measure(session: Session, training: Training) -> float:
     """Seconds per round, after compilation; the state is left as it was."""
-    length = 1 if training.executor.startswith("looped") else 2
-    jax.block_until_ready(session.block(0, length, training))
+    jax.block_until_ready(session.block(0, 1, training))
     began = time.perf_counter()
-    jax.block_until_ready(session.block(0, length, training))
-    return (time.perf_counter() - began) / length
+    jax.block_until_ready(session.block(0, 1, training))
+    return time.perf_counter() - began

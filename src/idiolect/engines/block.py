@@ -8,7 +8,9 @@ from collections import Counter
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
@@ -24,19 +26,24 @@ def _block(
     states: Any,
     data: ClientData,
     rounds: Any,
+    count: Any,
     cohorts: Cohort | None,
     uniform: bool,
     chunk: int,
 ) -> tuple[Any, Any, RoundCost]:
-    def one_round(carried: tuple[Any, Any], scanned: tuple[Any, Cohort | None]) -> tuple[tuple[Any, Any], RoundCost]:
-        round_number, cohort = scanned
-        server, states, cost = run_round(
-            algorithm, root, round_number, *carried, data, cohort, uniform=uniform, chunk=chunk
-        )
-        return (server, states), cost
+    def round_at(place: Any, server: Any, states: Any) -> tuple[Any, Any, RoundCost]:
+        cohort = None if cohorts is None else tree.take(cohorts, place)
+        return run_round(algorithm, root, rounds[place], server, states, data, cohort, uniform=uniform, chunk=chunk)
 
-    (server, states), costs = jax.lax.scan(one_round, (server, states), (rounds, cohorts))
-    return server, states, costs
+    def one_round(place: Any, carried: tuple[Any, Any, RoundCost]) -> tuple[Any, Any, RoundCost]:
+        server, states, costs = carried
+        server, states, cost = round_at(place, server, states)
+        return server, states, jax.tree.map(lambda all_, one: all_.at[place].set(one), costs, cost)
+
+    shape = jax.eval_shape(round_at, 0, server, states)[2]
+    costs = jax.tree.map(lambda leaf: jnp.zeros((rounds.shape[0], *leaf.shape), leaf.dtype), shape)
+    # a counted loop rather than a scan: a block cut short runs in the same program
+    return jax.lax.fori_loop(0, count, one_round, (server, states, costs))
 
 
 @functools.partial(jax.jit, static_argnames=("uniform", "chunk", "lanes"))
@@ -47,24 +54,26 @@ def run_block(
     states: Any,
     data: ClientData,
     rounds: Any,
+    count: Any,
     cohorts: Cohort | None,
     *,
     uniform: bool,
     chunk: int,
     lanes: str,
 ) -> tuple[Any, Any, RoundCost]:
-    """Run `rounds` (an array of round numbers) in one program; costs come back one row per round.
+    """Run the first `count` of `rounds` (an array of round numbers) in one program; costs: one row per round.
 
     `lanes` is "one" (no lane axis), "together" (a `vmap` over lanes) or "in_turn" (one lane after another, for
-    drawn step counts that would otherwise run in lockstep). Everything but `data` and `rounds` has a lane axis then.
+    drawn step counts that would otherwise run in lockstep): then everything but `data`, `rounds` and `count` has a lane
+    axis.
     """
     TRACES["block"] += 1
     if lanes == "one":
-        return _block(algorithm, root, server, states, data, rounds, cohorts, uniform, chunk)
+        return _block(algorithm, root, server, states, data, rounds, count, cohorts, uniform, chunk)
 
     def lane(own: tuple[Algorithm, Key, Any, Any, Cohort | None]) -> tuple[Any, Any, RoundCost]:
         algorithm, root, server, states, cohorts = own
-        return _block(algorithm, root, server, states, data, rounds, cohorts, uniform, chunk)
+        return _block(algorithm, root, server, states, data, rounds, count, cohorts, uniform, chunk)
 
     run_lanes = jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane)
     return run_lanes((algorithm, root, server, states, cohorts))

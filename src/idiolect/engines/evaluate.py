@@ -19,7 +19,7 @@ from idiolect.core.tree import Params
 from idiolect.engines.block import TRACES
 from idiolect.metrics.scores import SCORES
 
-Scores = dict[str, dict[str, dict[str, Any]]]  # split -> "shared" | "personal" -> score -> (clients,)
+Scores = dict[str, dict[str, Any]]  # "shared" | "personal" -> score -> (clients,)
 
 
 def personal_models(
@@ -57,18 +57,16 @@ def _evaluate(
     clients: Any,
     states: Any,
     train: ClientData,
-    splits: dict[str, ClientData],
+    rows: ClientData,
     names: tuple[str, ...],
 ) -> tuple[Scores, Tally]:
     personal, cost = personal_models(algorithm, root, round_number, server, clients, states, train)
     shared = algorithm.shared_model(server)
     own, own_axes = address(algorithm, clients), axes(algorithm)
     score = functools.partial(_scores, names=names)
-    scores: Scores = {}
-    for split, rows in splits.items():
-        scores[split] = {"personal": jax.vmap(score, in_axes=(own_axes, 0, 0))(own, personal, rows)}
-        if shared is not None:
-            scores[split]["shared"] = jax.vmap(score, in_axes=(own_axes, None, 0))(own, shared, rows)
+    scores: Scores = {"personal": jax.vmap(score, in_axes=(own_axes, 0, 0))(own, personal, rows)}
+    if shared is not None:
+        scores["shared"] = jax.vmap(score, in_axes=(own_axes, None, 0))(own, shared, rows)
     return scores, cost.total()
 
 
@@ -81,19 +79,19 @@ def evaluate(
     clients: Any,
     states: Any,
     train: ClientData,
-    splits: dict[str, ClientData],
+    rows: ClientData,
     *,
     names: tuple[str, ...],
     lanes: str,
 ) -> tuple[Scores, Tally]:
-    """Scores of both models on every split, one number per client, and the cost of the personal models."""
+    """Scores of both models on the clients' `rows`, one number per client, and the cost of the personal models."""
     TRACES["evaluate"] += 1
     if lanes == "one":
-        return _evaluate(algorithm, root, round_number, server, clients, states, train, splits, names)
+        return _evaluate(algorithm, root, round_number, server, clients, states, train, rows, names)
 
     def lane(own: tuple[Algorithm, Key, Any, Any]) -> tuple[Scores, Tally]:
         algorithm, root, server, states = own
-        return _evaluate(algorithm, root, round_number, server, clients, states, train, splits, names)
+        return _evaluate(algorithm, root, round_number, server, clients, states, train, rows, names)
 
     run_lanes = jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane)
     return run_lanes((algorithm, root, server, states))

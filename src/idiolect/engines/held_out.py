@@ -26,7 +26,7 @@ def evaluate_new_clients(
     round_number: Any,
     server: Any,
     data: ClientData,
-    splits: dict[str, ClientData],
+    rows: ClientData,
     *,
     names: tuple[str, ...],
 ) -> tuple[Scores, Tally]:
@@ -37,7 +37,7 @@ def evaluate_new_clients(
     sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number), server)
     _, states, cost = local_work(algorithm, root, round_number, cohort, sent, states, data, uniform=False)
     scores, tally = evaluate(
-        algorithm, root, round_number, server, clients, states, data, splits, names=names, lanes="one"
+        algorithm, root, round_number, server, clients, states, data, rows, names=names, lanes="one"
     )
     round_tally = Tally(*jnp.sum(cost.counts[:, : len(Tally._fields)], axis=0))
     return scores, tally.plus(round_tally).plus(start_cost.total())

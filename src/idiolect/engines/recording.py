@@ -13,7 +13,8 @@ from idiolect.accounting.ledger import Ledger
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 
-ClientScores = dict[str, dict[str, dict[str, list[float]]]]  # split -> model -> score -> one number per client
+ModelScores = dict[str, dict[str, list[float]]]  # model -> score -> one number per client
+ClientScores = dict[str, ModelScores]  # by split
 
 
 @dataclasses.dataclass
@@ -32,15 +33,14 @@ class Recorder:
     selected: ClientScores = dataclasses.field(default_factory=dict)
 
     def record(self, round_number: int, seconds: float, scores: Any) -> bool:
-        """Add a history row; True when this round is the best on validation rows so far."""
+        """Add a history row from validation scores; True when this round is the best on validation rows so far."""
         row: dict[str, Any] = {"round": round_number, "seconds": seconds, **self.ledger.to_dict()}
         row["slowest_gradients"] = self.slowest_gradients
-        for split, models in scores.items():
-            for model, named in models.items():
-                for name, values in named.items():
-                    summary = summarise(np.asarray(values, np.float64), SCORES[name].higher_is_better)
-                    for part in ("mean", "worst_decile", "spread"):
-                        row[f"{split}_{model}_{name}_{part}"] = float(getattr(summary, part))
+        for model, named in scores.items():
+            for name, values in named.items():
+                summary = summarise(np.asarray(values, np.float64), SCORES[name].higher_is_better)
+                for part in ("mean", "worst_decile", "spread"):
+                    row[f"validation_{model}_{name}_{part}"] = float(getattr(summary, part))
         self.history.append(row)
         self.last_round = round_number
         reached = self._validation_score(row)
@@ -67,12 +67,9 @@ class Recorder:
         return cls(**(facts | {"scores": tuple(facts["scores"]), "ledger": Ledger.from_dict(facts["ledger"])}))
 
 
-def to_lists(scores: Any) -> ClientScores:
+def to_lists(scores: Any) -> ModelScores:
     """Device scores as plain lists."""
     return {
-        split: {
-            model: {name: np.asarray(values, np.float64).tolist() for name, values in named.items()}
-            for model, named in models.items()
-        }
-        for split, models in scores.items()
+        model: {name: np.asarray(values, np.float64).tolist() for name, values in named.items()}
+        for model, named in scores.items()
     }

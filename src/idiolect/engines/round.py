@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One round of any algorithm, for a whole cohort at once: the heart of every compiled engine.
 
-The loop over local steps is outside the `vmap` over clients, so `t` and `sent` stay unbatched and a branch on them stays
+The loop over local steps is outside the `vmap` over clients: `t` and `sent` stay unbatched, and a branch on them stays
 a real branch. Nothing here knows an algorithm or an objective by name.
 """
 

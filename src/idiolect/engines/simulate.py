@@ -42,10 +42,21 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 class Splits(Protocol):
     """What the engine needs of a federation."""
 
-    train: Rows
-    validation: Rows
-    test: Rows
-    names: tuple[str, ...]
+    @property
+    def train(self) -> Rows:
+        """Rows to learn from."""
+
+    @property
+    def validation(self) -> Rows:
+        """Rows to choose by."""
+
+    @property
+    def test(self) -> Rows:
+        """Rows to judge by."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What clients are called."""
 
 
 class Snapshot(NamedTuple):
@@ -134,7 +145,7 @@ def sweep(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> list[Run]:
-    """Train lane i with `algorithms[i]` and `seeds[i]`, all in one program. A lane that diverges is marked, not fatal."""
+        raise RequestError(f"A sweep needs one seed per algorithm, got {len(algorithms)} and {len(seeds)}.")
     if len(algorithms) != len(seeds) or not seeds:
         raise RequestError(
             f"A sweep needs one seed per algorithm, got {len(algorithms)} algorithms and {len(seeds)} seeds."
@@ -201,6 +212,14 @@ class Session:
     def run(
         self, checkpoint: Checkpoint | None = None, resume: bool = False, progress: Progress | None = None
     ) -> list[Run]:
+        """Train to the last round and read the test rows."""
+        self.train(checkpoint, resume, progress)
+        with door.run_precision(self.training.precision):
+            return [self._finish(lane) for lane in range(len(self.seeds))]
+
+    def train(
+        self, checkpoint: Checkpoint | None = None, resume: bool = False, progress: Progress | None = None
+    ) -> None:
         """Train to the last round, recording and saving on the way."""
         with door.run_precision(self.training.precision):
             if resume and checkpoint is not None and checkpoint.exists():
@@ -219,11 +238,12 @@ class Session:
                     saved = self.round
                 if progress is not None:
                     progress(self.round, rounds)
-            return [self._finish(lane) for lane in range(len(self.seeds))]
 
-    def block(self, first: int, length: int, training: Training) -> tuple[Any, Any, RoundCost]:
-        """Compute rounds first .. first + length - 1; nothing is kept."""
-        rounds = range(first, first + length)
+    def block(self, first: int, count: int, training: Training) -> tuple[Any, Any, RoundCost]:
+        """Compute rounds first .. first + count - 1; nothing is kept. Costs have a row per round that was run."""
+        looped = training.executor.startswith("looped")
+        # a compiled block always has its full length, of which `count` rounds are run: one program for all
+        rounds = range(first, first + (count if looped else max(training.block or training.record_every, count)))
         cohorts, members = None, None
         if not self.participation.full:
             drawn = [self.participation.draw(seed, rounds) for seed in self.seeds]
@@ -234,11 +254,26 @@ class Session:
             parts = (members, places, present)
             cohorts = Cohort(*(jnp.asarray(part[0] if self.lanes == "one" else part) for part in parts))
         numbers = jnp.asarray(np.asarray(rounds, np.int32))
-        arguments = (self.algorithm, self.roots, self.server, states, data, numbers, cohorts)
-        if training.executor.startswith("looped"):
-            return run_looped(*arguments, per_step=training.executor == "looped_steps")
+        if looped:
+            per_step = training.executor == "looped_steps"
+            arguments = (self.algorithm, self.roots, self.server, states, data, numbers, cohorts)
+            return run_looped(*arguments, per_step=per_step)
         chunk = training.chunk if training.executor == "chunked" else 0
-        return run_block(*arguments, uniform=self.uniform, chunk=chunk, lanes=self.lanes)
+        server, states, costs = run_block(
+            self.algorithm,
+            self.roots,
+            self.server,
+            states,
+            data,
+            numbers,
+            np.int32(count),
+            cohorts,
+            uniform=self.uniform,
+            chunk=chunk,
+            lanes=self.lanes,
+        )
+        cut = slice(count) if self.lanes == "one" else (slice(None), slice(count))
+        return server, states, tree.take(costs, cut)
 
     def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
         began = time.perf_counter()
@@ -290,9 +325,8 @@ class Session:
             raise DivergedError(f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}")
 
     def _record(self) -> None:
-        scores, _ = self._evaluate(
-            self.round, self.algorithm, self.roots, self.server, None, ("validation",), self.lanes
-        )
+        arguments = (self.round, self.algorithm, self.roots, self.server, None)
+        scores, _ = self._evaluate(*arguments, "validation", self.lanes)
         for lane, recorder in enumerate(self.recorders):
             own = scores if self.lanes == "one" else tree.take(scores, lane)
             if recorder.record(self.round, self.seconds, own):
@@ -305,16 +339,15 @@ class Session:
         return Snapshot(self.round, *tree.take((self.server, states), lane))
 
     def _evaluate(
-        self, round_number: int, algorithm: Any, root: Any, server: Any, states: Any, names: tuple[str, ...], lanes: str
+        self, round_number: int, algorithm: Any, root: Any, server: Any, states: Any, split: str, lanes: str
     ) -> tuple[Scores, Tally]:
-        """Scores on the named splits. `states` None: the population's present ones."""
+        """Scores on one split. `states` None: the population's present ones."""
         parts = []
         for clients, present, data in self.population.parts():
-            splits = {name: self._split(name, clients) for name in names}
             numbers = jnp.asarray(clients, jnp.int32)
             own = present if states is None else states
-            arguments = (algorithm, root, np.int32(round_number), server, numbers, own, data, splits)
-            parts.append(evaluate(*arguments, names=self.scores, lanes=lanes))
+            arguments = (algorithm, root, np.int32(round_number), server, numbers, own, data)
+            parts.append(evaluate(*arguments, self._split(split, clients), names=self.scores, lanes=lanes))
         client_axis = 0 if lanes == "one" else 1
 
         def join(*leaves: Any) -> np.ndarray:
@@ -325,9 +358,11 @@ class Session:
         return scores, tally
 
     def _split(self, name: str, clients: np.ndarray) -> ClientData:
-        rows: Rows = getattr(self.federation, name)
         if name not in self._splits or isinstance(self.population, OnDisk):
-            self._splits[name] = to_device(rows.pad(clients, max(int(rows.counts.max()), 1)), self._dtype)
+            # one capacity for both splits, so that one compiled program evaluates both
+            both = (self.federation.validation, self.federation.test)
+            capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both))
+            self._splits[name] = to_device(getattr(self.federation, name).pad(clients, capacity), self._dtype)
         return self._splits[name]
 
     def _finish(self, lane: int) -> Run:
@@ -335,17 +370,20 @@ class Session:
         recorder, algorithm, root = self.recorders[lane], self.algorithms[lane], self._root(lane)
         last = self._snapshot(lane)
         selected = self.selected[lane] if last.states is not None else last
-        both = ("validation", "test")
-        for snapshot, name in ((last, "last"), (selected, "selected")):
-            scores, cost = self._evaluate(
-                snapshot.round, algorithm, root, snapshot.server, snapshot.states, both, "one"
-            )
-            setattr(recorder, name, to_lists(scores))
+        recorder.last, cost = self._scores_after(last, algorithm, root)
+        recorder.selected = recorder.last
+        if selected.round != last.round:
+            recorder.selected, cost = self._scores_after(selected, algorithm, root)
         recorder.ledger = recorder.ledger.charge_work(Tally(*(int(count) for count in cost)))
         if self.round and algorithm.traffic(self.sent_type, 1) != (0, 0):
             bytes_each = bytes_of(self.delivered_type)
             recorder.ledger = recorder.ledger.charge_delivery(self.participation.clients, bytes_each)
         return Run(algorithm, self.seeds[lane], self.training, recorder, last, selected, self, lane)
+
+    def _scores_after(self, snapshot: Snapshot, algorithm: Algorithm, root: Any) -> tuple[ClientScores, Tally]:
+        arguments = (snapshot.round, algorithm, root, snapshot.server, snapshot.states)
+        evaluated = {split: self._evaluate(*arguments, split, "one") for split in ("validation", "test")}
+        return {split: to_lists(scores) for split, (scores, _) in evaluated.items()}, evaluated["test"][1]
 
     def _root(self, lane: int) -> Any:
         return self.roots if self.lanes == "one" else self.roots[lane]
@@ -374,10 +412,11 @@ class Session:
                 for name, rows in (("validation", held_out.validation), ("test", held_out.test))
             }
             data = to_device(held_out.train.pad(clients), self._dtype)
-            scores, _ = evaluate_new_clients(
-                run.algorithm, self._root(run.lane), np.int32(self.round), run.server, data, splits, names=self.scores
-            )
-        return to_lists(scores)
+            arguments = (run.algorithm, self._root(run.lane), np.int32(self.round), run.server, data)
+            return {
+                name: to_lists(evaluate_new_clients(*arguments, rows, names=self.scores)[0])
+                for name, rows in splits.items()
+            }
 
     def _fingerprint(self) -> str:
         """What a checkpoint must agree on to be continued: program, settings, seeds, population, precision."""

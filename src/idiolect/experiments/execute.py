@@ -14,7 +14,6 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.door import Training
 from idiolect.engines.simulate import Session
 from idiolect.experiments.build import (
     Built,
@@ -119,6 +118,10 @@ def _train(
     return spec, Trained(method, runs, ready.notes, tuned)
 
 
+def _tuning_progress(progress: Progress | None, method: MethodSpec) -> Callable[[int, int], None]:
+    return lambda done, total: None if progress is None else progress(f"{method.label} (tuning)", done, total)
+
+
 def _report(progress: Progress | None, method: MethodSpec, done: int, total: int) -> None:
     if progress is not None:
         progress(method.label, done, total)
@@ -138,8 +141,8 @@ def _tune(
         training = dataclasses.replace(training, executor="batched")
     seeds = [spec.seeds[0]] * len(candidates)
     session = Session(candidates, federation, training, seeds, scores, None)
-    runs = session.run(None, False, progress if len(candidates) == 1 else None)
-    reached = [-np.inf if run.recorder.diverged else run.recorder.best for run in runs]
+    session.train(progress=progress)
+    reached = [-np.inf if recorder.diverged else recorder.best for recorder in session.recorders]
     if not np.isfinite(reached).any():
         raise RequestError(
             f"[tuning] none of the step sizes {spec.tuning.step_size} gave a finite validation score; try smaller ones."
@@ -202,8 +205,3 @@ def _objective_name(entry: Trained) -> str:
 def _safe(label: str) -> str:
     """A label as a folder name."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in label)
-
-
-def default_training(clients: int, rounds: int = 100) -> Training:
-    """What `compare` uses unless told otherwise: everybody takes part, a record every tenth of the run."""
-    return Training(rounds=rounds, record_every=max(1, rounds // 20))

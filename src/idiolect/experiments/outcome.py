@@ -114,22 +114,21 @@ def _answer(run: Run, score: str) -> np.ndarray:
 def _gains(run: Run, alone: Run, federation: Federation, name: str) -> Intervals:
     """Per client: gain over training alone, with an interval over the client's own test rows, which both models saw."""
     score, test = SCORES[name], federation.test
-    padded = test.pad(np.arange(test.clients), max(int(test.counts.max()), 1))
-    mask = np.arange(padded.targets.shape[1]) < padded.count[:, None]
     ours = run.outputs(run.selected)["personal"]
     theirs = alone.outputs(alone.selected)["personal"]
+    padded = test.pad(np.arange(test.clients), ours.shape[1])
+    targets = jnp.asarray(padded.targets)
+    mask = np.arange(ours.shape[1]) < padded.count[:, None]
     if score.per_row is not None:
         per_row = jax.vmap(score.per_row)
-        ours_rows, theirs_rows = (
-            np.asarray(per_row(jnp.asarray(o), jnp.asarray(padded.targets), mask)) for o in (ours, theirs)
-        )
-        return client_gains(ours_rows, theirs_rows, mask, score.higher_is_better, seed=run.seed)
+        candidate, reference = (np.asarray(per_row(jnp.asarray(answer), targets, mask)) for answer in (ours, theirs))
+        return client_gains(candidate, reference, mask, score.higher_is_better, seed=run.seed)
     keys = client_keys(root_key(run.seed), Purpose.BOOTSTRAP, 0, jnp.arange(test.clients))
 
     def one(key: Any, a: Any, b: Any, targets: Any, real: Any) -> Any:
         return gain_interval(key, score.function, score.higher_is_better, a, b, targets, real)
 
-    found = jax.jit(jax.vmap(one))(keys, ours, theirs, jnp.asarray(padded.targets), jnp.asarray(mask))
+    found = jax.jit(jax.vmap(one))(keys, ours, theirs, targets, jnp.asarray(mask))
     return Intervals(*(np.asarray(part, np.float64) for part in found))
 
 

@@ -103,7 +103,9 @@ class RunFolder:
 
 def machine_facts(time_model: str) -> dict[str, Any]:
     """Where and when: versions, devices, load. No path and no host name."""
-    versions = {name: sys.modules[name].__version__ for name in ("jax", "numpy", "pyarrow") if name in sys.modules}
+    versions: dict[str, Any] = {
+        name: sys.modules[name].__version__ for name in ("jax", "numpy", "pyarrow") if name in sys.modules
+    }
     command = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return {
         "python": platform.python_version(),

@@ -37,7 +37,7 @@ def answer(run: Run) -> Answer:
     best, worst = ranked[0], rank(run, "worst_decile")[0]
     together = next((entry for entry in ranked if not is_alone(entry)), None)
     clients = client_table(run, together["method"]) if together else None
-    known = clients is not None and clients.compared > 0
+    judged = clients if clients is not None and clients.compared else None
     parts = Answer(
         "",
         best["method"],
@@ -45,9 +45,9 @@ def answer(run: Run) -> Answer:
         worst["method"],
         worst["score"]["worst_decile"],
         together["method"] if together else None,
-        clients.better_alone if known else None,
-        clients.counted("hurt") if known else None,
-        clients.compared if known else None,
+        judged.better_alone if judged else None,
+        judged.counted("hurt") if judged else None,
+        judged.compared if judged else None,
         traffic_bytes(together) if together else None,
         together.get("rounds") if together else None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -106,7 +107,7 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     worst = _band(curve.worst[:, everywhere][:, shown] * scale)[0]
     axes.plot(cost, worst, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=order)
     axes.plot(cost, middle, color=colour, linewidth=2.0, zorder=order + 20)
-    mark = {"marker": "X", "s": 46} if curve.diverged else {"marker": "o", "s": 22}
+    mark: dict[str, Any] = {"marker": "X", "s": 46} if curve.diverged else {"marker": "o", "s": 22}
     axes.scatter(cost[-1:], middle[-1:], color=colour, edgecolor=PAPER, linewidth=0.7, zorder=order + 40, **mark)
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from idiolect.report.clients import client_table
 from idiolect.report.folder import Run
 from idiolect.report.style import INK, MUTED, PAPER, blank, method_colours, shortened
-from idiolect.report.wording import absent, score_words
+from idiolect.report.wording import absent, known, score_words
 
 _DOTS = 120  # clients up to which each one is drawn
 _BANDS = ((0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6))
@@ -56,7 +58,7 @@ def distribution_over_clients(run: Run) -> Figure | None:
     return figure
 
 
-def _draw(axes: Axes, place: int, entry: dict, scores: np.ndarray, colour: str, scale: float) -> None:
+def _draw(axes: Axes, place: int, entry: dict[str, Any], scores: np.ndarray, colour: str, scale: float) -> None:
     """`scores` is (seeds, clients); deciles are averaged over seeds, as the table's are."""
     seeds = [one[np.isfinite(one)] for one in scores]
     seeds = [one for one in seeds if one.size]
@@ -68,7 +70,9 @@ def _draw(axes: Axes, place: int, entry: dict, scores: np.ndarray, colour: str, 
         )
     axes.plot([deciles[5]] * 2, [place - 0.27, place + 0.27], color=colour, linewidth=2.2, zorder=4)
     clients = _mean_over_seeds(scores)
-    if clients.size <= _DOTS:
+    if clients.size > _DOTS:
+        axes.plot(deciles[[0, 10]], [place] * 2, color=colour, linewidth=0.9, zorder=3)
+    else:
         # A fixed low-discrepancy scatter: dots of one row part without any draw.
         lift = (np.arange(clients.size) * 0.6180339887 % 1 - 0.5) * 0.42
         axes.scatter(clients, place + lift, s=9, color=colour, alpha=0.75, edgecolor=PAPER, linewidth=0.3, zorder=5)
@@ -80,8 +84,8 @@ def _draw(axes: Axes, place: int, entry: dict, scores: np.ndarray, colour: str, 
         axes.plot(np.asarray(interval) * scale, [place - 0.345] * 2, color=INK, linewidth=1.4, zorder=6)
     axes.scatter(mean, place - 0.345, s=26, marker="D", color=INK, edgecolor=PAPER, linewidth=0.6, zorder=7)
     worst = (entry.get("score") or {}).get("worst_decile")
-    if not absent(worst):
-        look = {"marker": "D", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.1}
+    if known(worst):
+        look: dict[str, Any] = {"marker": "D", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.1}
         axes.scatter(worst * scale, place - 0.345, s=22, zorder=7, **look)
 
 

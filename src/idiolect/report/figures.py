@@ -35,8 +35,8 @@ _GAIN = (
     "test rows and so that right or up is better. The line is a 95 % interval over those rows."
 )
 _SPREAD = (
-    "The test score over clients. Darker bands lie nearer the median; the diamond is the mean over clients with its "
-    "95 % interval, the short bar the mean of the worst tenth."
+    "The test score over clients. Darker bands lie nearer the median; dots (for many clients a thin line) show them "
+    "all; the diamond is the mean over clients with its 95 % interval, the hollow diamond the mean of the worst tenth."
 )
 
 FIGURES: tuple[tuple[str, str, str, Callable[[Run], Figure | None], str], ...] = (

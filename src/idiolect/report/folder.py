@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -117,17 +118,17 @@ def read(path: str | os.PathLike[str]) -> Run:
     )
 
 
-def numbers(table: pa.Table, column: str) -> Any:
+def numbers(table: pa.Table, column: str) -> np.ndarray:
     """A column as a float64 array; nulls and absent columns are not-a-number."""
     if column not in table.column_names:
-        return pa.nulls(table.num_rows, pa.float64()).to_numpy(zero_copy_only=False)
+        return np.full(table.num_rows, np.nan)
     filled = pc.fill_null(table[column].cast(pa.float64(), safe=False), float("nan"))
     return filled.to_numpy()
 
 
 def of_method(table: pa.Table, method: str) -> pa.Table:
     """The rows of one method."""
-    return table.filter(pc.equal(table["method"], pa.scalar(method, table["method"].type)))
+    return table.filter(pc.equal(table["method"].cast(pa.string()), method))
 
 
 def _refuse_strangers(folder: Path) -> None:

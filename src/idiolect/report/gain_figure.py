@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -102,7 +104,7 @@ def _draw(
     size = float(np.clip(700 / len(order), 3, 26))
     edge = 0.4 if len(order) <= 60 else 0.0  # rims of crowded dots would hide their colours
 
-    def dots(values: np.ndarray, chosen: np.ndarray, **look: object) -> None:
+    def dots(values: np.ndarray, chosen: np.ndarray, **look: Any) -> None:
         across, along = (values[chosen], place[chosen]) if sideways else (place[chosen], values[chosen])
         axes.scatter(across, along, c=list(colours[chosen]), clip_on=False, rasterized=heavy, **look)
 

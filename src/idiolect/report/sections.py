@@ -28,9 +28,10 @@ def tiles(answer: Answer, words: ScoreWords) -> str:
     """The four parts of the answer, one to a tile."""
     shown: list[tuple[str, str, str]] = []
     if answer.best is not None:
-        shown.append(("Best on average", answer.best, f"{words.title} {words.bare(answer.best_mean)}"))
-        worst = f"{words.title} {words.bare(answer.worst_decile)}"
-        shown.append(("Best for the worst tenth of clients", answer.worst_decile_best or NONE, worst))
+        name = words.name.replace("_", " ")
+        shown.append(("Best on average", answer.best, f"{name} {words.show(answer.best_mean)}"))
+        worst = f"{name} {words.show(answer.worst_decile)}"
+        shown.append(("Best for the worst tenth", answer.worst_decile_best or NONE, worst))
     if answer.compared is not None:
         about = f"with {answer.personalized}; {answer.clearly_alone or 'none'} of them clearly"
         if not answer.better_alone:
@@ -90,7 +91,7 @@ def figures(drawn: Iterable[Drawn]) -> str:
     """The figures inline, with links to their files."""
     parts = [
         f'<figure id="figure-{one.name}"><h3>{e(one.title)}</h3>'
-        f"{for_page(one.svg, one.name, e(f'{one.title}. {one.caption}'))}"
+        f'<div class="plot">{for_page(one.svg, one.name, e(f"{one.title}. {one.caption}"))}</div>'
         f'<figcaption>{e(one.caption)} <a href="figures/{one.name}.png">PNG</a> · '
         f'<a href="figures/{one.name}.svg">SVG</a></figcaption></figure>'
         for one in drawn
@@ -111,7 +112,12 @@ def clients(tables: Sequence[ClientTable], shown: int, words: ScoreWords) -> str
         for verdict in ("", *VERDICTS)
     )
     unit = f" ({words.unit})" if words.unit else ""
-    heads = (("client", 0), ("training rows", 1), (f"alone{unit}", 2), (f"shared{unit}", 3))
+    heads: tuple[tuple[str, int | None], ...] = (
+        ("client", 0),
+        ("training rows", 1),
+        (f"alone{unit}", 2),
+        (f"shared{unit}", 3),
+    )
     heads += ((f"personal{unit}", 4), ("gain [95 %]", 5), ("", None), ("verdict", 8))
     head = "".join(
         '<th scope="col"><span class="skip">gain, drawn</span></th>'

@@ -15,14 +15,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from idiolect.report.folder import Run, is_alone
 from idiolect.report.wording import count
 
-# These four are swapped for the page's own colours when a figure is shown inside it (light or dark).
 INK, MUTED, LINE, PAPER = "#1c2330", "#67707d", "#d8dde4", "#ffffff"
-_PAGE_COLOURS = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)", PAPER: "var(--card)"}
+# Swapped for the page's own colours when a figure is shown inside it, so that it suits the dark scheme too.
+_PAGE_COLOURS = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    LINE: "var(--line)",
+    PAPER: "var(--card)",
+    "#0072b2": "var(--blue)",
+    "#56b4e9": "var(--sky)",
+    "#009e73": "var(--green)",
+    "#d55e00": "var(--vermilion)",
+    "#7a5195": "var(--purple)",
+    "#a6761d": "var(--brown)",
+    "#b2476b": "var(--wine)",
+}
 
 # Okabe and Ito (2008), without the yellow that vanishes on paper; then darker mates for many methods.
 _PALETTE = (
@@ -41,7 +54,7 @@ VERDICT_COLOURS = {"helped": "#0072b2", "hurt": "#d55e00", "unclear": "#9aa3af",
 
 _FALLBACK_FONTS = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS")
 
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.size": 8.5,
     "text.color": INK,
     "text.parse_math": False,  # a client may be called $x$
@@ -89,9 +102,7 @@ def drawing(name: str) -> Iterator[None]:
 
 def blank(width_inches: float, height_inches: float) -> Figure:
     """An empty figure that keeps its labels inside itself; nothing is registered with pyplot."""
-    figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.06)  # type: ignore[union-attr]
-    return figure
+    return Figure(figsize=(width_inches, height_inches), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06))
 
 
 def method_colours(run: Run) -> dict[str, str]:
@@ -140,10 +151,14 @@ def to_bytes(figure: Figure, kind: str) -> bytes:
 def for_page(svg: bytes, name: str, description: str) -> str:
     """An SVG file as an element of a page: its own ids, the page's colours and font, words for who cannot see it."""
     text = svg.decode("utf-8")
-    text = text[text.index("<svg") :]
-    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
-    for colour, variable in _PAGE_COLOURS.items():
-        text = text.replace(colour, variable)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+
+    def fitted(tag: re.Match[str]) -> str:
+        inside = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", tag[0])
+        for colour, variable in _PAGE_COLOURS.items():
+            inside = inside.replace(colour, variable)
+        return inside
+
+    text = re.sub(r"<[^>]*>", fitted, text)  # tags only: what a client is called is left alone
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     return text.replace("<svg", f'<svg role="img" aria-label="{description}" class="figure"', 1)

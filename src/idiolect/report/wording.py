@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -26,7 +26,7 @@ class ScoreWords(NamedTuple):
 
     def bare(self, value: float | None) -> str:
         """The number without its unit, for a column whose heading has it."""
-        return NONE if absent(value) else format(self.scale * value, self.specification)
+        return format(self.scale * value, self.specification) if known(value) else NONE
 
     def show(self, value: float | None) -> str:
         """The number with its unit, for prose."""
@@ -34,7 +34,7 @@ class ScoreWords(NamedTuple):
 
     def signed(self, value: float | None) -> str:
         """A difference of two scores, with its sign."""
-        if absent(value):
+        if not known(value):
             return NONE
         text = format(self.scale * value, "+" + self.specification)
         return text.replace("-", "\N{MINUS SIGN}") if float(text) != 0 else text.lstrip("+-")
@@ -51,9 +51,14 @@ def score_words(name: str) -> ScoreWords:
     return ScoreWords(name, "", 1.0, {"auc": ".3f", "log_loss": ".3f"}.get(name, ".4g"))
 
 
+def known(value: float | None) -> TypeGuard[float]:
+    """Whether there is such a number."""
+    return value is not None and not math.isnan(value)
+
+
 def absent(value: float | None) -> bool:
     """Whether there is no such number."""
-    return value is None or math.isnan(value)
+    return not known(value)
 
 
 def finite(value: float | None) -> float | None:
@@ -63,12 +68,12 @@ def finite(value: float | None) -> float | None:
 
 def percent(value: float | None) -> str:
     """A percentage without the sign, whole."""
-    return NONE if absent(value) else f"{value:.0f}"
+    return f"{value:.0f}" if known(value) else NONE
 
 
 def count(number: float | None) -> str:
     """A count in at most four characters and a prefix: 950, 1.2 k, 34 M."""
-    if absent(number):
+    if not known(number):
         return NONE
     for size, prefix in _PREFIXES:
         if number >= 0.9995 * size:  # 999,600 is 1.0 M, not 1000 k
@@ -79,7 +84,7 @@ def count(number: float | None) -> str:
 
 def megabytes(number: float | None) -> str:
     """Bytes in MB (10^6 bytes), three significant digits, never in exponent form."""
-    if absent(number):
+    if not known(number):
         return NONE
     scaled = number / 1e6
     if scaled == 0:

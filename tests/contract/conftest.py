@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trial per pair of algorithm and objective: what the compiled engine and plain Python make of the same request."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from idiolect.core.tally import Tally
+from idiolect.engines import door
+from idiolect.engines.cohorts import Participation
+from idiolect.engines.debug import debug
+from idiolect.engines.door import Training
+from idiolect.engines.simulate import Session
+
+ROUNDS = 3
+PARTIAL = Training(
+    rounds=ROUNDS, cohort=4, dropout=0.3, precision="float64", executor="batched", block=ROUNDS, record_every=ROUNDS
+)
+BY_STEPS, BY_EPOCHS = {"local_steps": 3, "batch_size": 2}, {"epochs": 1, "batch_size": 2}
+
+
+@pytest.fixture(autouse=True)
+def strict_ranks():
+    """No silent broadcasting either, on top of the strict dtypes of every test."""
+    with jax.numpy_rank_promotion("raise"):
+        yield
+
+
+def telling_seed(clients):
+    """A seed under which one client is never there, one comes twice, one drops out, and no round is empty."""
+    draw = Participation(clients, PARTIAL.cohort, PARTIAL.dropout).draw
+    for seed in range(1000):
+        members, present = draw(seed, range(ROUNDS))
+        seen = np.bincount(members[present], minlength=clients)
+        if seen.min() == 0 and seen.max() >= 2 and not present.all() and present.any(axis=1).all():
+            return seed
+    raise AssertionError("no seed tells")
+
+
+class Trial:
+    """A pair under a partial cohort with dropout, ragged epochs where the algorithm takes them, in float64."""
+
+    def __init__(self, workbench, federation, name, objective, more):
+        self.name, self.objective, self.more = name, objective, more
+        self.workbench, self.federation = workbench, federation
+        ragged = workbench.build(name, objective, **more, **BY_EPOCHS)
+        self.algorithm = (
+            ragged if ragged.skip() is None else workbench.build(name, objective, **more, **BY_STEPS)
+        )
+        self.training, self.seed = PARTIAL, telling_seed(federation.train.clients)
+        self.uploads = {}  # client -> its latest upload, in plain Python
+
+    def open(self, algorithm=None, training=PARTIAL, seed=None):
+        """A session at round 0."""
+        seed = self.seed if seed is None else seed
+        return Session([algorithm or self.algorithm], self.federation, training, [seed], ("log_loss",), None)
+
+    def run(self, session, first=0):
+        """The compiled block: (server, states, costs)."""
+        with door.run_precision(session.training.precision):
+            return jax.block_until_ready(session.block(first, ROUNDS, session.training))
+
+    @functools.cached_property
+    def session(self):
+        return self.open()
+
+    @functools.cached_property
+    def outcome(self):
+        return self.run(self.session)
+
+    @functools.cached_property
+    def debugged(self):
+        return self.plain(self.algorithm, self.training)
+
+    def plain(self, algorithm, training):
+        """The same request in plain Python."""
+
+        def keep_uploads(event):
+            if event.stage == "send":
+                self.uploads[event.client] = event.value
+
+        return debug(algorithm, self.federation, training, seed=self.seed, observe=keep_uploads)
+
+    @functools.cached_property
+    def never_present(self):
+        """Clients that took part in no round."""
+        costs = self.outcome[2]
+        came = set(np.asarray(costs.clients)[np.asarray(costs.present)].tolist())
+        return sorted(set(range(self.federation.train.clients)) - came)
+
+    def spent(self, session, costs):
+        """What the compiled engine counted, the clients' start included."""
+        start = session.recorders[0].ledger
+        before = (
+            start.gradients_shared,
+            start.gradients_personal,
+            start.gradients_both,
+            start.forward_passes,
+            start.samples,
+        )
+        counts = np.where(np.asarray(costs.present)[..., None], costs.counts, 0).sum(axis=(0, 1))
+        return Tally(*(int(a) + int(b) for a, b in zip(before, counts)))
+
+
+@pytest.fixture(scope="module")
+def trial(request, workbench, ragged):
+    """Everything in it is computed when a test first asks, and shared by the tests of one pair."""
+    return Trial(workbench, ragged, *request.param)

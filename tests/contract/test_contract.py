@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every algorithm promises on every objective that fits it; a new algorithm joins by being registered."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from idiolect.accounting.bytes import bytes_of
+from idiolect.algorithms import ALGORITHMS
+from idiolect.core import keys, tree
+from idiolect.core.addressing import is_per_client
+from idiolect.core.checks import RequestError
+from idiolect.engines import door, start
+from idiolect.engines.block import TRACES, run_block
+from idiolect.engines.debug import personal_models
+from idiolect.engines.door import Training
+from idiolect.engines.evaluate import stacked_personal_models
+from idiolect.engines.population import to_device
+from idiolect.engines.simulate import simulate
+
+ROUNDS = 3
+FULL = Training(rounds=ROUNDS, precision="float64", executor="batched", block=ROUNDS, record_every=ROUNDS)
+SENDS_PERSONAL: set[str] = set()  # methods whose Upload openly has a field `personal`; `explain` warns about them
+
+
+def client_of(states, client):
+    return tree.take(states, client)
+
+
+def floating(leaves):
+    return [leaf for leaf in jax.tree.leaves(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+
+def test_partial_cohorts_equal_plain_python(trial, workbench):
+    server, states, costs = trial.outcome
+    plain = trial.debugged
+    assert workbench.distance(server, plain.server) < 1e-10
+    for client, state in enumerate(plain.clients):
+        assert workbench.distance(client_of(states, client), state) < 1e-10, client
+    assert trial.spent(trial.session, costs) == plain.tally
+
+
+def test_full_cohort_equals_plain_python(trial, workbench):
+    if trial.objective != ALGORITHMS[trial.name].objective or trial.more:
+        pytest.skip("the full cohort is the engine's path, not the objective's: once per registered name")
+    algorithm = workbench.build(trial.name, trial.objective, local_steps=2, batch_size=2)
+    session = trial.open(algorithm, FULL)
+    server, states, costs = trial.run(session)
+    plain = trial.plain(algorithm, FULL)
+    assert workbench.distance(server, plain.server) < 1e-10
+    for client, state in enumerate(plain.clients):
+        assert workbench.distance(client_of(states, client), state) < 1e-10, client
+    assert trial.spent(session, costs) == plain.tally
+
+    population = session.population
+    with door.run_precision("float64"):
+        everyone = jnp.arange(population.rows.clients, dtype=jnp.int32)
+        arguments = (np.int32(ROUNDS), server, everyone, states, population.data)
+        models = stacked_personal_models(session.algorithm, session.roots, *arguments)
+    expected = personal_models(plain, trial.seed, ROUNDS, "float64")
+    for client, model in enumerate(expected):
+        assert workbench.distance(client_of(models, client), model) < 1e-10, client
+
+
+def test_one_program_for_all_rounds_seeds_and_floats(trial, workbench):
+    first = trial.outcome
+    traced = dict(TRACES)
+    other = dataclasses.replace(trial.algorithm, step_size=0.7 * float(trial.algorithm.step_size))
+    again = trial.run(trial.open(other, seed=trial.seed + 1))
+    later = trial.run(trial.session, first=ROUNDS)
+    assert dict(TRACES) == traced
+    moved = [workbench.distance(first[:2], outcome[:2]) for outcome in (again, later)]
+    assert min(moved) > 0  # the program did read its seed, its floats and its round numbers
+
+
+def test_same_call_same_bits_and_nothing_mutated(trial, workbench):
+    session = trial.session
+    with door.run_precision("float64"):
+        inputs = (session.server, session.population.states, session.population.data, session.algorithm)
+        before = jax.tree.map(lambda leaf: np.array(leaf, copy=True), inputs)
+        assert workbench.same_bits(trial.outcome, trial.run(session))
+        assert workbench.same_bits(before, jax.tree.map(np.asarray, inputs))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_round_keeps_structure_shapes_and_dtypes(trial, precision):
+    dtype = door.PRECISIONS[precision]
+    rows = trial.federation.train
+    with door.run_precision(precision):
+        algorithm = door.admit(trial.algorithm, rows.clients, precision)
+        data = to_device(rows.pad(np.arange(rows.clients)), dtype)
+        root, everyone = keys.root_key(0), jnp.arange(rows.clients, dtype=jnp.int32)
+        server = jax.eval_shape(start.init_server, algorithm, root)
+        states, _ = jax.eval_shape(start.init_clients, algorithm, root, everyone, data)
+
+        def block(server, states):
+            rounds = jnp.arange(1, dtype=jnp.int32)
+            return run_block(
+                algorithm, root, server, states, data, rounds, None, uniform=False, chunk=0, lanes="one"
+            )
+
+        moved_server, moved_states, _ = jax.eval_shape(block, server, states)
+        sent, upload, delivered = start.wire_types(algorithm, data)
+    for before, after in ((server, moved_server), (states, moved_states)):
+        assert jax.tree.structure(before) == jax.tree.structure(after)
+        shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(before)]
+        assert shapes == [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(after)]
+    for leaf in floating((server, states, sent, upload, delivered)):
+        assert leaf.dtype == dtype
+
+
+def test_only_named_tuples_cross_the_wire(trial):
+    session = trial.session
+    for value, name in (
+        (session.server, "ServerState"),
+        (session.sent_type, "Broadcast"),
+        (session.delivered_type, "Broadcast"),
+        (session.upload_type, "Upload"),
+    ):
+        assert isinstance(value, tuple)
+        assert type(value).__name__ == name
+        assert hasattr(value, "_fields")
+    assert session.population.states == () or type(session.population.states).__name__ == "ClientState"
+    assert session.upload_type.weight.shape == ()
+    # a random key or a foreign object would be refused here; what is addressed counts one row
+    assert bytes_of(session.sent_type) >= 0
+    assert bytes_of(session.upload_type) > 0
+    for node in jax.tree.leaves(session.upload_type, is_leaf=is_per_client):
+        assert not is_per_client(node)  # addressing is for what goes down
+
+
+def test_personal_parameters_are_not_on_the_wire(trial, workbench):
+    fields = set(trial.session.upload_type._fields) | set(trial.session.sent_type._fields)
+    if trial.name in SENDS_PERSONAL:
+        assert "personal" in fields  # an open door has a name on it
+        return
+    assert "personal" not in fields
+    plain = trial.debugged
+    for client, upload in trial.uploads.items():
+        kept = getattr(plain.clients[client], "personal", ())
+        for mine in jax.tree.leaves(kept):
+            assert np.any(np.asarray(mine))  # it has moved from zero, so that equality would tell
+            for leaf in jax.tree.leaves(upload):
+                assert leaf.shape != mine.shape or not np.array_equal(leaf, mine)
+
+
+def test_absent_clients_keep_their_state_and_move_nobody(trial, workbench):
+    session, absent = trial.session, trial.never_present
+    server, states, _ = trial.outcome
+    assert absent
+    for client in absent:
+        before, after = (client_of(table, client) for table in (session.population.states, states))
+        assert workbench.same_bits(before, after)
+
+    other = trial.open()
+    with door.run_precision("float64"):
+        row = jnp.zeros(trial.federation.train.clients).at[jnp.asarray(absent, jnp.int32)].set(1.0)
+        other.population.states = jax.tree.map(
+            lambda leaf: leaf + row.reshape(-1, *(1,) * (leaf.ndim - 1)).astype(leaf.dtype),
+            other.population.states,
+        )
+    moved_server, moved_states, _ = trial.run(other)
+    assert workbench.same_bits(server, moved_server)
+    for client in set(range(trial.federation.train.clients)) - set(absent):
+        assert workbench.same_bits(client_of(states, client), client_of(moved_states, client))
+
+
+def test_a_pair_that_does_not_fit_is_refused_before_compiling(misfit, workbench, ragged):
+    name, objective = misfit
+    algorithm = workbench.build(name, objective)
+    traced = dict(TRACES)
+    with pytest.raises(RequestError) as refused:
+        simulate(algorithm, ragged, Training(rounds=1))
+    assert dict(TRACES) == traced
+    sentence = str(refused.value)
+    assert type(algorithm).__name__ in sentence
+    assert type(algorithm.objective).__name__ in sentence
+    assert algorithm.skip() in sentence
+    assert sentence.endswith(".")
+
+
+def test_something_is_tested(workbench):
+    assert len(ALGORITHMS) >= 11
+    fields = {field.name for method in ALGORITHMS.values() for field in dataclasses.fields(method.algorithm)}
+    assert "step_size" in fields
