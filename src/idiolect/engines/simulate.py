@@ -145,7 +145,7 @@ def sweep(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> list[Run]:
-        raise RequestError(f"A sweep needs one seed per algorithm, got {len(algorithms)} and {len(seeds)}.")
+    """Train lane i with `algorithms[i]` and `seeds[i]`, all in one program; a lane that diverges is marked, not fatal."""
     if len(algorithms) != len(seeds) or not seeds:
         raise RequestError(
             f"A sweep needs one seed per algorithm, got {len(algorithms)} algorithms and {len(seeds)} seeds."
