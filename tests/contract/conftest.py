@@ -52,7 +52,7 @@ class Trial:
             ragged if ragged.skip() is None else workbench.build(name, objective, **more, **BY_STEPS)
         )
         self.training, self.seed = PARTIAL, telling_seed(federation.train.clients)
-        self.uploads = {}  # client -> its latest upload, in plain Python
+        self.uploads = {}  # client -> its latest upload, filled by `debugged`
 
     def open(self, algorithm=None, training=PARTIAL, seed=None):
         """A session at round 0."""
@@ -74,16 +74,11 @@ class Trial:
 
     @functools.cached_property
     def debugged(self):
-        return self.plain(self.algorithm, self.training)
-
-    def plain(self, algorithm, training):
-        """The same request in plain Python."""
-
         def keep_uploads(event):
             if event.stage == "send":
                 self.uploads[event.client] = event.value
 
-        return debug(algorithm, self.federation, training, seed=self.seed, observe=keep_uploads)
+        return debug(self.algorithm, self.federation, self.training, seed=self.seed, observe=keep_uploads)
 
     @functools.cached_property
     def never_present(self):

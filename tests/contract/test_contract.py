@@ -17,9 +17,9 @@ from idiolect.core.addressing import is_per_client
 from idiolect.core.checks import RequestError
 from idiolect.engines import door, start
 from idiolect.engines.block import TRACES, run_block
-from idiolect.engines.debug import personal_models
+from idiolect.engines.debug import debug, personal_models
 from idiolect.engines.door import Training
-from idiolect.engines.evaluate import stacked_personal_models
+from idiolect.engines.evaluate import models_and_outputs
 from idiolect.engines.population import to_device
 from idiolect.engines.simulate import simulate
 
@@ -51,7 +51,7 @@ def test_full_cohort_equals_plain_python(trial, workbench):
     algorithm = workbench.build(trial.name, trial.objective, local_steps=2, batch_size=2)
     session = trial.open(algorithm, FULL)
     server, states, costs = trial.run(session)
-    plain = trial.plain(algorithm, FULL)
+    plain = debug(algorithm, trial.federation, FULL, seed=trial.seed)
     assert workbench.distance(server, plain.server) < 1e-10
     for client, state in enumerate(plain.clients):
         assert workbench.distance(client_of(states, client), state) < 1e-10, client
@@ -61,7 +61,7 @@ def test_full_cohort_equals_plain_python(trial, workbench):
     with door.run_precision("float64"):
         everyone = jnp.arange(population.rows.clients, dtype=jnp.int32)
         arguments = (np.int32(ROUNDS), server, everyone, states, population.data)
-        models = stacked_personal_models(session.algorithm, session.roots, *arguments)
+        models, _ = models_and_outputs(session.algorithm, session.roots, *arguments, population.data)
     expected = personal_models(plain, trial.seed, ROUNDS, "float64")
     for client, model in enumerate(expected):
         assert workbench.distance(client_of(models, client), model) < 1e-10, client
@@ -99,10 +99,9 @@ def test_a_round_keeps_structure_shapes_and_dtypes(trial, precision):
         states, _ = jax.eval_shape(start.init_clients, algorithm, root, everyone, data)
 
         def block(server, states):
-            rounds = jnp.arange(1, dtype=jnp.int32)
-            return run_block(
-                algorithm, root, server, states, data, rounds, None, uniform=False, chunk=0, lanes="one"
-            )
+            rounds, count = jnp.arange(1, dtype=jnp.int32), np.int32(1)
+            shape = {"uniform": False, "chunk": 0, "lanes": "one"}
+            return run_block(algorithm, root, server, states, data, rounds, count, None, **shape)
 
         moved_server, moved_states, _ = jax.eval_shape(block, server, states)
         sent, upload, delivered = start.wire_types(algorithm, data)

@@ -234,3 +234,16 @@ def folder_without_alone(make_run):
 @pytest.fixture
 def methods():
     return {method.name: method for method in USUAL}
+
+
+@pytest.fixture
+def edit_summary():
+    """A function that changes a folder's summary.json in place: edit_summary(folder, change)."""
+
+    def edit(folder, change):
+        file = folder / "summary.json"
+        summary = json.loads(file.read_text())
+        change(summary)
+        file.write_text(json.dumps(summary))
+
+    return edit

@@ -15,7 +15,7 @@ import jax
 from idiolect.engines.door import Training
 
 if TYPE_CHECKING:
-    from idiolect.engines.simulate import Session
+    from idiolect.engines.session import Session
 
 QUICK_SECONDS = 0.005  # a round this fast leaves nothing to gain from measuring further
 BLOCK_SECONDS = 1.0  # a block should end about this often, so that progress and interrupts stay alive

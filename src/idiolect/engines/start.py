@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,14 +36,22 @@ def init_clients(algorithm: Algorithm, root: Key, clients: Any, data: ClientData
     return jax.vmap(one, in_axes=(axes(algorithm), 0, 0))(own, client_keys, data)
 
 
-def wire_types(algorithm: Algorithm, data: ClientData) -> tuple[Any, Any, Any]:
-    """Shapes of (Broadcast, Upload, delivered Broadcast) for one client; nothing is computed.
+class WireTypes(NamedTuple):
+    """Shapes of what crosses the wire for one client: down, up, and the final delivery."""
+
+    sent: Any
+    upload: Any
+    delivered: Any
+
+
+def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
+    """Shapes of Broadcast, Upload and the delivered Broadcast; nothing is computed.
 
     Addressed leaves keep their client axis: what a client gets of them is one row.
     """
     client = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
 
-    def shapes(rows: ClientData) -> tuple[Any, Any, Any]:
+    def shapes(rows: ClientData) -> WireTypes:
         root = keys.root_key(0)
         server = algorithm.init_server(root)
         sent = algorithm.broadcast(root, server)
@@ -51,7 +59,7 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> tuple[Any, Any, Any]:
         state, _ = own.init_client(root, rows)
         working, _ = own.receive(root, seen, state, rows)
         upload, _, _ = own.send(root, seen, working, state, rows)
-        return sent, upload, algorithm.deliver(root, server)
+        return WireTypes(sent, upload, algorithm.deliver(root, server))
 
     return jax.eval_shape(shapes, client)
 

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session: one training run, or many lanes of it, between compiled blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.accounting.ledger import Ledger
+from idiolect.core import keys, tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import DivergedError, RequestError
+from idiolect.core.data import ClientData, Rows
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+from idiolect.engines import auto, door, start
+from idiolect.engines.billing import bill_block, bill_delivery
+from idiolect.engines.block import run_block
+from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.cohorts import Participation
+from idiolect.engines.door import Training
+from idiolect.engines.evaluate import Scores, evaluate, models_and_outputs
+from idiolect.engines.held_out import evaluate_new_clients
+from idiolect.engines.looped import run_looped
+from idiolect.engines.population import InMemory, OnDisk, to_device
+from idiolect.engines.recording import ClientScores, Recorder, to_lists
+from idiolect.engines.round import Cohort, RoundCost
+
+Progress = Callable[[int, int], None]  # rounds done, rounds in all
+
+
+class Splits(Protocol):
+    """What the engine needs of a federation."""
+
+    @property
+    def train(self) -> Rows:
+        """Rows to learn from."""
+
+    @property
+    def validation(self) -> Rows:
+        """Rows to choose by."""
+
+    @property
+    def test(self) -> Rows:
+        """Rows to judge by."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What clients are called."""
+
+
+class Snapshot(NamedTuple):
+    """One lane's whole state after a round."""
+
+    round: int
+    server: Any
+    states: Any  # one row per client; None where they are on disk
+
+
+@dataclasses.dataclass
+class Run:
+    """The outcome of one lane."""
+
+    algorithm: Algorithm
+    seed: int
+    training: Training  # resolved: the executor, chunk and block that were used
+    recorder: Recorder
+    last: Snapshot
+    selected: Snapshot  # the best recorded round on validation rows
+    session: Session = dataclasses.field(repr=False)
+    lane: int = 0
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the run cost."""
+        return self.recorder.ledger
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One row per recorded round."""
+        return self.recorder.history
+
+    @property
+    def server(self) -> Any:
+        """The server after the last round."""
+        return self.last.server
+
+    @property
+    def states(self) -> Any:
+        """The clients' states after the last round."""
+        return self.last.states
+
+    def shared_model(self, snapshot: Snapshot | None = None) -> Params | None:
+        """The one model for everybody, if there is one (default: after the last round)."""
+        return self.algorithm.shared_model((snapshot or self.last).server)
+
+    def personal_models(self, snapshot: Snapshot | None = None) -> Params:
+        """Every client's model, stacked over clients (default: after the last round)."""
+        return self.session.models_and_outputs(self, snapshot or self.last, "test")[0]
+
+    def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
+        """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...)."""
+        return self.session.models_and_outputs(self, snapshot or self.last, split)[1]
+
+    def new_clients(self) -> ClientScores:
+        """Scores of the federation's held-out clients, which never trained."""
+        return self.session.new_clients(self)
+
+
+class Session:
+    """The state of a training run between compiled blocks."""
+
+    def __init__(
+        self,
+        algorithms: Sequence[Algorithm],
+        federation: Splits,
+        training: Training,
+        seeds: Sequence[int],
+        scores: tuple[str, ...],
+        state_folder: Path | None,
+    ):
+        clients = federation.train.clients
+        door.check_training(training, clients)
+        door.check_rows(federation.train)
+        self.federation, self.scores, self.seeds = federation, scores, list(seeds)
+        self.round, self.seconds = 0, 0.0
+        self._splits: dict[str, ClientData] = {}
+        self.participation = Participation(clients, training.cohort or clients, training.dropout)
+        counts = federation.train.counts
+        self.uniform = bool((counts == counts[0]).all())
+        with door.run_precision(training.precision):
+            self._dtype = door.PRECISIONS[training.precision]
+            self.algorithms = [door.admit(algorithm, clients, training.precision) for algorithm in algorithms]
+            self._start(state_folder)
+            self.training = auto.resolve(self, training)
+            self.selected = [self._snapshot(lane) for lane in range(len(self.seeds))]
+
+    def _start(self, state_folder: Path | None) -> None:
+        rows = self.federation.train
+        single = len(self.seeds) == 1
+        if single:
+            self.lanes, self.algorithm = "one", self.algorithms[0]
+            self.roots = keys.root_key(self.seeds[0])
+        else:
+            capacity = max(int(rows.counts.max()), 1)
+            self.lanes = "in_turn" if start.draws_steps(self.algorithms[0], capacity) else "together"
+            self.algorithm = door.admit_lanes(self.algorithms)
+            self.roots = jax.vmap(keys.root_key)(jnp.asarray(self.seeds))
+        init = start.init_server if single else jax.vmap(start.init_server)
+        self.server = init(self.algorithm, self.roots)
+        self.population: InMemory | OnDisk
+        if state_folder is None:
+            self.population = InMemory(rows, self._dtype)
+            tally = self.population.start(self.algorithm, self.roots, lanes=not single)
+        else:
+            self.population = OnDisk(rows, self._dtype, state_folder)
+            tally = self.population.start(self.algorithm, self.roots)
+        self.recorders = [Recorder(self.scores) for _ in self.seeds]
+        for lane, recorder in enumerate(self.recorders):
+            own = tally if single else tree.take(tally, lane)
+            recorder.ledger = recorder.ledger.charge_work(Tally(*(int(count) for count in own)))
+        shape = rows.pad(np.arange(1), self.population.capacity)
+        example = jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), to_device(shape, self._dtype))
+        self.wire = start.wire_types(self.algorithms[0], example)
+
+    def run(
+        self, checkpoint: Checkpoint | None = None, resume: bool = False, progress: Progress | None = None
+    ) -> list[Run]:
+        """Train to the last round and read the test rows."""
+        self.train(checkpoint, resume, progress)
+        with door.run_precision(self.training.precision):
+            return [self._finish(lane) for lane in range(len(self.seeds))]
+
+    def train(
+        self, checkpoint: Checkpoint | None = None, resume: bool = False, progress: Progress | None = None
+    ) -> None:
+        """Train to the last round, recording and saving on the way."""
+        with door.run_precision(self.training.precision):
+            if resume and checkpoint is not None and checkpoint.exists():
+                self._load(checkpoint)
+            elif self.round == 0:
+                self._record()
+            rounds, every = self.training.rounds, self.training.record_every
+            saved = self.round
+            while self.round < rounds:
+                length = min(self.training.block, rounds - self.round, every - self.round % every)
+                self._advance(length, checkpoint)
+                if self.round % every == 0 or self.round == rounds:
+                    self._record()
+                if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
+                    self._save(checkpoint)
+                    saved = self.round
+                if progress is not None:
+                    progress(self.round, rounds)
+
+    def block(self, first: int, count: int, training: Training) -> tuple[Any, Any, RoundCost]:
+        """Compute rounds first .. first + count - 1; nothing is kept. Costs have a row per round that was run."""
+        looped = training.executor.startswith("looped")
+        # a compiled block always has its full length, of which `count` rounds are run: one program for all
+        rounds = range(first, first + (count if looped else max(training.block or training.record_every, count)))
+        cohorts, members = None, None
+        if not self.participation.full:
+            drawn = [self.participation.draw(seed, rounds) for seed in self.seeds]
+            members = np.stack([lane[0] for lane in drawn])
+            present = np.stack([lane[1] for lane in drawn])
+        states, data, places = self.population.gather(members)
+        if members is not None and places is not None:
+            parts = (members, places, present)
+            cohorts = Cohort(*(jnp.asarray(part[0] if self.lanes == "one" else part) for part in parts))
+        numbers = jnp.asarray(np.asarray(rounds, np.int32))
+        if looped:
+            per_step = training.executor == "looped_steps"
+            arguments = (self.algorithm, self.roots, self.server, states, data, numbers, cohorts)
+            return run_looped(*arguments, per_step=per_step)
+        chunk = training.chunk if training.executor == "chunked" else 0
+        server, states, costs = run_block(
+            self.algorithm,
+            self.roots,
+            self.server,
+            states,
+            data,
+            numbers,
+            np.int32(count),
+            cohorts,
+            uniform=self.uniform,
+            chunk=chunk,
+            lanes=self.lanes,
+        )
+        cut = slice(count) if self.lanes == "one" else (slice(None), slice(count))
+        return server, states, tree.take(costs, cut)
+
+    def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
+        began = time.perf_counter()
+        server, states, costs = self.block(self.round, length, self.training)
+        costs = jax.tree.map(np.asarray, costs)  # waits for the device
+        for lane, recorder in enumerate(self.recorders):
+            own = costs if self.lanes == "one" else tree.take(costs, lane)
+            bill_block(recorder, own, length, self.algorithms[0], self.participation, self.wire)
+            self._check_finite(recorder, own, checkpoint)
+        self.server = server
+        self.population.scatter(states)
+        self.round += length
+        self.seconds += time.perf_counter() - began
+
+    def _check_finite(self, recorder: Recorder, costs: RoundCost, checkpoint: Checkpoint | None) -> None:
+        if recorder.diverged is not None:
+            return
+        rounds, places = np.nonzero(costs.present & (costs.counts[..., -1] == 0))
+        if not rounds.size:
+            return
+        client = self.federation.names[int(costs.clients[rounds[0], places[0]])]
+        message = f"Training diverged in round {self.round + int(rounds[0]) + 1} on client {client!r}"
+        recorder.diverged = message
+        if self.lanes == "one":
+            kept = ""
+            if checkpoint is not None:
+                self._save(checkpoint)
+                kept = f" The state after round {self.round} is kept in {checkpoint.folder}."
+            raise DivergedError(f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}")
+
+    def _record(self) -> None:
+        arguments = (self.round, self.algorithm, self.roots, self.server, None)
+        scores, _ = self._evaluate(*arguments, "validation", self.lanes)
+        for lane, recorder in enumerate(self.recorders):
+            own = scores if self.lanes == "one" else tree.take(scores, lane)
+            if recorder.record(self.round, self.seconds, own):
+                self.selected[lane] = self._snapshot(lane)
+
+    def _snapshot(self, lane: int) -> Snapshot:
+        states = self.population.states if isinstance(self.population, InMemory) else None
+        if self.lanes == "one":
+            return Snapshot(self.round, self.server, states)
+        return Snapshot(self.round, *tree.take((self.server, states), lane))
+
+    def _evaluate(
+        self, round_number: int, algorithm: Any, root: Any, server: Any, states: Any, split: str, lanes: str
+    ) -> tuple[Scores, Tally]:
+        """Scores on one split. `states` None: the population's present ones."""
+        parts = []
+        for clients, present, data in self.population.parts():
+            numbers = jnp.asarray(clients, jnp.int32)
+            own = present if states is None else states
+            arguments = (algorithm, root, np.int32(round_number), server, numbers, own, data)
+            parts.append(evaluate(*arguments, self._split(split, clients), names=self.scores, lanes=lanes))
+        client_axis = 0 if lanes == "one" else 1
+
+        def join(*leaves: Any) -> np.ndarray:
+            return np.concatenate([np.asarray(leaf) for leaf in leaves], axis=client_axis)
+
+        scores = jax.tree.map(join, *(part[0] for part in parts))
+        tally = jax.tree.map(lambda *counts: sum(np.asarray(c, np.int64) for c in counts), *(p[1] for p in parts))
+        return scores, tally
+
+    def _split(self, name: str, clients: np.ndarray) -> ClientData:
+        if name not in self._splits or isinstance(self.population, OnDisk):
+            # one capacity for both splits, so that one compiled program evaluates both
+            both = (self.federation.validation, self.federation.test)
+            capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both))
+            self._splits[name] = to_device(getattr(self.federation, name).pad(clients, capacity), self._dtype)
+        return self._splits[name]
+
+    def _finish(self, lane: int) -> Run:
+        """Read the test rows, for the last and the selected round; bill what the personal models cost, once."""
+        recorder, algorithm, root = self.recorders[lane], self.algorithms[lane], self._root(lane)
+        last = self._snapshot(lane)
+        selected = self.selected[lane] if last.states is not None else last
+        recorder.last, cost = self._scores_after(last, algorithm, root)
+        recorder.selected = recorder.last
+        if selected.round != last.round:
+            recorder.selected, cost = self._scores_after(selected, algorithm, root)
+        bill_delivery(recorder, cost, algorithm, self.participation, self.wire)
+        return Run(algorithm, self.seeds[lane], self.training, recorder, last, selected, self, lane)
+
+    def _scores_after(self, snapshot: Snapshot, algorithm: Algorithm, root: Any) -> tuple[ClientScores, Tally]:
+        arguments = (snapshot.round, algorithm, root, snapshot.server, snapshot.states)
+        evaluated = {split: self._evaluate(*arguments, split, "one") for split in ("validation", "test")}
+        return {split: to_lists(scores) for split, (scores, _) in evaluated.items()}, evaluated["test"][1]
+
+    def _root(self, lane: int) -> Any:
+        return self.roots if self.lanes == "one" else self.roots[lane]
+
+    def models_and_outputs(self, run: Run, snapshot: Snapshot, split: str) -> tuple[Params, dict[str, np.ndarray]]:
+        """Every client's model after `snapshot`, and both models' answers on a split; stacked, on the host."""
+        parts = []
+        with door.run_precision(self.training.precision):
+            for clients, states, data in self.population.parts():
+                own = states if snapshot.states is None else snapshot.states
+                numbers = jnp.asarray(clients, jnp.int32)
+                arguments = (run.algorithm, self._root(run.lane), np.int32(snapshot.round), snapshot.server)
+                answers = models_and_outputs(*arguments, numbers, own, data, self._split(split, clients))
+                parts.append(jax.tree.map(np.asarray, answers))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+    def new_clients(self, run: Run) -> ClientScores:
+        """Scores of held-out clients with one lane's final state."""
+        held_out = getattr(self.federation, "held_out", None)
+        if held_out is None:
+            return {}
+        with door.run_precision(self.training.precision):
+            clients = np.arange(held_out.train.clients)
+            splits = {
+                name: to_device(rows.pad(clients, max(int(rows.counts.max()), 1)), self._dtype)
+                for name, rows in (("validation", held_out.validation), ("test", held_out.test))
+            }
+            data = to_device(held_out.train.pad(clients), self._dtype)
+            arguments = (run.algorithm, self._root(run.lane), np.int32(self.round), run.server, data)
+            return {
+                name: to_lists(evaluate_new_clients(*arguments, rows, names=self.scores)[0])
+                for name, rows in splits.items()
+            }
+
+    def _fingerprint(self) -> str:
+        """What a checkpoint must agree on to be continued: program, settings, seeds, population, precision."""
+        leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self.algorithm)]
+        training = dataclasses.replace(self.training, rounds=0)
+        shape = (self.federation.train.counts.tolist(), self.federation.train.inputs.shape[1:])
+        return repr((jax.tree.structure(self.algorithm), leaves, self.seeds, training, shape, self.scores))
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        facts = {
+            "round": self.round,
+            "seconds": self.seconds,
+            "fingerprint": self._fingerprint(),
+            "recorders": [recorder.to_facts() for recorder in self.recorders],
+        }
+        leaves = [*jax.tree.leaves(self.server), *self.population.leaves(), *jax.tree.leaves(self.selected)]
+        records = self.population.file if isinstance(self.population, OnDisk) else None
+        checkpoint.save(leaves, facts, records)
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        records = self.population.file if isinstance(self.population, OnDisk) else None
+        leaves, facts = checkpoint.load(records)
+        if facts["fingerprint"] != self._fingerprint():
+            raise RequestError(
+                f"The checkpoint in {checkpoint.folder} belongs to other settings or data; resume with the run's own "
+                "spec.toml, or start in a new run folder."
+            )
+        whole = (self.server, self.population.leaves(), self.selected)
+        counts = len(jax.tree.leaves(whole))
+        if len(leaves) != counts:
+            raise RequestError(
+                f"The checkpoint in {checkpoint.folder} has {len(leaves)} arrays where {counts} are needed."
+            )
+        restored = jax.tree.unflatten(jax.tree.structure(whole), [jnp.asarray(leaf) for leaf in leaves])
+        self.server, states, selected = restored
+        self.population.restore(states)
+        self.selected = [snapshot._replace(round=int(snapshot.round)) for snapshot in selected]
+        self.recorders = [Recorder.from_facts(lane) for lane in facts["recorders"]]
+        self.round, self.seconds = facts["round"], facts["seconds"]

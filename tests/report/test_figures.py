@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from idiolect.report import read
+from idiolect.report.cost_figure import score_against_cost, student_quantile
+from idiolect.report.figures import FIGURES, draw_all
+from idiolect.report.gain_figure import gain_by_client
+from idiolect.report.style import drawing, for_page, to_bytes
+
+SVG = "{http://www.w3.org/2000/svg}"
+NAMES = ("$x_1$", '--><script>id="#0072b2"</script>', "Ålesund", "an extraordinarily long name of a hospital")
+
+
+def _many(methods):
+    kind = type(methods["fedavg"])
+    extra = tuple(kind(f"another method with a long name {place}", "ditto", lift=-0.02) for place in range(4))
+    return (*methods.values(), *extra)
+
+
+def test_three_figures_in_two_formats(folder):
+    drawn, missing = draw_all(read(folder))
+    assert [one.name for one in drawn] == ["score-against-cost", "gain-by-client", "distribution"]
+    assert missing == []
+    for one in drawn:
+        assert one.png.startswith(b"\x89PNG")
+        assert ElementTree.fromstring(one.svg).tag == f"{SVG}svg"
+
+
+def test_the_same_run_gives_the_same_bytes(folder):
+    assert draw_all(read(folder)) == draw_all(read(folder))
+
+
+def test_drawing_leaves_matplotlib_as_it_was(folder):
+    with mpl.rc_context({"axes.facecolor": "#123456"}):
+        before = dict(mpl.rcParams)
+        drawn, _ = draw_all(read(folder))
+        assert dict(mpl.rcParams) == before
+    assert b"#123456" not in drawn[0].svg  # a user's style does not leak in
+
+
+def test_what_cannot_be_drawn_is_said(folder_without_alone):
+    drawn, missing = draw_all(read(folder_without_alone))
+    assert [one.name for one in drawn] == ["score-against-cost", "distribution"]
+    assert len(missing) == 1
+    assert "no gain against training alone" in missing[0]
+
+
+@pytest.mark.parametrize("clients", [2, 4, 24, 25, 400])
+@pytest.mark.parametrize("name", [name for name, *_ in FIGURES])
+def test_nothing_is_clipped_or_overlaps(make_run, methods, clients, name):
+    run = read(make_run(methods=_many(methods), clients=clients, names=lambda m: f"{NAMES[m % 4]} {m}"))
+    draw = next(draw for known, _, _, draw, _ in FIGURES if known == name)
+    with drawing(name):
+        figure = draw(run)
+        to_bytes(figure, "png")  # runs the layout
+        box, edge = figure.get_tightbbox(), figure.get_size_inches()
+        assert box.x0 >= -0.01
+        assert box.y0 >= -0.01
+        assert box.x1 <= edge[0] + 0.01
+        assert box.y1 <= edge[1] + 0.01
+        assert _overlaps(figure) == []
+
+
+def _overlaps(figure):
+    """Pairs of texts that lie over each other: ticks, titles, annotations, legends."""
+    texts = [text for legend in figure.legends for text in legend.get_texts()]
+    texts += [text for text in figure.texts if text.get_text()]
+    for axes in figure.axes:
+        if not axes.get_visible():
+            continue
+        texts += [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
+        for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            ticks = [tick for tick in axis.get_major_ticks() if min(limits) <= tick.get_loc() <= max(limits)]
+            texts += [tick.label1 for tick in ticks if tick.label1.get_visible()]
+    texts = [text for text in texts if text.get_visible() and text.get_text()]
+    boxes = [text.get_window_extent() for text in texts]
+    return [
+        (texts[i].get_text(), texts[j].get_text())
+        for i in range(len(texts))
+        for j in range(i)
+        if boxes[i].x0 < boxes[j].x1
+        and boxes[j].x0 < boxes[i].x1
+        and boxes[i].y0 < boxes[j].y1
+        and boxes[j].y0 < boxes[i].y1
+    ]
+
+
+def test_a_thousand_clients_stay_small(make_run):
+    with drawing("gain"):
+        svg = to_bytes(gain_by_client(read(make_run(clients=1000, seeds=1))), "svg")
+    assert len(svg) < 1_000_000
+
+
+def test_names_are_text_never_markup(make_run):
+    run = read(make_run(clients=4, seeds=1, names=lambda m: NAMES[m - 1]))
+    with drawing("gain"):
+        svg = to_bytes(gain_by_client(run), "svg")
+    shown = {text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")}
+    assert {"$x_1$", "Ålesund"} <= shown
+    inline = for_page(svg, "gain", "about")
+    assert "<script" not in inline
+    # The page's ids and colours replace those of tags, not those in somebody's name.
+    assert '&lt;script&gt;id="#007' in inline.replace("&quot;", '"')
+    assert 'id="gain-figure_1"' in inline
+    assert "var(--ink)" in inline
+
+
+def test_a_method_that_sends_nothing_is_a_level_line_and_costs_are_logarithmic(folder):
+    with drawing("cost"):
+        figure = score_against_cost(read(folder))
+        bytes_panel, gradients_panel, rounds_panel = figure.axes
+        level = [line for line in bytes_panel.lines if len(line.get_xdata()) == 2 and np.ptp(line.get_ydata()) == 0]
+        assert len(level) == 2  # mean and worst tenth of `local`
+        # 20 clients, 31 kB each way: round 1 has sent 1.24 MB and round 50 62 MB, a factor of 50
+        assert [panel.get_xscale() for panel in (bytes_panel, gradients_panel, rounds_panel)] == ["log"] * 3
+        assert bytes_panel.get_ylabel() == "validation accuracy (%)"
+
+
+def test_a_narrow_range_of_costs_is_linear(folder):
+    history = pq.read_table(folder / "history.parquet")
+    late = history.filter(pa.compute.greater_equal(history["round"], 10))
+    pq.write_table(late, folder / "history.parquet")
+    with drawing("cost"):
+        assert score_against_cost(read(folder)).axes[0].get_xscale() == "linear"
+
+
+@pytest.mark.parametrize(("freedom", "tabulated"), [(3, 3.182), (4, 2.776), (9, 2.262), (29, 2.045)])
+def test_student_quantile(freedom, tabulated):
+    assert student_quantile(freedom) == pytest.approx(tabulated, rel=0.01)  # any printed table of t, two-sided 5 %

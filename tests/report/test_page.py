@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from idiolect.report import FolderError, build_report, read
+
+ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{answer}}"
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text of scripts and headings by id."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.inside, self.text = [], [], {}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.inside.append(dict(attributes).get("id") or tag)
+
+    def handle_data(self, data):
+        if self.inside:
+            self.text[self.inside[-1]] = self.text.get(self.inside[-1], "") + data
+
+    def of(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def test_builds_the_page_and_the_figures(folder):
+    path = build_report(folder)
+    assert path == folder / "report.html"
+    assert sorted(file.name for file in (folder / "figures").iterdir()) == [
+        "distribution.png",
+        "distribution.svg",
+        "gain-by-client.png",
+        "gain-by-client.svg",
+        "score-against-cost.png",
+        "score-against-cost.svg",
+    ]
+    assert not list(folder.rglob("*.part"))
+    page = Page(path.read_text())
+    assert len(page.of("svg")) == 3
+    assert page.text["answer"].startswith("personal heads is best on average")
+    identifiers = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_page_asks_nothing_of_the_network(folder):
+    text = build_report(folder).read_text()
+    page = Page(text)
+    for _, attributes in page.tags:
+        for name in ("src", "href", "xlink:href", "action", "data"):
+            target = attributes.get(name)
+            assert target is None or target.startswith(("#", "figures/", "data:")), target
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+
+
+def test_only_its_own_script_may_run(folder):
+    text = build_report(folder).read_text()
+    script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = next(meta["content"] for meta in Page(text).of("meta") if "http-equiv" in meta)
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_hostile_strings_are_harmless(make_run, edit_summary):
+    folder = make_run(clients=4, names=lambda m: f"{ATTACK}{m}")
+
+    def poison(summary):
+        summary |= {"name": ATTACK, "question": ATTACK, "notes": [ATTACK], "warnings": [ATTACK], "score_reason": ATTACK}
+        for entry in summary["methods"]:
+            entry |= {"summary": ATTACK, "settings": {ATTACK: ATTACK}, "tuned": ATTACK, "reference": ATTACK}
+
+    edit_summary(folder, poison)
+    (folder / "machine.json").write_text(json.dumps({ATTACK: ATTACK}))
+    (folder / "spec.toml").write_text(f'name = """{ATTACK}"""\n')
+    text = build_report(folder).read_text()
+    page = Page(text)
+    assert [attributes.get("type") for attributes in page.of("script")] == ["application/json", None]
+    assert not page.of("img")
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    data = json.loads(page.text["client-data"])
+    assert data["methods"][0]["rows"][1][0] == f"{ATTACK}1"  # and yet the name arrives as it is
+    assert text.count("{{answer}}") > 10  # nor was the text taken for a place in the template
+
+
+def test_thousands_of_clients_are_limited_until_asked_for(make_run, methods):
+    folder = make_run(methods=(methods["local"], methods["personal heads"]), clients=2500, seeds=1)
+    text = build_report(folder).read_text()
+    body = re.search(r'id="client-table">.*?<tbody>(.*?)</tbody>', text, re.DOTALL)[1]
+    assert body.count("<tr>") == 100
+    data = json.loads(Page(text).text["client-data"])
+    assert len(data["methods"][1]["rows"]) == 2500
+    assert data["methods"][data["shown"]]["method"] == "personal heads"
+    assert len(text) < 2_500_000
+
+
+def test_one_client_and_one_method(make_run, methods):
+    text = build_report(make_run(methods=(methods["personal heads"],), clients=2, seeds=1)).read_text()
+    assert "The method &#x27;local&#x27; was not run" in text
+    assert "was left out: no gain against training alone" in text
+
+
+def test_every_method_diverged(make_run, methods):
+    text = build_report(make_run(methods=(methods["fedavg-wild"],))).read_text()
+    assert "there is no answer" in Page(text).text["answer"]
+
+
+def test_an_unfinished_run_is_marked_at_the_top(make_run):
+    text = build_report(make_run(finished=False)).read_text()
+    assert text.index("The run is not finished") < text.index('id="comparison"')
+
+
+def test_every_part_of_the_summary_is_shown(folder, edit_summary):
+    edit_summary(folder, lambda summary: summary["methods"][1].update(reference="McMahan et al. 2017", tuned="by hand"))
+    text = build_report(folder).read_text()
+    for expected in (
+        "3 rows without a target were left out.",
+        "Client hospital-01 has no test rows.",
+        "Scored by accuracy: the classes are balanced.",
+        "idiolect compare data.csv",
+        "McMahan et al. 2017",
+        "by hand",
+        "not recorded in the run folder; `idiolect explain lsgd_pfl` prints it",
+        "a loss was not finite at round 7.",
+        "seeds = [0, 1]",
+        "<dt>local steps</dt><dd>5</dd>",
+    ):
+        assert expected in text, expected
+
+
+def test_an_older_figure_does_not_outlive_its_data(folder):
+    build_report(folder)
+    (folder / "clients.parquet").unlink()
+    build_report(folder)
+    assert sorted(file.stem for file in (folder / "figures").iterdir()) == ["score-against-cost"] * 2
+
+
+def test_a_failed_write_leaves_the_old_page_whole(folder, monkeypatch):
+    page = build_report(folder)
+    before = page.read_bytes()
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(FolderError, match="No space left on device"):
+        build_report(folder)
+    assert page.read_bytes() == before
+    assert not list(folder.rglob("*.part"))
+
+
+def test_reporting_changes_nothing_else(folder):
+    before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    build_report(folder)
+    first = (folder / "report.html").read_bytes()
+    build_report(folder)
+    assert (folder / "report.html").read_bytes() == first
+    assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+PROBE = """
+<script>
+"use strict";
+const said = {};
+addEventListener("load", () => {
+  const click = (query) => document.querySelector(query).click();
+  const names = () => [...document.querySelectorAll("#client-table tbody th")].map((cell) => cell.textContent);
+  const first = () => document.querySelector("#comparison tbody th").textContent;
+  said.methods = [];
+  for (const place of [1, 2]) {
+    click("#comparison thead th:nth-child(2) button");
+    said.methods.push(first());
+  }
+  said.limited = names().length;
+  click("#client-more");
+  said.all = names().length;
+  click('[data-column="0"] button');
+  said.sorted = names().slice(0, 2);
+  click('[data-verdict="hurt"]');
+  said.hurt = names().length;
+  click('[data-verdict=""]');
+  const search = document.getElementById("client-search");
+  search.value = "HOSPITAL-07";
+  search.dispatchEvent(new Event("input"));
+  said.found = names();
+  search.value = "";
+  const method = document.getElementById("client-method");
+  method.value = "1";
+  method.dispatchEvent(new Event("change"));
+  said.verdicts = [...document.querySelectorAll("#client-table tbody td:last-child")].map((cell) => cell.textContent);
+  const out = document.createElement("p");
+  out.id = "said";
+  out.textContent = JSON.stringify(said);
+  document.body.append(out);
+});
+</script>
+</body>"""
+
+
+def _dump(path, profile):
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    command += ["--enable-logging=stderr", f"--user-data-dir={profile}", "--dump-dom", f"file://{path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the browser chromium")
+def test_the_page_works_in_a_browser(make_run, tmp_path):
+    folder = make_run(clients=140)
+    page = build_report(folder)
+    document, complaints = _dump(page, tmp_path / "profile-1")
+    assert complaints == []  # no error, and nothing that the page's own policy had to refuse
+    assert 'data-ready="yes"' in document
+
+    # The same page with a visitor that clicks; the policy would rightly refuse it.
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+    visited = folder / "visited.html"
+    visited.write_text(text.replace("</body>", PROBE))
+    document, complaints = _dump(visited, tmp_path / "profile-2")
+    assert complaints == []
+    said = json.loads(Page(document).text["said"])
+    clients = read(folder)
+    assert said["methods"][0] == "personal heads"  # numbers open with the largest
+    assert said["methods"][1] == "local"  # then the smallest of those that have one
+    assert (said["limited"], said["all"]) == (100, 140)
+    assert said["sorted"] == ["hospital-01", "hospital-02"]
+    assert said["found"] == ["hospital-07"]
+    recorded = {
+        name: [
+            row["verdict"]
+            for row in clients.clients.to_pylist()
+            if row["method"] == name and row["client"] != "hospital-01"
+        ]
+        for name in ("fedavg", "personal heads")
+    }
+    assert 0 < said["hurt"] < len(recorded["personal heads"])
+    assert len(said["verdicts"]) == 140
+    assert {"helped", "hurt", "unclear"} <= set(said["verdicts"])

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from idiolect.report import client_table, client_table_to_rich, comparison_table, read
+from idiolect.report.wording import count, megabytes, score_words, size
+
+
+def _method(summary, name):
+    return next(entry for entry in summary["methods"] if entry["method"] == name)
+
+
+def _best(table, key):
+    return set(json.loads(table.to_json())["best"][key])
+
+
+def _set(**means):
+    """Give methods these (mean, worst decile) scores; underscores stand for blanks."""
+
+    def change(summary):
+        for name, (mean, worst) in means.items():
+            _method(summary, name.replace("_", " "))["score"] |= {"mean": mean, "worst_decile": worst}
+
+    return change
+
+
+def test_best_values_where_higher_is_better(folder, edit_summary):
+    edit_summary(folder, _set(local=(0.7, 0.6), fedavg=(0.8, 0.5), personal_heads=(0.75, 0.6)))
+    table = comparison_table(folder)
+    assert _best(table, "mean") == {"fedavg"}
+    assert _best(table, "worst_decile") == {"local", "personal heads"}  # a tie marks both
+    assert _best(table, "upload_bytes") == {"local"}  # a cost: the least
+    assert _best(table, "rounds") == set()  # all the same: nothing stands out
+
+
+def test_best_values_where_lower_is_better(make_run, edit_summary):
+    folder = make_run(score="log_loss")
+    edit_summary(folder, _set(local=(0.7, 0.9), fedavg=(0.8, 1.0), personal_heads=(0.75, 0.8)))
+    table = comparison_table(folder)
+    assert _best(table, "mean") == {"local"}
+    assert _best(table, "worst_decile") == {"personal heads"}
+
+
+def test_a_diverged_method_is_never_best(folder, edit_summary):
+    edit_summary(folder, _set(**{"fedavg-wild": (0.999, 0.999)}))
+    table = comparison_table(folder)
+    assert "fedavg-wild" not in _best(table, "mean")
+    assert table.answer.best == "personal heads"
+    assert "diverged" in table.to_text()
+
+
+def test_text_fits_110_columns_whatever_the_numbers(make_run, methods, edit_summary):
+    long = [
+        type(methods["fedavg"])(f"fedavg with step size number {place}", "local_sgd", lift=-0.11) for place in range(7)
+    ]
+    folder = make_run(methods=(methods["local"], *long))
+
+    def enlarge(summary):
+        for entry in summary["methods"]:
+            entry |= {"rounds": 123_456, "upload_bytes": 987_654_321_000, "download_bytes": 987_654_321_000}
+            entry |= dict.fromkeys(("gradients_shared", "gradients_personal", "gradients_both"), 98_765_432_100)
+
+    edit_summary(folder, enlarge)
+    table = comparison_table(folder)
+    text = table.to_text()
+    assert max(map(len, text.splitlines())) <= 110
+    assert "…" not in text  # nothing was cut
+    for place in range(7):
+        assert f"number {place}" in " ".join(text.split())
+    # A terminal of the same width shows the same numbers.
+    console = Console(file=io.StringIO(), width=110, color_system=None)
+    console.print(table.to_rich())
+    assert "98.8G/98.8G/98.8G" in console.file.getvalue()
+
+
+def test_the_star_and_the_bold_mark_the_same_cells(folder):
+    table = comparison_table(folder)
+    line = next(line for line in table.to_text().splitlines() if line.startswith("personal heads"))
+    console = Console(file=io.StringIO(), width=110, force_terminal=True, color_system="standard")
+    console.print(table.to_rich())
+    bold = next(line for line in console.file.getvalue().splitlines() if "personal heads" in line)
+    assert line.count("*") == bold.count("\x1b[1m") > 3
+
+
+def test_markdown_marks_the_best_and_survives_hostile_labels(folder, edit_summary):
+    edit_summary(folder, lambda summary: _method(summary, "fedavg").update(method="a|b*c\nd"))
+    lines = comparison_table(folder).to_markdown().splitlines()
+    cells = lines[0].count("|")
+    assert all(line.count("|") - line.count("\\|") == cells for line in lines[:6])
+    assert "a\\|b\\*c d" in lines[3]
+    best = f"{100 * _method(read(folder).summary, 'personal heads')['score']['mean']:.1f}"
+    assert f"| **{best}** |" in lines[4]
+
+
+def test_json_is_strict_and_whole(folder):
+    data = json.loads(comparison_table(folder).to_json(), parse_constant=pytest.fail)
+    wild, personal = data["methods"][3], data["methods"][2]
+    assert wild["mean"] is None
+    assert wild["diverged"].startswith("a loss was not finite")
+    assert personal["gradients_both"] == 50 * 20 * 640  # rounds, clients, each
+    assert personal["shared_mean"] is None
+    assert data["answer"]["best"] == "personal heads"
+    assert any("fedavg-wild" in sentence for sentence in data["missing"])
+
+
+def test_infinite_scores_do_not_break_json(folder, edit_summary):
+    edit_summary(folder, _set(fedavg=(float("inf"), float("inf"))))
+    assert json.loads(comparison_table(folder).to_json())["methods"][1]["mean"] is None
+
+
+def test_the_answer_names_method_clients_and_price(folder):
+    table = comparison_table(folder)
+    run = read(folder)
+    clients = client_table(run, "personal heads")
+    sentence = table.answer.sentence
+    assert sentence.startswith("personal heads is best on average (accuracy ")
+    assert "against training alone)" in sentence
+    assert f"{clients.better_alone} of 19 clients do better alone than with personal heads" in sentence
+    # 31 kB each way to 20 clients for 50 rounds, and once more to deliver: 31e3 * 20 * 101 = 62.62 MB; / 20 = 3.1
+    assert "it communicates 62.6 MB over 50 rounds, 3.1 MB per client." in sentence
+    assert table.answer.traffic_bytes == 31_000 * 20 * 101
+
+
+ANSWERS = {
+    "alone wins": (
+        dict(local=(0.9, 0.8), fedavg=(0.8, 0.7), personal_heads=(0.7, 0.85)),
+        (
+            "Training alone is best on average (accuracy 90.0 %), ahead of fedavg (80.0 %)",
+            "for the worst tenth of clients personal heads is best (85.0 %)",
+            "better alone than with fedavg",
+        ),
+    ),
+    "worst is alone": (
+        dict(local=(0.7, 0.8), fedavg=(0.8, 0.7), personal_heads=(0.75, 0.7)),
+        ("fedavg is best on average", "for the worst tenth of clients training alone is best (80.0 %)"),
+    ),
+    "same wins both": (
+        dict(local=(0.7, 0.6), fedavg=(0.8, 0.7), personal_heads=(0.75, 0.6)),
+        ("it is also best for the worst tenth of clients (70.0 %)",),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_answers(folder, edit_summary, case):
+    means, expected = ANSWERS[case]
+    edit_summary(folder, _set(**means))
+    sentence = comparison_table(folder).answer.sentence
+    for part in expected:
+        assert part in sentence
+
+
+@pytest.mark.parametrize(("low", "unclear"), [(-0.01, True), (0.01, False)])
+def test_an_interval_with_zero_inside_is_no_clear_difference(folder, edit_summary, low, unclear):
+    gain = {"mean": 0.06, "low": low, "high": 0.13}
+    edit_summary(folder, lambda summary: _method(summary, "personal heads").update(gain=gain))
+    assert ("not a clear difference" in comparison_table(folder).answer.sentence) is unclear
+
+
+def test_without_training_alone_nothing_is_claimed_about_it(folder_without_alone):
+    table = comparison_table(folder_without_alone)
+    assert "whether clients would do better alone is not known" in table.answer.sentence
+    assert (table.answer.better_alone, table.rows[0].gain, table.rows[0].helped) == (None, None, None)
+    assert "[95 %]" in table.to_text()
+
+
+def test_no_method_with_a_score(make_run, methods):
+    table = comparison_table(make_run(methods=(methods["fedavg-wild"],)))
+    assert "there is no answer" in table.answer.sentence
+    assert "diverged" in table.to_text()
+
+
+def test_client_table_for_a_terminal(folder):
+    run = read(folder)
+    clients = client_table(run, "fedavg")
+    console = Console(file=io.StringIO(), width=110, color_system=None)
+    console.print(client_table_to_rich(clients, run.score, limit=5))
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].split() == [
+        "client",
+        "rows",
+        "alone",
+        "shared",
+        "personal",
+        "gain",
+        "95",
+        "%",
+        "interval",
+        "verdict",
+    ]
+    assert len(lines) == 2 + 5
+    assert lines[2].startswith(clients.client[clients.order()[0]])
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(0, "0"), (999, "999"), (999_600, "1.0 M"), (1_234_567, "1.2 M"), (345_600, "346 k"), (None, "\N{EN DASH}")],
+)
+def test_counts(number, expected):
+    assert count(number) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(0, "0"), (10, "<0.001"), (12_345, "0.012"), (1_234_567, "1.23"), (123_456_789, "123"), (5e12, "5,000,000")],
+)
+def test_megabytes(number, expected):
+    assert megabytes(number) == expected
+
+
+def test_signs():
+    words = score_words("accuracy")
+    assert [words.signed(value) for value in (0.0123, -0.0123, -0.0001, None)] == [
+        "+1.2",
+        "\N{MINUS SIGN}1.2",
+        "0.0",  # never "-0.0"
+        "\N{EN DASH}",
+    ]
+    assert size(512) == "512 bytes"
+    assert size(62_620_000) == "62.6 MB"
