@@ -128,11 +128,14 @@ def misfit_rows():
 
 
 def pytest_generate_tests(metafunc):
-    """A test that takes `trial` runs on every pair that fits; one that takes `misfit` on every pair that does not."""
+    """`trial`: every pair that fits; `misfit`: every one that does not; `own_pair`: each class on its own objective."""
     if "trial" in metafunc.fixturenames:
         rows = fitting_rows()
         ids = ["-".join((name, objective, *map(str, more.values()))) for name, objective, more in rows]
         metafunc.parametrize("trial", rows, ids=ids, indirect=True, scope="module")
+    if "own_pair" in metafunc.fixturenames:
+        first = {method.algorithm: (name, method.objective) for name, method in reversed(ALGORITHMS.items())}
+        metafunc.parametrize("own_pair", first.values(), ids="-".join)
     if "misfit" in metafunc.fixturenames:
         metafunc.parametrize("misfit", misfit_rows(), ids="-".join)
 

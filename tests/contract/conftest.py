@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from idiolect.core.tally import Tally
-from idiolect.engines import door
+from idiolect.engines import door, start
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training
@@ -48,9 +48,7 @@ class Trial:
         self.name, self.objective, self.more = name, objective, more
         self.workbench, self.federation = workbench, federation
         ragged = workbench.build(name, objective, **more, **BY_EPOCHS)
-        self.algorithm = (
-            ragged if ragged.skip() is None else workbench.build(name, objective, **more, **BY_STEPS)
-        )
+        self.algorithm = ragged if ragged.skip() is None else workbench.build(name, objective, **more, **BY_STEPS)
         self.training, self.seed = PARTIAL, telling_seed(federation.train.clients)
         self.uploads = {}  # client -> its latest upload, filled by `debugged`
 
@@ -79,6 +77,12 @@ class Trial:
                 self.uploads[event.client] = event.value
 
         return debug(self.algorithm, self.federation, self.training, seed=self.seed, observe=keep_uploads)
+
+    @functools.cached_property
+    def wire(self):
+        """Shapes of what goes down, comes up and is delivered."""
+        with door.run_precision("float64"):
+            return start.wire_types(self.session.algorithm, self.session.population.data)
 
     @functools.cached_property
     def never_present(self):

@@ -19,12 +19,11 @@ from idiolect.engines import door, start
 from idiolect.engines.block import TRACES, run_block
 from idiolect.engines.debug import debug, personal_models
 from idiolect.engines.door import Training
-from idiolect.engines.evaluate import models_and_outputs
 from idiolect.engines.population import to_device
-from idiolect.engines.simulate import simulate
+from idiolect.engines.simulate import Session, simulate
 
-ROUNDS = 3
-FULL = Training(rounds=ROUNDS, precision="float64", executor="batched", block=ROUNDS, record_every=ROUNDS)
+SEED = 4
+FULL = Training(rounds=2, precision="float64", executor="batched", block=2, record_every=2)
 SENDS_PERSONAL: set[str] = set()  # methods whose Upload openly has a field `personal`; `explain` warns about them
 
 
@@ -45,26 +44,18 @@ def test_partial_cohorts_equal_plain_python(trial, workbench):
     assert trial.spent(trial.session, costs) == plain.tally
 
 
-def test_full_cohort_equals_plain_python(trial, workbench):
-    if trial.objective != ALGORITHMS[trial.name].objective or trial.more:
-        pytest.skip("the full cohort is the engine's path, not the objective's: once per registered name")
-    algorithm = workbench.build(trial.name, trial.objective, local_steps=2, batch_size=2)
-    session = trial.open(algorithm, FULL)
-    server, states, costs = trial.run(session)
-    plain = debug(algorithm, trial.federation, FULL, seed=trial.seed)
-    assert workbench.distance(server, plain.server) < 1e-10
+def test_full_cohort_equals_plain_python(own_pair, workbench, ragged):
+    algorithm = workbench.build(*own_pair, local_steps=2, batch_size=2)
+    (run,) = Session([algorithm], ragged, FULL, [SEED], ("log_loss",), None).run()
+    plain = debug(algorithm, ragged, FULL, seed=SEED)
+    assert workbench.distance(run.server, plain.server) < 1e-10
+    models, expected = run.personal_models(), personal_models(plain, SEED, FULL.rounds, "float64")
     for client, state in enumerate(plain.clients):
-        assert workbench.distance(client_of(states, client), state) < 1e-10, client
-    assert trial.spent(session, costs) == plain.tally
-
-    population = session.population
-    with door.run_precision("float64"):
-        everyone = jnp.arange(population.rows.clients, dtype=jnp.int32)
-        arguments = (np.int32(ROUNDS), server, everyone, states, population.data)
-        models, _ = models_and_outputs(session.algorithm, session.roots, *arguments, population.data)
-    expected = personal_models(plain, trial.seed, ROUNDS, "float64")
-    for client, model in enumerate(expected):
-        assert workbench.distance(client_of(models, client), model) < 1e-10, client
+        assert workbench.distance(client_of(run.states, client), state) < 1e-10, client
+        assert workbench.distance(client_of(models, client), expected[client]) < 1e-10, client
+    before_delivery = run.history[-1]  # the run's ledger also counts what the personal models cost
+    names = ("gradients_shared", "gradients_personal", "gradients_both", "forward_passes", "samples")
+    assert tuple(before_delivery[name] for name in names) == tuple(plain.tally)
 
 
 def test_one_program_for_all_rounds_seeds_and_floats(trial, workbench):
@@ -72,7 +63,7 @@ def test_one_program_for_all_rounds_seeds_and_floats(trial, workbench):
     traced = dict(TRACES)
     other = dataclasses.replace(trial.algorithm, step_size=0.7 * float(trial.algorithm.step_size))
     again = trial.run(trial.open(other, seed=trial.seed + 1))
-    later = trial.run(trial.session, first=ROUNDS)
+    later = trial.run(trial.session, first=trial.training.rounds)
     assert dict(TRACES) == traced
     moved = [workbench.distance(first[:2], outcome[:2]) for outcome in (again, later)]
     assert min(moved) > 0  # the program did read its seed, its floats and its round numbers
@@ -114,27 +105,27 @@ def test_a_round_keeps_structure_shapes_and_dtypes(trial, precision):
 
 
 def test_only_named_tuples_cross_the_wire(trial):
-    session = trial.session
+    session, wire = trial.session, trial.wire
     for value, name in (
         (session.server, "ServerState"),
-        (session.sent_type, "Broadcast"),
-        (session.delivered_type, "Broadcast"),
-        (session.upload_type, "Upload"),
+        (wire.sent, "Broadcast"),
+        (wire.delivered, "Broadcast"),
+        (wire.upload, "Upload"),
     ):
         assert isinstance(value, tuple)
         assert type(value).__name__ == name
         assert hasattr(value, "_fields")
     assert session.population.states == () or type(session.population.states).__name__ == "ClientState"
-    assert session.upload_type.weight.shape == ()
+    assert wire.upload.weight.shape == ()
     # a random key or a foreign object would be refused here; what is addressed counts one row
-    assert bytes_of(session.sent_type) >= 0
-    assert bytes_of(session.upload_type) > 0
-    for node in jax.tree.leaves(session.upload_type, is_leaf=is_per_client):
+    assert bytes_of(wire.sent) >= 0
+    assert bytes_of(wire.upload) > 0
+    for node in jax.tree.leaves(wire.upload, is_leaf=is_per_client):
         assert not is_per_client(node)  # addressing is for what goes down
 
 
 def test_personal_parameters_are_not_on_the_wire(trial, workbench):
-    fields = set(trial.session.upload_type._fields) | set(trial.session.sent_type._fields)
+    fields = set(trial.wire.upload._fields) | set(trial.wire.sent._fields)
     if trial.name in SENDS_PERSONAL:
         assert "personal" in fields  # an open door has a name on it
         return
@@ -174,7 +165,7 @@ def test_a_pair_that_does_not_fit_is_refused_before_compiling(misfit, workbench,
     algorithm = workbench.build(name, objective)
     traced = dict(TRACES)
     with pytest.raises(RequestError) as refused:
-        simulate(algorithm, ragged, Training(rounds=1))
+        simulate(algorithm, ragged, FULL)
     assert dict(TRACES) == traced
     sentence = str(refused.value)
     assert type(algorithm).__name__ in sentence

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from idiolect.report import build_report
+
 RECORDED = (0, 1, 2, 5, 10, 20, 30, 40, 50)
 COSTS = ("download_bytes", "upload_bytes", "gradients_shared", "gradients_personal", "gradients_both")
 
@@ -224,6 +226,14 @@ def make_run(tmp_path):
 def folder(make_run):
     """Three methods that finished and one that diverged, two seeds, twenty clients."""
     return make_run()
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """The usual folder with its report built; for tests that only look."""
+    folder = write_run(tmp_path_factory.mktemp("runs") / "demo")
+    build_report(folder)
+    return folder
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from idiolect.report import read
 from idiolect.report.cost_figure import score_against_cost, student_quantile
 from idiolect.report.figures import FIGURES, draw_all
 from idiolect.report.gain_figure import gain_by_client
-from idiolect.report.style import drawing, for_page, to_bytes
+from idiolect.report.style import drawing, for_page, lay_out, to_bytes
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ("$x_1$", '--><script>id="#0072b2"</script>', "Ålesund", "an extraordinarily long name of a hospital")
@@ -21,12 +21,13 @@ NAMES = ("$x_1$", '--><script>id="#0072b2"</script>', "Ålesund", "an extraordin
 
 def _many(methods):
     kind = type(methods["fedavg"])
-    extra = tuple(kind(f"another method with a long name {place}", "ditto", lift=-0.02) for place in range(4))
+    extra = tuple(kind(f"another method with a long name {place}", "ditto", lift=-0.02) for place in range(3))
     return (*methods.values(), *extra)
 
 
-def test_three_figures_in_two_formats(folder):
+def test_three_figures_in_two_formats_and_the_same_bytes_each_time(folder):
     drawn, missing = draw_all(read(folder))
+    assert (drawn, missing) == draw_all(read(folder))
     assert [one.name for one in drawn] == ["score-against-cost", "gain-by-client", "distribution"]
     assert missing == []
     for one in drawn:
@@ -34,16 +35,13 @@ def test_three_figures_in_two_formats(folder):
         assert ElementTree.fromstring(one.svg).tag == f"{SVG}svg"
 
 
-def test_the_same_run_gives_the_same_bytes(folder):
-    assert draw_all(read(folder)) == draw_all(read(folder))
-
-
 def test_drawing_leaves_matplotlib_as_it_was(folder):
     with mpl.rc_context({"axes.facecolor": "#123456"}):
         before = dict(mpl.rcParams)
-        drawn, _ = draw_all(read(folder))
+        with drawing("cost"):
+            figure = score_against_cost(read(folder))
         assert dict(mpl.rcParams) == before
-    assert b"#123456" not in drawn[0].svg  # a user's style does not leak in
+    assert mpl.colors.to_hex(figure.axes[0].get_facecolor()) == "#ffffff"  # a user's style does not leak in
 
 
 def test_what_cannot_be_drawn_is_said(folder_without_alone):
@@ -53,14 +51,13 @@ def test_what_cannot_be_drawn_is_said(folder_without_alone):
     assert "no gain against training alone" in missing[0]
 
 
-@pytest.mark.parametrize("clients", [2, 4, 24, 25, 400])
+@pytest.mark.parametrize("clients", [2, 25, 26, 400])  # both layouts of the gains, at their smallest and largest
 @pytest.mark.parametrize("name", [name for name, *_ in FIGURES])
 def test_nothing_is_clipped_or_overlaps(make_run, methods, clients, name):
-    run = read(make_run(methods=_many(methods), clients=clients, names=lambda m: f"{NAMES[m % 4]} {m}"))
+    run = read(make_run(methods=_many(methods), clients=clients, seeds=1, names=lambda m: f"{NAMES[m % 4]} {m}"))
     draw = next(draw for known, _, _, draw, _ in FIGURES if known == name)
     with drawing(name):
-        figure = draw(run)
-        to_bytes(figure, "png")  # runs the layout
+        figure = lay_out(draw(run))
         box, edge = figure.get_tightbbox(), figure.get_size_inches()
         assert box.x0 >= -0.01
         assert box.y0 >= -0.01
@@ -100,15 +97,15 @@ def test_a_thousand_clients_stay_small(make_run):
 
 
 def test_names_are_text_never_markup(make_run):
-    run = read(make_run(clients=4, seeds=1, names=lambda m: NAMES[m - 1]))
+    run = read(make_run(clients=4, seeds=1, names=lambda m: ("", "$x_1$", '<b id="#0072b2">', "Ålesund")[m]))
     with drawing("gain"):
         svg = to_bytes(gain_by_client(run), "svg")
     shown = {text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")}
-    assert {"$x_1$", "Ålesund"} <= shown
+    assert {"$x_1$", "Ålesund", '<b id="#0072b2">'} <= shown
     inline = for_page(svg, "gain", "about")
-    assert "<script" not in inline
+    assert "<b" not in inline
     # The page's ids and colours replace those of tags, not those in somebody's name.
-    assert '&lt;script&gt;id="#007' in inline.replace("&quot;", '"')
+    assert '&lt;b id="#0072b2"&gt;' in inline.replace("&quot;", '"')
     assert 'id="gain-figure_1"' in inline
     assert "var(--ink)" in inline
 

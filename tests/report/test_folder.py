@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from idiolect.report import FolderError, build_report, client_table, comparison_table, read
+from idiolect.report import FolderError, client_table, comparison_table, read
 from idiolect.report.folder import numbers
+from idiolect.report.page import render
 
 
 def test_a_report_is_built_without_jax_and_without_pyplot(folder):
@@ -108,7 +109,7 @@ def test_an_absent_file_is_listed_and_the_rest_reported(folder, name):
     (folder / name).unlink()
     assert any(sentence.startswith(name) for sentence in read(folder).missing)
     assert f"Not found: {name}" in comparison_table(folder).to_text()
-    assert f"{name} was not found" in build_report(folder).read_text()
+    assert f"{name} was not found" in render(read(folder), [], [])
 
 
 def test_a_run_without_training_alone_says_what_to_add(folder_without_alone):

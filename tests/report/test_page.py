@@ -12,7 +12,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from idiolect.report import FolderError, build_report, read
+from idiolect.report import FolderError, build_report, client_table, read
+from idiolect.report.figures import Drawn
+from idiolect.report.page import render
 
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{answer}}"
 
@@ -37,10 +39,8 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def test_builds_the_page_and_the_figures(folder):
-    path = build_report(folder)
-    assert path == folder / "report.html"
-    assert sorted(file.name for file in (folder / "figures").iterdir()) == [
+def test_builds_the_page_and_the_figures(built):
+    assert sorted(file.name for file in (built / "figures").iterdir()) == [
         "distribution.png",
         "distribution.svg",
         "gain-by-client.png",
@@ -48,16 +48,16 @@ def test_builds_the_page_and_the_figures(folder):
         "score-against-cost.png",
         "score-against-cost.svg",
     ]
-    assert not list(folder.rglob("*.part"))
-    page = Page(path.read_text())
+    assert not list(built.rglob("*.part"))
+    page = Page((built / "report.html").read_text())
     assert len(page.of("svg")) == 3
     assert page.text["answer"].startswith("personal heads is best on average")
     identifiers = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(identifiers) == len(set(identifiers))
 
 
-def test_the_page_asks_nothing_of_the_network(folder):
-    text = build_report(folder).read_text()
+def test_the_page_asks_nothing_of_the_network(built):
+    text = (built / "report.html").read_text()
     page = Page(text)
     for _, attributes in page.tags:
         for name in ("src", "href", "xlink:href", "action", "data"):
@@ -67,8 +67,8 @@ def test_the_page_asks_nothing_of_the_network(folder):
     assert not re.search(r"url\((?!#)", text)
 
 
-def test_only_its_own_script_may_run(folder):
-    text = build_report(folder).read_text()
+def test_only_its_own_script_may_run(built):
+    text = (built / "report.html").read_text()
     script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = next(meta["content"] for meta in Page(text).of("meta") if "http-equiv" in meta)
@@ -99,7 +99,7 @@ def test_hostile_strings_are_harmless(make_run, edit_summary):
 
 def test_thousands_of_clients_are_limited_until_asked_for(make_run, methods):
     folder = make_run(methods=(methods["local"], methods["personal heads"]), clients=2500, seeds=1)
-    text = build_report(folder).read_text()
+    text = render(read(folder), [], [])
     body = re.search(r'id="client-table">.*?<tbody>(.*?)</tbody>', text, re.DOTALL)[1]
     assert body.count("<tr>") == 100
     data = json.loads(Page(text).text["client-data"])
@@ -120,13 +120,13 @@ def test_every_method_diverged(make_run, methods):
 
 
 def test_an_unfinished_run_is_marked_at_the_top(make_run):
-    text = build_report(make_run(finished=False)).read_text()
+    text = render(read(make_run(finished=False)), [], [])
     assert text.index("The run is not finished") < text.index('id="comparison"')
 
 
 def test_every_part_of_the_summary_is_shown(folder, edit_summary):
     edit_summary(folder, lambda summary: summary["methods"][1].update(reference="McMahan et al. 2017", tuned="by hand"))
-    text = build_report(folder).read_text()
+    text = render(read(folder), [], [])
     for expected in (
         "3 rows without a target were left out.",
         "Client hospital-01 has no test rows.",
@@ -142,13 +142,24 @@ def test_every_part_of_the_summary_is_shown(folder, edit_summary):
         assert expected in text, expected
 
 
+@pytest.fixture
+def quick_figures(monkeypatch):
+    """One figure that takes no time, for tests of how files are written."""
+    drawn = Drawn("distribution", "Spread", "About it.", b"png", b"<svg></svg>")
+    monkeypatch.setattr("idiolect.report.page.draw_all", lambda run: ([drawn], []))
+
+
+@pytest.mark.usefixtures("quick_figures")
 def test_an_older_figure_does_not_outlive_its_data(folder):
+    (folder / "figures").mkdir()
+    (folder / "figures" / "gain-by-client.svg").touch()
+    (folder / "figures" / "my own.svg").touch()
     build_report(folder)
-    (folder / "clients.parquet").unlink()
-    build_report(folder)
-    assert sorted(file.stem for file in (folder / "figures").iterdir()) == ["score-against-cost"] * 2
+    left = sorted(file.name for file in (folder / "figures").iterdir())
+    assert left == ["distribution.png", "distribution.svg", "my own.svg"]
 
 
+@pytest.mark.usefixtures("quick_figures")
 def test_a_failed_write_leaves_the_old_page_whole(folder, monkeypatch):
     page = build_report(folder)
     before = page.read_bytes()
@@ -163,13 +174,15 @@ def test_a_failed_write_leaves_the_old_page_whole(folder, monkeypatch):
     assert not list(folder.rglob("*.part"))
 
 
-def test_reporting_changes_nothing_else(folder):
-    before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
-    build_report(folder)
+@pytest.mark.usefixtures("quick_figures")
+def test_reporting_changes_nothing_else_and_repeats_itself(folder):
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert build_report(folder) == folder / "report.html"
     first = (folder / "report.html").read_bytes()
     build_report(folder)
     assert (folder / "report.html").read_bytes() == first
     assert {name: (folder / name).read_bytes() for name in before} == before
+    assert {path.name for path in folder.iterdir()} == {*before, "figures", "report.html"}
 
 
 PROBE = """
@@ -234,20 +247,11 @@ def test_the_page_works_in_a_browser(make_run, tmp_path):
     document, complaints = _dump(visited, tmp_path / "profile-2")
     assert complaints == []
     said = json.loads(Page(document).text["said"])
-    clients = read(folder)
-    assert said["methods"][0] == "personal heads"  # numbers open with the largest
-    assert said["methods"][1] == "local"  # then the smallest of those that have one
+    assert said["methods"] == ["personal heads", "local"]  # the largest on top first, then the smallest
     assert (said["limited"], said["all"]) == (100, 140)
     assert said["sorted"] == ["hospital-01", "hospital-02"]
     assert said["found"] == ["hospital-07"]
-    recorded = {
-        name: [
-            row["verdict"]
-            for row in clients.clients.to_pylist()
-            if row["method"] == name and row["client"] != "hospital-01"
-        ]
-        for name in ("fedavg", "personal heads")
-    }
-    assert 0 < said["hurt"] < len(recorded["personal heads"])
-    assert len(said["verdicts"]) == 140
-    assert {"helped", "hurt", "unclear"} <= set(said["verdicts"])
+    personal, fedavg = (client_table(read(folder), name) for name in ("personal heads", "fedavg"))
+    assert said["hurt"] == personal.counted("hurt") > 0
+    for verdict in ("helped", "hurt", "unclear"):
+        assert said["verdicts"].count(verdict) == fedavg.counted(verdict) > 0

@@ -128,7 +128,7 @@ def test_the_answer_names_method_clients_and_price(folder):
 
 ANSWERS = {
     "alone wins": (
-        dict(local=(0.9, 0.8), fedavg=(0.8, 0.7), personal_heads=(0.7, 0.85)),
+        {"local": (0.9, 0.8), "fedavg": (0.8, 0.7), "personal_heads": (0.7, 0.85)},
         (
             "Training alone is best on average (accuracy 90.0 %), ahead of fedavg (80.0 %)",
             "for the worst tenth of clients personal heads is best (85.0 %)",
@@ -136,11 +136,11 @@ ANSWERS = {
         ),
     ),
     "worst is alone": (
-        dict(local=(0.7, 0.8), fedavg=(0.8, 0.7), personal_heads=(0.75, 0.7)),
+        {"local": (0.7, 0.8), "fedavg": (0.8, 0.7), "personal_heads": (0.75, 0.7)},
         ("fedavg is best on average", "for the worst tenth of clients training alone is best (80.0 %)"),
     ),
     "same wins both": (
-        dict(local=(0.7, 0.6), fedavg=(0.8, 0.7), personal_heads=(0.75, 0.6)),
+        {"local": (0.7, 0.6), "fedavg": (0.8, 0.7), "personal_heads": (0.75, 0.6)},
         ("it is also best for the worst tenth of clients (70.0 %)",),
     ),
 }

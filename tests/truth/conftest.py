@@ -87,12 +87,14 @@ def begin(algorithm, data, seed=0, scale=0.0):
 def simulate(algorithm, data, rounds, *, present=None, start=None, seed=0):
     """`rounds` rounds of the compiled engine; `present` is (rounds, clients), None for everybody."""
     server, states = start or begin(algorithm, data, seed)
+    room = 64 if rounds <= 64 else rounds  # short runs share one program, whatever their length
     cohorts = None
     if present is not None:
-        clients = jnp.broadcast_to(jnp.arange(data.count.shape[0], dtype=jnp.int32), np.shape(present))
-        cohorts = Cohort(clients, clients, jnp.asarray(present, bool))
-    root, numbers = keys.root_key(seed), jnp.arange(rounds, dtype=jnp.int32)
-    block = (data, numbers, jnp.asarray(rounds, jnp.int32), cohorts)
+        there = jnp.zeros((room, data.count.shape[0]), bool).at[:rounds].set(present)
+        clients = jnp.broadcast_to(jnp.arange(there.shape[1], dtype=jnp.int32), there.shape)
+        cohorts = Cohort(clients, clients, there)
+    block = (data, jnp.arange(room, dtype=jnp.int32), jnp.asarray(rounds, jnp.int32), cohorts)
+    root = keys.root_key(seed)
     return Run(*run_block(algorithm, root, server, states, *block, uniform=False, chunk=0, lanes="one"))
 
 

@@ -245,6 +245,14 @@ def plans():
     return {}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Dozens of programs run three rounds each: compiling them is all the cost, and the mathematics is the same."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def test_every_registered_algorithm_has_a_reference():
     assert {case.name for case in CASES} == set(ALGORITHMS)
 

@@ -54,7 +54,7 @@ class Upload(NamedTuple):
 class Local(Algorithm):
     """SGD on each client's own rows, without communication."""
 
-    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="step eta")
+    step_size: float = setting(default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="step eta")
 
     def skip(self) -> str | None:
         """Needs a personal block and nothing else."""

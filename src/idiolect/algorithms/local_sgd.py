@@ -56,13 +56,19 @@ class Upload(NamedTuple):
 class LocalSGD(Algorithm):
     """Local SGD with inner and outer steps."""
 
-    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta")
-    server_step_size: float = setting(1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta")
-    server_optimizer: str = setting("sgd", doc="any optax optimizer, by name; it sees the mean drift as a gradient")
-    weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
-    proximal: float | None = setting(None, at_least=0, doc="FedProx's mu; unset: no proximal term")
-    fine_tuning_steps: int = setting(0, at_least=0, doc="personal model: local steps from the shared model")
-    fine_tuning_step_size: float | None = setting(None, above=0, doc="their step; unset: step_size")
+    step_size: float = setting(
+        default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
+    )
+    server_step_size: float = setting(
+        default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
+    )
+    server_optimizer: str = setting(
+        default="sgd", doc="any optax optimizer, by name; it sees the mean drift as a gradient"
+    )
+    weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
+    proximal: float | None = setting(default=None, at_least=0, doc="FedProx's mu; unset: no proximal term")
+    fine_tuning_steps: int = setting(default=0, at_least=0, doc="personal model: local steps from the shared model")
+    fine_tuning_step_size: float | None = setting(default=None, above=0, doc="their step; unset: step_size")
 
     def skip(self) -> str | None:
         """Needs a shared block and nothing else."""

@@ -74,10 +74,12 @@ class Upload(NamedTuple):
 class LSGDPFL(Algorithm):
     """Local SGD on a shared and a personal block, with the step of each at its own scale."""
 
-    step_size: float = setting(0.1, above=0, way_out="Try 1 / (4 L^beta), L^beta of F.", doc="step eta")
-    output: str = setting("last", choices=("last", "weighted_average"), doc="last iterates, or theorem 1's average")
-    strong_convexity: float = setting(0.0, at_least=0, way_out="0 weights all iterates equally.", doc="mu of F")
-    weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
+    step_size: float = setting(default=0.1, above=0, way_out="Try 1 / (4 L^beta), L^beta of F.", doc="step eta")
+    output: str = setting(
+        default="last", choices=("last", "weighted_average"), doc="last iterates, or theorem 1's average"
+    )
+    strong_convexity: float = setting(default=0.0, at_least=0, way_out="0 weights all iterates equally.", doc="mu of F")
+    weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
     def skip(self) -> str | None:
         """Takes any objective; its average needs the same steps on every client."""

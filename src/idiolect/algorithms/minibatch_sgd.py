@@ -57,9 +57,11 @@ class Upload(NamedTuple):
 class MinibatchSGD(Algorithm):
     """SGD with one large batch per round, spread over the clients."""
 
-    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="server step eta")
-    server_optimizer: str = setting("sgd", doc="any optax optimizer, by name")
-    weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
+    step_size: float = setting(
+        default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="server step eta"
+    )
+    server_optimizer: str = setting(default="sgd", doc="any optax optimizer, by name")
+    weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
     def skip(self) -> str | None:
         """Needs a shared block and nothing else."""

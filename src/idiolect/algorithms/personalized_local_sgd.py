@@ -76,13 +76,17 @@ class Upload(NamedTuple):
 class PersonalizedLocalSGD(Algorithm):
     """Local SGD in which every client also keeps a correction of its own."""
 
-    step_size: float = setting(0.1, above=0, way_out="Try 1 / (4 L) for an L-smooth loss.", doc="inner step eta")
-    server_step_size: float = setting(1.0, at_least=0, way_out="1 averages the clients' models.", doc="outer step beta")
-    personal_step_scale: float = setting(
-        1.0, at_least=0, way_out="0 is local SGD, 1 moves both blocks alike.", doc="the paper's alpha"
+    step_size: float = setting(
+        default=0.1, above=0, way_out="Try 1 / (4 L) for an L-smooth loss.", doc="inner step eta"
     )
-    output: str = setting("last", choices=OUTPUTS, doc="the paper's options I, II and III")
-    weighting: str = setting("equal", choices=WEIGHTING, doc="weights of the clients in the mean")
+    server_step_size: float = setting(
+        default=1.0, at_least=0, way_out="1 averages the clients' models.", doc="outer step beta"
+    )
+    personal_step_scale: float = setting(
+        default=1.0, at_least=0, way_out="0 is local SGD, 1 moves both blocks alike.", doc="the paper's alpha"
+    )
+    output: str = setting(default="last", choices=OUTPUTS, doc="the paper's options I, II and III")
+    weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
     def skip(self) -> str | None:
         """Needs both blocks."""

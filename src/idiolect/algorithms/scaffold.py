@@ -68,9 +68,15 @@ class Upload(NamedTuple):
 class Scaffold(Algorithm):
     """Local SGD with control variates."""
 
-    step_size: float = setting(0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta")
-    server_step_size: float = setting(1.0, above=0, way_out="1 averages the clients' models.", doc="outer step eta_g")
-    option: int = setting(2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps")
+    step_size: float = setting(
+        default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
+    )
+    server_step_size: float = setting(
+        default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step eta_g"
+    )
+    option: int = setting(
+        default=2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps"
+    )
 
     def skip(self) -> str | None:
         """Needs a shared block and nothing else."""

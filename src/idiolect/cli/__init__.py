@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: one file per command, no logic, no heavy import before a command runs."""
+
+from __future__ import annotations
+
+import typer
+
+from idiolect.cli import compare, explain, listing, report, reproduce, run, sweep
+from idiolect.cli.failures import exit_code_of
+
+app = typer.Typer(
+    name="idiolect",
+    help="Personalized federated learning: should each client train alone, share one model, or personalize?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("compare")(compare.compare)
+app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
+app.command("reproduce")(reproduce.reproduce)
+app.command("report")(report.report)
+app.command("list")(listing.list_names)
+app.command("explain")(explain.explain)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from idiolect import __version__
+
+        typer.echo(f"idiolect {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Shared options."""
+
+
+def main() -> None:
+    """Run the command line: 0 done, 1 the run or a reproduction missed, 2 the request was wrong."""
+    raise SystemExit(exit_code_of(app))

@@ -36,10 +36,10 @@ class Algorithm(Settings, abc.ABC):
     """Base of every algorithm: seven methods to write, the rest have defaults."""
 
     objective: Objective = dataclasses.field(kw_only=False)
-    local_steps: int = setting(1, at_least=1, doc="local steps per round (K) when epochs is 0")
-    epochs: int = setting(0, at_least=0, doc="passes over the client's rows per round; 0: use local_steps")
-    batch_size: int = setting(0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
-    clients: int = setting(0, at_least=0, doc="number of clients M; filled in by the engine")
+    local_steps: int = setting(default=1, at_least=1, doc="local steps per round (K) when epochs is 0")
+    epochs: int = setting(default=0, at_least=0, doc="passes over the client's rows per round; 0: use local_steps")
+    batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
+    clients: int = setting(default=0, at_least=0, doc="number of clients M; filled in by the engine")
 
     @abc.abstractmethod
     def init_server(self, key: Key) -> Any:

@@ -38,7 +38,8 @@ def zeros(tree: Params) -> Params:
 
 def inner(left: Params, right: Params) -> Any:
     """Inner product."""
-    return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), left, right)), start=jnp.zeros(()))
+    products = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), left, right))
+    return jnp.asarray(sum(products, start=0.0))  # a plain zero, so that the parameters' precision is kept
 
 
 def squared_norm(tree: Params) -> Any:

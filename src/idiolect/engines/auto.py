@@ -17,7 +17,7 @@ from idiolect.engines.door import Training
 if TYPE_CHECKING:
     from idiolect.engines.session import Session
 
-QUICK_SECONDS = 0.005  # a round this fast leaves nothing to gain from measuring further
+WORTH_SECONDS = 10.0  # a run shorter than this gains less from a better executor than compiling the others costs
 BLOCK_SECONDS = 1.0  # a block should end about this often, so that progress and interrupts stay alive
 
 
@@ -40,7 +40,7 @@ def _fastest(session: Session, training: Training) -> tuple[Training, float]:
     if training.rounds == 0:
         return batched, 0.0
     seconds = _measure(session, batched)
-    if seconds < QUICK_SECONDS:
+    if seconds * training.rounds < WORTH_SECONDS:
         return batched, seconds
     measured = [(seconds, batched)]
     for chunk in (1, 8):

@@ -36,7 +36,11 @@ class Checkpoint:
 
     def exists(self) -> bool:
         """Whether there is something to resume from."""
-        return self.latest.is_file()
+        return self._newest().is_file()
+
+    def _newest(self) -> Path:
+        """The latest one, or the one before where a crash fell between the two renames of `save`."""
+        return self.latest if self.latest.is_file() else self.previous
 
     def save(self, leaves: list[Any], facts: dict[str, Any], records: RecordFile | None = None) -> None:
         """Write all of it beside the old one, then swap: a crash at any moment leaves a whole checkpoint."""
@@ -59,7 +63,7 @@ class Checkpoint:
     def load(self, records: RecordFile | None = None) -> tuple[list[np.ndarray], dict[str, Any]]:
         """(leaves, facts) of the newest checkpoint; refuses a damaged one and says how to go on."""
         try:
-            leaves, facts = _read(self.latest)
+            leaves, facts = _read(self._newest())
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             way_out = "start again without --resume"
             if self.previous.is_file():
@@ -70,6 +74,11 @@ class Checkpoint:
                 f"The checkpoint {self.latest} is damaged ({type(error).__name__}); {way_out}."
             ) from None
         if records is not None:
+            if "records" not in facts:
+                raise RequestError(
+                    f"The checkpoint in {self.folder} was written by a run that kept client states in memory; "
+                    "resume it the same way, without a state folder."
+                )
             records.restore_from(self.folder / facts["records"])
         return leaves, facts
 

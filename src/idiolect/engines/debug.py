@@ -75,6 +75,7 @@ def debug(
     rows = federation.train
     door.check_training(training, rows.clients)
     door.check_rows(rows)
+    door.check_seeds([seed])
     watch = observe or (lambda event: None)
     with door.run_precision(training.precision):
         admitted = door.admit(algorithm, rows.clients, training.precision)

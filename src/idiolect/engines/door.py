@@ -26,14 +26,14 @@ PRECISIONS = {"float32": jnp.float32, "float64": jnp.float64}
 class Training:
     """How to train: what a user may ask of the simulate engine."""
 
-    rounds: int = setting(100, at_least=0, doc="exchanges between server and clients")
-    cohort: int = setting(0, at_least=0, doc="clients per round; 0: all of them")
-    dropout: float = setting(0.0, at_least=0, below=1, doc="chance that a cohort member vanishes from a round")
-    record_every: int = setting(10, at_least=1, doc="rounds between evaluations")
-    precision: str = setting("float32", choices=tuple(PRECISIONS), doc="of parameters and features")
-    executor: str = setting("auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses")
-    chunk: int = setting(0, at_least=0, doc="clients at a time in the chunked executor; 0: chosen")
-    block: int = setting(0, at_least=0, doc="rounds per compiled block; 0: chosen")
+    rounds: int = setting(default=100, at_least=0, doc="exchanges between server and clients")
+    cohort: int = setting(default=0, at_least=0, doc="clients per round; 0: all of them")
+    dropout: float = setting(default=0.0, at_least=0, below=1, doc="chance that a cohort member vanishes from a round")
+    record_every: int = setting(default=10, at_least=1, doc="rounds between evaluations")
+    precision: str = setting(default="float32", choices=tuple(PRECISIONS), doc="of parameters and features")
+    executor: str = setting(default="auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses")
+    chunk: int = setting(default=0, at_least=0, doc="clients at a time in the chunked executor; 0: chosen")
+    block: int = setting(default=0, at_least=0, doc="rounds per compiled block; 0: chosen")
 
 
 def check_training(training: Training, clients: int) -> None:
@@ -93,6 +93,13 @@ def check_rows(train: Rows) -> None:
             f"Every client needs at least one training row; client number {empty[0]} has none. "
             "Leave it out, or give it a larger training share."
         )
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """A key is made from 32 bits: larger seeds would silently give the same draws as smaller ones."""
+    for seed in seeds:
+        if not 0 <= seed < 2**31:
+            raise RequestError(f"A seed must be at least 0 and below 2^31, got {seed}. Use a smaller one.")
 
 
 @contextlib.contextmanager

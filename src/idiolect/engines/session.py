@@ -129,6 +129,7 @@ class Session:
         clients = federation.train.clients
         door.check_training(training, clients)
         door.check_rows(federation.train)
+        door.check_seeds(seeds)
         self.federation, self.scores, self.seeds = federation, scores, list(seeds)
         self.round, self.seconds = 0, 0.0
         self._splits: dict[str, ClientData] = {}
@@ -242,8 +243,8 @@ class Session:
         costs = jax.tree.map(np.asarray, costs)  # waits for the device
         for lane, recorder in enumerate(self.recorders):
             own = costs if self.lanes == "one" else tree.take(costs, lane)
-            bill_block(recorder, own, length, self.algorithms[0], self.participation, self.wire)
             self._check_finite(recorder, own, checkpoint)
+            bill_block(recorder, own, length, self.algorithms[0], self.participation, self.wire)
         self.server = server
         self.population.scatter(states)
         self.round += length
@@ -257,13 +258,13 @@ class Session:
             return
         client = self.federation.names[int(costs.clients[rounds[0], places[0]])]
         message = f"Training diverged in round {self.round + int(rounds[0]) + 1} on client {client!r}"
-        recorder.diverged = message
-        if self.lanes == "one":
+        if self.lanes == "one":  # nothing of this block is in the record or the state that are kept
             kept = ""
             if checkpoint is not None:
                 self._save(checkpoint)
                 kept = f" The state after round {self.round} is kept in {checkpoint.folder}."
             raise DivergedError(f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}")
+        recorder.diverged = message
 
     def _record(self) -> None:
         arguments = (self.round, self.algorithm, self.roots, self.server, None)
@@ -311,6 +312,7 @@ class Session:
         recorder, algorithm, root = self.recorders[lane], self.algorithms[lane], self._root(lane)
         last = self._snapshot(lane)
         selected = self.selected[lane] if last.states is not None else last
+        recorder.selected_round = selected.round
         recorder.last, cost = self._scores_after(last, algorithm, root)
         recorder.selected = recorder.last
         if selected.round != last.round:

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.simulate import Session
@@ -59,17 +61,19 @@ def execute(
     client_loss = build_client_loss(spec.model, federation, problem)
     constants = problem_constants(client_loss, federation)
     built = [build_method(method, client_loss, constants, federation.clients) for method in spec.methods]
-    warnings = [text for method in built for text in method.warnings]
+    # a step chosen on validation rows needs no warning: it was tried
+    given = [ready for method, ready in zip(spec.methods, built) if not _is_tuned(spec, method)]
+    warnings = [text for ready in given for text in ready.warnings]
     folder.open(resume)
     folder.write_spec(spec)
     for text in (*federation.describe(), *federation.notes, reason, *(n for m in built for n in m.notes)):
         tell(text)
     for text in warnings:
         tell(f"Warning: {text}")
-    trained = []
-    for method, ready in zip(spec.methods, built):
-        spec, entry = _train(spec, method, ready, federation, scores, folder, progress)
-        trained.append(entry)
+    trained: list[Trained] = []
+    for group in _groups(list(zip(spec.methods, built))):
+        spec, entries = _train(spec, group, federation, scores, folder, progress)
+        trained += entries
     summary = _write(spec, folder, trained, federation, scores, reason, warnings)
     return Executed(summary, trained, federation, path)
 
@@ -83,48 +87,87 @@ def _check_comparable(federation: Federation) -> None:
         )
 
 
+Group = list[tuple[MethodSpec, Built]]
+
+
+def _groups(methods: Group) -> list[Group]:
+    """Neighbours that differ in floats only share a program: they become lanes of one session."""
+    same = itertools.groupby(methods, key=lambda pair: jax.tree.structure(pair[1].algorithm))
+    return [list(group) for _, group in same]
+
+
 def _train(
     spec: Spec,
-    method: MethodSpec,
-    ready: Built,
+    group: Group,
     federation: Federation,
     scores: tuple[str, ...],
     folder: RunFolder,
     progress: Progress | None,
-) -> tuple[Spec, Trained]:
-    """One method: choose its step on validation rows if asked, then train all seeds as one program."""
-    known = spec.resolved.get(method.label)
-    algorithm, tuned, step_size = ready.algorithm, None, None
-    if known is not None and known.step_size is not None:
-        step_size = known.step_size
-    elif spec.tuning.step_size and known is None:
-        step_size = _tune(
-            spec, algorithm, federation, scores, lambda done, total: _report(progress, method, done, total)
-        )
-    if step_size is not None:
-        tried = ", ".join(f"{value:g}" for value in spec.tuning.step_size)
-        tuned = f"step_size {step_size:g} chosen from {tried} on validation rows, seed {spec.seeds[0]}"
-        algorithm = dataclasses.replace(algorithm, step_size=step_size)  # type: ignore[call-arg]
-    training = spec.training
+) -> tuple[Spec, list[Trained]]:
+    """Methods of one program: choose their steps on validation rows if asked, then train all of them and all seeds."""
+    labels = [method.label for method, _ in group]
+    shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
+    report = _progress_of(progress, shown)
+    algorithms, steps = [], []
+    for method, ready in group:
+        step_size = _step_size(spec, method, ready.algorithm, federation, scores, progress)
+        steps.append(step_size)
+        changed: dict[str, Any] = {} if step_size is None else {"step_size": step_size}
+        algorithms.append(dataclasses.replace(ready.algorithm, **changed))
+    training, known = spec.training, spec.resolved.get(labels[0])
     if known is not None:
         training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
-    session = Session([algorithm] * len(spec.seeds), federation, training, spec.seeds, scores, None)
+    lanes = [algorithm for algorithm in algorithms for _ in spec.seeds]
+    session = Session(lanes, federation, training, list(spec.seeds) * len(group), scores, None)
     chosen = session.training
-    resolved = Resolved(chosen.executor, chosen.chunk, chosen.block, step_size)
-    spec = dataclasses.replace(spec, resolved=spec.resolved | {method.label: resolved})
+    resolved = {
+        label: Resolved(chosen.executor, chosen.chunk, chosen.block, step) for label, step in zip(labels, steps)
+    }
+    spec = dataclasses.replace(spec, resolved=spec.resolved | resolved)
     folder.write_spec(spec)  # before training: a resumed run must use the same program
-    checkpoint = Checkpoint(folder.path / "checkpoint" / _safe(method.label), spec.output.checkpoint_every)
-    runs = session.run(checkpoint, True, lambda done, total: _report(progress, method, done, total))
-    return spec, Trained(method, runs, ready.notes, tuned)
+    checkpoint = Checkpoint(folder.path / "checkpoint" / _safe(labels[0]), spec.output.checkpoint_every)
+    try:
+        runs = session.run(checkpoint, True, report)
+    except DivergedError as error:
+        raise DivergedError(f"{shown}: {error}") from None
+    count = len(spec.seeds)
+    entries = [
+        Trained(method, runs[place * count : (place + 1) * count], ready.notes, _tuned(spec, step))
+        for place, ((method, ready), step) in enumerate(zip(group, steps))
+    ]
+    return spec, entries
 
 
-def _tuning_progress(progress: Progress | None, method: MethodSpec) -> Callable[[int, int], None]:
-    return lambda done, total: None if progress is None else progress(f"{method.label} (tuning)", done, total)
+def _tuned(spec: Spec, step_size: float | None) -> str | None:
+    if step_size is None:
+        return None
+    tried = ", ".join(f"{value:g}" for value in spec.tuning.step_size)
+    return f"step_size {step_size:g} chosen from {tried} on validation rows, seed {spec.seeds[0]}"
 
 
-def _report(progress: Progress | None, method: MethodSpec, done: int, total: int) -> None:
-    if progress is not None:
-        progress(method.label, done, total)
+def _step_size(
+    spec: Spec,
+    method: MethodSpec,
+    algorithm: Algorithm,
+    federation: Federation,
+    scores: tuple[str, ...],
+    progress: Progress | None,
+) -> float | None:
+    """The tuned step size: read back from a resolved spec, or chosen now; None: as the spec says."""
+    known = spec.resolved.get(method.label)
+    if known is not None:
+        return known.step_size
+    if not _is_tuned(spec, method):
+        return None
+    return _tune(spec, algorithm, federation, scores, _progress_of(progress, f"{method.label} (tuning)"))
+
+
+def _is_tuned(spec: Spec, method: MethodSpec) -> bool:
+    return bool(spec.tuning.step_size) and "step_size" not in method.settings
+
+
+def _progress_of(progress: Progress | None, label: str) -> Callable[[int, int], None]:
+    return lambda done, total: None if progress is None else progress(label, done, total)
 
 
 def _tune(

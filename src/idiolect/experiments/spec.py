@@ -25,13 +25,13 @@ class DataSpec:
     client: str | None = None  # table: the column that names the client
     target: str | None = None  # table: the column to predict
     features: list[str] | None = None  # table: the columns to predict from; unset: all others
-    task: str | None = setting(None, choices=("classification", "regression"))
-    train: float = setting(0.6, above=0, at_most=1)
-    validation: float = setting(0.2, at_least=0, below=1)
-    test: float = setting(0.2, at_least=0, below=1)
+    task: str | None = setting(default=None, choices=("classification", "regression"))
+    train: float = setting(default=0.6, above=0, at_most=1)
+    validation: float = setting(default=0.2, at_least=0, below=1)
+    test: float = setting(default=0.2, at_least=0, below=1)
     split_column: str | None = None
     group_column: str | None = None
-    held_out: int | float = setting(0, at_least=0)  # clients that never train: a number, or a share below 1
+    held_out: int | float = setting(default=0, at_least=0)  # clients that never train: a number, or a share below 1
     seed: int = 0
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # passed on to the source
 
@@ -40,10 +40,10 @@ class DataSpec:
 class ModelSpec:
     """The model every method trains. Its width follows the data."""
 
-    name: str = setting("linear", choices=("linear", "mlp"))
+    name: str = setting(default="linear", choices=("linear", "mlp"))
     hidden: list[int] = dataclasses.field(default_factory=lambda: [64])  # mlp
     bias: bool = True  # linear
-    l2: float | None = setting(None, at_least=0)
+    l2: float | None = setting(default=None, at_least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +75,8 @@ class TuningSpec:
 class OutputSpec:
     """What a run folder keeps besides its tables."""
 
-    models: str = setting("shared", choices=("none", "shared", "all"))
-    checkpoint_every: int = setting(100, at_least=1)
+    models: str = setting(default="shared", choices=("none", "shared", "all"))
+    checkpoint_every: int = setting(default=100, at_least=1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,8 +41,10 @@ class ClientLoss(Settings):
     """f'_m(v) = mean over rows of criterion(model(v, x), y) + (l2 / 2) |v|^2."""
 
     model: Model
-    criterion: str = setting("cross_entropy", choices=tuple(CRITERIA), doc="loss of one row")
-    l2: float | None = setting(None, at_least=0, doc="weight of the squared norm of all parameters; unset: none")
+    criterion: str = setting(default="cross_entropy", choices=tuple(CRITERIA), doc="loss of one row")
+    l2: float | None = setting(
+        default=None, at_least=0, doc="weight of the squared norm of all parameters; unset: none"
+    )
 
     def init(self, key: Key) -> Params:
         """Start parameters of the model."""

@@ -53,6 +53,8 @@ def score_against_cost(run: Run) -> Figure | None:
         for order, curve in enumerate(curves):
             _draw(axes, curve, place, colours[curve.method], words.scale, wide, 3 + order)
         axes.set_xlabel(title + (" (log scale)" if wide else ""))
+        if not any(np.isfinite(curve.costs[place]).any() for curve in curves):
+            axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", color=MUTED)
     _limits(panels[0], curves, words.scale)
     panels[0].set_ylabel(f"validation {words.title}")
     _legend(figure, curves, colours)
@@ -85,14 +87,14 @@ def _validation(rows: pa.Table, score: str, statistic: str) -> np.ndarray:
 
 def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide: bool, order: int) -> None:
     costs = curve.costs[place]
-    if not np.nanmax(costs, initial=0.0) > 0 and wide:
-        costs = np.broadcast_to(np.nan, costs.shape)
     everywhere = np.isfinite(curve.mean).all(axis=0)  # a mean over changing seeds would jump
     if not everywhere.any():
         everywhere = np.isfinite(curve.mean).any(axis=0)
     cost = np.mean(costs[:, everywhere], axis=0) if len(costs) else np.empty(0)
     shown = (cost > 0) if wide else np.isfinite(cost)
-    if not shown.any() or np.ptp(cost[shown]) == 0:  # nothing is ever spent here: only where it ends can be shown
+    if not np.isfinite(costs).any():  # not recorded, which is not the same as free
+        return
+    if not _spends(costs) or not shown.any():  # only where it ends can be shown
         for values, width in ((curve.mean, 1.8), (curve.worst, 1.0)):
             axes.axhline(_last(values) * scale, color=colour, linewidth=width, linestyle=(0, (1, 1.6)), zorder=order)
         return
@@ -105,10 +107,16 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     if len(curve.mean) > 1:
         axes.fill_between(cost, low, high, color=colour, alpha=0.16, linewidth=0)
     worst = _band(curve.worst[:, everywhere][:, shown] * scale)[0]
-    axes.plot(cost, worst, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=order)
+    dot = "_" if len(cost) == 1 else None  # a line through one point cannot be seen
+    axes.plot(cost, worst, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), marker=dot, zorder=order)
     axes.plot(cost, middle, color=colour, linewidth=2.0, zorder=order + 20)
     mark: dict[str, Any] = {"marker": "X", "s": 46} if curve.diverged else {"marker": "o", "s": 22}
     axes.scatter(cost[-1:], middle[-1:], color=colour, edgecolor=PAPER, linewidth=0.7, zorder=order + 40, **mark)
+
+
+def _spends(costs: np.ndarray) -> bool:
+    """Whether a method pays anything of this kind."""
+    return bool(np.nan_to_num(costs).max(initial=0.0) > 0)
 
 
 def _last(mean: np.ndarray) -> float:
@@ -161,7 +169,7 @@ def _limits(axes: Axes, curves: list[Curve], scale: float) -> None:
 def _legend(figure: Figure, curves: list[Curve], colours: dict[str, str]) -> None:
     entries = []
     for curve in curves:
-        silent = not np.nanmax(curve.costs[0], initial=0.0) > 0
+        silent = np.isfinite(curve.costs[0]).any() and not _spends(curve.costs[0])
         note = " (diverged)" if curve.diverged else " (dotted: sends nothing)" if silent else ""
         entries.append(
             Line2D([], [], color=colours[curve.method], linewidth=2.4, label=shortened(curve.method, 26) + note)

@@ -100,8 +100,9 @@ def _limits(axes: Axes, calm: list[np.ndarray]) -> None:
     values = np.concatenate([scores[np.isfinite(scores)] for scores in calm]) if calm else np.empty(0)
     if not values.size:
         return
-    low, middle, high = np.quantile(values, [0.01, 0.5, 0.99])
-    low, high = max(values.min(), middle - 4 * (middle - low)), min(values.max(), middle + 4 * (high - middle))
+    low, high = np.quantile(values, [0.05, 0.95])
+    reach = high - low  # for normal scores the frame then ends five standard deviations from the mean
+    low, high = max(values.min(), low - reach), min(values.max(), high + reach)
     room = 0.03 * (high - low) or 0.05 * abs(high) or 1.0
     axes.set_xlim(low - room, high + room)
 

@@ -12,7 +12,7 @@ from idiolect.report.cost_figure import score_against_cost
 from idiolect.report.distribution_figure import distribution_over_clients
 from idiolect.report.folder import Run
 from idiolect.report.gain_figure import gain_by_client
-from idiolect.report.style import drawing, to_bytes
+from idiolect.report.style import drawing, lay_out, to_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,5 +55,6 @@ def draw_all(run: Run) -> tuple[list[Drawn], list[str]]:
             if figure is None:
                 missing.append(f"The figure '{title}' was left out: {reason}.")
             else:
+                lay_out(figure)
                 drawn.append(Drawn(name, title, caption, to_bytes(figure, "png"), to_bytes(figure, "svg")))
     return drawn, missing

@@ -30,7 +30,8 @@ def gain_by_client(run: Run) -> Figure | None:
     words = score_words(run.score)
     most = max(table.compared for table in tables)
     named = most <= _NAMED
-    columns = min(len(tables), 3)
+    names = max(len(str(name)) for table in tables for name in table.client)
+    columns = min(len(tables), 2 if named and names > 14 else 3)  # long names leave no room for three
     rows = -(-len(tables) // columns)
     height = (0.95 + 0.185 * max(most, 6)) if named else 2.9
     figure = blank(9.6, 0.45 + rows * height)
@@ -39,7 +40,7 @@ def gain_by_client(run: Run) -> Figure | None:
     for axes, table in zip(grid, tables):
         draw = _draw_named if named else _draw_ranked
         draw(axes, table, words, limits, heavy=len(tables) * most > _HEAVY)
-        axes.set_title(shortened(table.method, 34), pad=17)
+        axes.set_title(shortened(table.method, 60 // columns), pad=17)
         axes.annotate(_counts(table), (0, 1), (0, 5), "axes fraction", textcoords="offset points", color=MUTED)
     for axes in grid[len(tables) :]:
         axes.set_visible(False)
@@ -132,12 +133,12 @@ def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
     gains = np.concatenate([table.gain[np.isfinite(table.gain)] for table in tables]) * scale
     bounds = np.concatenate([np.concatenate([table.gain_low, table.gain_high]) for table in tables]) * scale
     bounds = bounds[np.isfinite(bounds)]
-    lower, upper = np.quantile(gains, [0.02, 0.98])
-    reach = 1.5 * max(upper - lower, np.abs(gains).max() * 1e-3, 1e-12)
+    lower, upper = np.quantile(gains, [0.05, 0.95])
+    reach = max(upper - lower, np.abs(gains).max() * 1e-3, 1e-12)
     low, high = max(gains.min(), lower - reach), min(gains.max(), upper + reach)
     if bounds.size:
-        low = min(low, max(bounds.min(), lower - reach / 2))
-        high = max(high, min(bounds.max(), upper + reach / 2))
+        low = min(low, max(bounds.min(), lower - reach))
+        high = max(high, min(bounds.max(), upper + reach))
     low, high = min(low, 0.0), max(high, 0.0)
     room = 0.05 * (high - low) or 1.0
     return float(low - room), float(high + room)

@@ -50,6 +50,7 @@ _PALETTE = (
     "#4daf8c",
     "#b2476b",
 )
+_DOTS_PER_INCH = 200  # of the PNG, and so of the layout: text is a little wider or narrower at another
 VERDICT_COLOURS = {"helped": "#0072b2", "hurt": "#d55e00", "unclear": "#9aa3af", "same": "#9aa3af"}
 
 _FALLBACK_FONTS = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS")
@@ -93,7 +94,8 @@ def _fonts() -> list[str]:
 def drawing(name: str) -> Iterator[None]:
     """Our settings for the time of drawing one figure; afterwards matplotlib is as it was."""
     with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcParams.update(mpl.rcParamsDefault)  # a user's own style sheet must not change a report
+        # A user's own style sheet must not change a report. Touching the backend would import pyplot.
+        mpl.rcParams.update({name: value for name, value in mpl.rcParamsDefault.items() if name != "backend"})
         mpl.rcParams.update(_SETTINGS | {"svg.hashsalt": name, "font.family": _fonts()})
         # A name in a script that the font lacks shows boxes in the PNG and is right in the SVG.
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
@@ -102,7 +104,8 @@ def drawing(name: str) -> Iterator[None]:
 
 def blank(width_inches: float, height_inches: float) -> Figure:
     """An empty figure that keeps its labels inside itself; nothing is registered with pyplot."""
-    return Figure(figsize=(width_inches, height_inches), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06))
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
+    return Figure(figsize=(width_inches, height_inches), dpi=_DOTS_PER_INCH, layout=layout)
 
 
 def method_colours(run: Run) -> dict[str, str]:
@@ -122,8 +125,9 @@ def cost_axis(axes: Axes, costs: np.ndarray) -> bool:
         axes.xaxis.set_major_locator(LogLocator(10, subs=(1.0,) if decades > 2 else (1.0, 3.0), numticks=9))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlim(positive.min() / 1.15, positive.max() * 1.15)
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=bool(positive.size == 0 or positive.max() > 5)))
+    elif positive.size:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=bool(positive.max() >= 5)))
+        axes.set_xlim(0, 1.05 * positive.max())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     return wide
 
@@ -136,15 +140,25 @@ def short(value: float) -> str:
 
 
 def shortened(label: str, length: int) -> str:
-    """A label of at most `length` characters."""
-    return label if len(label) <= length else label[: length - 1] + "…"
+    """A label of at most `length` characters; the middle goes, as labels often differ at their ends."""
+    if len(label) <= length:
+        return label
+    end = (length - 1) // 2
+    return f"{label[: length - 1 - end]}…{label[len(label) - end :]}"
+
+
+def lay_out(figure: Figure) -> Figure:
+    """Find every part its place, once for all formats."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
 
 
 def to_bytes(figure: Figure, kind: str) -> bytes:
     """The figure as a PNG or SVG file, the same bytes every time."""
     target = io.BytesIO()
     metadata: dict[str, Any] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    figure.savefig(target, format=kind, dpi=200, metadata=metadata)
+    figure.savefig(target, format=kind, metadata=metadata)
     return target.getvalue()
 
 

@@ -1,0 +1,33 @@
+# Each target sets up what it needs in .venv; only Python >= 3.11 and make are expected.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check format docs bench clean
+
+.venv/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "idiolect needs Python 3.11 or newer")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: .venv/installed ## train six methods on bundled real data and print who is helped
+	@rm -rf runs/demo
+	$(BIN)/idiolect run examples/demo.toml --out runs/demo
+
+test: .venv/installed ## the whole test suite
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: .venv/installed ## format, lint, types
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/mypy
+
+format: .venv/installed ## rewrite files in the house format
+	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples
+
+bench: .venv/installed ## every benchmark; prints ratios, writes benchmarks/results
+	$(BIN)/python -m benchmarks
+
+clean: ## forget the virtual environment and all runs
+	rm -rf .venv runs build dist

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every failure becomes one sentence on standard error and an exit code; a traceback only on request."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
+
+
+def exit_code_of(app: Any) -> int:
+    """Run the app: 0 done, 1 the run failed or missed its numbers, 2 the request was wrong."""
+    try:
+        app()
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
+    except KeyboardInterrupt:
+        return _say("Interrupted. What is finished is kept; go on with --resume.", 1)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away: nothing is left to say to it
+        return 1
+    except Exception as error:
+        if os.environ.get(VARIABLE):
+            traceback.print_exc()
+        return _say(*_sentence(error))
+    return 0
+
+
+def _sentence(error: Exception) -> tuple[str, int]:
+    """The kinds are known by name, so that a failing `--help` need not import jax to find out."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if kinds & {"RequestError", "FolderError"}:
+        return str(error), 2
+    if "DivergedError" in kinds:
+        return str(error), 1
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return "Out of memory. Use a smaller --cohort, executor = 'chunked' with a small chunk, or fewer seeds.", 1
+    if isinstance(error, OSError):
+        where = f" {error.filename}" if error.filename else ""
+        return f"The system refused{where}: {error.strerror or error}.", 2
+    text = str(error).splitlines()[0] if str(error) else "no message"
+    return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"Error: {sentence}", file=sys.stderr)
+    return code

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands share, so that they read and behave alike."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(enum.StrEnum):
+    """How results are printed."""
+
+    text = "text"
+    json = "json"
+
+
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder to write. Default: runs/NAME.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
+AsFormat = Annotated[Format, typer.Option("--format", help="Print text or JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks on standard error.")]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds such as 0,1,2 or 0-9.")]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """'0,1,5-7' as numbers."""
+    import re
+
+    from idiolect.core.checks import RequestError
+
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None:
+            raise RequestError(f"--seeds needs numbers such as 0,1,2 or 0-9, got {text!r}.")
+        first = int(match[1])
+        last = int(match[2]) if match[2] else first
+        if last - first > 10_000:
+            raise RequestError(f"--seeds {text!r} names more than 10000 seeds; use fewer.")
+        seeds += range(first, last + 1)
+    return seeds

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect report RUN`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from idiolect.cli.options import AsFormat, Format, Quiet
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    as_format: AsFormat = Format.text,
+    quiet: Quiet = False,
+) -> None:
+    """Rebuild a run folder's figures and page from its files alone, and print the table."""
+    from idiolect.cli.training import show
+
+    show(run, as_format, quiet)

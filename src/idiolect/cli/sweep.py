@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect sweep SPEC.toml --over 'step_size = [0.1, 0.3]'`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, parse_seeds
+
+
+def sweep(
+    spec: Annotated[Path, typer.Argument(help="A spec file.")],
+    over: Annotated[
+        list[str] | None, typer.Option("--over", help="TOML, repeatable: 'step_size = [0.1, 0.3]'.")
+    ] = None,
+    seeds: Seeds = None,
+    out: Out = None,
+    override: Set = None,
+    resume: Resume = False,
+    as_format: AsFormat = Format.text,
+    quiet: Quiet = False,
+) -> None:
+    """Train every combination of settings and seeds; those that differ in floats or seeds run as one program."""
+    from idiolect.cli.training import train_and_show
+    from idiolect.experiments import spec as specs
+    from idiolect.experiments.sweeping import expand, parse_over
+
+    loaded = specs.load(spec, override or [])
+    if seeds is not None:
+        loaded = dataclasses.replace(loaded, seeds=tuple(parse_seeds(seeds)))
+    expanded = expand(loaded, parse_over(over or []))
+    folder = out or Path("runs") / f"{loaded.name}-sweep"
+    if resume and (folder / "spec.toml").is_file():
+        expanded = specs.load(folder / "spec.toml", override or [])
+    train_and_show(expanded, folder, resume, as_format, quiet)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `run`, `compare` and `sweep` do once they have a spec: train with a live bar, then show the table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from idiolect.cli.options import Format
+
+if TYPE_CHECKING:
+    from idiolect.experiments.spec import Spec
+
+
+def train_and_show(spec: Spec, out: Path | None, resume: bool, as_format: Format, quiet: bool) -> None:
+    """Run the spec into its folder, build the report, print the comparison."""
+    from idiolect.experiments.compilation import enable_cache
+    from idiolect.experiments.execute import execute
+
+    enable_cache()
+    folder = out or Path("runs") / spec.name
+    with Bar(quiet or not sys.stderr.isatty()) as bar:
+        execute(spec, folder, resume=resume, progress=bar.update, say=None if quiet else bar.say)
+    show(folder, as_format, quiet)
+
+
+def show(folder: Path, as_format: Format, quiet: bool) -> None:
+    """Build the report of a finished run and print its table."""
+    from idiolect.report import build_report, comparison_table
+
+    page = build_report(folder)
+    table = comparison_table(folder)
+    if as_format is Format.json:
+        typer.echo(json.dumps(table.as_dict() | {"folder": str(folder), "report": str(page)}))
+        return
+    typer.echo(table.to_text())
+    if not quiet:
+        typer.echo(f"Run folder: {folder}    Report: {page}")
+
+
+class Bar:
+    """A progress bar with the time left on standard error; silent where nobody watches."""
+
+    def __init__(self, silent: bool):
+        self.silent = silent
+        self._progress: Any = None
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> Bar:
+        if not self.silent:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description:>32}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"))
+            self._progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def update(self, label: str, done: int, total: int) -> None:
+        """Move the bar of one method."""
+        if self._progress is None:
+            return
+        if label not in self._tasks:
+            self._tasks[label] = self._progress.add_task(label, total=total)
+        self._progress.update(self._tasks[label], completed=done)
+
+    def say(self, text: str) -> None:
+        """A remark above the bar, or on standard error where there is no terminal."""
+        if self._progress is not None:
+            self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        else:
+            print(text, file=sys.stderr)

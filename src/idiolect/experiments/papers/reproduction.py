@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reproduction is: a spec to numbers, and numbers to a figure. The comparison is experiments.reproduce's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+Spec = Mapping[str, Any]  # a parsed spec.toml
+Progress = Callable[[str, int, int], None]  # what is measured, parts done, parts in all
+
+
+class Measured(NamedTuple):
+    """What measuring brings: named numbers, to be held against expected.toml, and what the figure shows."""
+
+    numbers: dict[str, float]
+    curves: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    """One published result: where it stands, how it is measured and how it is drawn."""
+
+    title: str
+    paper: str
+    shows: str  # the figure, table or theorem
+    measure: Callable[[Spec, Progress], Measured]
+    draw: Callable[[Spec, Any], Figure]  # takes Measured.curves
