@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core.data import Rows
@@ -17,6 +18,9 @@ from idiolect.data.federation import Federation
 from idiolect.data.task import Task
 from idiolect.models import Linear
 from idiolect.objectives import OBJECTIVES, ClientLoss
+
+hypothesis_settings.register_profile("seeded", derandomize=True, database=None, deadline=None, max_examples=20)
+hypothesis_settings.load_profile("seeded")
 
 FEATURES, CLASSES, L2 = 3, 3, 0.1
 RAGGED = (3, 5, 4, 5, 3, 4)  # training rows per client; few distinct sizes, so that eager code compiles little

@@ -49,9 +49,7 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "sentence"), SENTENCES, ids=[s.split(" ")[0] + str(i) for i, (_, s) in enumerate(SENTENCES)]
-)
+@pytest.mark.parametrize(("wrong", "sentence"), SENTENCES)
 def test_a_wrong_value_earns_rule_value_and_way_out(wrong, sentence):
     with pytest.raises(RequestError) as refused:
         check_settings(wrong)

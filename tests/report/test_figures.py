@@ -11,6 +11,7 @@ import pytest
 
 from idiolect.report import read
 from idiolect.report.cost_figure import score_against_cost, student_quantile
+from idiolect.report.distribution_figure import distribution_over_clients
 from idiolect.report.figures import FIGURES, draw_all
 from idiolect.report.gain_figure import gain_by_client
 from idiolect.report.style import drawing, for_page, lay_out, to_bytes
@@ -132,3 +133,31 @@ def test_a_narrow_range_of_costs_is_linear(folder):
 @pytest.mark.parametrize(("freedom", "tabulated"), [(3, 3.182), (4, 2.776), (9, 2.262), (29, 2.045)])
 def test_student_quantile(freedom, tabulated):
     assert student_quantile(freedom) == pytest.approx(tabulated, rel=0.01)  # any printed table of t, two-sided 5 %
+
+
+def _texts(figure):
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def test_a_cost_that_was_not_recorded_is_not_called_free(folder):
+    history = pq.read_table(folder / "history.parquet")
+    pq.write_table(history.drop_columns(["download_bytes"]), folder / "history.parquet")
+    with drawing("cost"):
+        figure = score_against_cost(read(folder))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["not recorded"]
+    assert not figure.axes[0].lines
+    assert not any("sends nothing" in text.get_text() for text in figure.legends[0].get_texts())
+
+
+def test_far_clients_are_told_and_do_not_flatten_the_rest(folder):
+    rows = pq.read_table(folder / "clients.parquet").to_pylist()
+    for row in rows:
+        if row["method"] == "fedavg" and row["client"] == "hospital-05":
+            row |= {"score": 1000.0, "gain": 1000.0, "gain_low": 900.0, "gain_high": 1100.0}
+    pq.write_table(pa.Table.from_pylist(rows), folder / "clients.parquet")
+    run = read(folder)
+    with drawing("far"):
+        spread, gains = distribution_over_clients(run), gain_by_client(run)
+    assert "1 more to the right" in _texts(spread)
+    assert spread.axes[0].get_xlim()[1] < 200  # of 100,000 %
+    assert gains.axes[0].get_xlim()[1] < 200

@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,8 +98,9 @@ class RunFolder:
         os.replace(unfinished, path)
 
     def finish(self) -> None:
-        """Mark the run as complete."""
+        """Mark the run as complete; its checkpoints have served."""
         self.write_text("done", "")
+        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
 
 
 def machine_facts(time_model: str) -> dict[str, Any]:

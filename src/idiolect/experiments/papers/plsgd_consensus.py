@@ -107,9 +107,9 @@ def draw(spec: Spec, curves: Curves) -> Figure:
     """Consensus error against time, linear as in the paper and logarithmic; exact curves behind the dots."""
     figure = blank(9.0, 3.5)
     left, right = figure.subplots(1, 2)
-    for axes in (left, right):
-        _draw_curve(axes, spec, curves.local, curves.local_exact, BLUE, "o")
-        _draw_curve(axes, spec, curves.personalized, curves.personalized_exact, VERMILION, "s")
+    for axes, first in ((left, 0), (right, 1)):  # after communication the error is zero, which has no logarithm
+        _draw_curve(axes, spec, curves.local, curves.local_exact, BLUE, "o", first)
+        _draw_curve(axes, spec, curves.personalized, curves.personalized_exact, VERMILION, "s", first)
         axes.set_xlabel("time step $t$ (ticks: communication)")
         axes.set_xticks(range(0, spec["local_steps"] * spec["rounds"] + 1, spec["local_steps"]))
         axes.set_xlim(-0.8, spec["local_steps"] * spec["rounds"] - 0.2)
@@ -118,7 +118,7 @@ def draw(spec: Spec, curves: Curves) -> Figure:
     left.set_ylim(-0.03, 1.08 * curves.local.max())
     left.set_title("As in the paper's figure 2")
     right.set_yscale("log")
-    right.set_title("Logarithmic: geometric decay")
+    right.set_title("The same on a logarithmic scale")
     local, personal = (spec[name]["step_size"] for name in ("local_sgd", "personalized"))
     scale = spec["personalized"]["personal_step_scale"]
     handles = [
@@ -138,10 +138,12 @@ def draw(spec: Spec, curves: Curves) -> Figure:
     return figure
 
 
-def _draw_curve(axes: Axes, spec: Spec, measured: np.ndarray, exact: np.ndarray, colour: str, marker: str) -> None:
+def _draw_curve(
+    axes: Axes, spec: Spec, measured: np.ndarray, exact: np.ndarray, colour: str, marker: str, first: int
+) -> None:
     """One line per round, broken at communication, where the error falls to zero at once."""
     steps = spec["local_steps"]
     for start in range(0, len(measured), steps):
-        times = np.arange(start, start + steps)
+        times = np.arange(start + first, start + steps)
         axes.plot(times, exact[times], color=colour, linewidth=5, alpha=0.28, solid_capstyle="round")
         axes.plot(times, measured[times], marker, color=colour, linestyle="-", linewidth=1.0, markersize=3.6)

@@ -82,9 +82,9 @@ def measure(spec: Spec, progress: Progress) -> Measured:
 
 def draw(spec: Spec, curves: Curves) -> Figure:
     """Contours of both objectives, and every iterate of both algorithms."""
-    figure = blank(9.0, 5.2)
+    figure = blank(9.0, 5.7)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    titles = ("Local GD: pulled apart, averaged, forever", "Personalized: each client arrives")
+    titles = ("Local GD", "Personalized local GD")
     for axes, walk, title in zip(panels, (curves.local, curves.personalized), titles):
         axes.set_title(title)
         _draw_problem(axes, spec, curves)
@@ -114,7 +114,7 @@ def _draw_problem(axes: Axes, spec: Spec, curves: Curves) -> None:
         values = values + curves.problem.constants[client]
         axes.contour(across, up, values, spec["figure"]["contours"], colors=colour, linewidths=0.6, alpha=0.35)
         axes.plot(*curves.optima[client], "*", color=colour, markersize=13, markeredgecolor="white", zorder=7)
-        shift = (-0.5, 0.9) if client == 0 else (0.4, -1.7)
+        shift = (-1.5, -0.2) if client == 0 else (1.6, -0.5)
         axes.text(*(curves.optima[client] + shift), rf"$v^*_{client + 1}$", color=colour, fontsize=11, ha="center")
     axes.plot(*curves.shared, "P", color=INK, markersize=8, markeredgecolor="white", zorder=7)
     axes.text(*(curves.shared + (0.7, 0.7)), "$v^*$", color=INK, fontsize=11)

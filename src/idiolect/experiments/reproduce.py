@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reproduce a published result: measure, hold every number against what is expected, write a complete folder.
+
+`papers/<slug>/spec.toml` defines the experiment, `expected.toml` what must come out. A number that misses is an
+outcome, not an exception; a number without an expectation, or the reverse, is an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from idiolect.core.checks import RequestError, nearest, setting
+from idiolect.experiments.papers import REPRODUCTIONS, Reproduction
+from idiolect.experiments.papers.drawing import drawing, to_bytes
+from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
+from idiolect.experiments.spec import override
+from idiolect.experiments.strict import fill
+
+KINDS = ("equal", "at_most", "at_least")
+Progress = Callable[[str, int, int], None]  # what is measured, parts done, parts in all
+
+
+@dataclasses.dataclass(frozen=True)
+class Expectation:
+    """One line of expected.toml. A tolerance is `absolute` or `relative` to the value; bounds may do without."""
+
+    name: str
+    value: float
+    source: str
+    kind: str = setting("equal", choices=KINDS)
+    absolute: float | None = setting(None, at_least=0)
+    relative: float | None = setting(None, at_least=0)
+
+    @property
+    def slack(self) -> float:
+        """The tolerance as a distance."""
+        return (self.absolute or 0.0) + (self.relative or 0.0) * abs(self.value)
+
+    def admits(self, measured: float) -> bool:
+        """Whether a measured number is as expected; one that is not finite never is."""
+        if not math.isfinite(measured):
+            return False
+        above, below = measured <= self.value + self.slack, measured >= self.value - self.slack
+        return {"equal": above and below, "at_most": above, "at_least": below}[self.kind]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One number: what was expected, what came out, and whether that is a "pass" or a "miss"."""
+
+    name: str
+    kind: str
+    expected: float
+    measured: float
+    tolerance: float
+    tolerance_kind: str  # absolute, relative
+    verdict: str
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """A finished reproduction."""
+
+    slug: str
+    title: str
+    paper: str
+    shows: str
+    rows: tuple[Row, ...]
+    folder: Path
+
+    @property
+    def passed(self) -> bool:
+        """Whether every number is as expected."""
+        return all(row.verdict == "pass" for row in self.rows)
+
+    @property
+    def misses(self) -> tuple[Row, ...]:
+        """The numbers that are not."""
+        return tuple(row for row in self.rows if row.verdict != "pass")
+
+
+def reproduce(slug: str, folder: Path, progress: Progress | None = None, overrides: Sequence[str] = ()) -> Outcome:
+    """Measure the named result and leave numbers, figure, spec and machine facts at `folder`."""
+    wanted = find_reproduction(slug)
+    spec = load_spec(slug, overrides)
+    expected = load_expected(slug)
+    target = RunFolder(folder)
+    if target.begun or target.done:
+        raise RequestError(f"The folder {folder} already holds a run; choose another --out.")
+    target.open(resume=False)
+    measured = wanted.measure(spec, progress or (lambda label, done, total: None))
+    rows = compare(slug, expected, measured.numbers)
+    outcome = Outcome(slug, wanted.title, wanted.paper, wanted.shows, rows, folder)
+    with drawing(slug):
+        figure = wanted.draw(spec, measured.curves)
+        images = {kind: to_bytes(figure, kind) for kind in ("png", "svg")}
+    _write(target, outcome, spec, images)
+    return outcome
+
+
+def find_reproduction(slug: str) -> Reproduction:
+    """The named reproduction; RequestError with the nearest name otherwise."""
+    if slug not in REPRODUCTIONS:
+        raise RequestError(f"There is no reproduction {slug!r}.{nearest(slug, REPRODUCTIONS)}")
+    return REPRODUCTIONS[slug]
+
+
+def load_spec(slug: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The experiment's own settings, with `a.b = value` overrides of settings it has."""
+    table = tomllib.loads((_home(slug) / "spec.toml").read_text(encoding="utf-8"))
+    changed = override(table, overrides)
+    _refuse_strangers(table, changed, slug)
+    return changed
+
+
+def load_expected(slug: str) -> tuple[Expectation, ...]:
+    """What expected.toml says must come out."""
+    table = tomllib.loads((_home(slug) / "expected.toml").read_text(encoding="utf-8"))
+    return tuple(fill(Expectation, entry, f"{slug} expected.toml") for entry in table["expectation"])
+
+
+def read_me(slug: str) -> str:
+    """The reproduction's README: claim, data, settings, expected result, errata."""
+    find_reproduction(slug)
+    return (_home(slug) / "README.md").read_text(encoding="utf-8")
+
+
+def compare(slug: str, expected: Sequence[Expectation], measured: Mapping[str, float]) -> tuple[Row, ...]:
+    """One row per number, in the order of expected.toml. Both sides must name exactly the same numbers."""
+    names = [expectation.name for expectation in expected]
+    for name in names:
+        if names.count(name) > 1:
+            raise RequestError(f"The expected.toml of {slug} must name a number once, got {name!r} twice; delete one.")
+        if name not in measured:
+            raise RequestError(
+                f"{slug} expects {name!r}, which was not measured.{nearest(name, measured)} "
+                "An override may have changed which numbers there are; leave it out."
+            )
+    for name in measured:
+        if name not in names:
+            raise RequestError(
+                f"{slug} measured {name!r}, of which its expected.toml says nothing.{nearest(name, names)} "
+                "Add an expectation, or leave out the override that made it."
+            )
+    return tuple(_row(expectation, float(measured[expectation.name])) for expectation in expected)
+
+
+def _row(expectation: Expectation, measured: float) -> Row:
+    relative = expectation.relative is not None
+    tolerance = expectation.relative if relative else expectation.absolute
+    return Row(
+        expectation.name,
+        expectation.kind,
+        expectation.value,
+        measured,
+        tolerance or 0.0,
+        "relative" if relative else "absolute",
+        "pass" if expectation.admits(measured) else "miss",
+        expectation.source,
+    )
+
+
+def _home(slug: str) -> Traversable:
+    return resources.files("idiolect.experiments.papers") / slug
+
+
+def _refuse_strangers(table: Mapping[str, Any], changed: Mapping[str, Any], where: str) -> None:
+    """An override must name a setting that exists and keep its type."""
+    for name, value in changed.items():
+        if name not in table:
+            raise RequestError(f"[{where}] has no setting {name!r}.{nearest(name, table)}")
+        known = table[name]
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            _refuse_strangers(known, value, f"{where}.{name}")
+        elif _kind(value) is not _kind(known) and not (isinstance(known, float) and type(value) is int):
+            raise RequestError(f"[{where}] {name} must stay a {_kind(known).__name__}, got {value!r}.")
+
+
+def _kind(value: Any) -> type:
+    return dict if isinstance(value, Mapping) else type(value)
+
+
+def _write(target: RunFolder, outcome: Outcome, spec: Mapping[str, Any], images: Mapping[str, bytes]) -> None:
+    rows = [dataclasses.asdict(row) for row in outcome.rows]
+    summary = {"schema": SCHEMA, "slug": outcome.slug, "title": outcome.title, "paper": outcome.paper}
+    summary |= {"shows": outcome.shows, "passed": outcome.passed, "numbers": rows}
+    target.write_text("spec.toml", tomli_w.dumps(spec))
+    target.write_table("numbers.parquet", rows)
+    for kind, content in images.items():
+        unfinished = target.path / f".figure.{kind}.unfinished"
+        unfinished.write_bytes(content)
+        os.replace(unfinished, target.path / f"figure.{kind}")
+    facts = machine_facts("")
+    facts.pop("time_model")  # nothing is modelled: no bytes are sent anywhere slow
+    target.write_json("machine.json", facts)
+    target.write_json("numbers.json", summary)
+    target.finish()

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every executor computes the same run; a resolved request repeats to the last bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from idiolect.core import RequestError, tree
+from idiolect.engines.block import TRACES
+from idiolect.engines.debug import StageError, debug
+from idiolect.engines.simulate import Session, simulate
+
+OTHERS = [("chunked", 1), ("chunked", 3), ("chunked", 4), ("chunked", 5), ("looped", 0), ("looped_steps", 0)]
+
+
+def facts(run):
+    """A run's history and ledger without its clock."""
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in run.history], run.ledger
+
+
+@pytest.fixture(scope="module")
+def batched(bench, ragged):
+    return {name: simulate(bench.stateful, ragged, getattr(bench, name), seed=3) for name in ("partial", "full")}
+
+
+@pytest.mark.parametrize("cohort", ["partial", "full"])
+@pytest.mark.parametrize(("executor", "chunk"), OTHERS, ids=[f"{e}{c or ''}" for e, c in OTHERS])
+def test_executors_agree(executor, chunk, cohort, batched, bench, ragged, workbench):
+    training = dataclasses.replace(getattr(bench, cohort), executor=executor, chunk=chunk)
+    session = Session([bench.stateful], ragged, training, [3], ("log_loss",), None)
+    session.train()
+    expected = batched[cohort]
+    assert workbench.distance(session.server, expected.server) < 1e-6
+    assert workbench.distance(session.population.states, expected.states) < 1e-6
+    row, wanted = session.recorders[0].history[-1], expected.history[-1]
+    for name in ("samples", "gradients_shared", "useful_steps", "upload_bytes", "download_bytes", "rounds"):
+        assert row[name] == wanted[name], name
+    assert row["slowest_gradients"] == wanted["slowest_gradients"]
+    assert row["useful_steps"] <= row["executed_steps"] <= 2 * wanted["executed_steps"]
+
+
+@pytest.mark.parametrize("cohort", ["partial", "full"])
+def test_plain_python_agrees(cohort, batched, bench, ragged, workbench):
+    plain, expected = debug(bench.stateful, ragged, getattr(bench, cohort), seed=3), batched[cohort]
+    assert workbench.distance(plain.server, expected.server) < 1e-6
+    for client, state in enumerate(plain.clients):
+        assert workbench.distance(tree.take(expected.states, client), state) < 1e-6
+    assert plain.tally.samples == expected.ledger.samples
+
+
+def test_chunks_by_size_waste_fewer_steps(bench, ragged):
+    wide = Session([bench.stateful], ragged, bench.full, [0], ("log_loss",), None)
+    narrow = dataclasses.replace(bench.full, executor="chunked", chunk=2)
+    _, _, together = wide.block(0, 3, bench.full)
+    _, _, by_size = wide.block(0, 3, narrow)
+    # 3, 3, 4, 4, 5, 5 rows in twos: 2, 2, 3 steps of 2 clients each; together 3 steps of all 6
+    assert int(np.sum(by_size.executed_steps)) == 3 * 2 * (2 + 2 + 3)
+    assert int(np.sum(together.executed_steps)) == 3 * 6 * 3
+
+
+def test_two_runs_of_one_request_are_equal_to_the_last_bit(batched, bench, ragged, workbench):
+    again = simulate(bench.stateful, ragged, batched["partial"].training, seed=3)
+    assert workbench.same_bits((again.server, again.states), (batched["partial"].server, batched["partial"].states))
+    assert facts(again) == facts(batched["partial"])
+    other = simulate(bench.stateful, ragged, bench.partial, seed=4)
+    assert workbench.distance(other.server, again.server) > 1e-4
+
+
+def test_auto_writes_its_choice_down_and_the_choice_repeats(bench, ragged, workbench):
+    asked = dataclasses.replace(bench.partial, executor="auto", block=0)
+    first = simulate(bench.stateful, ragged, asked, seed=3)
+    assert first.training.executor in ("batched", "chunked", "looped", "looped_steps")
+    assert 1 <= first.training.block <= asked.record_every
+    again = simulate(bench.stateful, ragged, first.training, seed=3)
+    assert again.training == first.training
+    assert workbench.same_bits((again.server, again.states), (first.server, first.states))
+    assert facts(again) == facts(first)
+
+
+def test_auto_takes_the_executor_that_was_fastest(bench, ragged, monkeypatch):
+    from idiolect.engines import auto
+
+    seconds = {"batched": 0.4, "chunked": 0.3, "looped": 0.1, "looped_steps": 0.2}
+    monkeypatch.setattr(auto, "_measure", lambda session, training: seconds[training.executor])
+    asked = dataclasses.replace(bench.partial, executor="auto", block=0, record_every=30)
+    session = Session([bench.stateful], ragged, asked, [0], ("log_loss",), None)
+    assert session.training.executor == "looped"
+    assert session.training.block == 10  # a block of about one second: 10 rounds of 0.1 s
+
+
+def test_the_block_length_changes_neither_result_nor_record(batched, bench, ragged, workbench):
+    for block in (1, 2):  # 2 does not divide the 3 rounds between records
+        run = simulate(bench.stateful, ragged, dataclasses.replace(bench.partial, block=block), seed=3)
+        assert (
+            workbench.distance((run.server, run.states), (batched["partial"].server, batched["partial"].states)) < 1e-6
+        )
+        assert [row["round"] for row in run.history] == [0, 3, 6]
+        assert run.ledger == batched["partial"].ledger
+
+
+def test_records_fall_where_asked_and_on_the_last_round(bench, ragged):
+    seen = []
+    training = dataclasses.replace(bench.partial, rounds=5)
+    run = simulate(bench.stateful, ragged, training, seed=3, progress=lambda *at: seen.append(at))
+    assert [row["round"] for row in run.history] == [0, 3, 5]
+    assert [row["rounds"] for row in run.history] == [0, 3, 5]
+    assert seen == [(3, 5), (5, 5)]
+    assert not any(name.startswith("test") for row in run.history for name in row)
+
+
+def test_a_block_cut_short_is_the_same_program(batched, bench, ragged):
+    traced = dict(TRACES)
+    simulate(bench.stateful, ragged, dataclasses.replace(bench.partial, rounds=4), seed=9)
+    assert dict(TRACES) == traced
+
+
+def test_no_rounds_leave_the_start(bench, ragged, workbench):
+    run = simulate(bench.stateful, ragged, dataclasses.replace(bench.partial, rounds=0))
+    assert [row["round"] for row in run.history] == [0]
+    assert run.ledger.total_bytes == 0
+    assert run.ledger.samples == 0
+
+
+def test_float64_is_on_for_the_run_only(bench, ragged):
+    run = simulate(bench.stateful, ragged, dataclasses.replace(bench.full, rounds=3, precision="float64"))
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves((run.server, run.states))} == {"float64"}
+    assert not jax.config.jax_enable_x64
+    single = simulate(bench.stateful, ragged, dataclasses.replace(bench.full, rounds=3))
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves((single.server, single.states))} == {"float32"}
+    np.testing.assert_allclose(run.server.shared["weights"], single.server.shared["weights"], atol=1e-6)
+
+
+def test_clients_of_one_size_run_without_masks(bench, uniform, workbench):
+    run = simulate(bench.stateful, uniform, bench.full, seed=3)
+    assert run.session.uniform
+    plain = debug(bench.stateful, uniform, bench.full, seed=3)
+    assert workbench.distance(run.server, plain.server) < 1e-6
+    assert run.ledger.useful_steps == run.ledger.executed_steps == 6 * 6 * 2  # rounds x clients x ceil(4 / 2)
+
+
+WRONG = [
+    ({"cohort": 7}, "training.cohort must be at most the number of clients, 6, got 7."),
+    ({"dropout": 1.0}, "training.dropout must be at least 0 and below 1, got 1."),
+    ({"executor": "quick"}, "training.executor must be one of"),
+    ({"executor": "chunked", "chunk": 0}, "training.chunk must be at least 1 with executor 'chunked', got 0."),
+    ({"precision": "float16"}, "training.precision must be one of 'float32', 'float64', got 'float16'."),
+    ({"record_every": 0}, "training.record_every must be at least 1, got 0."),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), WRONG, ids=[next(iter(change)) for change, _ in WRONG])
+def test_wrong_requests_are_refused_at_the_door(change, sentence, bench, ragged):
+    for engine in (simulate, debug):
+        with pytest.raises(RequestError) as refused:
+            engine(bench.stateful, ragged, dataclasses.replace(bench.partial, **change))
+        assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**40])
+def test_a_seed_that_would_be_another_one_is_refused(seed, bench, ragged):
+    for engine in (simulate, debug):
+        with pytest.raises(RequestError, match=r"A seed must be at least 0 and below 2\^31, got"):
+            engine(bench.stateful, ragged, bench.partial, seed=seed)
+
+
+def test_plain_python_says_where_it_failed(bench, ragged):
+    class Broken(type(bench.stateless)):
+        def send(self, key, sent, working, client, data):
+            raise ZeroDivisionError("no")
+
+    broken = Broken(bench.stateless.objective)
+    with pytest.raises(StageError, match="Round 0, client 0, stage send: ZeroDivisionError: no"):
+        debug(broken, ragged, bench.full)
