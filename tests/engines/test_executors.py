@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from idiolect.core import RequestError, tree
+from idiolect.core.settings import settings
+from idiolect.engines import auto
 from idiolect.engines.block import TRACES
 from idiolect.engines.debug import StageError, debug
 from idiolect.engines.simulate import Session, simulate
@@ -82,24 +84,21 @@ def test_auto_writes_its_choice_down_and_the_choice_repeats(bench, ragged, workb
 
 
 def test_auto_takes_the_executor_that_was_fastest(bench, ragged, monkeypatch):
-    from idiolect.engines import auto
-
     seconds = {"batched": 0.4, "chunked": 0.3, "looped": 0.1, "looped_steps": 0.2}
     monkeypatch.setattr(auto, "_measure", lambda session, training: seconds[training.executor])
-    asked = dataclasses.replace(bench.partial, executor="auto", block=0, record_every=30)
+    asked = dataclasses.replace(bench.partial, executor="auto", block=0, record_every=30, rounds=10_000)
     session = Session([bench.stateful], ragged, asked, [0], ("log_loss",), None)
     assert session.training.executor == "looped"
     assert session.training.block == 10  # a block of about one second: 10 rounds of 0.1 s
 
 
 def test_the_block_length_changes_neither_result_nor_record(batched, bench, ragged, workbench):
+    expected = batched["partial"]
     for block in (1, 2):  # 2 does not divide the 3 rounds between records
         run = simulate(bench.stateful, ragged, dataclasses.replace(bench.partial, block=block), seed=3)
-        assert (
-            workbench.distance((run.server, run.states), (batched["partial"].server, batched["partial"].states)) < 1e-6
-        )
+        assert workbench.distance((run.server, run.states), (expected.server, expected.states)) < 1e-6
         assert [row["round"] for row in run.history] == [0, 3, 6]
-        assert run.ledger == batched["partial"].ledger
+        assert run.ledger == expected.ledger
 
 
 def test_records_fall_where_asked_and_on_the_last_round(bench, ragged):
@@ -168,6 +167,7 @@ def test_a_seed_that_would_be_another_one_is_refused(seed, bench, ragged):
 
 
 def test_plain_python_says_where_it_failed(bench, ragged):
+    @settings
     class Broken(type(bench.stateless)):
         def send(self, key, sent, working, client, data):
             raise ZeroDivisionError("no")
@@ -175,3 +175,12 @@ def test_plain_python_says_where_it_failed(bench, ragged):
     broken = Broken(bench.stateless.objective)
     with pytest.raises(StageError, match="Round 0, client 0, stage send: ZeroDivisionError: no"):
         debug(broken, ragged, bench.full)
+
+
+def test_an_algorithm_that_is_no_pytree_is_refused(bench, ragged):
+    class Bare(type(bench.stateless)):
+        """Lacks the decorator."""
+
+    for engine in (simulate, debug):
+        with pytest.raises(RequestError, match="Bare must be decorated with @settings"):
+            engine(Bare(bench.stateless.objective), ragged, bench.full)

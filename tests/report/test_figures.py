@@ -114,7 +114,7 @@ def test_names_are_text_never_markup(make_run):
 def test_a_method_that_sends_nothing_is_a_level_line_and_costs_are_logarithmic(folder):
     with drawing("cost"):
         figure = score_against_cost(read(folder))
-        bytes_panel, gradients_panel, rounds_panel = figure.axes
+        bytes_panel, gradients_panel, _, rounds_panel = figure.axes
         level = [line for line in bytes_panel.lines if len(line.get_xdata()) == 2 and np.ptp(line.get_ydata()) == 0]
         assert len(level) == 2  # mean and worst tenth of `local`
         # 20 clients, 31 kB each way: round 1 has sent 1.24 MB and round 50 62 MB, a factor of 50

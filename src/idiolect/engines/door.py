@@ -53,6 +53,9 @@ def check_training(training: Training, clients: int) -> None:
 
 def admit(algorithm: Algorithm, clients: int, precision: str) -> Algorithm:
     """The algorithm as the engine runs it: ranges checked, `clients` filled in, floats in the run's precision."""
+    if jax.tree_util.all_leaves([algorithm]):
+        name = type(algorithm).__name__
+        raise RequestError(f"{name} must be decorated with @settings (from idiolect.core), as every algorithm is.")
     check_settings(algorithm)
     check_settings(algorithm.objective)
     reason = algorithm.skip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Score against cost: what the validation rows said while bytes and gradients were spent."""
+"""Score against cost: what the validation rows said while bytes, gradients and modelled seconds were spent."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from idiolect.report.wording import score_words
 _PANELS = (
     ("communicated, MB", ("download_bytes", "upload_bytes"), 1e-6),
     ("gradient evaluations", ("gradients_shared", "gradients_personal", "gradients_both"), 1.0),
+    ("modelled seconds", ("modelled_seconds",), 1.0),
     ("rounds", ("rounds",), 1.0),
 )
 _FEW_SEEDS = 4  # under this an interval over seeds says little: two seeds would give +- 9 standard deviations
@@ -38,7 +39,7 @@ class Curve:
 
 
 def score_against_cost(run: Run) -> Figure | None:
-    """Validation score, mean and worst tenth of clients, against bytes, gradients and rounds; None without history."""
+    """Validation score (mean, worst tenth of clients) by bytes, gradients, modelled time, rounds; None if unknown."""
     diverged = {entry["method"]: bool(entry.get("diverged")) for entry in run.methods}
     curves = [_curve(run, method, diverged[method]) for method in diverged]
     curves = [curve for curve in curves if np.isfinite(curve.mean).any()]
@@ -46,8 +47,8 @@ def score_against_cost(run: Run) -> Figure | None:
         return None
     words, colours = score_words(run.score), method_colours(run)
     lines = -(-(len(curves) + 2) // 4)
-    figure = blank(9.6, 3.5 + 0.22 * lines)
-    panels = figure.subplots(1, 3, sharey=True, width_ratios=(1, 1, 0.62))
+    figure = blank(12, 3.5 + 0.22 * lines)
+    panels = figure.subplots(1, len(_PANELS), sharey=True, width_ratios=(1, 1, 1, 0.62))
     for place, (axes, (title, _, _)) in enumerate(zip(panels, _PANELS)):
         wide = cost_axis(axes, np.concatenate([curve.costs[place].ravel() for curve in curves]))
         for order, curve in enumerate(curves):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from idiolect.core.checks import RequestError
 from idiolect.data.problem import Problem
 from idiolect.data.synthetic import noisy_quadratics
 from idiolect.experiments.papers.plsgd import every_round, part, personalized, radius, squared_errors
@@ -21,6 +22,7 @@ from idiolect.theory import rates
 from idiolect.theory.step_sizes import theorem_1_step, tuned_condition_range, tuned_step
 
 _AT_REST = 1e-9  # a multiplier this near 1 neither grows nor shrinks in float64
+_DIGITS_LEFT = 1e-6  # an error this small beside its start still has ten digits
 
 
 class Curves(NamedTuple):
@@ -165,7 +167,11 @@ def _tuned_setting(spec: Spec, clients: int, steps: int, rounds: int) -> tuple[f
     asked = spec["tuned"]
     low, high = tuned_condition_range(clients, steps, rounds)
     kappa = asked["condition_share"] * high
-    assert low <= kappa < high, "condition_share leaves the range of equation 16"
+    if not low <= kappa < high:
+        raise RequestError(
+            f"tuned.condition_share must put the condition number in [{low:g}, {high:g}), the range of equation 16, "
+            f"got {kappa:g}. Use 0.75."
+        )
     step_size = tuned_step(asked["strong_convexity"], clients, steps, rounds)
     return kappa, {"personal_step_scale": 1.0, "server_step_size": 1.0, "step_size": step_size, "local_steps": steps}
 
@@ -185,29 +191,33 @@ def _tuned_bound(spec: Spec, problem: Problem, kappa: float, steps: int, rounds:
 def _tuned(spec: Spec, done: Callable[[], None]) -> dict[str, float]:
     """Equation 16: it holds, its noise falls with M because its step does, and little of the start is left behind."""
     asked, steps = spec["tuned"], spec["noise"]["local_steps"]
-    ratios, noises, left = [], [], []
+    ratios, noises = [], []
     for clients in spec["noise"]["clients"]:
         kappa, setting = _tuned_setting(spec, clients, steps, asked["rounds"])
         spectrum = (asked["strong_convexity"], kappa * asked["strong_convexity"])
-        noisy, exact = (
-            _problem(spec, clients, spectrum, level, common=False) for level in (asked["noise"], 0.0)
-        )
+        noisy, exact = (_problem(spec, clients, spectrum, level, common=False) for level in (asked["noise"], 0.0))
         repeats = spec["seeds"] * len(spec["bound"]["personal_step_scale"])
         ends = [_lanes(problem, [setting], repeats, asked["rounds"])[0] for problem in (noisy, exact)]
         error = squared_errors(ends[0][:, -1], noisy).mean()
         ratios.append(error / _tuned_bound(spec, noisy, kappa, steps, asked["rounds"], asked["noise"]))
         noises.append(((ends[0] - ends[1])[:, -1] ** 2).sum(axis=-1).mean())
-        flattest = ends[1][0] - exact.optimum  # (rounds + 1, clients, dimension)
-        axis = np.argmin(np.diagonal(exact.hessians, axis1=1, axis2=2), axis=1)  # type: ignore[arg-type]
-        along = np.take_along_axis(flattest, axis[None, :, None], axis=2)[..., 0]
-        left.append((along[-1] ** 2).mean() / (along[0] ** 2).mean())
         done()
     slope = np.polyfit(np.log(spec["noise"]["clients"]), np.log(noises), 1)[0]
     return {
         "tuned_bound_ratio": max(ratios),
         "tuned_noise_slope": slope,
-        "tuned_start_left_on_flattest_axis": left[-1],
+        "tuned_start_left_on_flattest_axis": _left_of_start(spec, clients, spectrum, setting),
     }
+
+
+def _left_of_start(spec: Spec, clients: int, spectrum: Sequence[float], setting: dict[str, Any]) -> float:
+    """The squared error after all rounds over that at the start, along the axis that is flattest for everybody."""
+    problem = _problem(spec, clients, spectrum, 0.0, common=True)
+    repeats = spec["seeds"] * len(spec["bound"]["personal_step_scale"])  # the program is there; its lanes agree
+    errors = _lanes(problem, [setting], repeats, spec["tuned"]["rounds"])[0, 0] - problem.optimum
+    flattest = int(np.argmin(np.diagonal(problem.hessians[0])))  # type: ignore[index]
+    squares = (errors[..., flattest] ** 2).mean(axis=1)
+    return float(squares[-1] / squares[0])
 
 
 def _stability(spec: Spec, done: Callable[[], None]) -> dict[str, float]:
@@ -238,10 +248,11 @@ def _stability(spec: Spec, done: Callable[[], None]) -> dict[str, float]:
 
 
 def _growth(models: np.ndarray, problem: Problem) -> float:
-    """What the last round multiplied mean_m (v_m - v*_m) by on the stiffest axis, with its sign."""
+    """What a round multiplied mean_m (v_m - v*_m) by on the stiffest axis, with its sign: the last with digits left."""
     stiffest = int(np.argmax(np.diagonal(problem.hessians[0])))  # type: ignore[index]
     mean = (models - problem.optimum).mean(axis=1)[:, stiffest]
-    return float(mean[-1] / mean[-2]) if abs(mean[-2]) > 1e-12 * abs(mean[0]) else 0.0
+    last = np.flatnonzero(np.abs(mean[:-1]) > _DIGITS_LEFT * abs(mean[0]))[-1]
+    return float(mean[last + 1] / mean[last])
 
 
 def _disagrees(growth: float, setting: dict[str, Any]) -> bool:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sweep is one program, and each of its lanes is the run it stands for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from idiolect.core import RequestError
+from idiolect.engines.block import TRACES
+from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.simulate import simulate, sweep
+
+
+@pytest.fixture(scope="module")
+def lanes(bench, ragged):
+    """Three step sizes under one seed, and the first step size under another."""
+    algorithms = [dataclasses.replace(bench.stateful, step_size=step) for step in (0.05, 0.1, 0.3, 0.05)]
+    traced = dict(TRACES)
+    runs = sweep(algorithms, ragged, bench.partial, seeds=[3, 3, 3, 8])
+    return algorithms, runs, {name: TRACES[name] - traced.get(name, 0) for name in TRACES}
+
+
+def test_a_sweep_is_one_program(lanes):
+    *_, traced = lanes
+    assert traced["block"] == 1
+    assert traced["evaluate"] <= 2  # all lanes on validation rows, and one lane on test rows
+
+
+def test_each_lane_is_its_own_run(lanes, bench, ragged, workbench):
+    algorithms, runs, _ = lanes
+    for algorithm, run in zip(algorithms, runs):
+        alone = simulate(algorithm, ragged, bench.partial, seed=run.seed)
+        assert workbench.distance((run.server, run.states), (alone.server, alone.states)) < 1e-6
+        assert run.ledger == alone.ledger
+        assert workbench.distance(run.personal_models(), alone.personal_models()) < 1e-6
+        for ours, theirs in zip(run.history, alone.history):
+            assert ours.keys() == theirs.keys()
+            for name in ours.keys() - {"seconds"}:
+                np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, err_msg=name)
+    assert workbench.distance(runs[0].server, runs[1].server) > 1e-4  # step sizes matter
+    assert workbench.distance(runs[0].server, runs[3].server) > 1e-4  # seeds matter
+
+
+def test_a_lane_that_diverges_is_marked_and_the_others_go_on(lanes, bench, ragged, workbench):
+    algorithms, runs, _ = lanes
+    wild = [dataclasses.replace(algorithms[0], step_size=1e30), algorithms[1]]
+    diverged, sound = sweep(wild, ragged, bench.partial, seeds=[3, 3])
+    assert diverged.recorder.diverged.startswith("Training diverged in round ")
+    assert sound.recorder.diverged is None
+    assert workbench.distance(sound.server, runs[1].server) < 1e-6
+
+
+def test_a_sweep_resumes_to_the_last_bit(lanes, bench, ragged, workbench, tmp_path):
+    algorithms, runs, _ = lanes
+    seeds = [run.seed for run in runs]
+    half = dataclasses.replace(bench.partial, rounds=3)
+    sweep(algorithms, ragged, half, seeds=seeds, checkpoint=Checkpoint(tmp_path, every=3))
+    again = sweep(algorithms, ragged, bench.partial, seeds=seeds, checkpoint=Checkpoint(tmp_path), resume=True)
+    for ours, theirs in zip(again, runs):
+        assert workbench.same_bits((ours.server, ours.states), (theirs.server, theirs.states))
+        assert ours.ledger == theirs.ledger
+
+
+def test_only_floats_and_seeds_may_differ(bench, ragged):
+    longer = dataclasses.replace(bench.stateful, epochs=2)
+    with pytest.raises(RequestError, match="only floats and seeds may differ, got 2 different structures"):
+        sweep([bench.stateful, longer], ragged, bench.partial, seeds=[0, 0])
+    with pytest.raises(RequestError, match="A sweep needs one seed per algorithm, got 1 algorithms and 2 seeds"):
+        sweep([bench.stateful], ragged, bench.partial, seeds=[0, 1])
