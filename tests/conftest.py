@@ -34,6 +34,13 @@ def strict_dtypes():
         yield
 
 
+@pytest.fixture
+def standard_dtypes():
+    """For tests of optax's adaptive optimizers, which mix dtypes (a float to the power of a counter)."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
 def _rows(sizes, coordinate, kind):
     """Heterogeneous clients: client m's inputs are centred at its own point and its labels lean its own way."""
     draw = np.random.default_rng(coordinate)

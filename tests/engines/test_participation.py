@@ -8,6 +8,7 @@ import time
 import tracemalloc
 
 import numpy as np
+import pytest
 
 from idiolect.core import tree
 from idiolect.engines.cohorts import Participation
@@ -68,6 +69,7 @@ def test_a_cohort_of_a_million_costs_what_the_cohort_costs():
     assert peak_bytes < 1_000_000  # a permutation of the population alone would take 8 MB
 
 
+@pytest.mark.usefixtures("standard_dtypes")
 def test_a_round_without_anybody_changes_nothing(bench, ragged, workbench):
     training = dataclasses.replace(bench.partial, rounds=1, dropout=0.999)
     seed = next(s for s in range(99) if not Participation(6, 4, 0.999).draw(s, range(1))[1].any())

@@ -35,7 +35,8 @@ def test_best_values_where_higher_is_better(folder, edit_summary):
     assert _best(table, "mean") == {"fedavg"}
     assert _best(table, "worst_decile") == {"local", "personal heads"}  # a tie marks both
     assert _best(table, "upload_bytes") == {"local"}  # a cost: the least
-    assert _best(table, "rounds") == set()  # all the same: nothing stands out
+    # by block is a fact, not a contest: a method without that block would always win
+    assert not {"rounds", "gradients_shared"} & set(json.loads(table.to_json())["best"])
 
 
 def test_best_values_where_lower_is_better(make_run, edit_summary):

@@ -206,24 +206,24 @@ def _columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ...]:
         Column("gain", "gain\n[95 %]", 1, lambda row: _gain(row, words), "Mean gain against training alone."),
         Column("helped", "helped\n%", 1, lambda row: percent(row.helped), "Clients that score better than alone."),
         Column("hurt", "hurt\n%", -1, lambda row: percent(row.hurt), "Clients that score worse than alone."),
-        Column("rounds", "rounds", -1, lambda row: count(row.rounds), "Exchanges with the server."),
+        Column("rounds", "rounds", 0, lambda row: count(row.rounds), "Exchanges with the server."),
         Column("upload_bytes", "MB\nup", -1, lambda row: megabytes(row.upload_bytes), "From all clients."),
         Column("download_bytes", "MB\ndown", -1, lambda row: megabytes(row.download_bytes), "To all clients."),
         Column(
             "gradients_shared",
             "gradients\nshared",
-            -1,
+            0,
             gradients("shared"),
             "Gradients of the shared block, counted per example.",
         ),
         Column(
             "gradients_personal",
             "\npersonal",
-            -1,
+            0,
             gradients("personal"),
             "Gradients of the personal block, counted per example.",
         ),
-        Column("gradients_both", "\nboth", -1, gradients("both"), "Gradients of both blocks in one pass."),
+        Column("gradients_both", "\nboth", 0, gradients("both"), "Gradients of both blocks in one pass."),
     )
 
 
@@ -289,7 +289,7 @@ def _narrow(columns: tuple[Column, ...]) -> tuple[Column, ...]:
         return "/".join(count(getattr(row, column.key)).replace(" ", "") for column in columns[-3:])
 
     about = "Gradients per example by block; ranked by their sum."
-    return columns[:-3] + (Column("gradients", "gradients\nshared/\npersonal/both", -1, blocks, about),)
+    return columns[:-3] + (Column("gradients", "gradients\nshared/\npersonal/both", 0, blocks, about),)
 
 
 def _frame(columns: tuple[Column, ...], rows: tuple[MethodRow, ...]) -> Table:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Step sizes and seeds as lanes of one batched program: compiled once, advanced together.
+
+Only floats and seeds may differ between lanes. A lane that diverges is marked and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+
+import numpy as np
+
+from idiolect import ClientLoss, GlobalModel, Linear, Training, digits, sweep
+from idiolect.algorithms import LocalSGD
+
+
+def main() -> None:
+    """Train every (step size, seed) pair and print the best round on validation rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--step-sizes", type=float, nargs="+", default=[0.01, 0.1, 1.0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    given = parser.parse_args()
+
+    objective = GlobalModel(ClientLoss(model=Linear(64, 10)))
+    fedavg = LocalSGD(objective, weighting="samples", epochs=1, batch_size=10)
+    pairs = list(itertools.product(given.step_sizes, given.seeds))
+    lanes = [dataclasses.replace(fedavg, step_size=step_size) for step_size, _ in pairs]
+    training = Training(rounds=given.rounds, record_every=5)
+    runs = sweep(lanes, digits(clients=8), training, seeds=[seed for _, seed in pairs], scores=("accuracy",))
+
+    for (step_size, seed), run in zip(pairs, runs):
+        validation = np.nanmean(run.recorder.selected["validation"]["personal"]["accuracy"])
+        remark = run.recorder.diverged or f"best at round {run.recorder.selected_round}"
+        print(f"step_size {step_size:<6g} seed {seed}  validation accuracy {validation:.3f}  {remark}")
+    best = max(runs, key=lambda run: -np.inf if run.recorder.diverged else run.recorder.best)
+    print(f"chosen: step_size {float(best.algorithm.step_size):g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run killed without warning continues in a new process as if nothing had happened."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from idiolect.core.keys import Purpose, host_generator
+
+SCRIPT = """
+import hashlib, sys, time
+from pathlib import Path
+import jax, numpy as np
+from idiolect.algorithms import ALGORITHMS
+from idiolect.core.data import Rows
+from idiolect.data.federation import Federation
+from idiolect.data.task import Task
+from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.door import Training
+from idiolect.engines.simulate import simulate
+from idiolect.models import Linear
+from idiolect.objectives import ClientLoss, GlobalModel
+
+folder, seconds, states = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+draw = np.random.default_rng(0)
+sizes = (3, 5, 4, 5)
+offsets = np.concatenate([[0], np.cumsum(sizes)])
+rows = Rows(draw.normal(size=(17, 3)), draw.integers(0, 3, 17).astype(np.int32), offsets)
+federation = Federation(rows, rows, rows, tuple("abcd"), Task.classification(("x", "y", "z")))
+objective = GlobalModel(ClientLoss(model=Linear(3, 3), criterion="cross_entropy", l2=0.1))
+algorithm = ALGORITHMS["scaffold"].algorithm(objective, epochs=1, batch_size=2)
+training = Training(rounds=60, cohort=3, dropout=0.2, record_every=2, block=2, executor="batched")
+
+def progress(done, rounds):
+    print(done, flush=True)
+    time.sleep(seconds)
+
+run = simulate(
+    algorithm, federation, training, seed=5, checkpoint=Checkpoint(folder / "checkpoint", every=4), resume=True,
+    progress=progress, state_folder=folder / "states" if states == "disk" else None,
+)
+models = run.personal_models()
+history = [sorted((k, v) for k, v in row.items() if k != "seconds") for row in run.history]
+leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((run.server, run.states, models))]
+if states == "disk":
+    leaves.extend(run.session.population.file.read(np.arange(4)))
+digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves) + repr((history, run.ledger)).encode())
+print("digest", digest.hexdigest(), flush=True)
+"""
+LIMIT_SECONDS = 90  # far more than a run takes on a busy core; a hang fails instead of waiting
+
+
+def command(script, folder, seconds, states):
+    return [sys.executable, str(script), str(folder), str(seconds), states]
+
+
+def digest_of(script, folder, states):
+    done = subprocess.run(
+        command(script, folder, 0.0, states), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("\n")
+    first = int(lines[0]) if lines[0].isdigit() else None
+    return next(line for line in lines if line.startswith("digest")), first
+
+
+@pytest.mark.parametrize("states", ["memory", "disk"])
+def test_killed_and_resumed_is_never_interrupted(states, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    expected, first = digest_of(script, tmp_path / "whole", states)
+    assert first == 2
+
+    folder = tmp_path / "killed"
+    process = subprocess.Popen(
+        command(script, folder, 0.05, states), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not (folder / "checkpoint" / "latest.npz").exists():
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        # anywhere in the remaining 56 rounds of 25 ms each, writing of checkpoints included
+        time.sleep(float(host_generator(7, Purpose.BOOTSTRAP).uniform(0, 0.7)))
+        assert process.poll() is None, "the run ended before it could be killed"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == -signal.SIGKILL
+
+    resumed, first = digest_of(script, folder, states)
+    assert first > 2  # it did continue, from a checkpoint
+    assert resumed == expected
