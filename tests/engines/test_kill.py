@@ -44,11 +44,9 @@ run = simulate(
     algorithm, federation, training, seed=5, checkpoint=Checkpoint(folder / "checkpoint", every=4), resume=True,
     progress=progress, state_folder=folder / "states" if states == "disk" else None,
 )
-models = run.personal_models()
+states = run.session.population.file.read(np.arange(4)) if run.states is None else jax.tree.leaves(run.states)
 history = [sorted((k, v) for k, v in row.items() if k != "seconds") for row in run.history]
-leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((run.server, run.states, models))]
-if states == "disk":
-    leaves.extend(run.session.population.file.read(np.arange(4)))
+leaves = [np.asarray(leaf) for leaf in (*jax.tree.leaves(run.server), *states)]
 digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves) + repr((history, run.ledger)).encode())
 print("digest", digest.hexdigest(), flush=True)
 """
@@ -69,20 +67,29 @@ def digest_of(script, folder, states):
     return next(line for line in lines if line.startswith("digest")), first
 
 
-@pytest.mark.parametrize("states", ["memory", "disk"])
-def test_killed_and_resumed_is_never_interrupted(states, tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    expected, first = digest_of(script, tmp_path / "whole", states)
-    assert first == 2
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("script") / "train.py"
+    path.write_text(SCRIPT)
+    return path
 
-    folder = tmp_path / "killed"
+
+@pytest.fixture(scope="module")
+def uninterrupted(script):
+    """The digest of the same run, never killed, with client states in memory."""
+    digest, first = digest_of(script, script.parent / "whole", "memory")
+    assert first == 2
+    return digest
+
+
+@pytest.mark.parametrize("states", ["memory", "disk"])
+def test_killed_and_resumed_is_never_interrupted(states, script, uninterrupted, tmp_path):
     process = subprocess.Popen(
-        command(script, folder, 0.05, states), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command(script, tmp_path, 0.05, states), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     try:
         deadline = time.monotonic() + LIMIT_SECONDS
-        while not (folder / "checkpoint" / "latest.npz").exists():
+        while not (tmp_path / "checkpoint" / "latest.npz").exists():
             assert process.poll() is None, process.stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -94,6 +101,6 @@ def test_killed_and_resumed_is_never_interrupted(states, tmp_path):
         process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == -signal.SIGKILL
 
-    resumed, first = digest_of(script, folder, states)
+    resumed, first = digest_of(script, tmp_path, states)
     assert first > 2  # it did continue, from a checkpoint
-    assert resumed == expected
+    assert resumed == uninterrupted

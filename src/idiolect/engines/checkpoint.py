@@ -94,6 +94,7 @@ class Checkpoint:
 
 
 def _read(path: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
-    with np.load(path, allow_pickle=False) as stored:
+    # opened here, because NumPy leaves the file of a damaged archive open
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
         leaves = [stored[f"leaf_{place}"] for place in range(len(stored.files) - 1)]
         return leaves, json.loads(stored["facts"].tobytes())

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key
@@ -161,8 +160,3 @@ class OnDisk(Population):
 
     def _data(self, members: np.ndarray) -> ClientData:
         return to_device(self.rows.pad(members, self.capacity), self._dtype)
-
-
-def lane_of(states: Any, lane: int) -> Any:
-    """One lane's states."""
-    return tree.take(states, lane)

@@ -3,23 +3,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from idiolect.core import tree
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
-from idiolect.core.objective import Objective
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
-from idiolect.objectives.client_loss import ClientLoss
+from idiolect.objectives.composed import ComposedObjective
 
 
 @settings
-class Additive(Objective):
+class Additive(ComposedObjective):
     """The personal block is a correction to the shared model; both gradients are the same vector."""
 
-    client_loss: ClientLoss = dataclasses.field(kw_only=False)
     has_shared = True
     has_personal = True
 
@@ -38,7 +35,3 @@ class Additive(Objective):
     def deployed(self, shared: Params, personal: Params) -> Params:
         """w + theta_m."""
         return tree.add(shared, personal)
-
-    def predict(self, model: Params, inputs: Any) -> Any:
-        """The model's outputs."""
-        return self.client_loss.predict(model, inputs)

@@ -3,22 +3,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
-from idiolect.core.objective import Objective
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
-from idiolect.objectives.client_loss import ClientLoss
+from idiolect.objectives.composed import ComposedObjective
 
 
 @settings
-class GlobalModel(Objective):
+class GlobalModel(ComposedObjective):
     """The traditional objective: no personal block."""
 
-    client_loss: ClientLoss = dataclasses.field(kw_only=False)
     has_shared = True
     has_personal = False
 
@@ -37,7 +34,3 @@ class GlobalModel(Objective):
     def deployed(self, shared: Params, personal: Params) -> Params:
         """w."""
         return shared
-
-    def predict(self, model: Params, inputs: Any) -> Any:
-        """The model's outputs."""
-        return self.client_loss.predict(model, inputs)

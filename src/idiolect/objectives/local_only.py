@@ -3,22 +3,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
-from idiolect.core.objective import Objective
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
-from idiolect.objectives.client_loss import ClientLoss
+from idiolect.objectives.composed import ComposedObjective
 
 
 @settings
-class LocalOnly(Objective):
+class LocalOnly(ComposedObjective):
     """The fully personal objective: no shared block."""
 
-    client_loss: ClientLoss = dataclasses.field(kw_only=False)
     has_shared = False
     has_personal = True
 
@@ -37,7 +34,3 @@ class LocalOnly(Objective):
     def deployed(self, shared: Params, personal: Params) -> Params:
         """beta_m."""
         return personal
-
-    def predict(self, model: Params, inputs: Any) -> Any:
-        """The model's outputs."""
-        return self.client_loss.predict(model, inputs)

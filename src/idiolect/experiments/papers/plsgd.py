@@ -14,7 +14,7 @@ from idiolect.algorithms.personalized_local_sgd import PersonalizedLocalSGD
 from idiolect.core.algorithm import Algorithm
 from idiolect.data.problem import Problem
 from idiolect.engines.debug import Event, debug
-from idiolect.engines.door import Training
+from idiolect.engines.door import Training, run_precision
 from idiolect.engines.simulate import Session
 from idiolect.experiments.build import build_client_loss
 from idiolect.experiments.spec import ModelSpec
@@ -84,19 +84,24 @@ def every_round(
     seeds: Sequence[int],
 ) -> np.ndarray:
     """w + theta_m after every round, all lanes as one compiled program: (lanes, rounds + 1, clients, dimension)."""
-    training = Training(rounds=rounds, record_every=max(rounds, 1), precision=PRECISION, executor="batched", block=1)
+    training = Training(rounds=rounds, precision=PRECISION, executor="batched", block=1)
     session = Session(algorithms, problem.federation, training, seeds, SCORE, None)
-    seen: list[np.ndarray] = []
-
-    def keep(done: int, total: int) -> None:
-        ((_, states, _),) = session.population.parts()  # in memory there is one part, everybody
-        shared = np.asarray(_leaf(session.server.shared)).reshape(len(seeds), 1, problem.dimension)
-        personal = np.asarray(_leaf(states.personal)).reshape(len(seeds), problem.clients, problem.dimension)
-        seen.append(shared + personal)
-
-    keep(0, rounds)
-    session.train(progress=keep)
+    seen = [_models(session, problem)]
+    with run_precision(PRECISION):
+        # block by block rather than `train`: a ledger and scores per lane and round would take longer than the rounds
+        for number in range(rounds):
+            session.server, states, _ = session.block(number, 1, session.training)
+            session.population.scatter(states)
+            seen.append(_models(session, problem))
     return np.stack(seen, axis=1)
+
+
+def _models(session: Session, problem: Problem) -> np.ndarray:
+    """w + theta_m as it stands: (lanes, clients, dimension)."""
+    ((_, states, _),) = session.population.parts()  # in memory there is one part, everybody
+    lanes = len(session.seeds)
+    shared = np.asarray(_leaf(session.server.shared)).reshape(lanes, 1, problem.dimension)
+    return shared + np.asarray(_leaf(states.personal)).reshape(lanes, problem.clients, problem.dimension)
 
 
 def squared_errors(models: np.ndarray, problem: Problem) -> np.ndarray:

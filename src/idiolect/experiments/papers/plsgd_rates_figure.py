@@ -16,7 +16,7 @@ from idiolect.experiments.papers.reproduction import Spec
 
 def draw(spec: Spec, curves: Any) -> Figure:
     """Three panels, one per claim."""
-    figure = blank(10.2, 3.9)
+    figure = blank(10.8, 4.0)
     first, second, third = figure.subplots(1, 3)
     _draw_bound(first, spec, curves.bound)
     _draw_noise(second, spec, curves.noise)
@@ -25,12 +25,12 @@ def draw(spec: Spec, curves: Any) -> Figure:
 
 
 def _below(axes: Axes, columns: int) -> None:
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns, handlelength=2.2, columnspacing=1.2)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.47, -0.17), ncols=columns, handlelength=2.0, columnspacing=1.0)
 
 
 def _draw_bound(axes: Axes, spec: Spec, shown: dict[str, Any]) -> None:
     rounds = np.arange(1, spec["bound"]["rounds"] + 1)
-    for name, colour, words in (("noisy", VERMILION, "one row a step"), ("exact", BLUE, "no noise")):
+    for name, colour, words in (("noisy", VERMILION, "noisy"), ("exact", BLUE, "no noise")):
         errors, bounds = shown[name]
         axes.semilogy(rounds, bounds, "--", color=colour, label=f"bound, {words}")
         axes.semilogy(rounds, errors, "o-", color=colour, markersize=3.2, label=f"measured, {words}")
@@ -67,14 +67,14 @@ def _draw_threshold(axes: Axes, spec: Spec, threshold: dict[str, Any]) -> None:
     beta, size = threshold["beta"], np.abs(threshold["multiplier"])
     other = spec["stability"]
     axes.axhline(1.0, color=MUTED, linewidth=0.9)
-    axes.plot(beta, np.abs(threshold["predicted"]), "-", color=MUTED, linewidth=5, alpha=0.28, label="exact")
+    axes.plot(beta, np.abs(threshold["predicted"]), "-", color=MUTED, linewidth=5, alpha=0.28, label="exact value")
     stable = size < 1
-    axes.plot(beta[stable], size[stable], "o", color=BLUE, markersize=2.8, label="measured, converges")
-    axes.plot(beta[~stable], size[~stable], "X", color=VERMILION, markersize=4, label="measured, diverges")
+    axes.plot(beta[stable], size[stable], "o", color=BLUE, markersize=2.8, label="converges")
+    axes.plot(beta[~stable], size[~stable], "X", color=VERMILION, markersize=3.4, label="diverges")
     alpha, steps = other["personal_step_scale"], other["local_steps"]
     shrink = 1 - (1 - spec["threshold"]["step_size"] * (1 + alpha) * max(other["spectrum"])) ** steps
     limit = 2 * (1 + alpha) / shrink - alpha
-    axes.axvline(limit, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), label="threshold (E000-4)")
+    axes.axvline(limit, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), label="predicted limit")
     axes.set_title("How large $\\beta$ may be")
     axes.set_ylabel("multiplier of the mean error per round")
     axes.set_xlabel(rf"server step $\beta$ ($\alpha={alpha:g}$, $K={steps}$)")

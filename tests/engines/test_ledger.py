@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run is billed, counted by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from idiolect.engines.cohorts import Participation
+from idiolect.engines.simulate import simulate
+
+ROWS = (3, 5, 4, 5, 3, 4)  # of the ragged federation
+MODEL_BYTES = 4 * (3 * 3 + 3)  # float32 weights and bias
+ROUNDS = 6
+
+
+def test_a_full_cohort_by_hand(bench, ragged):
+    run = simulate(bench.stateful, ragged, bench.full, seed=1)
+    ledger, everyone = run.ledger, 6 * ROUNDS
+    assert ledger.rounds == ROUNDS
+    assert ledger.messages_down == ledger.messages_up == everyone
+    assert ledger.download_bytes == everyone * 2 * MODEL_BYTES  # model and control down
+    assert ledger.upload_bytes == everyone * (2 * MODEL_BYTES + 4)  # drift, control change and a weight up
+    assert ledger.delivery_bytes == 6 * MODEL_BYTES  # the model alone, once to each
+    # one epoch in batches of 2: every row once, in ceil(rows / 2) steps, of which the longest client has 3
+    assert ledger.gradients_shared == ledger.samples == ROUNDS * sum(ROWS)
+    assert ledger.gradients_personal == ledger.gradients_both == ledger.forward_passes == 0
+    assert ledger.useful_steps == ROUNDS * sum(-(-rows // 2) for rows in ROWS)
+    assert ledger.executed_steps == ROUNDS * 6 * 3
+    assert run.history[-1]["slowest_gradients"] == ROUNDS * max(ROWS)
+
+
+def test_a_partial_cohort_bills_who_was_there(bench, ragged):
+    run = simulate(bench.stateful, ragged, bench.partial, seed=1)
+    members, present = Participation(6, 4, bench.partial.dropout).draw(1, range(ROUNDS))
+    came = [[client for client, here in zip(*pair) if here] for pair in zip(members.tolist(), present.tolist())]
+    arrived, ledger = sum(map(len, came)), run.ledger
+    assert 0 < arrived < 4 * ROUNDS  # some dropped out
+    assert ledger.messages_down == 4 * ROUNDS  # the broadcast had gone out to those as well
+    assert ledger.download_bytes == 4 * ROUNDS * 2 * MODEL_BYTES
+    assert ledger.messages_up == arrived
+    assert ledger.upload_bytes == arrived * (2 * MODEL_BYTES + 4)
+    assert ledger.samples == sum(ROWS[client] for cohort in came for client in cohort)
+    assert ledger.useful_steps == sum(-(-ROWS[client] // 2) for cohort in came for client in cohort)
+    assert ledger.executed_steps >= ledger.useful_steps
+    assert run.history[-1]["slowest_gradients"] == sum(max(ROWS[c] for c in cohort) for cohort in came if cohort)
+
+
+def test_gradients_are_counted_by_block(bench, ragged, workbench):
+    run = simulate(bench.personal, ragged, bench.full, seed=1)
+    # one pass yields both blocks' gradients: counted once, under both
+    assert run.ledger.gradients_both == ROUNDS * sum(ROWS)
+    assert run.ledger.gradients_shared == run.ledger.gradients_personal == 0
+    assert run.ledger.upload_bytes == 6 * ROUNDS * (MODEL_BYTES + 4)  # the personal block stays at home
+    alone = workbench.build("local", epochs=1, batch_size=2)
+    run = simulate(alone, ragged, bench.full, seed=1)
+    assert run.ledger.gradients_personal == run.ledger.samples == ROUNDS * sum(ROWS)
+    assert run.ledger.total_bytes == 0
+
+
+def test_fine_tuning_is_billed_once_at_the_end(bench, ragged, workbench):
+    tuned = workbench.build("fedavg_fine_tuning", epochs=1, batch_size=2, fine_tuning_steps=4)
+    run = simulate(tuned, ragged, bench.full, seed=1)
+    before = run.history[-1]["gradients_shared"]
+    assert before == ROUNDS * sum(ROWS)
+    assert run.ledger.gradients_shared == before + 6 * 4 * 2  # clients x steps x rows per batch, however often recorded
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_bytes_follow_the_precision(precision, bench, ragged):
+    training = dataclasses.replace(bench.full, rounds=3, precision=precision)
+    ledger = simulate(bench.stateful, ragged, training).ledger
+    scale = {"float32": 1, "float64": 2}[precision]
+    assert ledger.download_bytes == 18 * 2 * MODEL_BYTES * scale

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client states on disk are the same run; clients that never trained are evaluated too."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from idiolect.core import RequestError, tree
+from idiolect.data.store import open_rows, save_rows
+from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.population import OnDisk
+from idiolect.engines.simulate import simulate
+
+
+def states_of(run):
+    """The clients' states as a list of stacked leaves, wherever they are kept."""
+    if run.states is not None:
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(run.states)]
+    file = run.session.population.file
+    return [] if file is None else file.read(np.arange(run.session.federation.train.clients))
+
+
+def facts(run):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in run.history], run.ledger
+
+
+@pytest.fixture(params=["stateful", "stateless"])
+def method(request, bench, standard_dtypes):
+    return getattr(bench, request.param)
+
+
+@pytest.mark.parametrize("cohort", ["partial", "full"])
+def test_states_on_disk_are_the_same_run(cohort, method, bench, ragged, workbench, tmp_path, monkeypatch):
+    monkeypatch.setattr(OnDisk, "part", 4)  # six clients in parts of four and two
+    training = getattr(bench, cohort)
+    memory = simulate(method, ragged, training, seed=2)
+    disk = simulate(method, ragged, training, seed=2, state_folder=tmp_path / "states")
+    assert disk.states is None
+    assert workbench.same_bits(disk.server, memory.server)
+    assert workbench.same_bits(states_of(disk), states_of(memory))
+    assert disk.ledger == memory.ledger
+    assert disk.recorder.selected_round == disk.selected.round
+    for ours, theirs in zip(disk.history, memory.history):
+        for name in ours.keys() - {"seconds"}:
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-6, err_msg=name)
+    assert workbench.distance(disk.personal_models(), memory.personal_models()) < 1e-6
+
+
+def test_a_run_on_disk_resumes_to_the_last_bit(method, bench, ragged, workbench, tmp_path):
+    whole = simulate(method, ragged, bench.partial, seed=2, state_folder=tmp_path / "whole")
+    half, checkpoint = dataclasses.replace(bench.partial, rounds=3), Checkpoint(tmp_path / "checkpoint", every=3)
+    simulate(method, ragged, half, seed=2, checkpoint=checkpoint, state_folder=tmp_path / "states")
+    for path in (tmp_path / "states").glob("*"):
+        path.write_bytes(b"\0" * path.stat().st_size)  # the live file may be anything after a crash
+    resumed = simulate(
+        method, ragged, bench.partial, seed=2, checkpoint=checkpoint, resume=True, state_folder=tmp_path / "states"
+    )
+    assert workbench.same_bits(resumed.server, whole.server)
+    assert workbench.same_bits(states_of(resumed), states_of(whole))
+    assert facts(resumed) == facts(whole)
+    kept = sorted(path.name for path in (tmp_path / "checkpoint").glob("client_states-*"))
+    assert len(kept) == (2 if states_of(whole) else 0)  # of the latest checkpoint and the one before, no more
+
+
+def test_memory_and_disk_checkpoints_are_not_mixed_up(bench, ragged, tmp_path):
+    half = dataclasses.replace(bench.partial, rounds=3)
+    in_memory, on_disk = Checkpoint(tmp_path / "memory", every=3), Checkpoint(tmp_path / "disk", every=3)
+    simulate(bench.stateful, ragged, half, checkpoint=in_memory)
+    simulate(bench.stateful, ragged, half, checkpoint=on_disk, state_folder=tmp_path / "states")
+    with pytest.raises(RequestError, match="kept client states in memory; resume it the same way"):
+        simulate(bench.stateful, ragged, half, checkpoint=in_memory, resume=True, state_folder=tmp_path / "states")
+    with pytest.raises(RequestError, match="arrays where"):
+        simulate(bench.stateful, ragged, half, checkpoint=on_disk, resume=True)
+
+
+def test_rows_may_stay_on_disk(bench, ragged, workbench, tmp_path):
+    for part in ("train", "validation", "test"):
+        save_rows(tmp_path / part, getattr(ragged, part))
+    mapped = dataclasses.replace(
+        ragged, **{part: open_rows(tmp_path / part) for part in ("train", "validation", "test")}
+    )
+    assert isinstance(mapped.train.inputs, np.memmap)
+    ours, theirs = (simulate(bench.stateful, rows, bench.partial, seed=2) for rows in (mapped, ragged))
+    assert workbench.same_bits((ours.server, ours.states), (theirs.server, theirs.states))
+
+
+def test_new_clients_are_started_trained_once_and_scored(bench, workbench):
+    federation = workbench.make_federation((3, 5, 4, 5, 3, 4), held_out=(4, 3))
+    run = simulate(bench.personal, federation, bench.full, seed=2)
+    scores = run.new_clients()
+    assert {split: len(models["personal"]["log_loss"]) for split, models in scores.items()} == {
+        "validation": 2,
+        "test": 2,
+    }
+    # what a client that starts at the shared model and takes one local round should beat: guessing one of three
+    assert np.isfinite(scores["test"]["personal"]["log_loss"]).all()
+    again = run.new_clients()
+    assert again == scores
+    # new clients change nothing in the run, and a run without them has nobody to score
+    plain = simulate(bench.personal, workbench.make_federation((3, 5, 4, 5, 3, 4)), bench.full, seed=2)
+    assert workbench.same_bits((plain.server, plain.states), (run.server, run.states))
+    assert plain.new_clients() == {}
+
+
+def test_a_new_client_is_what_it_would_have_been_in_plain_python(bench, workbench):
+    """init_client, one local round with its upload discarded, personal_model: written out for the first new client."""
+    from idiolect.core import keys
+    from idiolect.core.data import ClientData
+    from idiolect.core.keys import Purpose
+    from idiolect.engines.debug import client_round
+    from idiolect.metrics.scores import SCORES
+
+    federation = workbench.make_federation((3, 5, 4, 5, 3, 4), held_out=(4, 3))
+    run = simulate(bench.personal, federation, bench.full, seed=2)
+    new, number, rounds = federation.held_out, 6, bench.full.rounds  # numbered after the six that train
+    rows = jax.tree.map(lambda leaf: np.asarray(leaf[0]), new.train.pad(np.asarray([0])))
+    data = ClientData(rows.inputs.astype(np.float32), rows.targets, np.int32(rows.count))
+    data = jax.tree.map(jax.numpy.asarray, data)
+    root = keys.root_key(2)
+    state, _ = run.algorithm.init_client(keys.client_key(root, Purpose.INIT_CLIENT, 0, number), data)
+    sent = run.algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, rounds), run.server)
+    _, state, _ = client_round(run.algorithm, root, rounds, number, sent, state, data)
+    delivered = run.algorithm.deliver(keys.round_key(root, Purpose.DELIVER, rounds), run.server)
+    key = keys.client_key(root, Purpose.PERSONAL_MODEL, rounds, number)
+    model, _ = run.algorithm.personal_model(key, delivered, state, data)
+    inputs, targets = new.test.of(0)
+    outputs = run.algorithm.predict(model, jax.numpy.asarray(inputs, np.float32))
+    expected = SCORES["log_loss"].function(outputs, jax.numpy.asarray(targets), jax.numpy.ones(len(targets), bool))
+    found = run.new_clients()["test"]["personal"]["log_loss"][0]
+    assert found == pytest.approx(float(expected), rel=1e-5)
+    assert tree.squared_norm(state.personal) > 0  # it did train
