@@ -16,11 +16,8 @@ from scipy.special import logsumexp, softmax
 
 from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
+from idiolect.models import Linear, Location
 from idiolect.objectives import ClientLoss
-
-# By qualified name, because theory imports no models: one that is not named here is simply not known.
-_LINEAR, _LOCATION = "idiolect.models.linear.Linear", "idiolect.models.location.Location"
-
 
 @dataclasses.dataclass(frozen=True)
 class ConvexLoss:
@@ -118,14 +115,14 @@ def convex_loss(objective: Objective | ClientLoss) -> ConvexLoss | None:
     client_loss = client_loss_of(objective)
     if client_loss is None:
         return None
-    model: Any = client_loss.model
-    criterion = client_loss.criterion
-    name = f"{type(model).__module__}.{type(model).__qualname__}"
+    model, criterion = client_loss.model, client_loss.criterion
     l2 = float(client_loss.l2 or 0.0)
-    if name == _LOCATION and criterion == "squared":
+    if isinstance(model, Location) and criterion == "squared":
         return ConvexLoss(criterion, model.features, 0, bias=False, diagonal=True, l2=l2)
+    if not isinstance(model, Linear):
+        return None
     # the logistic loss wants one plain output, the softmax at least one column of scores
-    fits = {"squared": True, "logistic": name == _LINEAR and model.outputs == 0}
-    if name == _LINEAR and fits.get(criterion, model.outputs > 0):
-        return ConvexLoss(criterion, model.features, model.outputs, model.bias, diagonal=False, l2=l2)
-    return None
+    fits = {"squared": True, "logistic": model.outputs == 0, "cross_entropy": model.outputs > 0}
+    if not fits[criterion]:
+        return None
+    return ConvexLoss(criterion, model.features, model.outputs, model.bias, diagonal=False, l2=l2)
