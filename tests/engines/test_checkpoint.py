@@ -25,13 +25,14 @@ def stored(checkpoint):
     return checkpoint.load()[0]
 
 
-@pytest.fixture(params=["stateful", "stateless", "personal"])
+@pytest.fixture(params=["stateful", "optax", "personal"])
 def method(request, bench):
     """Client states; an optax adaptive server optimizer (moments and a counter); a personal block."""
+    if request.param == "optax":
+        request.getfixturevalue("standard_dtypes")
     return getattr(bench, request.param)
 
 
-@pytest.mark.usefixtures("standard_dtypes")
 def test_a_resumed_run_is_the_uninterrupted_one(method, bench, ragged, workbench, tmp_path):
     whole = simulate(method, ragged, bench.partial, seed=2)
     half = dataclasses.replace(bench.partial, rounds=3)

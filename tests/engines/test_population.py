@@ -9,11 +9,15 @@ import jax
 import numpy as np
 import pytest
 
-from idiolect.core import RequestError, tree
+from idiolect.core import PerClient, RequestError, keys, tree
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Purpose
 from idiolect.data.store import open_rows, save_rows
 from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.debug import client_round
 from idiolect.engines.population import OnDisk
-from idiolect.engines.simulate import simulate
+from idiolect.engines.simulate import Session, simulate
+from idiolect.metrics.scores import SCORES
 
 
 def states_of(run):
@@ -29,7 +33,7 @@ def facts(run):
 
 
 @pytest.fixture(params=["stateful", "stateless"])
-def method(request, bench, standard_dtypes):
+def method(request, bench):
     return getattr(bench, request.param)
 
 
@@ -108,12 +112,6 @@ def test_new_clients_are_started_trained_once_and_scored(bench, workbench):
 
 def test_a_new_client_is_what_it_would_have_been_in_plain_python(bench, workbench):
     """init_client, one local round with its upload discarded, personal_model: written out for the first new client."""
-    from idiolect.core import keys
-    from idiolect.core.data import ClientData
-    from idiolect.core.keys import Purpose
-    from idiolect.engines.debug import client_round
-    from idiolect.metrics.scores import SCORES
-
     federation = workbench.make_federation((3, 5, 4, 5, 3, 4), held_out=(4, 3))
     run = simulate(bench.personal, federation, bench.full, seed=2)
     new, number, rounds = federation.held_out, 6, bench.full.rounds  # numbered after the six that train
@@ -133,3 +131,12 @@ def test_a_new_client_is_what_it_would_have_been_in_plain_python(bench, workbenc
     found = run.new_clients()["test"]["personal"]["log_loss"][0]
     assert found == pytest.approx(float(expected), rel=1e-5)
     assert tree.squared_norm(state.personal) > 0  # it did train
+
+
+def test_a_new_client_has_no_row_of_what_is_addressed(bench, workbench):
+    """Indexing would silently hand it the last training client's row."""
+    federation = workbench.make_federation((3, 5, 4, 5, 3, 4), held_out=(4, 3))
+    own = dataclasses.replace(bench.personal, step_size=PerClient(np.linspace(0.01, 0.4, 6)))
+    session = Session([own], federation, dataclasses.replace(bench.full, rounds=0), [2], ("log_loss",), None)
+    (run,) = session.run()
+    assert run.new_clients() == {}

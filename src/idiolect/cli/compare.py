@@ -56,23 +56,19 @@ def compare(
         spec["tuning"] = {"step_size": sizes}
     if seeds is not None:
         spec["seeds"] = parse_seeds(seeds)
-    folder = out or Path("runs") / label
-    if resume and (folder / "spec.toml").is_file():
-        train_and_show(specs.load(folder / "spec.toml", override or []), folder, resume, as_format, quiet)
-    else:
-        train_and_show(specs.from_table(specs.override(spec, override or [])), folder, resume, as_format, quiet)
+    train_and_show(specs.from_table(specs.override(spec, override or [])), out, resume, as_format, quiet)
 
 
 def _data(table: Path | None, client: str | None, target: str | None, data: str | None) -> dict[str, Any]:
     from idiolect.core.checks import RequestError
 
     if (table is None) == (data is None):
-        raise RequestError("compare needs a TABLE or --data NAME, and not both; `idiolect compare --help` shows how.")
+        raise RequestError("compare needs either a TABLE or --data NAME; `idiolect compare --help` shows how.")
     if data is not None:
         return {"source": data}
-    missing = " and ".join(flag for flag, value in (("--client", client), ("--target", target)) if value is None)
-    if missing:
-        raise RequestError(f"compare needs {missing}: the column that names the client and the one to predict.")
+    for flag, value, meaning in (("--client", client, "names the client"), ("--target", target, "is to be predicted")):
+        if value is None:
+            raise RequestError(f"compare TABLE needs {flag} COLUMN, the column that {meaning}.")
     return {"source": "table", "path": str(table), "client": client, "target": target}
 
 

@@ -16,9 +16,11 @@ def exit_code_of(app: Any) -> int:
     try:
         app()
     except SystemExit as exit_:
+        if _was_interrupted(exit_):  # typer turns Ctrl-C into an exit of its own
+            return _interrupted()
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
     except KeyboardInterrupt:
-        return _say("Interrupted. What is finished is kept; go on with --resume.", 1)
+        return _interrupted()
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away: nothing is left to say to it
         return 1
@@ -45,6 +47,18 @@ def _sentence(error: Exception) -> tuple[str, int]:
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
 
 
+def _was_interrupted(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _interrupted() -> int:
+    return _say("Interrupted. What was finished is kept; the same command with --resume goes on from there.", 1)
+
+
 def _say(sentence: str, code: int) -> int:
-    print(f"Error: {sentence}", file=sys.stderr)
+    """One line, whatever a file name or a broken table has put into the sentence."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in sentence)
+    print(f"Error: {' '.join(shown.split())}", file=sys.stderr)
     return code

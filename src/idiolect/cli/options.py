@@ -30,6 +30,7 @@ def parse_seeds(text: str) -> list[int]:
     import re
 
     from idiolect.core.checks import RequestError
+    from idiolect.experiments.spec import check_seeds
 
     seeds: list[int] = []
     for part in text.split(","):
@@ -41,4 +42,4 @@ def parse_seeds(text: str) -> list[int]:
         if last - first > 10_000:
             raise RequestError(f"--seeds {text!r} names more than 10000 seeds; use fewer.")
         seeds += range(first, last + 1)
-    return seeds
+    return list(check_seeds(seeds))

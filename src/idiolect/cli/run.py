@@ -12,7 +12,7 @@ from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Set
 
 
 def run(
-    spec: Annotated[Path, typer.Argument(help="A spec file, or a run folder together with --resume.")],
+    spec: Annotated[Path, typer.Argument(help="A spec file, or a run folder with --resume or a new --out.")],
     out: Out = None,
     override: Set = None,
     resume: Resume = False,
@@ -23,13 +23,7 @@ def run(
     from idiolect.cli.training import train_and_show
     from idiolect.experiments import spec as specs
 
-    folder = spec if spec.is_dir() else out
-    if resume and folder is not None and (folder / "spec.toml").is_file():
-        spec = folder / "spec.toml"  # the resolved spec: the same executor, chunk and block as before
-    elif spec.is_dir():
+    if spec.is_dir():  # a run's resolved spec: the same executor, chunk and block as before
+        out = out or spec
         spec = spec / "spec.toml"
-    loaded = specs.load(spec, override or [])
-    if resume and folder is None and (Path("runs") / loaded.name / "spec.toml").is_file():
-        folder = Path("runs") / loaded.name
-        loaded = specs.load(folder / "spec.toml", override or [])
-    train_and_show(loaded, folder, resume, as_format, quiet)
+    train_and_show(specs.load(spec, override or []), out, resume, as_format, quiet)

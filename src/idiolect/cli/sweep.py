@@ -34,6 +34,4 @@ def sweep(
         loaded = dataclasses.replace(loaded, seeds=tuple(parse_seeds(seeds)))
     expanded = expand(loaded, parse_over(over or []))
     folder = out or Path("runs") / f"{loaded.name}-sweep"
-    if resume and (folder / "spec.toml").is_file():
-        expanded = specs.load(folder / "spec.toml", override or [])
-    train_and_show(expanded, folder, resume, as_format, quiet)
+    train_and_show(expanded, folder, resume, as_format, quiet, exploring=True)

@@ -16,16 +16,25 @@ if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
 
 
-def train_and_show(spec: Spec, out: Path | None, resume: bool, as_format: Format, quiet: bool) -> None:
-    """Run the spec into its folder, build the report, print the comparison."""
+def train_and_show(
+    spec: Spec, out: Path | None, resume: bool, as_format: Format, quiet: bool, exploring: bool = False
+) -> None:
+    """Run the spec into its folder, build the report, print the comparison.
+
+    A method that diverged makes the run a miss (exit 1); while `exploring` settings only if all of them did.
+    """
+    from idiolect.core.checks import DivergedError
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.execute import execute
 
     enable_cache()
     folder = out or Path("runs") / spec.name
     with Bar(quiet or not sys.stderr.isatty()) as bar:
-        execute(spec, folder, resume=resume, progress=bar.update, say=None if quiet else bar.say)
+        done = execute(spec, folder, resume=resume, progress=bar.update, say=None if quiet else bar.say)
     show(folder, as_format, quiet)
+    lost = [f"{entry['method']}: {entry['diverged']}." for entry in done.summary["methods"] if entry["diverged"]]
+    if lost and (not exploring or len(lost) == len(done.summary["methods"])):
+        raise DivergedError(f"{' '.join(lost)} Use a smaller step size.")
 
 
 def show(folder: Path, as_format: Format, quiet: bool) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from idiolect.accounting.ledger import Ledger
 from idiolect.core import keys, tree
+from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.core.data import ClientData, Rows
@@ -341,16 +342,16 @@ class Session:
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def new_clients(self, run: Run) -> ClientScores:
-        """Scores of held-out clients with one lane's final state."""
+        """Scores of held-out clients with one lane's final state; none where a value is addressed client by client."""
         held_out = getattr(self.federation, "held_out", None)
-        if held_out is None:
+        addressed = jax.tree.leaves((run.algorithm, self.wire), is_leaf=is_per_client)
+        if held_out is None or any(is_per_client(node) for node in addressed):  # a new client has no row there
             return {}
         with door.run_precision(self.training.precision):
             clients = np.arange(held_out.train.clients)
-            splits = {
-                name: to_device(rows.pad(clients, max(int(rows.counts.max()), 1)), self._dtype)
-                for name, rows in (("validation", held_out.validation), ("test", held_out.test))
-            }
+            both = {"validation": held_out.validation, "test": held_out.test}
+            capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both.values()))  # one program for both
+            splits = {name: to_device(rows.pad(clients, capacity), self._dtype) for name, rows in both.items()}
             data = to_device(held_out.train.pad(clients), self._dtype)
             arguments = (run.algorithm, self._root(run.lane), np.int32(self.round), run.server, data)
             return {

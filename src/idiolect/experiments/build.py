@@ -6,17 +6,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
 from idiolect.algorithms import find
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.checks import RequestError, nearest
+from idiolect.core.checks import RequestError, check, nearest
+from idiolect.core.settings import check_settings
 from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
+from idiolect.data.task import Task
 from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec
 from idiolect.experiments.strict import coerce
+from idiolect.experiments.units import unit_sentence
 from idiolect.metrics.scores import SCORES, default_score, find_score
 from idiolect.models import MLP, Linear, Location, Model
 from idiolect.objectives import OBJECTIVES, ClientLoss, Objective
@@ -40,20 +44,20 @@ def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem 
             "location": Location(problem.dimension),
         }
         return ClientLoss(model=models[problem.model], criterion=problem.criterion, l2=problem.l2 or None)
-    features = math.prod(federation.input_shape)
-    classify = federation.task.kind == "classification"
-    outputs = federation.task.outputs
-    width = outputs if classify or federation.train.targets.ndim > 1 else 0
-    model: Model
-    if spec.name == "linear":
-        model = Linear(features, width, spec.bias)
-    elif spec.name == "mlp":
-        if width == 0:
-            raise RequestError("[model] mlp needs classes or a table of targets; for one number use name = 'linear'.")
-        model = MLP(features, width, tuple(spec.hidden))
-    else:
-        raise RequestError(f"[model] name {spec.name!r} is not known; use 'linear' or 'mlp'.")
-    return ClientLoss(model=model, criterion="cross_entropy" if classify else "squared", l2=spec.l2)
+    plain = federation.task.kind == "regression" and federation.train.targets.ndim == 1
+    return client_loss_for(spec, federation.task, federation.input_shape, plain_number=plain)
+
+
+def client_loss_for(spec: ModelSpec, task: Task, input_shape: tuple[int, ...], plain_number: bool) -> ClientLoss:
+    """f'_m for a task: cross-entropy over its classes, or the squared error of one number or several."""
+    features = math.prod(input_shape)
+    width = 0 if plain_number else task.outputs
+    models: dict[str, Callable[[], Model]] = {
+        "linear": lambda: Linear(features, width, spec.bias),
+        "mlp": lambda: MLP(features, width, tuple(spec.hidden)),
+    }
+    criterion = "cross_entropy" if task.kind == "classification" else "squared"
+    return ClientLoss(model=models[spec.name](), criterion=criterion, l2=spec.l2)
 
 
 def build_objective(name: str, client_loss: ClientLoss) -> Objective:
@@ -74,20 +78,24 @@ def build_method(method: MethodSpec, client_loss: ClientLoss, constants: Constan
     theory = given.get("step_size") == "theory"
     if theory:
         given.pop("step_size")
-    where = f"[methods.{method.label}]"
-    values = {key: coerce(_plain_type(hints[key]), value, f"{where} {key}") for key, value in given.items()}
+    where = f"methods.{method.label}"
+    values = {key: coerce(_plain_type(hints[key]), value, f"{where}.{key}") for key, value in given.items()}
     algorithm = entry.algorithm(build_objective(name, client_loss), **values)
     algorithm = dataclasses.replace(algorithm, clients=clients)
+    for field in dataclasses.fields(entry.algorithm):
+        if field.name in values and "range" in field.metadata:
+            check(where, field.name, values[field.name], field.metadata["range"])
+    check_settings(algorithm)
     reason = algorithm.skip()
     if reason is not None:
-        raise RequestError(f"{where} {method.algorithm} cannot minimise {name}: {reason}.")
+        raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
     notes = []
     if theory:
         advice = advise(method.algorithm, algorithm, constants)
         if advice is None:
             raise RequestError(
-                f'{where} step_size = "theory" needs a rule and known constants; {method.algorithm} on this model has '
-                "none. Give a number, or list some in [tuning] step_size."
+                f'{where}.step_size = "theory" needs a rule and known constants, and {method.algorithm} on this model '
+                "has none; give a number, or list some in [tuning] step_size."
             )
         algorithm = dataclasses.replace(algorithm, step_size=advice.recommended)  # type: ignore[call-arg]
         notes.append(f"{method.label}: {advice.explanation()}")
@@ -116,8 +124,13 @@ def choose_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], 
     if spec.evaluation.scores:
         for name in spec.evaluation.scores:
             find_score(name, kind)
-        return tuple(spec.evaluation.scores), f"{spec.evaluation.scores[0]} decides, as the spec asks."
+        if len(set(spec.evaluation.scores)) < len(spec.evaluation.scores):
+            raise RequestError(f"evaluation.scores must differ, got {spec.evaluation.scores}; name each once.")
+        primary = spec.evaluation.scores[0]
+        reason = f"{primary} decides, as the spec asks. {unit_sentence(primary, federation)}"
+        return tuple(spec.evaluation.scores), reason.rstrip()
     balance = federation.class_balance() if kind == "classification" else None
     primary, reason = default_score(kind, balance)
     others = [name for name, score in SCORES.items() if score.task == kind and name in ("log_loss", "squared_error")]
+    reason = f"{reason} {unit_sentence(primary, federation)}".rstrip()
     return (primary, *(name for name in others if name != primary)), reason

@@ -12,10 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from idiolect.accounting.time_model import find_time_model
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.door import check_training
 from idiolect.engines.simulate import Session
 from idiolect.experiments.build import (
     Built,
@@ -25,9 +27,10 @@ from idiolect.experiments.build import (
     problem_constants,
 )
 from idiolect.experiments.outcome import LOCAL, Trained, client_rows, history_rows, method_summary
-from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
+from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
-from idiolect.experiments.spec import MethodSpec, Resolved, Spec
+from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
+from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
 
 Progress = Callable[[str, int, int], None]  # method label, rounds done, rounds in all
@@ -52,11 +55,19 @@ def execute(
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> Executed:
-    """Train every method of `spec` and leave a complete run folder at `path`."""
+    """Train every method of `spec` and leave a complete run folder at `path`.
+
+    A wrong request is refused before the folder is made.
+    """
     folder = RunFolder(path)
+    folder.check(resume)
+    if resume:
+        spec = resumed(folder.read_spec(), spec, path)
     tell = say or (lambda text: None)
-    federation, problem = build_data(spec.data)
-    _check_comparable(federation)
+    find_time_model(spec.evaluation.time_model)
+    federation, problem = build_data(spec.data, spec.training.precision)
+    check_training(spec.training, federation.clients)
+    _check_comparable(federation, spec, synthetic=problem is not None)
     scores, reason = choose_scores(spec, federation)
     client_loss = build_client_loss(spec.model, federation, problem)
     constants = problem_constants(client_loss, federation)
@@ -78,12 +89,17 @@ def execute(
     return Executed(summary, trained, federation, path)
 
 
-def _check_comparable(federation: Federation) -> None:
-    """Without a test row anywhere nothing could be reported."""
-    if federation.test.counts.sum() == 0 and federation.validation.counts.sum() > 0:
+def _check_comparable(federation: Federation, spec: Spec, synthetic: bool) -> None:
+    """Without a test row anywhere nothing could be reported, without a validation row nothing chosen."""
+    if federation.test.counts.sum() == 0 and not synthetic:
         raise RequestError(
             "No client has a test row, so no method could be judged. Give [data] test a larger share, "
             "or bring more rows per client."
+        )
+    if federation.validation.counts.sum() == 0 and any(_is_tuned(spec, method) for method in spec.methods):
+        raise RequestError(
+            "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
+            "or one step_size instead of a list."
         )
 
 
@@ -125,11 +141,13 @@ def _train(
     }
     spec = dataclasses.replace(spec, resolved=spec.resolved | resolved)
     folder.write_spec(spec)  # before training: a resumed run must use the same program
-    checkpoint = Checkpoint(folder.path / "checkpoint" / _safe(labels[0]), spec.output.checkpoint_every)
+    checkpoint = Checkpoint(folder.path / "checkpoint" / safe_name(labels[0]), spec.output.checkpoint_every)
     try:
         runs = session.run(checkpoint, True, report)
     except DivergedError as error:
         raise DivergedError(f"{shown}: {error}") from None
+    for run in runs:
+        restore_units(run.recorder, federation)
     count = len(spec.seeds)
     entries = [
         Trained(method, runs[place * count : (place + 1) * count], ready.notes, _tuned(spec, step))
@@ -159,7 +177,8 @@ def _step_size(
         return known.step_size
     if not _is_tuned(spec, method):
         return None
-    return _tune(spec, algorithm, federation, scores, _progress_of(progress, f"{method.label} (tuning)"))
+    report = _progress_of(progress, f"{method.label} (tuning)")
+    return _tune(spec, method.label, algorithm, federation, scores, report)
 
 
 def _is_tuned(spec: Spec, method: MethodSpec) -> bool:
@@ -172,6 +191,7 @@ def _progress_of(progress: Progress | None, label: str) -> Callable[[int, int], 
 
 def _tune(
     spec: Spec,
+    label: str,
     algorithm: Algorithm,
     federation: Federation,
     scores: tuple[str, ...],
@@ -185,10 +205,16 @@ def _tune(
     seeds = [spec.seeds[0]] * len(candidates)
     session = Session(candidates, federation, training, seeds, scores, None)
     session.train(progress=progress)
+    if all(recorder.diverged for recorder in session.recorders):
+        raise DivergedError(
+            f"{label}: {session.recorders[0].diverged}, and so with every step size of {spec.tuning.step_size}; "
+            "try smaller ones."
+        )
     reached = [-np.inf if recorder.diverged else recorder.best for recorder in session.recorders]
     if not np.isfinite(reached).any():
         raise RequestError(
-            f"[tuning] none of the step sizes {spec.tuning.step_size} gave a finite validation score; try smaller ones."
+            f"{label}: no step size of {spec.tuning.step_size} can be chosen, because {scores[0]} is undefined or "
+            "infinite on every client's validation rows; choose another score in [evaluation] scores, or one step_size."
         )
     return spec.tuning.step_size[int(np.argmax(reached))]
 
@@ -211,7 +237,7 @@ def _write(
         "score_reason": reason,
         "notes": [*federation.describe(), *federation.notes, *(note for entry in trained for note in entry.notes)],
         "warnings": warnings,
-        "methods": [method_summary(entry, alone, scores, _objective_name(entry)) for entry in trained],
+        "methods": [method_summary(entry, alone, federation, scores, _objective_name(entry)) for entry in trained],
     }
     folder.write_table("history.parquet", history_rows(trained, spec))
     folder.write_table("clients.parquet", client_rows(trained, federation, scores))
@@ -231,7 +257,7 @@ def _write_models(spec: Spec, folder: RunFolder, trained: list[Trained], federat
         folder.write_text("models/preprocessing.json", federation.preprocessing.to_json())
     for entry in trained:
         for run in entry.runs:
-            name = f"{_safe(entry.method.label)}-seed{run.seed}"
+            name = f"{safe_name(entry.method.label)}-seed{run.seed}"
             shared = run.shared_model(run.selected)
             if shared is not None:
                 folder.write_model(f"{name}/shared", shared)
@@ -243,8 +269,3 @@ def _objective_name(entry: Trained) -> str:
     from idiolect.algorithms import find
 
     return entry.method.objective or find(entry.method.algorithm).objective or "?"
-
-
-def _safe(label: str) -> str:
-    """A label as a folder name."""
-    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in label)

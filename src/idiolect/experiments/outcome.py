@@ -17,6 +17,7 @@ from idiolect.core.keys import Purpose, client_keys, root_key
 from idiolect.data.federation import Federation
 from idiolect.engines.simulate import Run
 from idiolect.experiments.spec import MethodSpec, Spec
+from idiolect.experiments.units import in_table_units, unit
 from idiolect.metrics.intervals import Intervals, client_gains, verdicts
 from idiolect.metrics.resampling import gain_interval
 from idiolect.metrics.scores import SCORES
@@ -91,7 +92,7 @@ _SPLITS = ("train", "validation", "test")
 
 def _new_client_rows(label: str, run: Run, federation: Federation, scores: tuple[str, ...]) -> list[dict[str, Any]]:
     held_out = federation.held_out
-    recorded = run.new_clients()
+    recorded = in_table_units(run.new_clients(), federation)
     if held_out is None or not recorded:
         return []
     rows = []
@@ -113,6 +114,11 @@ def _answer(run: Run, score: str) -> np.ndarray:
 
 def _gains(run: Run, alone: Run, federation: Federation, name: str) -> Intervals:
     """Per client: gain over training alone, with an interval over the client's own test rows, which both models saw."""
+    found = _recorded_gains(run, alone, federation, name)
+    return Intervals(*(unit(name, federation) * part for part in found))
+
+
+def _recorded_gains(run: Run, alone: Run, federation: Federation, name: str) -> Intervals:
     score, test = SCORES[name], federation.test
     ours = run.outputs(run.selected)["personal"]
     theirs = alone.outputs(alone.selected)["personal"]
@@ -137,7 +143,9 @@ def _verdicts(gain: Intervals) -> list[str]:
     return ["same" if value == 0 and word == "unclear" else str(word) for value, word in zip(gain.value, plain)]
 
 
-def method_summary(entry: Trained, alone: Trained | None, scores: tuple[str, ...], objective: str) -> dict[str, Any]:
+def method_summary(
+    entry: Trained, alone: Trained | None, federation: Federation, scores: tuple[str, ...], objective: str
+) -> dict[str, Any]:
     """One method's line in summary.json. Means are over clients, then over seeds."""
     primary = scores[0]
     higher = SCORES[primary].higher_is_better
@@ -157,12 +165,12 @@ def method_summary(entry: Trained, alone: Trained | None, scores: tuple[str, ...
         "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in parts},
         "seed_means": seed_means,
         "interval": _interval(seed_means, answers[0], entry.runs[0].seed),
-        "shared_mean": _shared_mean(entry, primary),
-        "last_mean": float(np.mean([np.nanmean(run.recorder.last["test"]["personal"][primary]) for run in entry.runs])),
+        "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
+        "last_mean": _mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
         "selected_rounds": [run.recorder.selected_round for run in entry.runs],
         "rounds": ledgers[0].rounds,
         "seconds": float(np.mean([run.history[-1]["seconds"] for run in entry.runs])),
-        "new_clients": _new_clients_mean(entry, primary),
+        "new_clients": _new_clients_mean(entry, primary, federation),
         "diverged": next((run.recorder.diverged for run in entry.runs if run.recorder.diverged), None),
         "tuned": entry.tuned,
     }
@@ -198,16 +206,16 @@ def _interval(seed_means: list[float], answer: np.ndarray, seed: int) -> list[fl
     return [float(end) for end in bootstrap_interval(present, host_generator(seed, Purpose.BOOTSTRAP), 2000, 0.95)]
 
 
-def _shared_mean(entry: Trained, primary: str) -> float | None:
-    recorded = [run.recorder.selected["test"].get("shared") for run in entry.runs]
-    values = [np.nanmean(scores[primary]) for scores in recorded if scores is not None]
-    return float(np.mean(values)) if values else None
+def _mean(answers: list[list[float]]) -> float | None:
+    """Mean over the clients that have a score, then over seeds; None where no client has one."""
+    known = [[value for value in answer if not np.isnan(value)] for answer in answers]
+    return float(np.mean([np.mean(values) for values in known])) if all(known) else None
 
 
-def _new_clients_mean(entry: Trained, primary: str) -> dict[str, float] | None:
-    recorded = [run.new_clients() for run in entry.runs]
-    values = [np.nanmean(scores["test"]["personal"][primary]) for scores in recorded if scores]
-    return {"mean": float(np.mean(values))} if values else None
+def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> dict[str, float] | None:
+    recorded = [in_table_units(run.new_clients(), federation) for run in entry.runs]
+    mean = _mean([scores["test"]["personal"][primary] if scores else [] for scores in recorded])
+    return None if mean is None else {"mean": mean}
 
 
 def _settings(algorithm: Any) -> dict[str, Any]:

@@ -89,6 +89,24 @@ class Outcome:
         """The numbers that are not."""
         return tuple(row for row in self.rows if row.verdict != "pass")
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        rows = [dataclasses.asdict(row) for row in self.rows]
+        facts = {"slug": self.slug, "title": self.title, "paper": self.paper, "shows": self.shows}
+        return facts | {"passed": self.passed, "numbers": rows}
+
+    def to_text(self) -> str:
+        """Expected, measured, tolerance and verdict, one line per number."""
+        signs = {"equal": "=", "at_most": "<=", "at_least": ">="}
+        width = max(len(row.name) for row in self.rows)
+        lines = [f"{self.title} ({self.paper}; {self.shows})", ""]
+        lines.append(f"{'number':<{width}}     {'expected':>12} {'measured':>12} {'tolerance':>10}  verdict")
+        for row in self.rows:
+            numbers = f"{signs[row.kind]:>2} {row.expected:>12.7g} {row.measured:>12.7g} {row.tolerance:>10.2g}"
+            lines.append(f"{row.name:<{width}}  {numbers}  {row.verdict}")
+        passed = len(self.rows) - len(self.misses)
+        return "\n".join([*lines, "", f"{passed} of {len(self.rows)} numbers as expected."])
+
 
 def reproduce(slug: str, folder: Path, progress: Progress | None = None, overrides: Sequence[str] = ()) -> Outcome:
     """Measure the named result and leave numbers, figure, spec and machine facts at `folder`."""
@@ -184,7 +202,9 @@ def _refuse_strangers(table: Mapping[str, Any], changed: Mapping[str, Any], wher
         if isinstance(known, Mapping) and isinstance(value, Mapping):
             _refuse_strangers(known, value, f"{where}.{name}")
         elif _kind(value) is not _kind(known) and not (isinstance(known, float) and type(value) is int):
-            raise RequestError(f"[{where}] {name} must stay a {_kind(known).__name__}, got {value!r}.")
+            raise RequestError(
+                f"[{where}] {name} must be of type {_kind(known).__name__} like {known!r}, got {value!r}."
+            )
 
 
 def _kind(value: Any) -> type:

@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
 from idiolect.core.checks import RequestError
-from idiolect.experiments.spec import Spec, to_toml
+from idiolect.experiments.spec import Spec, load, to_toml
 
 SCHEMA = 1
+TEXTS = ("method", "client", "verdict")
 
 
 class RunFolder:
@@ -40,11 +42,13 @@ class RunFolder:
         """Whether a run was started here."""
         return (self.path / "spec.toml").is_file()
 
-    def open(self, resume: bool) -> None:
-        """Make the folder, or refuse with the way out."""
-        if self.done and resume:
+    def check(self, resume: bool) -> None:
+        """Refuse, with the way out, a folder that this run may not use; nothing is written."""
+        if self.done:
+            why = "there is nothing to resume" if resume else "it is never overwritten"
             raise RequestError(
-                f"The run in {self.path} is finished; there is nothing to resume. Read it with `report`."
+                f"The run in {self.path} is finished, so {why}. Look at it with `idiolect report {self.path}`, "
+                "or choose another --out."
             )
         if self.begun and not resume:
             raise RequestError(
@@ -52,13 +56,23 @@ class RunFolder:
             )
         if resume and not self.begun:
             raise RequestError(f"There is no run to resume in {self.path}; start one without --resume.")
+        if self.path.is_file():
+            raise RequestError(f"A run needs a folder, and {self.path} is a file; choose another --out.")
+        if not self.begun and self.path.is_dir() and any(self.path.iterdir()):
+            raise RequestError(f"The folder {self.path} holds other files; a run needs its own: choose another --out.")
+
+    def open(self, resume: bool) -> None:
+        """Make the folder, or refuse with the way out."""
+        self.check(resume)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             probe = self.path / ".probe"
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
-            raise RequestError(f"The run folder {self.path} cannot be written ({error.strerror}); use --out.") from None
+            raise RequestError(
+                f"The run folder {self.path} cannot be written ({error.strerror}); choose another --out."
+            ) from None
 
     def write_text(self, name: str, text: str) -> None:
         """Replace a text file atomically."""
@@ -67,6 +81,10 @@ class RunFolder:
         unfinished = path.with_name(f".{path.name}.unfinished")
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)
+
+    def read_spec(self) -> Spec:
+        """The spec of the run that was started here."""
+        return load(self.path / "spec.toml")
 
     def write_spec(self, spec: Spec) -> None:
         """The resolved spec."""
@@ -79,7 +97,11 @@ class RunFolder:
     def write_table(self, name: str, rows: list[dict[str, Any]]) -> None:
         """One Parquet file; a column missing from a row, or not-a-number, is null."""
         columns = {key: None for row in rows for key in row}
-        table = pa.table({key: [_null_nan(row.get(key)) for row in rows] for key in columns})
+        arrays = {key: pa.array([_null_nan(row.get(key)) for row in rows]) for key in columns}
+        for key, array in arrays.items():
+            if pa.types.is_null(array.type):  # a column keeps its type in a run that has no value for it
+                arrays[key] = array.cast(pa.string() if key in TEXTS else pa.float64())
+        table = pa.table(arrays)
         path = self.path / name
         unfinished = path.with_name(f".{path.name}.unfinished")
         pq.write_table(table, unfinished)
@@ -101,6 +123,13 @@ class RunFolder:
         """Mark the run as complete; its checkpoints have served."""
         self.write_text("done", "")
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+
+
+def safe_name(label: str) -> str:
+    """A method's label as a file name; letters that a path could trip over become '_' and a number keeps it unique."""
+    kept = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in label)
+    changed = kept != label or kept.startswith(".")
+    return f"{kept.lstrip('.') or 'method'}-{zlib.crc32(label.encode()):08x}" if changed else kept
 
 
 def machine_facts(time_model: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from idiolect.data.federation import Federation
 from idiolect.data.leaf import read_leaf_json
 from idiolect.data.partition import deal
 from idiolect.data.problem import Problem
-from idiolect.data.sources import read_libsvm, read_npz
+from idiolect.data.sources import read_idx, read_libsvm, read_npz
 from idiolect.data.split import Split
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import refuse_unknown
@@ -25,6 +25,9 @@ Source = Callable[..., Federation | Problem]
 
 
 def _table(data: DataSpec, split: Split) -> Federation:
+    if data.client == data.target:
+        raise RequestError(f"The client and the target must be two columns, got {data.client!r} for both.")
+    refuse_unknown(data.settings, ("scaling", "target_scaling"), "[data.settings] table")
     return Federation.from_table(
         _need(data, "path"),
         client=_need(data, "client"),
@@ -40,7 +43,9 @@ def _table(data: DataSpec, split: Split) -> Federation:
 
 def _npz(data: DataSpec, split: Split) -> Federation:
     arrays = read_npz(_need(data, "path"))
-    names = {"inputs": "x", "targets": "y", "clients": data.client or "client"} | data.settings
+    names = {"inputs": "x", "targets": "y", "clients": data.client or "client"}
+    refuse_unknown(data.settings, names, "[data.settings] npz")
+    names |= data.settings
     for role, name in names.items():
         if name not in arrays:
             raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, arrays)}")
@@ -58,9 +63,23 @@ def _leaf(data: DataSpec, split: Split) -> Federation:
 
 
 def _libsvm_file(data: DataSpec, split: Split) -> Federation:
-    """LIBSVM text has no clients: `settings.partition` deals the rows out, with its further settings."""
     inputs, targets = read_libsvm(_need(data, "path"))
-    options: dict[str, Any] = {"partition": "iid", "clients": 8} | data.settings
+    return _dealt(data, split, inputs, targets, data.settings)
+
+
+def _idx(data: DataSpec, split: Split) -> Federation:
+    if "labels" not in data.settings:
+        raise RequestError("[data.settings] source 'idx' needs labels, the path of the label file beside path.")
+    inputs, targets = read_idx(_need(data, "path")), read_idx(data.settings["labels"])
+    options = {name: value for name, value in data.settings.items() if name != "labels"}
+    return _dealt(data, split, (inputs / 255).astype(np.float32), targets, options)  # pixels are bytes
+
+
+def _dealt(
+    data: DataSpec, split: Split, inputs: np.ndarray, targets: np.ndarray, settings: dict[str, Any]
+) -> Federation:
+    """Files without clients: `settings.partition` deals the rows out, with its further settings."""
+    options: dict[str, Any] = {"partition": "iid", "clients": 8} | settings
     dealt = deal(options.pop("partition"), inputs, targets, options.pop("clients"), data.seed, options)
     kind = data.task or "classification"
     federation = Federation.from_arrays(
@@ -69,7 +88,7 @@ def _libsvm_file(data: DataSpec, split: Split) -> Federation:
     return dataclasses.replace(federation, notes=(*dealt.notes, *federation.notes))
 
 
-READERS = {"table": _table, "npz": _npz, "leaf": _leaf, "libsvm_file": _libsvm_file}
+READERS = {"table": _table, "npz": _npz, "leaf": _leaf, "libsvm_file": _libsvm_file, "idx": _idx}
 
 SOURCES: dict[str, Source] = {
     "digits": bundled.digits,
@@ -92,7 +111,7 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def build_data(data: DataSpec) -> tuple[Federation, Problem | None]:
+def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, Problem | None]:
     """The federation a spec asks for, and what is known about it when it is synthetic."""
     split = Split(data.train, data.validation, data.test, data.split_column, data.group_column)
     split.check()
@@ -105,8 +124,10 @@ def build_data(data: DataSpec) -> tuple[Federation, Problem | None]:
         )
     source = SOURCES[data.source]
     parameters = inspect.signature(source).parameters
-    refuse_unknown(data.settings, parameters, f"[data.settings] {data.source}")
-    arguments: dict[str, Any] = {"seed": data.seed, "split": split, "held_out": data.held_out}
+    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        refuse_unknown(data.settings, parameters, f"[data.settings] {data.source}")
+    dtype = np.dtype(precision)  # synthetic problems are made in the run's precision: rounding would move their optimum
+    arguments: dict[str, Any] = {"seed": data.seed, "split": split, "held_out": data.held_out, "dtype": dtype}
     if data.held_out and "held_out" not in parameters:
         raise RequestError(f"[data] held_out is not available for the source {data.source!r}; leave it at 0.")
     arguments = {name: value for name, value in arguments.items() if name in parameters} | data.settings

@@ -11,7 +11,7 @@ from typing import Any
 
 import tomli_w
 
-from idiolect.core.checks import RequestError, nearest, setting
+from idiolect.core.checks import Range, RequestError, setting
 from idiolect.engines.door import Training
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
 
@@ -41,7 +41,9 @@ class ModelSpec:
     """The model every method trains. Its width follows the data."""
 
     name: str = setting(default="linear", choices=("linear", "mlp"))
-    hidden: list[int] = dataclasses.field(default_factory=lambda: [64])  # mlp
+    hidden: list[int] = dataclasses.field(  # mlp
+        default_factory=lambda: [64], metadata={"range": Range(at_least=1)}
+    )
     bias: bool = True  # linear
     l2: float | None = setting(default=None, at_least=0)
 
@@ -68,7 +70,7 @@ class EvaluationSpec:
 class TuningSpec:
     """Step sizes to try on validation rows, as one batched program per method; empty: none."""
 
-    step_size: list[float] = dataclasses.field(default_factory=list)
+    step_size: list[float] = dataclasses.field(default_factory=list, metadata={"range": Range(above=0)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +124,10 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Spec:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RequestError(f"There is no spec file {path}; write one, or start from `idiolect compare`.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"The spec file {path} cannot be read: {error}.") from None
+    except OSError as error:
+        raise RequestError(f"The spec file {path} cannot be read: {error.strerror}; give a TOML file.") from None
+    except UnicodeDecodeError:
+        raise RequestError(f"The spec file {path} is not text in UTF-8; save it as a plain TOML file.") from None
     except tomllib.TOMLDecodeError as error:
         raise RequestError(f"The spec file {path} is not valid TOML: {error}.") from None
     return from_table(override(table, overrides), default_name=path.stem)
@@ -138,6 +142,8 @@ def override(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
             raise RequestError(
                 f"--set needs one line of TOML such as 'training.rounds = 50', got {text!r} ({error})."
             ) from None
+        if not change:
+            raise RequestError(f"--set needs one line of TOML such as 'training.rounds = 50', got {text!r}.")
         change = _aim_at_only_method(table, change)
         table = _merge(table, change)
     return table
@@ -169,46 +175,61 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     refuse_unknown(table, _KEYS, "A spec")
     if "seed" in table and "seeds" in table:
         raise RequestError("A spec has either seed or seeds, got both; keep one.")
-    seeds = table.get("seeds", [table.get("seed", 0)])
-    seeds = tuple(coerce(list[int], seeds, "seeds"))
-    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
-        raise RequestError(f"seeds must be different whole numbers of at least 0, got {list(seeds)}.")
+    seeds = coerce(list[int], table.get("seeds", [coerce(int, table.get("seed", 0), "seed")]), "seeds")
     parts: dict[str, Any] = {key: fill(cls, table.get(key, {}), key) for key, cls in _TABLES.items()}
-    resolved = {label: fill(Resolved, entry, f"resolved.{label}") for label, entry in table.get("resolved", {}).items()}
+    entries = coerce(dict[str, Any], table.get("resolved", {}), "resolved")
+    resolved = {label: fill(Resolved, entry, f"resolved.{label}") for label, entry in entries.items()}
     name = coerce(str, table.get("name", default_name), "name")
-    return Spec(name=name, methods=_methods(table), seeds=seeds, resolved=resolved, **parts)
+    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name:
+        raise RequestError(f"name must be able to name a folder under runs/, got {name!r}; use letters and digits.")
+    return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
+
+
+def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    """The seeds of a run, or RequestError: a seed that is given twice would be counted twice."""
+    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
+        raise RequestError(f"seeds must be one or more different whole numbers of at least 0, got {list(seeds)}.")
+    return tuple(seeds)
 
 
 def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
     if ("algorithm" in table) == ("methods" in table):
         raise RequestError(
-            "A spec needs one [algorithm] table or [methods.LABEL] tables, one per method; "
-            f"got {'both' if 'algorithm' in table else 'neither'}."
+            "A spec needs either one [algorithm] table or a [methods.LABEL] table for each method, got "
+            f"{'both' if 'algorithm' in table else 'neither'}."
         )
     if "algorithm" in table:
         only = table["algorithm"]
         if not isinstance(only, Mapping) or "name" not in only:
             raise RequestError("[algorithm] needs a name, such as name = 'fedavg'; `idiolect list` shows them.")
-        entries = {str(only["name"]): only}
+        entries = {coerce(str, only["name"], "algorithm.name"): only}
     else:
-        entries = coerce(dict[str, dict[str, Any]], table["methods"], "methods")
+        entries = coerce(dict[str, Any], table["methods"], "methods")
         if not entries:
-            raise RequestError("[methods] is empty; add a table such as [methods.fedavg].")
+            raise RequestError("A spec needs at least one method, got none; add a table such as [methods.fedavg].")
     defaults = coerce(dict[str, Any], table.get("defaults", {}), "defaults")
-    return tuple(_method(label, entry, defaults) for label, entry in entries.items())
+    place = "algorithm" if "algorithm" in table else "methods.{}"
+    methods = tuple(_method(label, entry, defaults, place.format(label)) for label, entry in entries.items())
+    _check_defaults(defaults, methods)
+    return methods
 
 
-def _method(label: str, entry: Mapping[str, Any], defaults: dict[str, Any]) -> MethodSpec:
-    settings = dict(entry)
-    algorithm = coerce(str, settings.pop("name", label), f"[methods.{label}] name")
-    objective = settings.pop("objective", None)
+def _method(label: str, entry: Any, defaults: dict[str, Any], where: str) -> MethodSpec:
+    settings = dict(coerce(dict[str, Any], entry, where))
+    algorithm = coerce(str, settings.pop("name", label), f"{where}.name")
+    objective = coerce(str | None, settings.pop("objective", None), f"{where}.objective")
     known = setting_names(algorithm)
-    for name in settings:
-        if name not in known:
-            where = "[algorithm]" if algorithm == label else f"[methods.{label}]"
-            raise RequestError(f"{where} {algorithm} has no setting {name!r}.{nearest(name, known)}")
+    refuse_unknown(settings, known, f"[{where}] {algorithm}")
     common = {name: value for name, value in defaults.items() if name in known}
     return MethodSpec(label, algorithm, objective, common | settings)
+
+
+def _check_defaults(defaults: Mapping[str, Any], methods: Sequence[MethodSpec]) -> None:
+    """A default may miss some methods of the spec, but a name that no algorithm has is a slip."""
+    from idiolect.algorithms import ALGORITHMS
+
+    named = {method.algorithm for method in methods}
+    refuse_unknown(defaults, {name for one in {*ALGORITHMS, *named} for name in setting_names(one)}, "[defaults]")
 
 
 def setting_names(algorithm: str) -> list[str]:
@@ -217,6 +238,35 @@ def setting_names(algorithm: str) -> list[str]:
 
     fields = dataclasses.fields(find(algorithm).algorithm)
     return [field.name for field in fields if field.name not in ("objective", "clients")]
+
+
+def resumed(stored: Spec, asked: Spec, where: object) -> Spec:
+    """The stored spec, with what was chosen at run time; refuses a request that is not the same run."""
+    ours, theirs = (_settings_by_place(spec) for spec in (stored, asked))
+    for place in sorted({*ours, *theirs}):
+        if ours.get(place) != theirs.get(place):
+            before, now = (repr(side[place]) if place in side else "unset" for side in (ours, theirs))
+            raise RequestError(
+                f"The run in {where} was started with {place} {before}, and this asks for {now}; "
+                f"resume it as it was with `idiolect run {where} --resume`, or choose another --out."
+            )
+    return dataclasses.replace(stored, output=asked.output)
+
+
+def _settings_by_place(spec: Spec) -> dict[str, Any]:
+    """'training.rounds' -> 100, of everything that decides the numbers."""
+    table = to_table(spec)
+    places: dict[str, Any] = {}
+
+    def walk(prefix: str, inside: Mapping[str, Any]) -> None:
+        for key, value in inside.items():
+            if isinstance(value, Mapping):
+                walk(f"{prefix}{key}.", value)
+            else:
+                places[prefix + key] = value
+
+    walk("", {key: value for key, value in table.items() if key not in ("name", "output", "resolved")})
+    return places
 
 
 def to_table(spec: Spec) -> dict[str, Any]:

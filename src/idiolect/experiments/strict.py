@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import types
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -14,6 +16,8 @@ from idiolect.core.checks import RequestError, check, nearest
 
 Record = TypeVar("Record")
 
+LARGEST = 2**31  # whole numbers become 32-bit integers on the device
+
 
 def fill(cls: type[Record], table: Any, where: str) -> Record:
     """An instance of the dataclass `cls` from a table; errors name the place `where` in the file."""
@@ -22,7 +26,11 @@ def fill(cls: type[Record], table: Any, where: str) -> Record:
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     refuse_unknown(table, fields, f"[{where}]")
     hints = typing.get_type_hints(cls)
-    values = {name: coerce(hints[name], value, f"[{where}] {name}") for name, value in table.items()}
+    values = {name: coerce(hints[name], value, f"{where}.{name}") for name, value in table.items()}
+    for name, field in fields.items():
+        bare = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if bare and name not in values:
+            raise RequestError(f"[{where}] needs {name}; set it to {_type_words(hints[name])}.")
     for name, value in values.items():
         if "range" in fields[name].metadata:
             check(where, name, value, fields[name].metadata["range"])
@@ -37,13 +45,37 @@ def refuse_unknown(table: Mapping[str, Any], known: Any, owner: str) -> None:
 
 
 def coerce(hint: Any, value: Any, where: str) -> Any:
-    """`value` as the annotated type; whole numbers pass as floats, texts never pass as numbers."""
+    """`value` as the annotated type; whole numbers pass as floats, texts and true / false never pass as numbers."""
     try:
-        return pydantic.TypeAdapter(hint).validate_python(value)
-    except pydantic.ValidationError as error:
-        reason = error.errors()[0]["msg"].lower()
-        raise RequestError(f"{where} got {value!r}: {reason}. It is of type {_type_name(hint)}.") from None
+        kept = pydantic.TypeAdapter(hint).validate_python(value, strict=True)
+    except pydantic.ValidationError:
+        raise RequestError(f"{where} must be {_type_words(hint)}, got {value!r}.") from None
+    for number in kept if isinstance(kept, list) else [kept]:
+        if isinstance(number, float) and not math.isfinite(number):
+            raise RequestError(f"{where} must be a finite number, got {number}; write one such as 0.1.")
+        if isinstance(number, int) and abs(number) >= LARGEST:
+            raise RequestError(f"{where} must be below 2^31, got {number}; use a smaller number.")
+    return kept
 
 
-def _type_name(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text in quotes",
+    dict: "a table of settings",
+    list: "a list",
+    type(None): "left out",
+}
+_PLURALS = {int: "whole numbers", float: "numbers", str: "texts in quotes"}
+
+
+def _type_words(hint: Any) -> str:
+    """A type as a person would ask for it, to follow 'must be'."""
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        kinds = [kind for kind in inside if not (kind is int and float in inside)]
+        return " or ".join(_type_words(kind) for kind in kinds)
+    if origin is list and inside[0] in _PLURALS:
+        return f"a list of {_PLURALS[inside[0]]}"
+    return _WORDS.get(origin or hint, "another value")

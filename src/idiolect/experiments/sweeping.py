@@ -12,8 +12,9 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-from idiolect.core.checks import RequestError, nearest
+from idiolect.core.checks import RequestError
 from idiolect.experiments.spec import MethodSpec, Spec, setting_names
+from idiolect.experiments.strict import refuse_unknown
 
 MOST = 1000  # combinations; more is almost surely a slip
 
@@ -40,18 +41,20 @@ def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
     methods = []
     for method in spec.methods:
         known = setting_names(method.algorithm)
-        for name in axes:
-            if name not in known:
-                raise RequestError(f"{method.algorithm} has no setting {name!r}.{nearest(name, known)}")
+        refuse_unknown(axes, known, f"--over: {method.algorithm}")
         for values in itertools.product(*axes.values()):
             chosen = dict(zip(axes, values))
             inside = ",".join(f"{name}={_shown(value)}" for name, value in chosen.items())
             label = f"{method.label}[{inside}]" if chosen else method.label
             methods.append(MethodSpec(label, method.algorithm, method.objective, method.settings | chosen))
+    labels = [method.label for method in methods]
+    doubled = next((label for label in labels if labels.count(label) > 1), None)
+    if doubled is not None:
+        raise RequestError(f"--over names {doubled} twice; give every value once.")
     if len(methods) > MOST:
         raise RequestError(f"A sweep of {len(methods)} combinations is more than {MOST}; thin the lists out.")
     return dataclasses.replace(spec, methods=tuple(methods))
 
 
 def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) else str(value)

@@ -15,7 +15,7 @@ from idiolect.models.model import Model, Params
 
 @dataclasses.dataclass(frozen=True)
 class MLP(Model):
-    """Dense layers with a rectifier between them; layers are named `dense_0`, `dense_1`, ..."""
+    """Dense layers, a rectifier between them, named `dense_0`, `dense_1`, ...; 0 `outputs` give one plain number."""
 
     features: int
     outputs: int
@@ -23,7 +23,7 @@ class MLP(Model):
 
     def init(self, key: Any) -> Params:
         """He's normal initialisation (variance 2 / inputs keeps the scale through a rectifier); zero biases."""
-        widths = (self.features, *self.hidden, self.outputs)
+        widths = (self.features, *self.hidden, self.outputs or 1)
         params = {}
         for layer, (inside, outside) in enumerate(itertools.pairwise(widths)):
             weights = jax.random.normal(jax.random.fold_in(key, layer), (inside, outside)) * (2 / inside) ** 0.5
@@ -31,11 +31,11 @@ class MLP(Model):
         return params
 
     def apply(self, params: Params, inputs: Any) -> Any:
-        """(rows, outputs); inputs of any shape are flattened."""
+        """(rows,) or (rows, outputs); inputs of any shape are flattened."""
         flow = inputs.reshape(inputs.shape[0], self.features)
         for layer in range(len(self.hidden) + 1):
             dense = params[f"dense_{layer}"]
             flow = flow @ dense["weights"] + dense["bias"]
             if layer < len(self.hidden):
                 flow = jax.nn.relu(flow)
-        return flow
+        return flow if self.outputs else flow[:, 0]

@@ -29,7 +29,7 @@ from idiolect.report.wording import (
     score_words,
 )
 
-WIDTH = 110  # columns of the widest terminal we count on
+WIDTH = 120  # columns of the narrowest terminal we count on
 
 
 @dataclasses.dataclass(frozen=True)

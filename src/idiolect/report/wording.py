@@ -36,7 +36,8 @@ class ScoreWords(NamedTuple):
         """A difference of two scores, with its sign."""
         if not known(value):
             return NONE
-        text = format(self.scale * value, "+" + self.specification)
+        # a difference of errors needs fewer digits than an error: two say all that its interval supports
+        text = format(self.scale * value, "+.2g" if self.specification.endswith("g") else "+" + self.specification)
         return text.replace("-", "\N{MINUS SIGN}") if float(text) != 0 else text.lstrip("+-")
 
     def interval(self, low: float | None, high: float | None) -> str:
@@ -45,10 +46,10 @@ class ScoreWords(NamedTuple):
 
 
 def score_words(name: str) -> ScoreWords:
-    """How to write the score of that name; an unknown one gets four significant digits."""
+    """How to write the score of that name; an unknown one gets three significant digits."""
     if name in ("accuracy", "balanced_accuracy"):
         return ScoreWords(name, "%", 100.0, ".1f")
-    return ScoreWords(name, "", 1.0, {"auc": ".3f", "log_loss": ".3f"}.get(name, ".4g"))
+    return ScoreWords(name, "", 1.0, {"auc": ".3f", "log_loss": ".3f"}.get(name, ".3g"))
 
 
 def known(value: float | None) -> TypeGuard[float]:

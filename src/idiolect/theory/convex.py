@@ -19,6 +19,7 @@ from idiolect.core.tree import Params
 from idiolect.models import Linear, Location
 from idiolect.objectives import ClientLoss
 
+
 @dataclasses.dataclass(frozen=True)
 class ConvexLoss:
     """One client's loss as a function of a coefficient matrix."""

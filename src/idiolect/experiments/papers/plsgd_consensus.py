@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from idiolect.core.checks import RequestError
 from idiolect.data.problem import Problem
 from idiolect.data.synthetic import two_clients
 from idiolect.experiments.papers.drawing import BLUE, INK, MUTED, VERMILION, blank
@@ -53,8 +54,8 @@ def measure(spec: Spec, progress: Progress) -> Measured:
         "local_sgd_largest_deviation": np.abs(curves.local - curves.local_exact).max(),
         "local_sgd_largest_change_between_rounds": np.abs(local - local[0]).max(),
         "personalized_largest_deviation": np.abs(curves.personalized - curves.personalized_exact).max(),
-        "personalized_smallest_round_ratio": ratios.min(),
-        "personalized_largest_round_ratio": ratios.max(),
+        "personalized_smallest_round_ratio": ratios.min(initial=np.inf),
+        "personalized_largest_round_ratio": ratios.max(initial=-np.inf),
     }
     numbers |= _equation_20(spec, problem, done)
     numbers |= _equation_21(spec, problem, personal)
@@ -71,7 +72,12 @@ def _exact(spec: Spec, personal_step_scale: float, step_size: float) -> np.ndarr
 def _equation_20(spec: Spec, problem: Problem, done: Any) -> dict[str, float]:
     """Time averages of local SGD's error, and how far they are from the formula."""
     asked, numbers, deviations = spec["equation_20"], {}, []
-    for steps, step_size in zip(asked["local_steps"], asked["step_size"], strict=True):
+    if len(asked["local_steps"]) != len(asked["step_size"]):
+        raise RequestError(
+            "equation_20 needs one step_size per entry of local_steps, "
+            f"got {asked['step_size']} for {asked['local_steps']}."
+        )
+    for steps, step_size in zip(asked["local_steps"], asked["step_size"]):
         algorithm = local_sgd(problem, local_steps=steps, step_size=step_size)
         average = consensus_errors(every_step(algorithm, problem, asked["rounds"])).mean()
         exact = rates.local_sgd_consensus(step_size=step_size, local_steps=steps, spread=spec["spread"])

@@ -17,6 +17,7 @@ from idiolect.data.problem import Problem
 from idiolect.data.synthetic import noisy_quadratics
 from idiolect.experiments.papers.plsgd import every_round, part, personalized, radius, squared_errors
 from idiolect.experiments.papers.plsgd_rates_figure import draw as draw
+from idiolect.experiments.papers.plsgd_rates_figure import middle
 from idiolect.experiments.papers.reproduction import Measured, Progress, Spec
 from idiolect.theory import rates
 from idiolect.theory.step_sizes import theorem_1_step, tuned_condition_range, tuned_step
@@ -67,7 +68,7 @@ def _lanes(problem: Problem, settings: Sequence[dict[str, Any]], seeds: int, rou
     return models.reshape(len(settings), seeds, *models.shape[1:])
 
 
-def _bound(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, float], dict[str, Any]]:
+def _bound(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Worst ratio of the measured error to equation 14, by condition number, with and without noise."""
     asked, numbers, cases, shown = spec["bound"], {}, 0, {}
     for kappa in asked["condition_number"]:
@@ -78,7 +79,7 @@ def _bound(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, float], dict
                 errors, bounds = _errors_and_bounds(spec, problem, steps, noise)
                 worst[noise] = max(worst[noise], float((errors / bounds).max()))
                 cases += errors.size
-                if (kappa, steps) == (asked["condition_number"][1], asked["local_steps"][1]):
+                if (kappa, steps) == (middle(asked["condition_number"]), middle(asked["local_steps"])):
                     shown["noisy" if noise else "exact"] = (errors[0], bounds[0])
             done()
         numbers[f"bound_ratio_condition_{kappa:g}"] = worst[0.0]
@@ -101,19 +102,26 @@ def _errors_and_bounds(spec: Spec, problem: Problem, steps: int, noise: float) -
     ]
     models = _lanes(problem, settings, spec["seeds"], asked["rounds"])
     errors = squared_errors(models, problem).mean(axis=1)[:, 1:]
-    known = {"clients": problem.clients, "strong_convexity": least, "radius": radius(problem), "noise": noise}
+    known: dict[str, Any] = {
+        "clients": problem.clients,
+        "strong_convexity": least,
+        "radius": radius(problem),
+        "noise": noise,
+    }
     rounds = range(1, asked["rounds"] + 1)
     bounds = [[rates.theorem_1_bound(rounds=r, **known, **one) for r in rounds] for one in settings]
     return errors, np.array(bounds)
 
 
-def _noise(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, float], dict[str, Any]]:
+def _noise(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What noise adds to the error for M = 1 .. 64: by part at fixed alpha, and at alpha = 1/sqrt(M).
 
     Quadratics are linear in the noise, so a noisy run minus the exact one is the noise's own share of the error: its
     mean over clients is what the server's averaging acts on, deviations from that mean are each client's own.
     """
     asked, columns = spec["noise"], []
+    if len(asked["clients"]) < 2:
+        raise RequestError(f"noise.clients needs at least two numbers to fit a slope, got {asked['clients']}.")
     common = {key: asked[key] for key in ("step_size", "server_step_size", "local_steps")}
     for clients in asked["clients"]:
         settings = [{"personal_step_scale": a, **common} for a in (asked["personal_step_scale"], clients**-0.5)]
@@ -127,11 +135,10 @@ def _noise(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, float], dict
         centre = gap.mean(axis=3)
         own = ((gap - centre[:, :, :, None]) ** 2).sum(axis=-1).mean(axis=(1, 2, 3))
         shared = (centre**2).sum(axis=-1).mean(axis=(1, 2))
-        predicted = [_predicted_noise(spec, clients, one) for one in settings]
-        terms = [_noise_term(spec, clients, one) for one in settings]
-        columns.append((shared, own, shared + own, np.array(predicted), np.array(terms)))
+        foretold = [[f(spec, clients, one) for one in settings] for f in (_predicted_noise, _noise_term)]
+        columns.append(np.array([shared, own, shared + own, *foretold]))
         done()
-    shared, own, total, predicted, terms = (np.array(values) for values in zip(*columns))
+    shared, own, total, predicted, terms = np.stack(columns, axis=1)  # each (numbers of clients, settings)
     many = np.log(asked["clients"])
     numbers = {f"noise_{m}_clients": total[i, 0] for i, m in enumerate(asked["clients"])}
     numbers |= {f"noise_{m}_clients_small_alpha": total[i, 1] for i, m in enumerate(asked["clients"])}
@@ -172,8 +179,9 @@ def _tuned_setting(spec: Spec, clients: int, steps: int, rounds: int) -> tuple[f
             f"tuned.condition_share must put the condition number in [{low:g}, {high:g}), the range of equation 16, "
             f"got {kappa:g}. Use 0.75."
         )
+    setting = {key: asked[key] for key in ("personal_step_scale", "server_step_size")}
     step_size = tuned_step(asked["strong_convexity"], clients, steps, rounds)
-    return kappa, {"personal_step_scale": 1.0, "server_step_size": 1.0, "step_size": step_size, "local_steps": steps}
+    return kappa, setting | {"step_size": step_size, "local_steps": steps}
 
 
 def _tuned_bound(spec: Spec, problem: Problem, kappa: float, steps: int, rounds: int, noise: float) -> float:
@@ -188,8 +196,8 @@ def _tuned_bound(spec: Spec, problem: Problem, kappa: float, steps: int, rounds:
     )
 
 
-def _tuned(spec: Spec, done: Callable[[], None]) -> dict[str, float]:
-    """Equation 16: it holds, its noise falls with M because its step does, and little of the start is left behind."""
+def _tuned(spec: Spec, done: Callable[[], None]) -> dict[str, Any]:
+    """Equation 16: it holds, its noise falls with M because its step does, and hardly any of the start is gone."""
     asked, steps = spec["tuned"], spec["noise"]["local_steps"]
     ratios, noises = [], []
     for clients in spec["noise"]["clients"]:
@@ -220,9 +228,10 @@ def _left_of_start(spec: Spec, clients: int, spectrum: Sequence[float], setting:
     return float(squares[-1] / squares[0])
 
 
-def _stability(spec: Spec, done: Callable[[], None]) -> dict[str, float]:
+def _stability(spec: Spec, done: Callable[[], None]) -> dict[str, Any]:
     """The mean mode's multiplier on the stiffest axis, and the error against the bound, beta = sqrt(M) and 1."""
-    asked, numbers, wrong = spec["stability"], {}, 0
+    asked, wrong = spec["stability"], 0
+    numbers: dict[str, Any] = {}
     for clients in asked["clients"]:
         problem = _problem(spec, clients, asked["spectrum"], 0.0, common=True)
         for beta in (math.sqrt(clients), 1.0):
@@ -238,7 +247,7 @@ def _stability(spec: Spec, done: Callable[[], None]) -> dict[str, float]:
             )
             ratio = squared_errors(models[-1], problem) / bound
             growth = _growth(models, problem)
-            wrong += _disagrees(growth, setting)
+            wrong += _disagrees(growth, setting | {"curvature": max(asked["spectrum"])})
             name = f"stability_{clients}_clients_" + ("one" if beta == 1.0 else "sqrt")
             numbers[f"{name}_error_over_bound"] = ratio
             if beta != 1.0:
@@ -257,13 +266,14 @@ def _growth(models: np.ndarray, problem: Problem) -> float:
 
 def _disagrees(growth: float, setting: dict[str, Any]) -> bool:
     """Whether the measured multiplier contradicts (alpha+beta)(1-nu^K) < 2(1+alpha), or > where it diverges."""
-    alpha, nu = setting["personal_step_scale"], 1 - setting["step_size"] * (1 + setting["personal_step_scale"])
+    alpha = setting["personal_step_scale"]
+    nu = 1 - setting["step_size"] * (1 + alpha) * setting["curvature"]
     left = (alpha + setting["server_step_size"]) * (1 - nu ** setting["local_steps"])
     shrinks, grows = abs(growth) < 1 - _AT_REST, abs(growth) > 1 + _AT_REST
     return shrinks != (left < 2 * (1 + alpha)) or grows != (left > 2 * (1 + alpha))
 
 
-def _tuned_divergence(spec: Spec, done: Callable[[], None]) -> dict[str, float]:
+def _tuned_divergence(spec: Spec, done: Callable[[], None]) -> dict[str, Any]:
     """Equation 16's own step and condition number with beta = sqrt(M), for the largest M."""
     asked = spec["stability"]
     clients, rounds = max(asked["clients"]), asked["rounds"]
@@ -279,11 +289,12 @@ def _tuned_divergence(spec: Spec, done: Callable[[], None]) -> dict[str, float]:
     return errors
 
 
-def _threshold(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, float], dict[str, Any]]:
+def _threshold(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The multiplier over a line of beta: it passes -1 where the formula says, and nowhere else."""
     asked, other = spec["threshold"], spec["stability"]
     lanes = spec["seeds"] * len(spec["bound"]["personal_step_scale"])
-    betas = np.linspace(*asked["server_step_size"], lanes)
+    least, largest = asked["server_step_size"]
+    betas = np.linspace(least, largest, lanes)
     problem = _problem(spec, asked["clients"], other["spectrum"], 0.0, common=True)
     settings = [
         {
@@ -296,14 +307,13 @@ def _threshold(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, float], 
     ]
     models = _lanes(problem, settings, 1, asked["rounds"])[:, 0]
     growth = np.array([_growth(one, problem) for one in models])
-    predicted = np.array([rates.mean_multiplier(**one) for one in settings])
+    stiffest = [one | {"curvature": max(other["spectrum"])} for one in settings]
+    predicted = np.array([rates.mean_multiplier(**one) for one in stiffest])
     done()
-    grows = betas[np.abs(growth) > 1]
-    shrinks = betas[np.abs(growth) < 1]
     numbers = {
-        "threshold_disagreements": sum(_disagrees(one, setting) for one, setting in zip(growth, settings)),
+        "threshold_disagreements": sum(_disagrees(one, setting) for one, setting in zip(growth, stiffest)),
         "threshold_multiplier_deviation": np.abs(growth - predicted).max(),
-        "threshold_largest_stable": shrinks.max(),
-        "threshold_smallest_unstable": grows.min(),
+        "threshold_largest_stable": betas[np.abs(growth) < 1].max(initial=-np.inf),
+        "threshold_smallest_unstable": betas[np.abs(growth) > 1].min(initial=np.inf),
     }
     return numbers, {"beta": betas, "multiplier": growth, "predicted": predicted}

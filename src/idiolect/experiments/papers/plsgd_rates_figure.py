@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ def draw(spec: Spec, curves: Any) -> Figure:
     return figure
 
 
+def middle(values: Sequence[Any]) -> Any:
+    """The entry of a grid that is shown."""
+    return values[len(values) // 2]
+
+
 def _below(axes: Axes, columns: int) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.47, -0.17), ncols=columns, handlelength=2.0, columnspacing=1.0)
 
@@ -35,7 +41,11 @@ def _draw_bound(axes: Axes, spec: Spec, shown: dict[str, Any]) -> None:
         axes.semilogy(rounds, bounds, "--", color=colour, label=f"bound, {words}")
         axes.semilogy(rounds, errors, "o-", color=colour, markersize=3.2, label=f"measured, {words}")
     asked = spec["bound"]
-    kappa, steps, alpha = asked["condition_number"][1], asked["local_steps"][1], asked["personal_step_scale"][0]
+    kappa, steps, alpha = (
+        middle(asked["condition_number"]),
+        middle(asked["local_steps"]),
+        asked["personal_step_scale"][0],
+    )
     axes.set_title("Error under the bound")
     axes.set_ylabel(r"mean over clients of $\|\hat v_m-v^*_m\|^2$")
     axes.set_xlabel(rf"round ($\alpha={alpha:g}$, $K={steps}$, $\kappa={kappa:g}$)")

@@ -103,8 +103,8 @@ def draw(spec: Spec, curves: Curves) -> Figure:
 
 def _draw_problem(axes: Axes, spec: Spec, curves: Curves) -> None:
     """Contour lines of F_1 and F_2, and the three optima."""
-    across = np.linspace(*spec["figure"]["horizontal"], 240)
-    up = np.linspace(*spec["figure"]["vertical"], 240)
+    (west, east), (south, north) = spec["figure"]["horizontal"], spec["figure"]["vertical"]
+    across, up = np.linspace(west, east, 240), np.linspace(south, north, 240)
     grid = np.stack(np.meshgrid(across, up), axis=-1)
     assert curves.problem.hessians is not None
     assert curves.problem.constants is not None
@@ -115,9 +115,11 @@ def _draw_problem(axes: Axes, spec: Spec, curves: Curves) -> None:
         axes.contour(across, up, values, spec["figure"]["contours"], colors=colour, linewidths=0.6, alpha=0.35)
         axes.plot(*curves.optima[client], "*", color=colour, markersize=13, markeredgecolor="white", zorder=7)
         shift = (-1.5, -0.2) if client == 0 else (1.6, -0.5)
-        axes.text(*(curves.optima[client] + shift), rf"$v^*_{client + 1}$", color=colour, fontsize=11, ha="center")
+        x, y = curves.optima[client] + shift
+        axes.text(x, y, rf"$v^*_{client + 1}$", color=colour, fontsize=11, ha="center")
     axes.plot(*curves.shared, "P", color=INK, markersize=8, markeredgecolor="white", zorder=7)
-    axes.text(*(curves.shared + (0.7, 0.7)), "$v^*$", color=INK, fontsize=11)
+    x, y = curves.shared + (0.7, 0.7)
+    axes.text(x, y, "$v^*$", color=INK, fontsize=11)
 
 
 def _draw_walk(axes: Axes, walk: Walk, client: int, colour: str, marker: str) -> None:

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speed, memory and scale of idiolect, as ratios measured in one run: `python -m benchmarks [NAME ...]`."""
+
+NAMES = ("overhead", "softmax", "recording", "start", "scale", "gpu")

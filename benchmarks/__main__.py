@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m benchmarks [NAME ...] [--quick] [--out FOLDER]`: measure, print, write one JSON file per benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from pathlib import Path
+
+from benchmarks import NAMES
+from benchmarks.measure import machine, show, write
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the named benchmarks, or all of them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run, not how fast")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in NAMES]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(NAMES)}")
+    for name in options.names or NAMES:
+        load = os.getloadavg()[0]
+        result = importlib.import_module(f"benchmarks.{name}").run(options.quick)
+        command = f"python -m benchmarks {name}" + (" --quick" if options.quick else "")
+        facts = machine(load)
+        show(name, result, facts)
+        write(options.out, name, command, result, facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax regression 784 -> 10 on 100 clients: 100 rounds of one epoch, 100,000 steps of 10 rows, float32.
+
+Every executor in turns, and a plain PyTorch loop beside them where PyTorch is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from benchmarks import by_hand
+from benchmarks.measure import TURNS, Result, Target, in_turns, medians, ratio, seconds_of
+from benchmarks.problems import images, softmax_sgd
+from idiolect.engines.simulate import Session, Training
+
+EXECUTORS = {"batched": ("batched", 0), "one at a time": ("chunked", 1)}
+LIMIT_SECONDS = 3.0  # on two cores, after compilation
+
+
+def run(quick: bool) -> Result:
+    """Seconds of training after compilation, by executor; the best one is held to the target."""
+    clients, rounds = (4, 2) if quick else (100, 100)
+    federation, algorithm = images(clients, 20 if quick else 100), softmax_sgd()
+
+    def engine(executor: str, chunk: int) -> float:
+        training = Training(rounds=rounds, record_every=rounds, executor=executor, chunk=chunk)
+        session = Session([algorithm], federation, training, [0], ("log_loss",), None)
+        session.train()
+        return session.seconds
+
+    clocks = {name: lambda choice=choice: engine(*choice) for name, choice in EXECUTORS.items()}
+    turns = 1 if quick else TURNS
+    torch_rounds = max(1, rounds // 10)  # a tenth of the rounds: time grows with them, and a turn must stay short
+    torch = None
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        loop = (torch, federation.train, clients, torch_rounds, algorithm.batch_size, algorithm.step_size)
+        clocks["torch loop"] = lambda: seconds_of(lambda: by_hand.in_torch(*loop)) * rounds / torch_rounds
+    seconds = in_turns(clocks, turns)
+    middle = medians(seconds)
+    best = min(EXECUTORS, key=lambda name: middle[name])
+    numbers = {
+        "steps": clients * rounds * (2 if quick else 10),
+        "median seconds": middle,
+        "least seconds": {name: min(spent) for name, spent in seconds.items()},
+        "fastest executor": best,
+    }
+    if torch is None:
+        numbers["torch"] = "not installed: no ratio"
+    else:
+        numbers |= {"torch threads": torch.get_num_threads(), "torch / engine": ratio(seconds, "torch loop", best)}
+    return Result(numbers, (Target("training after compilation", middle[best], LIMIT_SECONDS, "s"),))

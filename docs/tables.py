@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of these pages that repeat what the code says. `python docs/tables.py` writes them into the pages.
+
+A page marks a table's place with `<!-- table NAME -->` and `<!-- end -->`. A test holds every page to what this
+file would write, so a setting that is added, renamed or given another default cannot be forgotten here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from idiolect.accounting.bytes import model_units
+from idiolect.accounting.time_model import TIME_MODELS
+from idiolect.algorithms import ALGORITHMS
+from idiolect.core.data import ClientData
+from idiolect.data.partition import PARTITIONERS
+from idiolect.engines.start import wire_types
+from idiolect.experiments import spec
+from idiolect.experiments.papers import REPRODUCTIONS
+from idiolect.experiments.sources import READERS, SOURCES
+from idiolect.metrics.scores import SCORES
+from idiolect.models import MODELS, Linear
+from idiolect.objectives import OBJECTIVES, ClientLoss
+
+DOCS = Path(__file__).resolve().parent
+MARK = re.compile(r"<!-- table (?P<name>[\w ]+) -->\n(?P<body>.*?)<!-- end -->", re.S)
+
+# Meanings of the settings whose dataclass has no `doc`; a missing or a left-over entry is an error.
+MEANINGS: dict[str, dict[str, str]] = {
+    "spec": {
+        "name": "names the run; the folder is `runs/NAME` unless `--out` says otherwise. Default: the file's name",
+        "methods": "`[methods.LABEL]` tables, or one `[algorithm]` table",
+        "seeds": "one run per seed; `seed = 3` is short for `seeds = [3]`",
+        "data": "`[data]`",
+        "model": "`[model]`",
+        "training": "`[training]`",
+        "evaluation": "`[evaluation]`",
+        "tuning": "`[tuning]`",
+        "output": "`[output]`",
+        "resolved": "`[resolved.LABEL]`, written by the run",
+    },
+    "data": {
+        "source": "a reader of your own file or a known data set; see [data](data.md)",
+        "path": "the file, for the readers `table`, `npz`, `leaf`, `libsvm_file`; relative to the working directory",
+        "client": "`table`: the column that names the client; `npz`: the array of client ids",
+        "target": "`table`: the column to predict",
+        "features": "`table`: the columns to predict from; unset: all that have no other role",
+        "task": "unset: inferred from the targets, and said in a note",
+        "train": "share of each client's rows to learn from",
+        "validation": "share to choose by: rounds, and step sizes in `[tuning]`",
+        "test": "share to judge by, read once at the end",
+        "split_column": "`table`: a column that says train, validation or test; replaces the shares",
+        "group_column": "`table`: rows with equal values stay on one side of the split",
+        "held_out": "clients that never train: a number, or a share below 1",
+        "seed": "of the split, the partition and synthetic rows; apart from the training `seeds`",
+        "settings": "passed on to the source by name; unknown names are refused",
+    },
+    "model": {
+        "name": "`linear` is softmax or linear regression; a synthetic problem brings its own model",
+        "hidden": "`mlp`: widths of the hidden layers",
+        "bias": "`linear`: whether there is one",
+        "l2": "weight of half the squared norm of all parameters, added to every client's loss; unset: none",
+    },
+    "method": {
+        "label": "the LABEL of `[methods.LABEL]`: names the method in tables and folders",
+        "algorithm": "written as `name`: a registered algorithm, or `package.module:Class`. Default: the label",
+        "objective": "unset: the algorithm's own; a `package.module:Class` needs one",
+        "settings": "every other key of the table: settings of the algorithm, over those of `[defaults]`",
+    },
+    "evaluation": {
+        "scores": "the first one selects rounds and decides who is helped; empty: chosen by task and class balance",
+        "time_model": "presumed speed of links and machines behind `modelled_seconds`",
+    },
+    "tuning": {
+        "step_size": "candidates for every method that states no `step_size`; chosen on validation rows with the "
+        "first seed, all candidates trained as one program; empty: no tuning",
+    },
+    "output": {
+        "models": "`shared`: the shared model of the selected round; `all`: also every client's; `none`: neither",
+        "checkpoint_every": "rounds between checkpoints, rounded up to the end of a compiled block",
+    },
+    "resolved": {
+        "executor": "what `auto` chose",
+        "chunk": "clients at a time, for `chunked`",
+        "block": "rounds per compiled block",
+        "step_size": "what tuning chose; unset: as the spec says",
+    },
+    "training": {},
+}
+RECORDS: dict[str, type] = {
+    "spec": spec.Spec,
+    "data": spec.DataSpec,
+    "model": spec.ModelSpec,
+    "method": spec.MethodSpec,
+    "training": spec.Training,
+    "evaluation": spec.EvaluationSpec,
+    "tuning": spec.TuningSpec,
+    "output": spec.OutputSpec,
+    "resolved": spec.Resolved,
+}
+COMMON = ("local_steps", "epochs", "batch_size")
+# settings, besides a name's preset, that change what crosses the wire
+VARIANTS = {
+    "personalized_local_sgd": {"output": ("last", "mean_of_means", "own_mean")},
+    "lsgd_pfl": {"output": ("last", "weighted_average")},
+    "scaffold": {"option": (2, 1)},
+}
+
+
+def markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def record_table(name: str) -> str:
+    """One dataclass of a spec: key, type, default, rule, meaning."""
+    cls, meanings = RECORDS[name], dict(MEANINGS[name])
+    hints = typing.get_type_hints(cls)
+    rows = []
+    for field in dataclasses.fields(cls):
+        meaning = field.metadata.get("doc") or meanings.pop(field.name, "")
+        if not meaning:
+            raise KeyError(f"docs/tables.py says nothing about {cls.__name__}.{field.name}")
+        limits = field.metadata.get("range")
+        rule = limits.rule() if limits is not None else ""
+        rows.append((f"`{field.name}`", _type(hints[field.name]), _default(field), rule, meaning))
+    if meanings:
+        raise KeyError(f"docs/tables.py speaks of {sorted(meanings)}, which {cls.__name__} does not have")
+    return markdown(("key", "type", "default", "rule", "meaning"), rows)
+
+
+def _type(hint: Any) -> str:
+    kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
+    if typing.get_origin(hint) in (list, tuple):
+        inner = kinds[0]
+        return "tables" if dataclasses.is_dataclass(inner) else f"list of {_type(inner)}s"
+    if typing.get_origin(hint) is dict:
+        return "table"
+    if dataclasses.is_dataclass(hint):
+        return "table"
+    words = {str: "text", int: "integer", float: "number", bool: "true/false"}
+    return words[hint] if not kinds else " or ".join(_type(kind) for kind in kinds)
+
+
+def _default(field: Any) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+        return "" if dataclasses.is_dataclass(value) or value in ([], {}) else f"`{value}`"
+    if field.default is dataclasses.MISSING or field.default is None:
+        return ""
+    value = list(field.default) if isinstance(field.default, tuple) else field.default
+    text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else f"{value}"
+    return f"`{text}`"
+
+
+def pages() -> dict[str, list[str]]:
+    """Page name -> the registered names it describes: one page per algorithm file."""
+    found: dict[str, list[str]] = {}
+    for name, method in ALGORITHMS.items():
+        found.setdefault(method.algorithm.__module__.rpartition(".")[2], []).append(name)
+    return found
+
+
+def names_table(page: str) -> str:
+    """The registered names of one algorithm file."""
+    rows = []
+    for name in pages()[page]:
+        method = ALGORITHMS[name]
+        preset = ", ".join(f"`{key} = {value!r}`".replace("'", '"') for key, value in method.preset.items())
+        rows.append((f"`{name}`", method.summary, f"`{method.objective}`", preset or "none", method.reference))
+    return markdown(("name", "what it is", "objective", "preset", "reference"), rows)
+
+
+def settings_table(page: str) -> str:
+    """The settings of one algorithm file, the common ones last."""
+    fields = dataclasses.fields(ALGORITHMS[pages()[page][0]].algorithm)
+    shown = [field for field in fields if field.name not in ("objective", "clients")]
+    shown.sort(key=lambda field: field.name in COMMON)
+    rows = []
+    for field in shown:
+        limits = field.metadata["range"]
+        rows.append((f"`{field.name}`", _default(field) or "unset", limits.rule(), field.metadata["doc"]))
+    return markdown(("setting", "default", "rule", "meaning"), rows)
+
+
+def traffic_table(page: str) -> str:
+    """What one client is sent and sends in a round, and is sent at the end, in models (scalars are ignored)."""
+    rows = []
+    for name in pages()[page]:
+        ((key, choices),) = VARIANTS.get(name, {"": (None,)}).items()
+        for choice in choices:
+            given = {key: choice} if key else {}
+            shown = f"`{name}`" + (f" with `{key} = {choice!r}`".replace("'", '"') if key else "")
+            rows.append((shown, *_units(name, given)))
+    return markdown(("method", "down", "up", "delivered at the end"), rows)
+
+
+def _units(name: str, given: dict[str, Any]) -> tuple[str, str, str]:
+    method = ALGORITHMS[name]
+    model = Linear(3, 2)
+    objective = OBJECTIVES[method.objective](ClientLoss(model=model))
+    algorithm = dataclasses.replace(method.algorithm(objective, **{**method.preset, **given}), clients=4)
+    rows = ClientData(jnp.zeros((1, 5, 3)), jnp.zeros((1, 5), jnp.int32), jnp.full(1, 5, jnp.int32))
+    types = wire_types(algorithm, rows)
+    if algorithm.traffic(types.sent, 1) == (0, 0):
+        return "0", "0", "0"
+    unit = model.init(None)
+    return tuple(f"{model_units(part, unit):g}" for part in (types.sent, types.upload, types.delivered))
+
+
+def _first_line(subject: Any) -> str:
+    return (inspect.getdoc(subject) or "").splitlines()[0]
+
+
+def _setting_names(function: Any) -> str:
+    skipped = ("seed", "split", "held_out", "dtype", "options")
+    names = [name for name in inspect.signature(function).parameters if name not in skipped]
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def sources_table() -> str:
+    """Known data sets."""
+    rows = [(f"`{name}`", _first_line(source), _setting_names(source)) for name, source in SOURCES.items()]
+    return markdown(("source", "what it is", "`[data.settings]`"), rows)
+
+
+def scores_table() -> str:
+    """Scores."""
+    rows = []
+    for name, score in SCORES.items():
+        better = "higher" if score.higher_is_better else "lower"
+        rows.append((f"`{name}`", score.task, better, _first_line(score.function)))
+    return markdown(("score", "task", "better", "meaning"), rows)
+
+
+def partitioners_table() -> str:
+    """Partitioners."""
+    skipped = ("seed", "rows", "labels", "inputs", "clients", "values")
+    rows = []
+    for name, function in PARTITIONERS.items():
+        names = [key for key in inspect.signature(function).parameters if key not in skipped]
+        rows.append((f"`{name}`", _first_line(function), ", ".join(f"`{key}`" for key in names) or "none"))
+    return markdown(("partition", "what it does", "further settings"), rows)
+
+
+def objectives_table() -> str:
+    """Objectives and who fits them."""
+    rows = []
+    for name, cls in OBJECTIVES.items():
+        fitting = [key for key, method in ALGORITHMS.items() if _fits(method, cls)]
+        own = [f"`{key}`" for key in fitting if ALGORITHMS[key].objective == name]
+        other = [f"`{key}`" for key in fitting if ALGORITHMS[key].objective != name]
+        blocks = [word for word, has in (("shared", cls.has_shared), ("personal", cls.has_personal)) if has]
+        rows.append((f"`{name}`", ", ".join(blocks), ", ".join(own), ", ".join(other) or "none"))
+    return markdown(("objective", "blocks", "default of", "also fits"), rows)
+
+
+def _fits(method: Any, cls: type) -> bool:
+    required = [f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name != "client_loss"]
+    objective = cls(ClientLoss(model=Linear(3, 2)), **{field.name: 0.5 for field in required})
+    return method.algorithm(objective, **method.preset).skip() is None
+
+
+def models_table() -> str:
+    """Models."""
+    return markdown(("model", "what it is"), [(f"`{name}`", _first_line(cls)) for name, cls in MODELS.items()])
+
+
+def time_models_table() -> str:
+    """Presumed speeds."""
+    head = ("time model", "down, Mbit/s", "up, Mbit/s", "latency, s", "seconds per gradient")
+    rows = []
+    for name, model in TIME_MODELS.items():
+        speeds = (model.download_bits_per_second / 1e6, model.upload_bits_per_second / 1e6)
+        numbers = (*speeds, model.latency_seconds, model.seconds_per_gradient)
+        rows.append((f"`{name}`", *(f"{number:g}" for number in numbers)))
+    return markdown(head, rows)
+
+
+def papers_table() -> str:
+    """Reproductions."""
+    rows = [(f"`{slug}`", entry.title, entry.shows, entry.paper) for slug, entry in REPRODUCTIONS.items()]
+    return markdown(("slug", "what it shows", "in the paper", "paper"), rows)
+
+
+def readers() -> tuple[str, ...]:
+    """Readers of a user's own file."""
+    return tuple(READERS)
+
+
+SINGLE = {
+    "sources": sources_table,
+    "scores": scores_table,
+    "partitioners": partitioners_table,
+    "objectives": objectives_table,
+    "models": models_table,
+    "time models": time_models_table,
+    "papers": papers_table,
+}
+BY_PAGE = {"names": names_table, "settings": settings_table, "traffic": traffic_table}
+
+
+def table(name: str) -> str:
+    """The table of that name."""
+    if name in SINGLE:
+        return SINGLE[name]()
+    kind, _, subject = name.partition(" ")
+    return BY_PAGE[kind](subject) if kind in BY_PAGE else record_table(name)
+
+
+def filled(text: str) -> str:
+    """A page's text with every marked table written anew."""
+    return MARK.sub(lambda mark: f"<!-- table {mark['name']} -->\n{table(mark['name'])}<!-- end -->", text)
+
+
+def main() -> None:
+    """Rewrite the pages in place."""
+    for page in sorted(DOCS.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(filled(text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors in the units of the user's table: a numeric target is scaled for training, never for the reader."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from idiolect.data.federation import Federation
+from idiolect.engines.recording import ClientScores, Recorder
+
+POWERS = {"squared_error": 2}  # how a score grows with the target's unit; the others do not depend on it
+
+
+def unit(score: str, federation: Federation) -> float:
+    """What 1 of a recorded score is worth in the table's own units. Several scaled targets have no common unit: 1."""
+    scales = federation.preprocessing.target.scales if federation.preprocessing is not None else ()
+    return math.prod(scales * POWERS.get(score, 0)) if len(scales) == 1 else 1.0
+
+
+def unit_sentence(score: str, federation: Federation) -> str:
+    """Which units the errors are in, where a target was scaled; otherwise nothing."""
+    if score not in POWERS or federation.preprocessing is None:
+        return ""
+    names = federation.preprocessing.target.names
+    own = f"Errors are in squared units of {names[0]!r} as the table has it."
+    return own if len(names) == 1 else "Errors are summed over the targets, each divided by its standard deviation."
+
+
+def in_table_units(scores: ClientScores, federation: Federation) -> ClientScores:
+    """Per-client scores in the table's own units."""
+    return {
+        split: {
+            model: {name: [unit(name, federation) * value for value in values] for name, values in named.items()}
+            for model, named in models.items()
+        }
+        for split, models in scores.items()
+    }
+
+
+def restore_units(recorder: Recorder, federation: Federation) -> None:
+    """Put a finished record into the table's own units."""
+    recorder.last, recorder.selected = (
+        in_table_units(scores, federation) for scores in (recorder.last, recorder.selected)
+    )
+    recorder.history = [_row_in_table_units(row, recorder.scores, federation) for row in recorder.history]
+
+
+def _row_in_table_units(row: dict[str, Any], scores: tuple[str, ...], federation: Federation) -> dict[str, Any]:
+    units = {
+        f"validation_{model}_{name}_{part}": unit(name, federation)
+        for model in ("shared", "personal")
+        for name in scores
+        for part in ("mean", "worst_decile", "spread")
+    }
+    return {key: value * units[key] if key in units else value for key, value in row.items()}

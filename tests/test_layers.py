@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Architecture is a test: imports point downwards, files stay small, every file says its licence."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "idiolect"
+BELOW_EXPERIMENTS = {
+    "core",
+    "models",
+    "objectives",
+    "algorithms",
+    "data",
+    "metrics",
+    "accounting",
+    "theory",
+    "collaborate",
+    "engines",
+}
+MAY_IMPORT = {
+    "core": set(),
+    "models": {"core"},
+    "objectives": {"core", "models"},
+    "algorithms": {"core"},
+    "data": {"core"},
+    "metrics": {"core"},
+    "accounting": {"core"},
+    "theory": {"core", "objectives", "models"},  # constants are known for model families, told by their class
+    "collaborate": {"core", "metrics", "theory"},
+    "engines": {"core", "data.store", "metrics", "accounting"},
+    "experiments": BELOW_EXPERIMENTS,
+    "report": set(),
+    "cli": {"experiments", "report", "core.checks"},  # to refuse a request in one sentence
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+FOLDERS = sorted({path.relative_to(PACKAGE).parts[0] for path in FILES if path.parent != PACKAGE})
+CODE_LINES = 400
+STANDARD = set(sys.stdlib_module_names)
+
+
+def imported(path: Path) -> set[str]:
+    """Every module a file imports, at any depth of nesting, as dotted names."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            # `from idiolect.data import store` names a module, `from idiolect.data.store import x` does too
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} if node.module else set()
+    return found
+
+
+def siblings(path: Path) -> set[str]:
+    """What a file imports of this package, without the package's name."""
+    names = {name.removeprefix("idiolect.") for name in imported(path) if name.startswith("idiolect.")}
+    return names - {"__version__"}
+
+
+def outsiders(path: Path) -> set[str]:
+    """Top-level names of what a file imports from elsewhere, the standard library left out."""
+    return {name.partition(".")[0] for name in imported(path)} - STANDARD - {"idiolect"}
+
+
+def files_of(folder: str) -> list[Path]:
+    return [path for path in FILES if path.relative_to(PACKAGE).parts[0] == folder]
+
+
+def allowed(name: str, permitted: set[str]) -> bool:
+    return any(name == allowance or name.startswith(f"{allowance}.") for allowance in permitted)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_point_downwards(folder):
+    assert folder in MAY_IMPORT, f"{folder} has no rule"
+    for path in files_of(folder):
+        wrong = {name for name in siblings(path) if not allowed(name, MAY_IMPORT[folder] | {folder})}
+        assert not wrong, f"{path.relative_to(PACKAGE)} imports {sorted(wrong)}"
+
+
+def test_nothing_imports_benchmarks_tests_or_examples():
+    for path in FILES:
+        assert not outsiders(path) & {"benchmarks", "tests", "examples"}, path
+
+
+def test_core_stands_on_jax_numpy_and_the_standard_library():
+    for path in files_of("core"):
+        assert outsiders(path) <= {"jax", "numpy"}, path
+
+
+def test_core_and_engines_work_with_jax_numpy_and_optax_alone():
+    for path in files_of("core") + files_of("engines"):
+        flower = {"flwr"} if path.name == "deploy.py" else set()
+        assert outsiders(path) <= {"jax", "numpy", "optax"} | flower, path
+
+
+def test_only_the_deploy_engine_knows_flower():
+    users = {path.relative_to(PACKAGE).as_posix() for path in FILES if "flwr" in outsiders(path)}
+    assert users <= {"engines/deploy.py"}
+
+
+def test_reports_and_the_command_line_start_without_jax():
+    """In a fresh process, because any test may have imported it here; everything at import time counts."""
+    modules = [
+        ".".join(("idiolect", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+        for path in files_of("report") + files_of("cli")
+    ]
+    program = f"import sys, {', '.join(modules)}\nsys.exit('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr or "jax was imported"
+
+
+def test_reports_never_name_jax():
+    for path in files_of("report"):
+        assert "jax" not in outsiders(path), path
+
+
+def code_lines(path: Path) -> int:
+    """Lines that hold code: no blank lines, comments or docstrings."""
+    ignored = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    with tokenize.open(path) as source:
+        for token in tokenize.generate_tokens(source.readline):
+            if token.type not in ignored:
+                lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines -= set(range(node.lineno, node.end_lineno + 1))
+    return len(lines)
+
+
+def test_the_rules_would_notice(tmp_path):
+    """The checks themselves: nested and plain imports are found, docstrings are no code."""
+    sample = tmp_path / "sample.py"
+    sample.write_text(
+        '"""One\n\ntwo."""\n\nimport idiolect.engines.door\n\n\ndef f():\n    from idiolect.data import store\n'
+    )
+    assert siblings(sample) == {"engines.door", "data.store"}
+    assert code_lines(sample) == 3
+    assert not allowed("data.federation", MAY_IMPORT["engines"])
+    assert allowed("data.store", MAY_IMPORT["engines"])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_a_file_is_small_has_a_subject_and_a_licence(path):
+    assert code_lines(path) <= CODE_LINES
+    assert path.stem not in {"utils", "util", "helpers", "common", "misc"}
+    text = path.read_text()
+    if text.strip():
+        assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+
+
+def test_there_is_something_to_check():
+    assert {"core", "engines", "algorithms", "objectives"} <= set(FOLDERS)
+    assert len(FILES) > 50
