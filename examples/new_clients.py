@@ -21,13 +21,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--clients", type=int, default=12)
     parser.add_argument("--held-out", type=int, default=4)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=ALGORITHMS)
     given = parser.parse_args()
 
     federation = digits(clients=given.clients, held_out=given.held_out)
     held_out = federation.held_out
     print(f"{federation.clients} clients train; new: {', '.join(held_out.names) if held_out else 'none'}")
     print(f"{'method':<24} {'training clients':>16} {'new clients':>12}")
-    for name in METHODS:
+    for name in given.methods:
         method = ALGORITHMS[name]
         objective = OBJECTIVES[method.objective](ClientLoss(model=Linear(64, 10)))
         algorithm = method.algorithm(objective, **method.preset, epochs=1, batch_size=10)

@@ -14,9 +14,11 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+import jax
 import pytest
 
 from idiolect import ALGORITHMS, Training, simulate
+from idiolect.algorithms import find
 from idiolect.engines.debug import debug
 from idiolect.engines.door import EXECUTORS
 
@@ -45,6 +47,14 @@ def load(path):
     return module
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Many programs run a few rounds each: compiling them is all the cost, and the mathematics is the same."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="module")
 def tables():
     return load(ROOT / "docs" / "tables.py")
@@ -52,7 +62,7 @@ def tables():
 
 @pytest.fixture
 def shell(tmp_path, monkeypatch, capsys):
-    """Runs `idiolect ...` in a folder of its own, the repository importable; gives what it printed and its exit code."""
+    """Runs `idiolect ...` in a folder of its own, with the repository importable; gives output and exit code."""
     from idiolect.cli import app
     from idiolect.cli.failures import exit_code_of
 
@@ -204,7 +214,10 @@ EXAMPLES = {
     "own_table.py": (["--rounds", "2"], "personalized_local_sgd"),
     "personalized_local_sgd.py": (["--rounds", "3", "--local-steps", "3"], "alpha = 1:"),
     "sweep_step_sizes.py": (["--rounds", "2", "--step-sizes", "0.1", "0.3", "--seeds", "0"], "chosen: step_size"),
-    "new_clients.py": (["--rounds", "2", "--clients", "6", "--held-out", "2"], "4 clients train; new: "),
+    "new_clients.py": (
+        ["--rounds", "2", "--clients", "6", "--held-out", "2", "--methods", "local", "fedavg"],
+        "4 clients train; new: ",
+    ),
     "resume.py": (["--rounds", "10", "--stop-after", "5"], "every number is the same\nledgers equal: True"),
 }
 
@@ -229,7 +242,9 @@ def test_every_example_is_run_and_short():
 
 @pytest.fixture(scope="module")
 def skeleton():
-    return load(ROOT / "examples" / "skeleton_algorithm.py").Skeleton
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        return find("examples.skeleton_algorithm:Skeleton").algorithm
 
 
 SKELETON = {"step_size": 0.3, "epochs": 1, "batch_size": 2}

@@ -45,9 +45,9 @@ class RunFolder:
     def check(self, resume: bool) -> None:
         """Refuse, with the way out, a folder that this run may not use; nothing is written."""
         if self.done:
-            why = "there is nothing to resume" if resume else "it is never overwritten"
+            why = "there is nothing to resume" if resume else "it will not be overwritten"
             raise RequestError(
-                f"The run in {self.path} is finished, so {why}. Look at it with `idiolect report {self.path}`, "
+                f"The run in {self.path} is finished, and {why}. Look at it with `idiolect report {self.path}`, "
                 "or choose another --out."
             )
         if self.begun and not resume:

@@ -172,6 +172,10 @@ def _merge(table: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     """A checked spec from a parsed TOML table."""
+    for key in table:
+        home = next((name for name, cls in _TABLES.items() if key in {field.name for field in dataclasses.fields(cls)}), "")
+        if key not in _KEYS and home:
+            raise RequestError(f"A spec has no setting {key!r}. Did you mean '{home}.{key}'?")
     refuse_unknown(table, _KEYS, "A spec")
     if "seed" in table and "seeds" in table:
         raise RequestError("A spec has either seed or seeds, got both; keep one.")
@@ -208,6 +212,8 @@ def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
         if not entries:
             raise RequestError("A spec needs at least one method, got none; add a table such as [methods.fedavg].")
     defaults = coerce(dict[str, Any], table.get("defaults", {}), "defaults")
+    if any(not label.strip() for label in entries):
+        raise RequestError("A method's label must not be empty; write a name between the quotes of [methods.''].")
     place = "algorithm" if "algorithm" in table else "methods.{}"
     methods = tuple(_method(label, entry, defaults, place.format(label)) for label, entry in entries.items())
     _check_defaults(defaults, methods)
@@ -247,7 +253,7 @@ def resumed(stored: Spec, asked: Spec, where: object) -> Spec:
         if ours.get(place) != theirs.get(place):
             before, now = (repr(side[place]) if place in side else "unset" for side in (ours, theirs))
             raise RequestError(
-                f"The run in {where} was started with {place} {before}, and this asks for {now}; "
+                f"The run in {where} was started with {place} = {before}, and this asks for {now}; "
                 f"resume it as it was with `idiolect run {where} --resume`, or choose another --out."
             )
     return dataclasses.replace(stored, output=asked.output)

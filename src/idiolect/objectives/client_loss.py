@@ -24,7 +24,18 @@ def cross_entropy(outputs: Any, targets: Any) -> Any:
 
 def logistic(outputs: Any, targets: Any) -> Any:
     """log(1 + exp(-sign * output)), per row; targets are 0 / 1 class numbers and the model has one plain output."""
-    return jax.nn.softplus(-(2 * targets - 1).astype(outputs.dtype) * outputs)
+    return _softplus(-(2 * targets - 1).astype(outputs.dtype) * outputs)
+
+
+@jax.custom_jvp
+def _softplus(values: Any) -> Any:
+    return jax.nn.softplus(values)
+
+
+@_softplus.defjvp
+def _softplus_slope(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+    # one exponential; differentiating log(1 + exp) as it is computed takes two and a logarithm
+    return _softplus(primals[0]), tangents[0] * jax.nn.sigmoid(primals[0])
 
 
 def squared(outputs: Any, targets: Any) -> Any:
