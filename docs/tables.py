@@ -48,7 +48,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "data": {
         "source": "a reader of your own file or a known data set; see [data](data.md)",
-        "path": "the file, for the readers `table`, `npz`, `leaf`, `libsvm_file`; relative to the working directory",
+        "path": "the file, for a reader of your own file; relative to the working directory",
         "client": "`table`: the column that names the client; `npz`: the array of client ids",
         "target": "`table`: the column to predict",
         "features": "`table`: the columns to predict from; unset: all that have no other role",

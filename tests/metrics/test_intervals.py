@@ -125,16 +125,12 @@ def test_loss_gain_matches_the_central_limit_and_ignores_padding():
     spoilt = client_gains(np.where(mask, ours, np.nan), np.where(mask, theirs, np.inf), mask, False, seed=1)
     np.testing.assert_array_equal(found, spoilt)
     # a client's draws do not depend on who stands after it
-    np.testing.assert_array_equal(
-        client_gains(ours[:1], theirs[:1], mask[:1], False, seed=1).low, found.low[:1]
-    )
+    np.testing.assert_array_equal(client_gains(ours[:1], theirs[:1], mask[:1], False, seed=1).low, found.low[:1])
 
 
 def test_five_losses_prove_nothing():
     # five rows that all agree: a sign test has p = 2 / 2^5 = 6 %; six rows have 3 %
-    gains = [
-        client_gains(np.zeros((1, n)), np.ones((1, n)), np.ones((1, n), bool), False, seed=0) for n in (5, 6)
-    ]
+    gains = [client_gains(np.zeros((1, n)), np.ones((1, n)), np.ones((1, n), bool), False, seed=0) for n in (5, 6)]
     assert gains[0].value == gains[1].value == 1
     assert [verdicts(gain)[0] for gain in gains] == ["unclear", "helped"]
 

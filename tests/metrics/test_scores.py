@@ -55,9 +55,7 @@ def sklearn_accuracy(logits, targets):
 def sklearn_balanced_accuracy(logits, targets):
     # scikit-learn's own function warns when a class is predicted that never occurs; recall by class does not
     present = np.unique(targets)
-    return sklearn.metrics.recall_score(
-        targets, logits.argmax(1), labels=present, average="macro", zero_division=0
-    )
+    return sklearn.metrics.recall_score(targets, logits.argmax(1), labels=present, average="macro", zero_division=0)
 
 
 def sklearn_log_loss(logits, targets):
@@ -113,7 +111,9 @@ def test_area_of_a_large_client_is_exact():
     targets = jnp.arange(rows) % 2
     place = jnp.arange(rows) // 2
     negatives = jnp.where(place < rows // 4, -1.0, 1.0)
-    logits = jnp.stack([jnp.zeros(rows), jnp.where(targets == 1, 0.5 * place / rows, negatives)], axis=1)
+    logits = jnp.stack(
+        [jnp.zeros(rows), jnp.where(targets == 1, 0.5 * place.astype(jnp.float32) / rows, negatives)], axis=1
+    )
     assert float(of_one("auc")(logits, targets, jnp.ones(rows, bool))) == 0.5
     # one negative more below: 10001 / 20000 of the pairs
     logits = logits.at[rows - 2, 1].set(-2.0)
@@ -149,10 +149,7 @@ def test_padding_never_matters(name, count, garbage, label, seed):
 def test_order_of_rows_never_matters(seed, name):
     logits, targets, mask = (values[0] for values in padded_clients(seed, 3))
     order = np.random.default_rng(seed).permutation(CAPACITY)
-    scores = (
-        of_one(name)(*rows)
-        for rows in ((logits, targets, mask), (logits[order], targets[order], mask[order]))
-    )
+    scores = (of_one(name)(*rows) for rows in ((logits, targets, mask), (logits[order], targets[order], mask[order])))
     np.testing.assert_allclose(*scores, rtol=1e-6)
 
 

@@ -44,9 +44,7 @@ def test_worst_decile_takes_a_tenth_but_at_least_one(clients, tenth):
 )
 def test_percentiles_match_numpy_and_missing_clients_change_nothing(values, missing, seed):
     summary = summarise(values, higher_is_better=True)
-    np.testing.assert_allclose(
-        summary[3:8], np.percentile(values, [10, 25, 50, 75, 90]), rtol=1e-9, atol=1e-6
-    )
+    np.testing.assert_allclose(summary[3:8], np.percentile(values, [10, 25, 50, 75, 90]), rtol=1e-9, atol=1e-6)
     mixed = np.random.default_rng(seed).permutation(np.concatenate([values, [NAN] * missing]))
     again = summarise(mixed, higher_is_better=True)
     np.testing.assert_allclose(again[:-1], summary[:-1], rtol=1e-9, atol=1e-6)

@@ -91,9 +91,7 @@ def wire(broadcast: Any, upload: Any) -> Wire:
     if leaving:
         names = ", ".join(leaf.path for leaf in leaving)
         leaving_bytes = sum(leaf.bytes for leaf in leaving)
-        warnings = (
-            f"Warning: personal parameters leave the client: {names} ({leaving_bytes} bytes per upload).",
-        )
+        warnings = (f"Warning: personal parameters leave the client: {names} ({leaving_bytes} bytes per upload).",)
     return Wire(leaves_of(broadcast), up, warnings)
 
 
@@ -108,9 +106,7 @@ def _leaf(path: tuple[Any, ...], value: Any, addressed: bool) -> Leaf:
     elif isinstance(value, bool | int | float | complex):
         shape, dtype = (), jnp.result_type(value)  # a Python number is sent as the array it becomes
     else:
-        raise RequestError(
-            f"Only arrays and numbers can be sent, got {type(value).__name__} at {name or 'the top'}."
-        )
+        raise RequestError(f"Only arrays and numbers can be sent, got {type(value).__name__} at {name or 'the top'}.")
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         raise RequestError(
             f"Random keys are never sent, got one at {name or 'the top'}. "
@@ -118,8 +114,6 @@ def _leaf(path: tuple[Any, ...], value: Any, addressed: bool) -> Leaf:
         )
     if addressed:
         if not shape:
-            raise RequestError(
-                f"PerClient.values needs a leading client axis, got a scalar at {name or 'the top'}."
-            )
+            raise RequestError(f"PerClient.values needs a leading client axis, got a scalar at {name or 'the top'}.")
         shape = shape[1:]
     return Leaf(name, shape, str(dtype), math.prod(shape) * dtype.itemsize, addressed)

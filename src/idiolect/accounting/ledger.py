@@ -101,9 +101,7 @@ class Ledger:
         _refuse_unknown(counts)
         absent = [name for name in FIELDS if name not in counts]
         if absent:
-            raise RequestError(
-                f"A ledger needs all of its {len(FIELDS)} counts, got none for {', '.join(absent)}."
-            )
+            raise RequestError(f"A ledger needs all of its {len(FIELDS)} counts, got none for {', '.join(absent)}.")
         return cls(**counts)
 
 
@@ -115,9 +113,7 @@ def _count(name: str, value: Any) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise RequestError(
-            f"Ledger.{name} must be an integer, got {value!r}. Count in whole units."
-        ) from None
+        raise RequestError(f"Ledger.{name} must be an integer, got {value!r}. Count in whole units.") from None
     if number < 0:
         raise RequestError(f"Ledger.{name} must be at least 0, got {number}. Costs only grow.")
     return number

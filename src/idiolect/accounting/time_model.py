@@ -50,9 +50,7 @@ class TimeModel:
         messages_up: Any = 1,
     ) -> np.ndarray:
         """Seconds per round from ONE client's bytes and messages and the cohort's largest gradient count."""
-        down, up, gradients = (
-            np.asarray(n, float) for n in (download_bytes, upload_bytes, largest_gradients)
-        )
+        down, up, gradients = (np.asarray(n, float) for n in (download_bytes, upload_bytes, largest_gradients))
         messages = np.asarray(messages_down, float) + np.asarray(messages_up, float)
         return (
             self.latency_seconds * messages
@@ -61,9 +59,7 @@ class TimeModel:
             + self.seconds_per_gradient * gradients
         )
 
-    def history_seconds(
-        self, increments: Sequence[Ledger], cohort: Any, largest_gradients: Any
-    ) -> np.ndarray:
+    def history_seconds(self, increments: Sequence[Ledger], cohort: Any, largest_gradients: Any) -> np.ndarray:
         """Seconds of each increment of a run's ledger; `np.cumsum` gives the time axis.
 
         `cohort` is the number of clients that share the increment's traffic equally. An increment may cover
@@ -71,9 +67,7 @@ class TimeModel:
         counts.
         """
         length = (len(increments),)
-        clients, gradients = (
-            np.broadcast_to(np.asarray(n, float), length) for n in (cohort, largest_gradients)
-        )
+        clients, gradients = (np.broadcast_to(np.asarray(n, float), length) for n in (cohort, largest_gradients))
         share = 1 / np.where(clients > 0, clients, np.inf)  # an increment without clients takes no time
 
         def one_client(field: str) -> np.ndarray:

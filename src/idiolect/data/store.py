@@ -71,6 +71,10 @@ class RecordFile:
 
     def restore_from(self, path: Path) -> None:
         """Take every record back from a snapshot."""
+        if not path.is_file():
+            raise RequestError(
+                f"The client states {path} are missing beside the checkpoint; start again without resuming."
+            )
         if path.stat().st_size != self.record_bytes * self.records:
             raise RequestError(
                 f"The client states in {path} have {path.stat().st_size} bytes where "
@@ -80,7 +84,7 @@ class RecordFile:
 
     @staticmethod
     def _copy(source: Path, target: Path) -> None:
-        with open(source, "rb") as read, open(target, "r+b" if target.exists() else "wb") as written:
+        with open(source, "rb") as read, open(target, "wb") as written:
             while piece := read.read(1 << 22):
                 written.write(piece)
             os.fsync(written.fileno())

@@ -31,7 +31,9 @@ class Training:
     dropout: float = setting(default=0.0, at_least=0, below=1, doc="chance that a cohort member vanishes from a round")
     record_every: int = setting(default=10, at_least=1, doc="rounds between evaluations")
     precision: str = setting(default="float32", choices=tuple(PRECISIONS), doc="of parameters and features")
-    executor: str = setting(default="auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses")
+    executor: str = setting(
+        default="auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses"
+    )
     chunk: int = setting(default=0, at_least=0, doc="clients at a time in the chunked executor; 0: chosen")
     block: int = setting(default=0, at_least=0, doc="rounds per compiled block; 0: chosen")
 

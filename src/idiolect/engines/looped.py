@@ -21,7 +21,7 @@ from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
 from idiolect.engines.block import TRACES
-from idiolect.engines.round import Cohort, RoundCost, everybody, finish_round, put_back, round_cost
+from idiolect.engines.round import Cohort, RoundCost, everybody, finish_round, finite_rows, put_back, round_cost
 
 
 @jax.jit
@@ -163,5 +163,4 @@ def _cost(members: Cohort, arrived: list[int], counts: list[Any]) -> RoundCost:
 
 @jax.jit
 def _finite(leaves: Any) -> Any:
-    floating = [leaf for leaf in jax.tree.leaves(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    return jnp.all(jnp.asarray([jnp.all(jnp.isfinite(leaf)) for leaf in floating] or [True]))
+    return finite_rows(jax.tree.map(lambda leaf: leaf[None], leaves), 1)[0]

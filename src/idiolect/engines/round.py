@@ -7,6 +7,7 @@ a real branch. Nothing here knows an algorithm or an objective by name.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -95,7 +96,7 @@ def local_work(
     uploads, kept, send_tally = jax.vmap(send, in_axes=(view_axes, 0, 0, 0, 0))(
         view, key_of(Purpose.SEND), working, states, data
     )
-    finite = _finite_rows((uploads, kept), cohort.present.shape[0])
+    finite = finite_rows((uploads, kept), cohort.present.shape[0])
     spent = tally.plus(step_tally).plus(send_tally)
     cost = round_cost(cohort, spent, useful, finite, trips * cohort.clients.shape[0])
     return uploads, tree.choose_rows(cohort.present, kept, states), cost
@@ -131,14 +132,14 @@ def _walk(
     return working, tally, useful
 
 
-def _finite_rows(stacked: Any, rows: int) -> Any:
-    """Whether each client's leaves are all finite: one sum per client, since a sum keeps any NaN or infinity."""
+def finite_rows(stacked: Any, rows: int) -> Any:
+    """Whether each row's leaves are all finite: one sum per row and leaf, since a sum keeps any NaN or infinity."""
     sums = [
-        jnp.sum(leaf.reshape(rows, -1), axis=1).astype(jnp.float32)
+        jnp.isfinite(jnp.sum(leaf.reshape(rows, -1), axis=1))
         for leaf in jax.tree.leaves(stacked)
         if jnp.issubdtype(leaf.dtype, jnp.floating)
     ]
-    return jnp.isfinite(sum(sums)) if sums else jnp.ones(rows, bool)
+    return functools.reduce(jnp.logical_and, sums, jnp.ones(rows, bool))
 
 
 def run_round(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, to_device
 from idiolect.engines.recording import ClientScores, Recorder, to_lists
-from idiolect.engines.round import Cohort, RoundCost
+from idiolect.engines.round import Cohort, RoundCost, finite_rows
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
@@ -242,23 +243,30 @@ class Session:
         began = time.perf_counter()
         server, states, costs = self.block(self.round, length, self.training)
         costs = jax.tree.map(np.asarray, costs)  # waits for the device
+        lanes = len(self.seeds)
+        sound = np.asarray(
+            _finite_servers(server if lanes > 1 else jax.tree.map(lambda leaf: leaf[None], server), lanes)
+        )
         for lane, recorder in enumerate(self.recorders):
             own = costs if self.lanes == "one" else tree.take(costs, lane)
-            self._check_finite(recorder, own, checkpoint)
+            self._check_finite(recorder, own, bool(sound[lane]), length, checkpoint)
             bill_block(recorder, own, length, self.algorithms[0], self.participation, self.wire)
         self.server = server
         self.population.scatter(states)
         self.round += length
         self.seconds += time.perf_counter() - began
 
-    def _check_finite(self, recorder: Recorder, costs: RoundCost, checkpoint: Checkpoint | None) -> None:
-        if recorder.diverged is not None:
-            return
+    def _check_finite(
+        self, recorder: Recorder, costs: RoundCost, sound: bool, length: int, checkpoint: Checkpoint | None
+    ) -> None:
         rounds, places = np.nonzero(costs.present & (costs.counts[..., -1] == 0))
-        if not rounds.size:
+        if recorder.diverged is not None or (sound and not rounds.size):
             return
-        client = self.federation.names[int(costs.clients[rounds[0], places[0]])]
-        message = f"Training diverged in round {self.round + int(rounds[0]) + 1} on client {client!r}"
+        if rounds.size:
+            client = self.federation.names[int(costs.clients[rounds[0], places[0]])]
+            message = f"Training diverged in round {self.round + int(rounds[0]) + 1} on client {client!r}"
+        else:
+            message = f"Training diverged on the server by round {self.round + length}"
         if self.lanes == "one":  # nothing of this block is in the record or the state that are kept
             kept = ""
             if checkpoint is not None:
@@ -385,6 +393,11 @@ class Session:
                 f"The checkpoint in {checkpoint.folder} belongs to other settings or data; resume with the run's own "
                 "spec.toml, or start in a new run folder."
             )
+        if facts["round"] > self.training.rounds:
+            raise RequestError(
+                f"The checkpoint in {checkpoint.folder} stands at round {facts['round']}, beyond training.rounds = "
+                f"{self.training.rounds}; ask for at least that many rounds."
+            )
         whole = (self.server, self.population.leaves(), self.selected)
         counts = len(jax.tree.leaves(whole))
         if len(leaves) != counts:
@@ -397,3 +410,9 @@ class Session:
         self.selected = [snapshot._replace(round=int(snapshot.round)) for snapshot in selected]
         self.recorders = [Recorder.from_facts(lane) for lane in facts["recorders"]]
         self.round, self.seconds = facts["round"], facts["seconds"]
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _finite_servers(servers: Any, lanes: int) -> Any:
+    """Whether each lane's server is finite; a server that holds nothing is."""
+    return finite_rows(servers, lanes)

@@ -77,7 +77,7 @@ def execute(
     warnings = [text for ready in given for text in ready.warnings]
     folder.open(resume)
     folder.write_spec(spec)
-    for text in (*federation.describe(), *federation.notes, reason, *(n for m in built for n in m.notes)):
+    for text in (*_data_notes(federation), reason, *(n for m in built for n in m.notes)):
         tell(text)
     for text in warnings:
         tell(f"Warning: {text}")
@@ -101,6 +101,13 @@ def _check_comparable(federation: Federation, spec: Spec, synthetic: bool) -> No
             "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
             "or one step_size instead of a list."
         )
+
+
+def _data_notes(federation: Federation) -> list[str]:
+    notes = [*federation.describe(), *federation.notes]
+    if federation.validation.counts.sum() == 0:
+        notes.append("No client has a validation row, so the last round counts as the selected one.")
+    return notes
 
 
 Group = list[tuple[MethodSpec, Built]]
@@ -235,7 +242,7 @@ def _write(
         "scores": list(scores),
         "higher_is_better": {name: SCORES[name].higher_is_better for name in scores},
         "score_reason": reason,
-        "notes": [*federation.describe(), *federation.notes, *(note for entry in trained for note in entry.notes)],
+        "notes": [*_data_notes(federation), *(note for entry in trained for note in entry.notes)],
         "warnings": warnings,
         "methods": [method_summary(entry, alone, federation, scores, _objective_name(entry)) for entry in trained],
     }

@@ -15,6 +15,7 @@ from idiolect.data import bundled, shared_files, synthetic, synthetic_logistic
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import read_leaf_json
 from idiolect.data.partition import deal
+from idiolect.data.preprocessing import NumberColumn
 from idiolect.data.problem import Problem
 from idiolect.data.sources import read_idx, read_libsvm, read_npz
 from idiolect.data.split import Split
@@ -28,17 +29,38 @@ def _table(data: DataSpec, split: Split) -> Federation:
     if data.client == data.target:
         raise RequestError(f"The client and the target must be two columns, got {data.client!r} for both.")
     refuse_unknown(data.settings, ("scaling", "target_scaling"), "[data.settings] table")
-    return Federation.from_table(
-        _need(data, "path"),
-        client=_need(data, "client"),
-        target=_need(data, "target"),
-        features=data.features,
-        task=data.task,
-        split=split,
-        held_out=data.held_out,
-        seed=data.seed,
-        **data.settings,
-    )
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below, with the column's name
+        federation = Federation.from_table(
+            _need(data, "path"),
+            client=_need(data, "client"),
+            target=_need(data, "target"),
+            features=data.features,
+            task=data.task,
+            split=split,
+            held_out=data.held_out,
+            seed=data.seed,
+            **data.settings,
+        )
+    _check_magnitudes(federation)
+    return federation
+
+
+def _check_magnitudes(federation: Federation) -> None:
+    """A number that overflows when it is scaled would silently erase its whole column."""
+    recipe = federation.preprocessing
+    assert recipe is not None  # every table has one
+    scales = {column.name: column.scale for column in recipe.columns if isinstance(column, NumberColumn)}
+    scales |= dict(zip(recipe.target.names, recipe.target.scales))
+    wide = [name for name, scale in scales.items() if not np.isfinite(scale)]
+    for part in (federation, federation.held_out):
+        for rows in () if part is None else (part.train, part.validation, part.test):
+            finite = np.isfinite(rows.inputs).all(axis=0)
+            wide += [name for name, kept in zip(recipe.feature_names, finite) if not kept]
+            wide += recipe.target.names[:1] if not np.isfinite(rows.targets).all() else ()
+    if wide:
+        raise RequestError(
+            f"Column {wide[0]!r} holds a number too large for 32-bit arithmetic; mend it, or change the column's unit."
+        )
 
 
 def _npz(data: DataSpec, split: Split) -> Federation:
@@ -131,6 +153,13 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
     if data.held_out and "held_out" not in parameters:
         raise RequestError(f"[data] held_out is not available for the source {data.source!r}; leave it at 0.")
     arguments = {name: value for name, value in arguments.items() if name in parameters} | data.settings
+    needed = [
+        name
+        for name, one in parameters.items()
+        if one.default is one.empty and one.kind is not one.VAR_KEYWORD and name not in arguments
+    ]
+    if needed:
+        raise RequestError(f"[data.settings] {data.source} needs {' and '.join(needed)}; set them to numbers.")
     try:
         built = source(**arguments)
     except TypeError as error:

@@ -115,6 +115,7 @@ _TABLES: dict[str, type] = {
     "tuning": TuningSpec,
     "output": OutputSpec,
 }
+_HOMES = {field.name: f"{key}.{field.name}" for key, cls in _TABLES.items() for field in dataclasses.fields(cls)}
 _KEYS = ("name", "seed", "seeds", "algorithm", "methods", "defaults", "resolved", *_TABLES)
 
 
@@ -173,9 +174,8 @@ def _merge(table: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     """A checked spec from a parsed TOML table."""
     for key in table:
-        home = next((name for name, cls in _TABLES.items() if key in {field.name for field in dataclasses.fields(cls)}), "")
-        if key not in _KEYS and home:
-            raise RequestError(f"A spec has no setting {key!r}. Did you mean '{home}.{key}'?")
+        if key not in _KEYS and key in _HOMES:
+            raise RequestError(f"A spec has no setting {key!r}. Did you mean {_HOMES[key]!r}?")
     refuse_unknown(table, _KEYS, "A spec")
     if "seed" in table and "seeds" in table:
         raise RequestError("A spec has either seed or seeds, got both; keep one.")

@@ -35,9 +35,7 @@ def distance_to_optimum(stacked: Any, optima: Any) -> Array:
                 f"optima must have the models' shapes, got {jnp.shape(optimum)} for {jnp.shape(model)}. "
                 "Stack one optimum per client into the same tree."
             )
-    return _mean_square(
-        [_wide(model) - _wide(optimum).astype(_wide(model).dtype) for model, optimum in pairs]
-    )
+    return _mean_square([_wide(model) - _wide(optimum).astype(_wide(model).dtype) for model, optimum in pairs])
 
 
 def suboptimality(value: Any, optimum: Any) -> Any:

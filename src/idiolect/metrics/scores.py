@@ -138,8 +138,7 @@ def _regression(outputs: Array, targets: Array, mask: Array) -> tuple[Array, Arr
     """Values and targets as (rows, columns), padding replaced by zeros, and the mask."""
     rows = mask.shape[0]
     predicted, wanted = (
-        values.astype(_floating(outputs)).reshape(rows, math.prod(values.shape[1:]))
-        for values in (outputs, targets)
+        values.astype(_floating(outputs)).reshape(rows, math.prod(values.shape[1:])) for values in (outputs, targets)
     )
     if predicted.shape != wanted.shape:
         raise RequestError(
@@ -186,9 +185,7 @@ SCORES: dict[str, Score] = {
     "balanced_accuracy": Score(balanced_accuracy, True, "classification", "mean recall", ".1%"),
     "auc": Score(auc, True, "classification", "probability", ".3f"),
     "log_loss": Score(log_loss, False, "classification", "nats", ".4f", log_loss_rows),
-    "squared_error": Score(
-        squared_error, False, "regression", "squared target units", ".4g", squared_error_rows
-    ),
+    "squared_error": Score(squared_error, False, "regression", "squared target units", ".4g", squared_error_rows),
 }
 
 
@@ -199,9 +196,7 @@ def find_score(name: str, task_kind: str | None = None) -> Score:
     score = SCORES[name]
     if task_kind is not None and score.task != task_kind:
         fitting = ", ".join(known for known, other in SCORES.items() if other.task == task_kind)
-        raise RequestError(
-            f"Score {name} is for {score.task}, and the task is {task_kind}. Use one of: {fitting}."
-        )
+        raise RequestError(f"Score {name} is for {score.task}, and the task is {task_kind}. Use one of: {fitting}.")
     return score
 
 
@@ -227,11 +222,7 @@ def default_score(task_kind: str, class_fractions: Iterable[float] | None = None
         )
     rarest, commonest, classes = min(shares), max(shares), len(shares)
     if classes == 1 or rarest >= min(RARE_FRACTION, 0.5 / classes):
-        balance = (
-            f"the rarest of {classes} classes holds {rarest:.1%} of the rows"
-            if classes > 1
-            else "one class only"
-        )
+        balance = f"the rarest of {classes} classes holds {rarest:.1%} of the rows" if classes > 1 else "one class only"
         return "accuracy", f"Scored by accuracy (higher is better): {balance}."
     name = "auc" if classes == 2 else "balanced_accuracy"
     return name, (

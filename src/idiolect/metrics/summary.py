@@ -74,9 +74,7 @@ def paired_gain(
     The interval needs two clients; with fewer it is not-a-number.
     """
     if not tolerance >= 0:
-        raise RequestError(
-            f"tolerance must be at least 0, got {tolerance:g}. Use 0 to count exact ties as the same."
-        )
+        raise RequestError(f"tolerance must be at least 0, got {tolerance:g}. Use 0 to count exact ties as the same.")
     every = gains(candidate, reference, higher_is_better)
     present = every[~np.isnan(every)]
     missing = every.size - present.size

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""100,000 clients, 10 per round, rows memory-mapped and states on disk: memory, its growth, and cohorts.
+
+Each training is its own process, so that its peak of resident memory is its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import TURNS, Result, Target, in_turns, medians
+from idiolect.engines.cohorts import Participation
+
+ROOT = Path(__file__).parents[1]
+ROWS = {"train": 20, "validation": 2, "test": 2}  # per client
+FEATURES, CLASSES, COHORT = 60, 10, 10
+METHODS = ("fedavg", "personalized_local_sgd")  # without and with state on the clients
+PIECE = 5000  # clients written at a time
+MEGABYTE = 2**20
+
+
+def run(quick: bool) -> Result:
+    """Peak memory of both methods after few and many rounds; cost of a cohort of 10."""
+    clients, lengths = (1200, (4, 8)) if quick else (100_000, (200, 1000))
+    numbers: dict[str, Any] = {"cohort, ms per round": _cohort_milliseconds(1 if quick else TURNS)}
+    targets = [
+        Target(f"choosing 10 of {population} clients", spent, 1.0, "ms")
+        for population, spent in numbers["cohort, ms per round"].items()
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for split, rows in ROWS.items():
+            _write_rows(folder / split, clients, rows)
+        numbers["rows on disk, MB"] = sum(path.stat().st_size for path in folder.rglob("*.npy")) / MEGABYTE
+        for method in METHODS:
+            found = {rounds: _train(folder, method, rounds) for rounds in lengths}
+            numbers[method] = {f"{rounds} rounds": child for rounds, child in found.items()}
+            short, long = (found[rounds]["peak MB above start"] for rounds in lengths)
+            targets += [
+                Target(f"{method}: peak memory above the interpreter's start", max(short, long), 1024.0, "MB"),
+                Target(f"{method}: growth from {lengths[0]} to {lengths[1]} rounds", long - short, 20.0, "MB"),
+            ]
+    return Result(numbers, tuple(targets))
+
+
+def _cohort_milliseconds(turns: int) -> dict[str, float]:
+    rounds = range(1000)
+
+    def clock(population: int) -> float:
+        began = time.perf_counter()
+        Participation(population, COHORT).draw(0, rounds)
+        return (time.perf_counter() - began) / len(rounds) * 1000
+
+    populations = (100_000, 1_000_000)
+    return medians(in_turns({f"{size:,}": lambda size=size: clock(size) for size in populations}, turns))
+
+
+def _write_rows(folder: Path, clients: int, rows: int) -> None:
+    """The files of `data.store.save_rows`, a piece of the population at a time: they need not fit in memory."""
+    folder.mkdir(parents=True)
+    amount = clients * rows
+    inputs = np.lib.format.open_memmap(folder / "inputs.npy", "w+", np.float32, (amount, FEATURES))
+    targets = np.lib.format.open_memmap(folder / "targets.npy", "w+", np.int32, (amount,))
+    for first in range(0, clients, PIECE):
+        draw = np.random.default_rng([rows, first])
+        piece = slice(first * rows, min(first + PIECE, clients) * rows)
+        inputs[piece] = draw.standard_normal(inputs[piece].shape, np.float32)
+        targets[piece] = inputs[piece, :CLASSES].argmax(axis=1)
+    np.save(folder / "offsets.npy", np.arange(clients + 1, dtype=np.int64) * rows)
+
+
+def _train(folder: Path, method: str, rounds: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.scale_child", str(folder), method, str(rounds)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    return json.loads(done.stdout)
