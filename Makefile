@@ -18,13 +18,16 @@ test: .venv/installed ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: .venv/installed ## format, lint, types
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples docs
+	$(BIN)/ruff check src tests benchmarks examples docs
 	$(BIN)/mypy
 
 format: .venv/installed ## rewrite files in the house format
-	$(BIN)/ruff format src tests benchmarks examples
-	$(BIN)/ruff check --fix src tests benchmarks examples
+	$(BIN)/ruff format src tests benchmarks examples docs
+	$(BIN)/ruff check --fix src tests benchmarks examples docs
+
+docs: .venv/installed ## rewrite the tables of the docs that repeat what the code says
+	$(BIN)/python docs/tables.py
 
 bench: .venv/installed ## every benchmark; prints ratios, writes benchmarks/results
 	$(BIN)/python -m benchmarks

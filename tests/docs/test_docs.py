@@ -288,9 +288,8 @@ def test_the_skeleton_refuses_what_does_not_fit(objective, skeleton, workbench):
 
 def test_the_skeleton_is_found_by_its_path_from_a_shell(tmp_path):
     command = [str(Path(sys.executable).parent / "idiolect"), "explain", "examples.skeleton_algorithm:Skeleton"]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
     shown = subprocess.run(
-        [*command, "--objective", "global_model"], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [*command, "--objective", "global_model"], cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True
     )
     assert shown.returncode == 0, shown.stderr
     assert "up: 2604 bytes" in shown.stdout  # (64 * 10 + 10) parameters and a weight of 4 bytes each

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.tables import read_table
-from idiolect.data.task import Task
+from idiolect.data.task import Task, label_name
 from idiolect.experiments.build import client_loss_for
 from idiolect.experiments.run_folder import safe_name
 from idiolect.experiments.spec import Spec, from_table
@@ -30,9 +30,13 @@ def predict(folder: Path, source: Any, method: str | None = None, seed: int | No
     run does not know, to the shared model; the column `model` says which.
     """
     spec = _spec(folder)
+    label = _label(spec, method)
+    if seed is not None and seed not in spec.seeds:
+        raise RequestError(f"--seed must be one of the run's, {', '.join(map(str, spec.seeds))}, got {seed}.")
+    if spec.output.models == "none":
+        raise RequestError(f"The run in {folder} kept no models; train again with --set \"output.models = 'all'\".")
     preprocessing = _preprocessing(folder)
     table = read_table(source)
-    label = _label(spec, method)
     models = folder / "models" / f"{safe_name(label)}-seed{spec.seeds[0] if seed is None else seed}"
     shared, personal = (_load(models / f"{kind}.safetensors") for kind in ("shared", "personal"))
     if shared is None and personal is None:
@@ -73,6 +77,11 @@ def _outputs(loss: ClientLoss, inputs: np.ndarray, own: np.ndarray, shared: Any,
 def _with_answers(
     table: pa.Table, outputs: np.ndarray, own: np.ndarray, preprocessing: Preprocessing, task: Task
 ) -> pa.Table:
+    taken = {"prediction", "model"}.intersection(table.column_names)
+    if taken:
+        raise RequestError(
+            f"The table already has a column {min(taken)!r}; rename it, so that the answers can be added."
+        )
     if task.kind == "regression":
         values = preprocessing.original_units(outputs)
         table = table.append_column("prediction", pa.array(np.asarray(values, np.float64).reshape(len(values))))
@@ -105,18 +114,18 @@ def _label(spec: Spec, method: str | None) -> str:
     labels = [entry.label for entry in spec.methods]
     if method is None and len(labels) == 1:
         return labels[0]
+    if method is None:
+        raise RequestError(f"The run has {len(labels)} methods; choose one with --method: {', '.join(labels)}.")
     if method not in labels:
-        raise RequestError(
-            f"--method must name one of the run's methods, got {method!r}.{nearest(str(method), labels)}"
-        )
-    return str(method)
+        raise RequestError(f"--method must name one of the run's methods, got {method!r}.{nearest(method, labels)}")
+    return method
 
 
 def _clients(spec: Spec, table: pa.Table) -> list[str]:
     column = spec.data.client
     if column is None or column not in table.column_names:
         return [""] * table.num_rows  # rows of nobody: the shared model answers
-    return [str(value) for value in table[column].to_pylist()]
+    return [label_name(value) for value in table[column].to_pylist()]
 
 
 def _load(path: Path) -> dict[str, Any] | None:

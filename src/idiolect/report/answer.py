@@ -121,5 +121,6 @@ def _price(best: dict[str, Any], together: dict[str, Any] | None, clients: Any) 
     total = traffic_bytes(together)
     subject = "it" if together is best else together["method"]
     rounds = plural(int(together["rounds"]), "round") if together.get("rounds") is not None else "its rounds"
-    each = f", {size(total / len(clients))} per client" if clients is not None and len(clients) else ""
+    trained = 0 if clients is None else int((~clients.held_out).sum())  # held-out clients never communicated
+    each = f", {size(total / trained)} per client" if trained else ""
     return f"{subject} communicates {size(total)} over {rounds}{each}"
