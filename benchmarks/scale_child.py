@@ -54,7 +54,7 @@ def main(folder: Path, method: str, rounds: int) -> None:
         "peak MB above start": memory("VmHWM") - start,
         "peak MB while training": trained - start,
         "first states, s": times["init"],
-        "rounds, s": session.seconds,
+        "rounds and compilation, s": session.seconds,
         "two records of all clients, s": times["train"] - session.seconds,
         "final scores of all clients, s": times["finish"],
     }

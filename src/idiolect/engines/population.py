@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import abc
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from idiolect.core.tally import Tally
 from idiolect.data.store import RecordFile
 from idiolect.engines.start import init_clients
 
+_GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)  # Windows has no such advice
+
 
 def to_device(data: ClientData, dtype: Any) -> ClientData:
     """Padded rows as device arrays, floating ones in the run's precision."""
@@ -27,6 +30,17 @@ def to_device(data: ClientData, dtype: Any) -> ClientData:
         return jnp.asarray(leaf, dtype if np.issubdtype(leaf.dtype, np.floating) else None)
 
     return ClientData(cast(data.inputs), cast(data.targets), jnp.asarray(data.count))
+
+
+def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: Any) -> ClientData:
+    """The named clients' padded rows on the device. Pages of a mapped file that were read for it are given back."""
+    data = to_device(rows.pad(clients, capacity), dtype)
+    for array in (rows.inputs, rows.targets):
+        # they would count as this process's memory until all rows had been read once
+        mapped = isinstance(array, np.memmap) and array.mode == "r" and isinstance(array.base, mmap.mmap)
+        if mapped and _GIVE_BACK is not None:
+            array.base.madvise(_GIVE_BACK)
+    return data
 
 
 class Population(abc.ABC):
@@ -159,4 +173,4 @@ class OnDisk(Population):
         return jax.tree.unflatten(self._structure, leaves)
 
     def _data(self, members: np.ndarray) -> ClientData:
-        return to_device(self.rows.pad(members, self.capacity), self._dtype)
+        return load(self.rows, members, self.capacity, self._dtype)

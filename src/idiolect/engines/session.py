@@ -31,7 +31,7 @@ from idiolect.engines.door import Training
 from idiolect.engines.evaluate import Scores, evaluate, models_and_outputs
 from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.looped import run_looped
-from idiolect.engines.population import InMemory, OnDisk, to_device
+from idiolect.engines.population import InMemory, OnDisk, load, to_device
 from idiolect.engines.recording import ClientScores, Recorder, to_lists
 from idiolect.engines.round import Cohort, RoundCost, finite_rows
 
@@ -298,14 +298,15 @@ class Session:
             numbers = jnp.asarray(clients, jnp.int32)
             own = present if states is None else states
             arguments = (algorithm, root, np.int32(round_number), server, numbers, own, data)
-            parts.append(evaluate(*arguments, self._split(split, clients), names=self.scores, lanes=lanes))
+            scored = evaluate(*arguments, self._split(split, clients), names=self.scores, lanes=lanes)
+            parts.append(jax.tree.map(np.asarray, scored))  # wait: the rows of one part at a time are on the device
         client_axis = 0 if lanes == "one" else 1
 
         def join(*leaves: Any) -> np.ndarray:
-            return np.concatenate([np.asarray(leaf) for leaf in leaves], axis=client_axis)
+            return np.concatenate(leaves, axis=client_axis)
 
         scores = jax.tree.map(join, *(part[0] for part in parts))
-        tally = jax.tree.map(lambda *counts: sum(np.asarray(c, np.int64) for c in counts), *(p[1] for p in parts))
+        tally = jax.tree.map(lambda *counts: sum(c.astype(np.int64) for c in counts), *(p[1] for p in parts))
         return scores, tally
 
     def _split(self, name: str, clients: np.ndarray) -> ClientData:
@@ -313,7 +314,7 @@ class Session:
             # one capacity for both splits, so that one compiled program evaluates both
             both = (self.federation.validation, self.federation.test)
             capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both))
-            self._splits[name] = to_device(getattr(self.federation, name).pad(clients, capacity), self._dtype)
+            self._splits[name] = load(getattr(self.federation, name), clients, capacity, self._dtype)
         return self._splits[name]
 
     def _finish(self, lane: int) -> Run:

@@ -26,14 +26,15 @@ Source = Callable[..., Federation | Problem]
 
 
 def _table(data: DataSpec, split: Split) -> Federation:
-    if data.client == data.target:
-        raise RequestError(f"The client and the target must be two columns, got {data.client!r} for both.")
+    path, client, target = (_need(data, name) for name in ("path", "client", "target"))
+    if client == target:
+        raise RequestError(f"The client and the target must be two columns, got {client!r} for both.")
     refuse_unknown(data.settings, ("scaling", "target_scaling"), "[data.settings] table")
     with np.errstate(over="ignore", invalid="ignore"):  # refused below, with the column's name
         federation = Federation.from_table(
-            _need(data, "path"),
-            client=_need(data, "client"),
-            target=_need(data, "target"),
+            path,
+            client=client,
+            target=target,
             features=data.features,
             task=data.task,
             split=split,
