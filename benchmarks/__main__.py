@@ -27,8 +27,8 @@ def main(arguments: list[str] | None = None) -> None:
         result = importlib.import_module(f"benchmarks.{name}").run(options.quick)
         command = f"python -m benchmarks {name}" + (" --quick" if options.quick else "")
         facts = machine(load)
-        show(name, result, facts)
-        write(options.out, name, command, result, facts)
+        show(name, result, facts, options.quick)
+        write(options.out, name, command, result, facts, options.quick)
 
 
 if __name__ == "__main__":

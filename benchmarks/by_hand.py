@@ -71,12 +71,12 @@ def in_numpy(
     return shared, personal
 
 
-def in_torch(torch: Any, rows: Any, clients: int, rounds: int, batch_size: int, step_size: float) -> Any:
+def in_torch(torch: Any, device: str, rows: Any, rounds: int, batch_size: int, step_size: float) -> Any:
     """Federated softmax regression as popular libraries run it: client by client, batch by batch, plain SGD."""
-    draw = torch.Generator().manual_seed(0)
-    model = torch.nn.Linear(rows.inputs.shape[1], 10)
+    draw, clients = torch.Generator().manual_seed(0), rows.clients
+    model = torch.nn.Linear(rows.inputs.shape[1], 10, device=device)
     loss_of = torch.nn.CrossEntropyLoss()
-    data = [tuple(torch.from_numpy(np.array(part)) for part in rows.of(client)) for client in range(clients)]
+    data = [tuple(torch.tensor(np.array(part), device=device) for part in rows.of(client)) for client in range(clients)]
     shared = [torch.zeros_like(leaf) for leaf in model.parameters()]
     for _ in range(rounds):
         total = [torch.zeros_like(leaf) for leaf in shared]
@@ -93,4 +93,4 @@ def in_torch(torch: Any, rows: Any, clients: int, rounds: int, batch_size: int, 
                 for sum_, leaf in zip(total, model.parameters()):
                     sum_ += leaf
         shared = [sum_ / clients for sum_ in total]
-    return shared
+    return [leaf.cpu() for leaf in shared]  # waits for the device

@@ -44,11 +44,12 @@ class Result:
     targets: tuple[Target, ...] = ()
     skipped: str | None = None
 
-    @property
-    def verdict(self) -> str:
-        """ "met", "open" where a target is missed, "skipped", or "measured" where there is no target."""
+    def verdict(self, quick: bool) -> str:
+        """ "met", "open" where a target is missed, "skipped", "measured" without a target, "not judged" when quick."""
         if self.skipped is not None:
             return "skipped"
+        if quick:
+            return "not judged"
         if not self.targets:
             return "measured"
         return "met" if all(target.met for target in self.targets) else "open"
@@ -106,7 +107,7 @@ def machine(load_before: float) -> dict[str, Any]:
     }
 
 
-def show(name: str, result: Result, facts: Mapping[str, Any]) -> None:
+def show(name: str, result: Result, facts: Mapping[str, Any], quick: bool) -> None:
     """Print what was found, one line each."""
     print(
         f"{name}: {result.verdict}    load {facts['load_before']} -> {facts['load_after']} on {facts['cpu_count']} CPUs"
@@ -115,12 +116,12 @@ def show(name: str, result: Result, facts: Mapping[str, Any]) -> None:
         print(f"  {result.skipped}")
     for key, value in _flat(result.numbers):
         print(f"  {key:58} {value:.4g}" if isinstance(value, float) else f"  {key:58} {value}")
-    for target in result.targets:
+    for target in () if quick else result.targets:
         bound = f"{'at least' if target.at_least else 'at most'} {target.limit:g} {target.unit}"
         print(f"  {'met ' if target.met else 'OPEN'} {target.what}: {target.measured:.3g} {target.unit} ({bound})")
 
 
-def write(folder: Path, name: str, command: str, result: Result, facts: Mapping[str, Any]) -> Path:
+def write(folder: Path, name: str, command: str, result: Result, facts: Mapping[str, Any], quick: bool) -> Path:
     """Leave `<folder>/<name>.json`."""
     content = {
         "benchmark": name,
@@ -129,7 +130,7 @@ def write(folder: Path, name: str, command: str, result: Result, facts: Mapping[
         "machine": facts,
         "numbers": result.numbers,
         "targets": [dataclasses.asdict(target) | {"met": target.met} for target in result.targets],
-        "verdict": result.verdict,
+        "verdict": result.verdict(quick),
         "skipped": result.skipped,
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -42,6 +42,9 @@ def run(quick: bool) -> Result:
         inputs, signs = jnp.asarray(data.inputs), jnp.asarray(2.0 * data.targets - 1)
         settings = {"rounds": rounds, "steps": algorithm.local_steps}
         scan = functools.partial(by_hand.compiled, root_key(SEED), inputs, signs, algorithm.step_size, **settings)
+        one = functools.partial(by_hand.compiled, inputs=inputs, signs=signs, step_size=algorithm.step_size, **settings)
+        many_scans = jax.jit(jax.vmap(lambda root: one(root, once=False)))
+        roots = jax.vmap(root_key)(jnp.arange(SEED, SEED + seeds))
         numpy = functools.partial(by_hand.in_numpy, SEED, data.inputs, np.asarray(signs), algorithm.step_size)
         clocks = {
             "engine": lambda: engine(1),
@@ -49,6 +52,7 @@ def run(quick: bool) -> Result:
             "scan, one draw per round": lambda: seconds_of(lambda: scan(once=True)),
             "numpy": lambda: seconds_of(lambda: numpy(**settings)),
             f"engine, {seeds} seeds": lambda: engine(seeds),
+            f"scan, {seeds} seeds": lambda: seconds_of(lambda: many_scans(roots)),
         }
         seconds = in_turns(clocks, 1 if quick else TURNS)
         shared, personal = scan(once=False)
@@ -64,6 +68,8 @@ def run(quick: bool) -> Result:
         "engine / scan, one draw per round": ratio(seconds, "engine", "scan, one draw per round"),
         "numpy / engine": faster,
         f"{seeds} seeds / one seed": many,
+        f"{seeds} seeds / one seed, both by hand": ratio(seconds, f"scan, {seeds} seeds", "scan, same draws"),
+        f"engine / scan, {seeds} seeds": ratio(seconds, f"engine, {seeds} seeds", f"scan, {seeds} seeds"),
     }
     targets = (
         Target("engine over a hand-written scan of the same draws", same, 1.3),

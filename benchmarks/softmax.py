@@ -7,6 +7,9 @@ Every executor in turns, and a plain PyTorch loop beside them where PyTorch is i
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
+
+import jax
 
 from benchmarks import by_hand
 from benchmarks.measure import TURNS, Result, Target, in_turns, medians, ratio, seconds_of
@@ -31,11 +34,9 @@ def run(quick: bool) -> Result:
     clocks = {name: lambda choice=choice: engine(*choice) for name, choice in EXECUTORS.items()}
     turns = 1 if quick else TURNS
     torch_rounds = max(1, rounds // 10)  # a tenth of the rounds: time grows with them, and a turn must stay short
-    torch = None
-    if importlib.util.find_spec("torch") is not None:
-        import torch
-
-        loop = (torch, federation.train, clients, torch_rounds, algorithm.batch_size, algorithm.step_size)
+    torch, device = _torch()
+    if torch is not None:
+        loop = (torch, device, federation.train, torch_rounds, algorithm.batch_size, algorithm.step_size)
         clocks["torch loop"] = lambda: seconds_of(lambda: by_hand.in_torch(*loop)) * rounds / torch_rounds
     seconds = in_turns(clocks, turns)
     middle = medians(seconds)
@@ -47,7 +48,19 @@ def run(quick: bool) -> Result:
         "fastest executor": best,
     }
     if torch is None:
-        numbers["torch"] = "not installed: no ratio"
+        numbers["torch"] = "not installed, or without JAX's device: no ratio"
     else:
-        numbers |= {"torch threads": torch.get_num_threads(), "torch / engine": ratio(seconds, "torch loop", best)}
+        numbers |= {"torch on": f"{device}, {torch.get_num_threads()} threads"}
+        numbers |= {"torch / engine": ratio(seconds, "torch loop", best)}
     return Result(numbers, (Target("training after compilation", middle[best], LIMIT_SECONDS, "s"),))
+
+
+def _torch() -> tuple[Any, str]:
+    """PyTorch and its name for the device that JAX uses: a ratio across devices would say nothing."""
+    if importlib.util.find_spec("torch") is None:
+        return None, ""
+    import torch
+
+    if jax.default_backend() == "cpu":
+        return torch, "cpu"
+    return (torch, "cuda") if torch.cuda.is_available() else (None, "")

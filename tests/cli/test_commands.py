@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -109,7 +110,7 @@ def test_json_is_pure_and_complete(idiolect):
     answer = idiolect("run", "spec.toml", "--out", "out", "--format", "json")
     result = json.loads(answer.out)
     assert [method["method"] for method in result["methods"]] == ["local", "fedavg"]
-    assert METHOD_KEYS <= set(result["methods"][0])
+    assert set(result["methods"][0]) >= METHOD_KEYS
     assert result["folder"] == "out"
     assert result["report"] == "out/report.html"
     again = idiolect("report", "out", "--format", "json")
@@ -247,7 +248,7 @@ def test_predict_answers_rows_with_each_clients_own_model(idiolect, here, finish
 
 
 PREDICTIONS = [
-    (["run", "hospitals.csv"], "The run has 2 methods; choose one with --method: local, fedavg."),
+    (["run", "hospitals.csv"], "--method must name one of the run's methods, which are local, fedavg."),
     (["run", "hospitals.csv", "--method", "fedav"], "got 'fedav'. Did you mean 'fedavg'?"),
     (["run", "hospitals.csv", "--method", "fedavg", "--seed", "7"], "--seed must be one of the run's, 0, got 7."),
     (["run", "hospitals.csv", "--method", "fedavg", "--out", "x.txt"], "--out must end in .csv or .parquet"),
@@ -263,3 +264,22 @@ def test_predict_refuses(idiolect, here, finished, arguments, sentence):
     answer = idiolect("predict", *arguments)
     assert (answer.code, answer.out) == (2, "")
     assert sentence in answer.error
+
+
+def test_reproduce_prints_expected_and_measured(idiolect, here):
+    answer = idiolect("reproduce", "plsgd-trajectory", "--out", "out", "--format", "json")
+    assert answer.code == 0
+    result = json.loads(answer.out)
+    assert result["folder"] == "out"
+    assert answer.err == ""
+    assert (here / "out/done").is_file()
+    assert "choose another --out" in idiolect("reproduce", "plsgd-trajectory", "--out", "out").error
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
+def test_a_reproduction_that_misses_its_numbers_exits_1(idiolect, monkeypatch, passed, code):
+    outcome = SimpleNamespace(passed=passed, to_text=lambda: "expected 1, measured 2", as_dict=lambda: {"rows": []})
+    monkeypatch.setattr("idiolect.experiments.reproduce.reproduce", lambda *arguments, **options: outcome)
+    answer = idiolect("reproduce", "anything", "--out", "out")
+    assert (answer.code, answer.out) == (code, "expected 1, measured 2\nNumbers and figure: out\n")
+    assert json.loads(idiolect("reproduce", "anything", "--format", "json").out)["folder"] == "runs/anything"

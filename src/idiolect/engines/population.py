@@ -20,7 +20,9 @@ from idiolect.core.tally import Tally
 from idiolect.data.store import RecordFile
 from idiolect.engines.start import init_clients
 
+# Mapped pages count as this process's memory, and reading one maps its neighbours too: a few hundred kB per client.
 _GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)  # Windows has no such advice
+_PIECE = 64  # clients read before their pages are given back
 
 
 def to_device(data: ClientData, dtype: Any) -> ClientData:
@@ -33,14 +35,19 @@ def to_device(data: ClientData, dtype: Any) -> ClientData:
 
 
 def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: Any) -> ClientData:
-    """The named clients' padded rows on the device. Pages of a mapped file that were read for it are given back."""
-    data = to_device(rows.pad(clients, capacity), dtype)
-    for array in (rows.inputs, rows.targets):
-        # they would count as this process's memory until all rows had been read once
-        mapped = isinstance(array, np.memmap) and array.mode == "r" and isinstance(array.base, mmap.mmap)
-        if mapped and _GIVE_BACK is not None:
-            array.base.madvise(_GIVE_BACK)
-    return data
+    """The named clients' padded rows on the device. Pages of mapped files that were read for them are given back."""
+    maps: list[Any] = [
+        array.base for array in (rows.inputs, rows.targets) if isinstance(array, np.memmap) and array.mode == "r"
+    ]
+    whole = [base for base in maps if isinstance(base, mmap.mmap)]
+    if not whole or _GIVE_BACK is None:
+        return to_device(rows.pad(clients, capacity), dtype)
+    padded = []
+    for first in range(0, len(clients), _PIECE):
+        padded.append(rows.pad(clients[first : first + _PIECE], capacity))
+        for base in whole:
+            base.madvise(_GIVE_BACK)
+    return to_device(jax.tree.map(lambda *pieces: np.concatenate(pieces), *padded), dtype)
 
 
 class Population(abc.ABC):

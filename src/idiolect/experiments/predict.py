@@ -115,7 +115,7 @@ def _label(spec: Spec, method: str | None) -> str:
     if method is None and len(labels) == 1:
         return labels[0]
     if method is None:
-        raise RequestError(f"The run has {len(labels)} methods; choose one with --method: {', '.join(labels)}.")
+        raise RequestError(f"--method must name one of the run's methods, which are {', '.join(labels)}.")
     if method not in labels:
         raise RequestError(f"--method must name one of the run's methods, got {method!r}.{nearest(method, labels)}")
     return method

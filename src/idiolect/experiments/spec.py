@@ -262,7 +262,7 @@ def resumed(stored: Spec, asked: Spec, where: object) -> Spec:
 def _settings_by_place(spec: Spec) -> dict[str, Any]:
     """'training.rounds' -> 100, of everything that decides the numbers."""
     table = to_table(spec)
-    places: dict[str, Any] = {}
+    places: dict[str, Any] = {"methods": sorted(table["methods"])}
 
     def walk(prefix: str, inside: Mapping[str, Any]) -> None:
         for key, value in inside.items():

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run that fails: exit 1, one sentence, what was reached is kept, and --resume ends where it would have ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from idiolect.cli import failures
+from idiolect.core.checks import RequestError
+
+
+def contents(folder):
+    """Every file that holds no clock: models, clients, spec."""
+    timed = ("history.parquet", "summary.json", "machine.json", "report.html")
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in timed)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_divergence_names_round_and_client_and_keeps_the_last_good_state(idiolect, here):
+    changes = ("--set", "data.path = 'doses.csv'", "--set", "training.rounds = 60")
+    changes += ("--set", "methods.fedavg.step_size = 50.0")
+    answer = idiolect("run", "spec.toml", "--out", "out", *changes)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.error.startswith("Error: fedavg: Training diverged in round ")
+    assert "on client 's" in answer.error
+    assert "Use a smaller step size. The state after round " in answer.error
+    assert "is kept in out/checkpoint/fedavg." in answer.error
+    assert (here / "out/checkpoint/fedavg/latest.npz").is_file()
+    assert (here / "out/checkpoint/local/latest.npz").is_file()
+    assert not (here / "out/done").exists()
+    again = idiolect("run", "out", "--resume")
+    assert (again.code, again.error) == (1, answer.error)
+
+
+def test_a_diverged_seed_or_sweep_is_a_miss_with_its_table(idiolect, here):
+    changes = ("--set", "data.path = 'doses.csv'", "--set", "training.rounds = 60", "--out", "out")
+    axes = ("--over", "step_size = [0.1, 50.0]", "--set", "methods = {}")
+    spec = (here / "spec.toml").read_text()
+    (here / "one.toml").write_text(spec.replace("[methods.local]\n", ""))
+    explored = idiolect("sweep", "one.toml", *changes, *axes, "--format", "json")
+    assert explored.code == 0  # a sweep looks for the edge: finding it is no failure
+    methods = {method["method"]: method for method in json.loads(explored.out)["methods"]}
+    assert methods["fedavg[step_size=0.1]"]["diverged"] is None
+    assert "Training diverged in round" in methods["fedavg[step_size=50.0]"]["diverged"]
+    # the same two lanes as one method with two seeds: the run missed
+    lost = idiolect(
+        "run", "one.toml", *changes[:-1], "lost", "--set", "seeds = [0, 1]", "--set", "defaults.step_size = 50.0"
+    )
+    assert lost.code == 1
+    assert "fedavg" in lost.out
+    assert "Training diverged" in lost.error
+
+
+def test_tuning_that_only_diverges_is_a_failed_run(idiolect):
+    columns = ("--client", "site", "--target", "ill", "--methods", "fedavg", "--batch-size", "4")
+    answer = idiolect("compare", "doses.csv", *columns, "--rounds", "60", "--step-sizes", "50,60", "--out", "out")
+    assert (answer.code, answer.out) == (1, "")
+    assert "and so with every step size of [50.0, 60.0]; try smaller ones." in answer.error
+
+
+def test_a_finished_run_is_never_touched(idiolect, finished):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    for arguments in (["run", "spec.toml", "--out", "run"], ["run", "run"], ["run", "run", "--resume"]):
+        answer = idiolect(*arguments)
+        assert answer.code == 2
+        assert "The run in run is finished, and" in answer.error
+        assert "Look at it with `idiolect report run`" in answer.error
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+@pytest.fixture
+def interrupted(idiolect, here):
+    """A run of 40 rounds that a Ctrl-C stopped in its second method."""
+    from idiolect.cli import training
+
+    def stop(self, label, done, total):
+        if label == "fedavg" and done >= 20:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training.Bar, "update", stop)
+        answer = idiolect("run", "spec.toml", "--out", "cut", *LONG)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.error == (
+        "Error: Interrupted. What was finished is kept; the same command with --resume goes on from there."
+    )
+    return here / "cut"
+
+
+LONG = ("--set", "training.rounds = 40", "--set", "output.checkpoint_every = 8", "--set", "training.cohort = 2")
+
+
+def test_an_interrupted_run_is_a_run_and_resumes_bit_for_bit(idiolect, here, interrupted):
+    assert "already holds a run. Add --resume" in idiolect("run", "spec.toml", "--out", "cut", *LONG).error
+    assert "it stopped before its first results" in idiolect("report", "cut").error
+    assert idiolect("run", "spec.toml", "--out", "cut", *LONG, "--resume").code == 0
+    assert idiolect("run", "spec.toml", "--out", "whole", *LONG).code == 0
+    resumed, whole = contents(interrupted), contents(here / "whole")
+    assert resumed == whole
+    assert {"models/fedavg-seed0/shared.safetensors", "models/local-seed0/personal.safetensors"} <= set(whole)
+    assert not list(interrupted.rglob("checkpoint"))
+    assert not list(interrupted.rglob("*unfinished*"))
+
+
+def test_a_run_folder_resumes_by_its_own_name(idiolect, interrupted):
+    assert idiolect("run", "cut", "--resume", "--quiet").code == 0
+    assert (interrupted / "done").is_file()
+
+
+OTHER_SETTINGS = [
+    ("training.rounds = 41", "training.rounds = 40, and this asks for 41"),
+    ("methods.fedavg.step_size = 0.2", "methods.fedavg.step_size = 0.1, and this asks for 0.2"),
+    ("methods.scaffold = {}", "methods = ['fedavg', 'local'], and this asks for ['fedavg', 'local', 'scaffold']"),
+    ("data.path = 'doses.csv'", "data.path = 'hospitals.csv', and this asks for 'doses.csv'"),
+    ("seeds = [3]", "seeds = [0], and this asks for [3]"),
+]
+
+
+def test_resuming_with_other_settings_is_refused_and_loses_nothing(idiolect, interrupted):
+    before = {path: path.read_bytes() for path in interrupted.rglob("*") if path.is_file()}
+    for change, sentence in OTHER_SETTINGS:
+        answer = idiolect("run", "spec.toml", "--out", "cut", *LONG, "--resume", "--set", change)
+        assert answer.code == 2, change
+        assert f"The run in cut was started with {sentence};" in answer.error
+        assert "resume it as it was with `idiolect run cut --resume`, or choose another --out." in answer.error
+    assert {path: path.read_bytes() for path in interrupted.rglob("*") if path.is_file()} == before
+
+
+def test_a_truncated_checkpoint_is_refused_with_a_way_out(idiolect, interrupted):
+    latest = interrupted / "checkpoint/fedavg/latest.npz"
+    latest.write_bytes(latest.read_bytes()[:200])
+    answer = idiolect("run", "cut", "--resume")
+    assert answer.code == 2
+    assert "The checkpoint cut/checkpoint/fedavg/latest.npz is damaged" in answer.error
+    (interrupted / "checkpoint/fedavg/previous.npz").replace(latest)  # what the sentence says
+    assert idiolect("run", "cut", "--resume").code == 0
+
+
+def test_a_failure_while_writing_leaves_no_half_file(idiolect, here, monkeypatch):
+    from idiolect.experiments import run_folder
+
+    def half(table, path):
+        path.write_bytes(b"PAR1 and then the disk was full")
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder.pq, "write_table", half)
+        answer = idiolect("run", "spec.toml", "--out", "out")
+    assert answer.code == 2
+    assert "No space left on device" in answer.error
+    assert not list((here / "out").rglob("[!.]*.parquet"))
+    assert not (here / "out/done").exists()
+    assert idiolect("run", "spec.toml", "--out", "out", "--resume").code == 0
+    assert not [path for path in (here / "out").rglob("*") if path.name.startswith(".")]
+
+
+def test_an_unexpected_error_is_one_sentence_and_a_traceback_on_request(idiolect, monkeypatch, capsys):
+    from idiolect.experiments import execute
+
+    def broken(*arguments):
+        raise ZeroDivisionError("first line\nsecond line")
+
+    monkeypatch.setattr(execute, "choose_scores", broken)
+    answer = idiolect("run", "spec.toml", "--out", "out")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == (
+        "Error: Unexpected ZeroDivisionError: first line (set IDIOLECT_TRACEBACK=1 and run again to see where).\n"
+    )
+    monkeypatch.setenv("IDIOLECT_TRACEBACK", "1")
+    assert "Traceback (most recent call last)" in idiolect("run", "spec.toml", "--out", "out").err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (RequestError("Line one\nand \x07 line two."), 2, "Error: Line one and line two.\n"),
+        (MemoryError(), 1, "Error: Out of memory. Use a smaller --cohort"),
+        (
+            PermissionError(13, "Permission denied", "/no/such"),
+            2,
+            "Error: The system refused /no/such: Permission denied.",
+        ),
+        (KeyboardInterrupt(), 1, "Error: Interrupted."),
+        (SystemExit(2), 2, ""),
+        (SystemExit(), 0, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_every_failure_has_its_exit_code(capsys, error, code, sentence):
+    def app():
+        raise error
+
+    assert failures.exit_code_of(app) == code
+    assert capsys.readouterr().err.startswith(sentence)
+
+
+def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled):
+    """The whole way: the installed program, a signal, standard streams."""
+    changes = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
+    program = [sys.executable, "-c", "from idiolect.cli import main; main()"]
+    process = subprocess.Popen(
+        [*program, "run", "spec.toml", "--out", "cut", *changes],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"IDIOLECT_CACHE": str(compiled)},
+    )
+    deadline = time.monotonic() + 60
+    while not (here / "cut/checkpoint/local/previous.npz").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err.splitlines()[-1].startswith("Error: Interrupted. What was finished is kept")
+    assert "Traceback" not in err
+    assert not (here / "cut/done").exists()
+    assert idiolect("run", "cut", "--resume").code == 0
+    assert idiolect("run", "spec.toml", "--out", "whole", *changes).code == 0
+    assert contents(here / "cut") == contents(here / "whole")

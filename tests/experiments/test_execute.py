@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs: repeatable to the bit, resumable, a sweep equals its single runs, errors in the table's own units."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file
+
+from idiolect.core.checks import RequestError
+from idiolect.experiments import execute as executing
+from idiolect.experiments.execute import execute
+from idiolect.experiments.predict import predict
+from idiolect.experiments.run_folder import RunFolder
+from idiolect.experiments.spec import Resolved
+from idiolect.experiments.sweeping import expand
+
+CLOCKS = ("seconds",)  # the only column that may differ between equal runs
+
+
+def untimed(folder):
+    """Everything in a run folder that does not depend on the clock."""
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in ("machine.json", "summary.json", "history.parquet")
+    }
+    summary = json.loads((folder / "summary.json").read_text())
+    for entry in summary["methods"]:
+        del entry["seconds"]
+    history = pq.read_table(folder / "history.parquet").drop_columns(list(CLOCKS))
+    return files, summary, history.to_pylist()
+
+
+def test_two_runs_of_one_resolved_spec_are_the_same_but_for_clocks(finished, tmp_path):
+    _, folder = finished
+    execute(RunFolder(folder).read_spec(), tmp_path / "again")
+    assert untimed(tmp_path / "again") == untimed(folder)
+
+
+@pytest.mark.parametrize("stage", ["tuning", "training", "writing"])
+def test_an_interruption_anywhere_changes_nothing(small, tmp_path, monkeypatch, stage):
+    changes = {"tuning": {"step_size": [0.05, 0.1]}, "training": {"rounds": 6}, "output": {"checkpoint_every": 2}}
+    spec = small.spec(defaults={"batch_size": 2}, **changes)
+    execute(spec, tmp_path / "whole")
+
+    def stop(label, done, total):
+        place = {"tuning": ("fedavg (tuning)", 2), "training": ("fedavg", 3)}.get(stage)
+        if place is not None and (label, done) == place:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if stage == "writing":
+            patch.setattr(executing, "method_summary", lambda *arguments: stop_now())
+        with pytest.raises(KeyboardInterrupt):
+            execute(spec, tmp_path / "cut", progress=stop)
+    assert not (tmp_path / "cut/done").exists()
+    execute(spec, tmp_path / "cut", resume=True)
+    assert untimed(tmp_path / "cut") == untimed(tmp_path / "whole")
+
+
+def stop_now():
+    raise KeyboardInterrupt
+
+
+def test_a_sweep_equals_its_single_runs(small, tmp_path):
+    """Lanes of one compiled program against a program each; float32 sums may be taken in another order."""
+    spec = small.spec(methods={"fedavg": {"step_size": 0.1}}, seeds=[0, 3])
+    execute(expand(spec, {"step_size": [0.05, 0.2]}), tmp_path / "sweep")
+    for step in (0.05, 0.2):
+        for seed in (0, 3):
+            single = small.spec(methods={"fedavg": {"step_size": step}}, seeds=[seed])
+            alone = tmp_path / f"single-{step}-{seed}"
+            execute(single, alone)
+            lane = next((tmp_path / "sweep/models").glob(f"fedavg_step_size_{step}_-*-seed{seed}"))
+            swept, own = (
+                load_file(path / "shared.safetensors") for path in (lane, alone / f"models/fedavg-seed{seed}")
+            )
+            assert all(np.abs(own[name]).max() > 1e-3 for name in own)  # it has moved from zero
+            for name in own:
+                np.testing.assert_allclose(swept[name], own[name], rtol=1e-5, atol=1e-6)
+    steps = {row["method"]: row["settings"]["step_size"] for row in _summary(tmp_path / "sweep")["methods"]}
+    assert steps == {"fedavg[step_size=0.05]": 0.05, "fedavg[step_size=0.2]": 0.2}
+
+
+def _summary(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def regression_run(small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("regression") / "run"
+    execute(small.spec("regression", methods={"local": {}, "fedavg": {}}), folder)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["local", "fedavg"])
+def test_errors_of_a_regression_are_in_the_tables_own_units(small, regression_run, method):
+    """Against predictions of the same rows, in the table's units, squared and averaged by hand."""
+    table = pyarrow.csv.read_csv(small.folder / "regression.csv")
+    rows = predict(regression_run, table, method).to_pylist()
+    clients = {
+        row["client"]: row
+        for row in pq.read_table(regression_run / "clients.parquet").to_pylist()
+        if row["method"] == method
+    }
+    for name, recorded in clients.items():
+        for part in ("test", "validation"):
+            own = [row for row in rows if (row["site"], row["part"]) == (name, part)]
+            error = np.mean([(row["prediction"] - row["outcome"]) ** 2 for row in own])
+            assert recorded[f"{part}_personal_squared_error_selected"] == pytest.approx(error, rel=1e-4)
+        assert recorded["score"] == recorded["test_personal_squared_error_selected"]
+        assert recorded["gain"] == pytest.approx(recorded["local_score"] - recorded["score"], rel=1e-3, abs=1e-2)
+    summary = next(entry for entry in _summary(regression_run)["methods"] if entry["method"] == method)
+    assert summary["score"]["mean"] == pytest.approx(np.mean([row["score"] for row in clients.values()]))
+    assert summary["last_mean"] == pytest.approx(
+        np.mean([row["test_personal_squared_error_last"] for row in clients.values()])
+    )
+
+
+def test_history_and_reason_of_a_regression_are_in_the_tables_own_units(regression_run):
+    history = pq.read_table(regression_run / "history.parquet").to_pylist()
+    clients = pq.read_table(regression_run / "clients.parquet").to_pylist()
+    for method in ("local", "fedavg"):
+        last = next(row for row in history if (row["method"], row["round"]) == (method, 3))
+        errors = [row["validation_personal_squared_error_last"] for row in clients if row["method"] == method]
+        assert last["validation_personal_squared_error_mean"] == pytest.approx(np.mean(errors), rel=1e-6)
+        assert last["validation_personal_squared_error_mean"] > 10  # outcomes spread over about 40 units
+    reason = _summary(regression_run)["score_reason"]
+    assert reason.endswith("Errors are in squared units of 'outcome' as the table has it.")
+
+
+def test_a_tuned_step_is_read_back_and_not_chosen_again(small, tmp_path):
+    spec = small.spec(methods={"fedavg": {}}, tuning={"step_size": [0.01, 0.1]}, defaults={"batch_size": 2})
+    known = {"fedavg": Resolved("batched", 0, 1, 0.07)}
+    execute(dataclasses.replace(spec, resolved=known), tmp_path / "run")
+    assert _summary(tmp_path / "run")["methods"][0]["settings"]["step_size"] == 0.07
+
+
+def test_a_run_without_local_has_no_gains(small, tmp_path):
+    execute(small.spec(methods={"fedavg": {}}), tmp_path / "run")
+    clients = pq.read_table(tmp_path / "run/clients.parquet")
+    for name in ("local_score", "gain", "gain_low", "gain_high", "verdict"):
+        assert clients[name].null_count == len(clients)
+    entry = _summary(tmp_path / "run")["methods"][0]
+    assert (entry["gain"], entry["helped"]) == (None, None)
+
+
+def test_a_refused_run_leaves_no_folder(small, tmp_path):
+    with pytest.raises(RequestError, match="cohort"):
+        execute(small.spec(training={"cohort": 5}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
