@@ -109,9 +109,8 @@ def machine(load_before: float) -> dict[str, Any]:
 
 def show(name: str, result: Result, facts: Mapping[str, Any], quick: bool) -> None:
     """Print what was found, one line each."""
-    print(
-        f"{name}: {result.verdict}    load {facts['load_before']} -> {facts['load_after']} on {facts['cpu_count']} CPUs"
-    )
+    load = f"load {facts['load_before']} -> {facts['load_after']} on {facts['cpu_count']} CPUs"
+    print(f"{name}: {result.verdict(quick)}    {load}")
     if result.skipped is not None:
         print(f"  {result.skipped}")
     for key, value in _flat(result.numbers):
@@ -129,7 +128,7 @@ def write(folder: Path, name: str, command: str, result: Result, facts: Mapping[
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": facts,
         "numbers": result.numbers,
-        "targets": [dataclasses.asdict(target) | {"met": target.met} for target in result.targets],
+        "targets": [dataclasses.asdict(target) | {"met": target.met} for target in (() if quick else result.targets)],
         "verdict": result.verdict(quick),
         "skipped": result.skipped,
     }

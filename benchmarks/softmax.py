@@ -21,7 +21,7 @@ LIMIT_SECONDS = 3.0  # on two cores, after compilation
 
 
 def run(quick: bool) -> Result:
-    """Seconds of training after compilation, by executor; the best one is held to the target."""
+    """Seconds of training after compilation, by executor; held to the target is the one that `auto` takes here."""
     clients, rounds = (4, 2) if quick else (100, 100)
     federation, algorithm = images(clients, 20 if quick else 100), softmax_sgd()
 
@@ -40,19 +40,17 @@ def run(quick: bool) -> Result:
         clocks["torch loop"] = lambda: seconds_of(lambda: by_hand.in_torch(*loop)) * rounds / torch_rounds
     seconds = in_turns(clocks, turns)
     middle = medians(seconds)
-    best = min(EXECUTORS, key=lambda name: middle[name])
     numbers = {
         "steps": clients * rounds * (2 if quick else 10),
         "median seconds": middle,
         "least seconds": {name: min(spent) for name, spent in seconds.items()},
-        "fastest executor": best,
     }
     if torch is None:
         numbers["torch"] = "not installed, or without JAX's device: no ratio"
     else:
         numbers |= {"torch on": f"{device}, {torch.get_num_threads()} threads"}
-        numbers |= {"torch / engine": ratio(seconds, "torch loop", best)}
-    return Result(numbers, (Target("training after compilation", middle[best], LIMIT_SECONDS, "s"),))
+        numbers |= {f"torch / {name}": ratio(seconds, "torch loop", name) for name in EXECUTORS}
+    return Result(numbers, (Target("training after compilation, batched", middle["batched"], LIMIT_SECONDS, "s"),))
 
 
 def _torch() -> tuple[Any, str]:

@@ -26,17 +26,31 @@ def contents(folder):
 def test_divergence_names_round_and_client_and_keeps_the_last_good_state(idiolect, here):
     changes = ("--set", "data.path = 'doses.csv'", "--set", "training.rounds = 60")
     changes += ("--set", "methods.fedavg.step_size = 50.0")
-    answer = idiolect("run", "spec.toml", "--out", "out", *changes)
+    spec = (here / "spec.toml").read_text()
+    (here / "one.toml").write_text(spec.replace("[methods.local]\n", ""))
+    answer = idiolect("run", "one.toml", "--out", "out", *changes)
     assert (answer.code, answer.out) == (1, "")
     assert answer.error.startswith("Error: fedavg: Training diverged in round ")
     assert "on client 's" in answer.error
     assert "Use a smaller step size. The state after round " in answer.error
     assert "is kept in out/checkpoint/fedavg." in answer.error
     assert (here / "out/checkpoint/fedavg/latest.npz").is_file()
-    assert (here / "out/checkpoint/local/latest.npz").is_file()
     assert not (here / "out/done").exists()
     again = idiolect("run", "out", "--resume")
     assert (again.code, again.error) == (1, answer.error)
+
+
+def test_a_method_that_diverges_does_not_take_the_others_with_it(idiolect, here):
+    changes = ("--set", "data.path = 'doses.csv'", "--set", "training.rounds = 60")
+    changes += ("--set", "methods.fedavg.step_size = 50.0")
+    answer = idiolect("run", "spec.toml", "--out", "out", *changes, "--format", "json")
+    assert answer.code == 1
+    assert "fedavg: Training diverged in round " in answer.error
+    methods = {method["method"]: method for method in json.loads(answer.out)["methods"]}
+    assert methods["local"]["diverged"] is None
+    assert methods["local"]["mean"] is not None
+    assert methods["fedavg"]["diverged"].startswith("Training diverged in round ")
+    assert (here / "out/done").is_file()
 
 
 def test_a_diverged_seed_or_sweep_is_a_miss_with_its_table(idiolect, here):
@@ -153,7 +167,7 @@ def test_a_failure_while_writing_leaves_no_half_file(idiolect, here, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(run_folder.pq, "write_table", half)
         answer = idiolect("run", "spec.toml", "--out", "out")
-    assert answer.code == 2
+    assert answer.code == 1  # a full disk is not the request's fault
     assert "No space left on device" in answer.error
     assert not list((here / "out").rglob("[!.]*.parquet"))
     assert not (here / "out/done").exists()

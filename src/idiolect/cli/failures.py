@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -43,7 +44,8 @@ def _sentence(error: Exception) -> tuple[str, int]:
         return "Out of memory. Use a smaller --cohort, executor = 'chunked' with a small chunk, or fewer seeds.", 1
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
-        return f"The system refused{where}: {error.strerror or error}.", 2
+        full = error.errno == errno.ENOSPC  # not the request's fault: what is finished is kept
+        return f"The system refused{where}: {error.strerror or error}.", 1 if full else 2
     text = str(error).splitlines()[0] if str(error) else "no message"
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
 

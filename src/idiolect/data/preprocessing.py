@@ -235,7 +235,7 @@ def _fit_target(
         return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names)), []
     centres, scales = values.mean(axis=0).tolist(), values.std(axis=0).tolist()
     notes = [
-        f"Target {name!r} was centred at {centre:g} and divided by {scale:g}; losses are in those units."
+        f"Target {name!r} was centred at {centre:g} and divided by {scale:g} for training."
         for name, centre, scale in zip(names, centres, scales)
     ]
     return TargetColumns(names, (), tuple(centres), tuple(scales)), notes

@@ -41,7 +41,7 @@ def check_kind(kind: str | None) -> None:
 
 def infer_kind(values: np.ndarray) -> tuple[str, str]:
     """The kind of task that targets suggest, and the sentence that says why."""
-    override = "give task=... to say otherwise"
+    override = "set task (data.task in a spec) to say otherwise"
     if values.ndim > 1:
         return "regression", f"There are several target columns, so the task is regression; {override}."
     if values.dtype.kind not in "iuf":

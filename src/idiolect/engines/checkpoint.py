@@ -65,7 +65,7 @@ class Checkpoint:
         try:
             leaves, facts = _read(self._newest())
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            way_out = "start again without --resume"
+            way_out = f"delete the folder {self.folder} to train this part again, then resume"
             if self.previous.is_file():
                 way_out = (
                     f"delete it and rename {self.previous.name} to {self.latest.name} to go on from the one before"

@@ -21,11 +21,11 @@ ClientScores = dict[str, ModelScores]  # by split
 class Recorder:
     """One lane's record. Rounds are compared on validation rows; test rows are read at the end, for two rounds."""
 
-    scores: tuple[str, ...]  # the first one selects
+    scores: tuple[str, ...]  # the first one selects, the others break ties
     ledger: Ledger = dataclasses.field(default_factory=Ledger)
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     slowest_gradients: int = 0  # sum over rounds of the largest gradient count of one client: the critical path
-    best: float = -math.inf
+    best: list[float] = dataclasses.field(default_factory=list)  # validation means at the selected round, oriented
     selected_round: int = -1
     last_round: int = -1
     diverged: str | None = None
@@ -43,18 +43,19 @@ class Recorder:
                     row[f"validation_{model}_{name}_{part}"] = float(getattr(summary, part))
         self.history.append(row)
         self.last_round = round_number
-        reached = self._validation_score(row)
+        reached = self._validation_means(row)
         # without validation rows there is nothing to compare: the last round is the selected one
-        improved = reached > self.best or math.isnan(reached)
+        improved = not self.best or reached > self.best or math.isnan(reached[0])
         if improved:
-            self.best = self.best if math.isnan(reached) else reached
             self.selected_round = round_number
+            if not math.isnan(reached[0]):
+                self.best = reached
         return improved
 
-    def _validation_score(self, row: dict[str, Any]) -> float:
-        name = self.scores[0]
-        value = float(row.get(f"validation_personal_{name}_mean", math.nan))
-        return value if SCORES[name].higher_is_better else -value
+    def _validation_means(self, row: dict[str, Any]) -> list[float]:
+        """Every score's mean, larger is better, in the order that decides."""
+        means = [float(row.get(f"validation_personal_{name}_mean", math.nan)) for name in self.scores]
+        return [mean if SCORES[name].higher_is_better else -mean for name, mean in zip(self.scores, means)]
 
     def to_facts(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""

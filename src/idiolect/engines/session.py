@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -178,6 +179,10 @@ class Session:
     ) -> list[Run]:
         """Train to the last round and read the test rows."""
         self.train(checkpoint, resume, progress)
+        return self.finish()
+
+    def finish(self) -> list[Run]:
+        """Read the test rows with the state as it stands: after the last round, or the last sound one."""
         with door.run_precision(self.training.precision):
             return [self._finish(lane) for lane in range(len(self.seeds))]
 
@@ -272,6 +277,7 @@ class Session:
             if checkpoint is not None:
                 self._save(checkpoint)
                 kept = f" The state after round {self.round} is kept in {checkpoint.folder}."
+            recorder.diverged = message  # after saving: what was saved is sound
             raise DivergedError(f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}")
         recorder.diverged = message
 
@@ -372,7 +378,12 @@ class Session:
         """What a checkpoint must agree on to be continued: program, settings, seeds, population, precision."""
         leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self.algorithm)]
         training = dataclasses.replace(self.training, rounds=0)
-        shape = (self.federation.train.counts.tolist(), self.federation.train.inputs.shape[1:])
+        rows = self.federation.train
+        shape = (
+            rows.counts.tolist(),
+            rows.inputs.shape[1:],
+            [zlib.crc32(np.ascontiguousarray(part).data) for part in (rows.inputs, rows.targets)],
+        )
         return repr((jax.tree.structure(self.algorithm), leaves, self.seeds, training, shape, self.scores))
 
     def _save(self, checkpoint: Checkpoint) -> None:

@@ -152,7 +152,9 @@ def _train(
     try:
         runs = session.run(checkpoint, True, report)
     except DivergedError as error:
-        raise DivergedError(f"{shown}: {error}") from None
+        if len(spec.methods) == 1:
+            raise DivergedError(f"{shown}: {error}") from None
+        runs = session.finish()  # the other methods still deserve their answer; the table says what happened
     for run in runs:
         restore_units(run.recorder, federation)
     count = len(spec.seeds)
@@ -217,13 +219,14 @@ def _tune(
             f"{label}: {session.recorders[0].diverged}, and so with every step size of {spec.tuning.step_size}; "
             "try smaller ones."
         )
-    reached = [-np.inf if recorder.diverged else recorder.best for recorder in session.recorders]
-    if not np.isfinite(reached).any():
+    reached = [[-np.inf] if recorder.diverged else recorder.best or [-np.inf] for recorder in session.recorders]
+    if not np.isfinite([means[0] for means in reached]).any():
         raise RequestError(
             f"{label}: no step size of {spec.tuning.step_size} can be chosen, because {scores[0]} is undefined or "
             "infinite on every client's validation rows; choose another score in [evaluation] scores, or one step_size."
         )
-    return spec.tuning.step_size[int(np.argmax(reached))]
+    best = max(range(len(reached)), key=lambda place: reached[place])  # further scores break ties
+    return spec.tuning.step_size[best]
 
 
 def _write(

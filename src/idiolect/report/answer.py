@@ -33,7 +33,7 @@ def answer(run: Run) -> Answer:
     words = score_words(run.score)
     ranked = rank(run, "mean")
     if not ranked:
-        return Answer(f"No method of this run has a {words.name} on test rows, so there is no answer.")
+        return Answer(f"No method of this run is scored by {words.name} on test rows, so there is no answer.")
     best, worst = ranked[0], rank(run, "worst_decile")[0]
     together = next((entry for entry in ranked if not is_alone(entry)), None)
     clients = client_table(run, together["method"]) if together else None

@@ -57,6 +57,7 @@ class MethodRow:
     gradients_both: int | None
     alone: bool  # this is training alone: nothing to gain against itself
     diverged: str | None
+    new_clients: float | None = None  # mean score of clients that never trained
 
     @property
     def gradients(self) -> int | None:
@@ -157,6 +158,8 @@ def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
     rows = tuple(_row(entry) for entry in run.methods)
     columns = _columns(score_words(run.score), run.higher_is_better)
+    if all(row.new_clients is None for row in rows):  # most runs hold no client out
+        columns = tuple(column for column in columns if column.key != "new_clients")
     return ComparisonTable(run.name, run.score, run.higher_is_better, rows, columns, answer(run), run.missing)
 
 
@@ -201,6 +204,9 @@ def _columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ...]:
             way,
             lambda row: words.bare(row.worst_decile),
             "Mean over the worst tenth of the clients.",
+        ),
+        Column(
+            "new_clients", "new\nclients", way, lambda row: words.bare(row.new_clients), "Clients that never trained."
         ),
         Column("spread", "spread", -1, lambda row: words.bare(row.spread), "Standard deviation over the clients."),
         Column("gain", "gain\n[95 %]", 1, lambda row: _gain(row, words), "Mean gain against training alone."),
@@ -248,6 +254,7 @@ def _row(entry: dict[str, Any]) -> MethodRow:
         hurt=entry.get("hurt") if compared else None,
         alone=alone,
         diverged=diverged,
+        new_clients=(entry.get("new_clients") or {}).get("mean"),
         **counts,
     )
 

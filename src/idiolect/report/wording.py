@@ -37,7 +37,10 @@ class ScoreWords(NamedTuple):
         if not known(value):
             return NONE
         # a difference of errors needs fewer digits than an error: two say all that its interval supports
-        text = format(self.scale * value, "+.2g" if self.specification.endswith("g") else "+" + self.specification)
+        shown = self.scale * value
+        text = format(shown, "+" + self.specification)
+        if self.specification.endswith("g"):
+            text = format(float(f"{shown:.2g}"), "+g")  # the second format writes -100 where the first has -1e+02
         return text.replace("-", "\N{MINUS SIGN}") if float(text) != 0 else text.lstrip("+-")
 
     def interval(self, low: float | None, high: float | None) -> str:

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every benchmark runs in its small size and leaves its result; nothing here is timed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("overhead", "softmax", "recording", "start", "scale", "gpu")
+
+
+def bench(*arguments):
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """One process for all of them: each import of jax costs a second."""
+    folder = tmp_path_factory.mktemp("results")
+    done = bench("--quick", "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.iterdir()}
+
+
+def test_all_are_run(results):
+    assert set(results) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_says_what_was_done_and_where(results, name):
+    result = results[name]
+    assert result["command"] == f"python -m benchmarks {name} --quick"
+    assert {"cpu_count", "jax", "numpy", "load_before", "load_after"} <= set(result["machine"])
+    assert result["date"].startswith("20")
+    assert result["verdict"] == ("skipped" if result["skipped"] else "not judged")
+    assert result["numbers"] or result["skipped"]
+    assert not result["targets"]  # small sizes prove nothing about speed
+
+
+def test_only_a_missing_device_is_a_reason_to_skip(results):
+    assert [name for name in NAMES if name != "gpu" and results[name]["skipped"]] == []
+
+
+def test_an_unknown_name_is_refused():
+    done = bench("oberhead")
+    assert done.returncode == 2
+    assert "there is no benchmark 'oberhead'" in done.stderr
