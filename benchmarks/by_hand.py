@@ -71,12 +71,21 @@ def in_numpy(
     return shared, personal
 
 
-def in_torch(torch: Any, device: str, rows: Any, rounds: int, batch_size: int, step_size: float) -> Any:
+def torch_rows(torch: Any, device: str, rows: Any) -> list[tuple[Any, Any]]:
+    """Every client's rows as tensors: copied before the clock starts."""
+    clients = (rows.of(client) for client in range(rows.clients))
+    return [
+        (torch.tensor(inputs, device=device), torch.tensor(targets, device=device).long())
+        for inputs, targets in clients
+    ]
+
+
+def in_torch(torch: Any, data: list[tuple[Any, Any]], rounds: int, batch_size: int, step_size: float) -> Any:
     """Federated softmax regression as popular libraries run it: client by client, batch by batch, plain SGD."""
-    draw, clients = torch.Generator().manual_seed(0), rows.clients
-    model = torch.nn.Linear(rows.inputs.shape[1], 10, device=device)
+    draw, first = torch.Generator().manual_seed(0), data[0][0]
+    model = torch.nn.Linear(first.shape[1], 10, device=first.device)
     loss_of = torch.nn.CrossEntropyLoss()
-    data = [tuple(torch.tensor(np.array(part), device=device) for part in rows.of(client)) for client in range(clients)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=step_size)
     shared = [torch.zeros_like(leaf) for leaf in model.parameters()]
     for _ in range(rounds):
         total = [torch.zeros_like(leaf) for leaf in shared]
@@ -84,13 +93,12 @@ def in_torch(torch: Any, device: str, rows: Any, rounds: int, batch_size: int, s
             with torch.no_grad():
                 for leaf, start in zip(model.parameters(), shared):
                     leaf.copy_(start)
-            optimizer = torch.optim.SGD(model.parameters(), lr=step_size)
-            for batch in torch.randperm(len(inputs), generator=draw).split(batch_size):
+            for batch in torch.randperm(len(inputs), generator=draw).to(first.device).split(batch_size):
                 optimizer.zero_grad()
-                loss_of(model(inputs[batch]), targets[batch].long()).backward()
+                loss_of(model(inputs[batch]), targets[batch]).backward()
                 optimizer.step()
             with torch.no_grad():
                 for sum_, leaf in zip(total, model.parameters()):
                     sum_ += leaf
-        shared = [sum_ / clients for sum_ in total]
+        shared = [sum_ / len(data) for sum_ in total]
     return [leaf.cpu() for leaf in shared]  # waits for the device

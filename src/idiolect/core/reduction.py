@@ -146,11 +146,7 @@ class Gather:
 
     def collect(self, uploads: Any, clients: Any, present: Any) -> Gathered:
         """Keep the rows; zero those of absent clients."""
-        ones = jnp.ones_like(present)
-        kept = jax.tree.map(
-            lambda leaf: jnp.where(present.reshape(-1, *ones.shape[1:], *(1,) * (leaf.ndim - 1)), leaf, 0),
-            uploads,
-        )
+        kept = jax.tree.map(lambda leaf: jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), uploads)
         return Gathered(kept, _present_weights(uploads, present), present, clients, present)
 
     def lower(self, partial: Gathered) -> Gathered:

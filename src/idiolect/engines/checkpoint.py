@@ -62,17 +62,16 @@ class Checkpoint:
 
     def load(self, records: RecordFile | None = None) -> tuple[list[np.ndarray], dict[str, Any]]:
         """(leaves, facts) of the newest checkpoint; refuses a damaged one and says how to go on."""
+        newest = self._newest()
         try:
-            leaves, facts = _read(self._newest())
+            leaves, facts = _read(newest)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             way_out = f"delete the folder {self.folder} to train this part again, then resume"
-            if self.previous.is_file():
+            if newest == self.latest and self.previous.is_file():
                 way_out = (
                     f"delete it and rename {self.previous.name} to {self.latest.name} to go on from the one before"
                 )
-            raise RequestError(
-                f"The checkpoint {self.latest} is damaged ({type(error).__name__}); {way_out}."
-            ) from None
+            raise RequestError(f"The checkpoint {newest} is damaged ({type(error).__name__}); {way_out}.") from None
         if records is not None:
             if "records" not in facts:
                 raise RequestError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -34,7 +34,7 @@ class Training:
     executor: str = setting(
         default="auto", choices=EXECUTORS, doc="how clients are advanced; auto measures and chooses"
     )
-    chunk: int = setting(default=0, at_least=0, doc="clients at a time in the chunked executor; 0: chosen")
+    chunk: int = setting(default=0, at_least=0, doc="clients at a time, for chunked, which needs it; auto chooses")
     block: int = setting(default=0, at_least=0, doc="rounds per compiled block; 0: chosen")
 
 
@@ -58,8 +58,7 @@ def admit(algorithm: Algorithm, clients: int, precision: str) -> Algorithm:
     if jax.tree_util.all_leaves([algorithm]):
         name = type(algorithm).__name__
         raise RequestError(f"{name} must be decorated with @settings (from idiolect.core), as every algorithm is.")
-    check_settings(algorithm)
-    check_settings(algorithm.objective)
+    check_settings(algorithm)  # and, inside it, the objective
     reason = algorithm.skip()
     if reason is not None:
         pair = f"{type(algorithm).__name__} cannot minimise {type(algorithm.objective).__name__}"
@@ -89,7 +88,7 @@ def admit_lanes(algorithms: Sequence[Algorithm]) -> Any:
 
 
 def check_rows(train: Rows) -> None:
-    """Every client needs a training row, and every number must be finite."""
+    """There must be a client, and every client needs a training row; that numbers are finite is the reader's duty."""
     if train.clients < 1:
         raise RequestError("A federation needs at least one client, got none.")
     empty = np.flatnonzero(train.counts == 0)
@@ -108,7 +107,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
 
 
 @contextlib.contextmanager
-def run_precision(precision: str) -> Any:
+def run_precision(precision: str) -> Iterator[None]:
     """float64 runs switch 64-bit arithmetic on for their duration only."""
     with jax.enable_x64(precision == "float64"):
         yield

@@ -13,7 +13,6 @@ from idiolect.core import keys
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
-from idiolect.core.tally import Tally
 from idiolect.engines.evaluate import Scores, evaluate
 from idiolect.engines.round import Cohort, local_work
 from idiolect.engines.start import init_clients
@@ -29,15 +28,12 @@ def evaluate_new_clients(
     rows: ClientData,
     *,
     names: tuple[str, ...],
-) -> tuple[Scores, Tally]:
+) -> Scores:
     """Scores of clients that never trained, numbered after the last training client so that no key is used twice."""
     clients = algorithm.clients + jnp.arange(data.count.shape[0], dtype=jnp.int32)
-    states, start_cost = init_clients(algorithm, root, clients, data)
+    states, _ = init_clients(algorithm, root, clients, data)
     cohort = Cohort(clients, clients, jnp.ones(clients.shape, bool))
     sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number), server)
-    _, states, cost = local_work(algorithm, root, round_number, cohort, sent, states, data, uniform=False)
-    scores, tally = evaluate(
-        algorithm, root, round_number, server, clients, states, data, rows, names=names, lanes="one"
-    )
-    round_tally = Tally(*jnp.sum(cost.counts[:, : len(Tally._fields)], axis=0))
-    return scores, tally.plus(round_tally).plus(start_cost.total())
+    _, states, _ = local_work(algorithm, root, round_number, cohort, sent, states, data, uniform=False)
+    scores, _ = evaluate(algorithm, root, round_number, server, clients, states, data, rows, names=names, lanes="one")
+    return scores

@@ -32,9 +32,12 @@ class Recorder:
     last: ClientScores = dataclasses.field(default_factory=dict)  # filled in at the end
     selected: ClientScores = dataclasses.field(default_factory=dict)
 
-    def record(self, round_number: int, seconds: float, scores: Any) -> bool:
-        """Add a history row from validation scores; True when this round is the best on validation rows so far."""
-        row: dict[str, Any] = {"round": round_number, "seconds": seconds, **self.ledger.to_dict()}
+    def record(self, round_number: int, seconds: float, scores: Any, measured: dict[str, float]) -> bool:
+        """Add a history row from validation scores; True when this round is the best on validation rows so far.
+
+        `measured` are further numbers for the row, such as the distance to a known optimum.
+        """
+        row: dict[str, Any] = {"round": round_number, "seconds": seconds, **self.ledger.to_dict(), **measured}
         row["slowest_gradients"] = self.slowest_gradients
         for model, named in scores.items():
             for name, values in named.items():
@@ -45,7 +48,7 @@ class Recorder:
         self.last_round = round_number
         reached = self._validation_means(row)
         # without validation rows there is nothing to compare: the last round is the selected one
-        improved = not self.best or reached > self.best or math.isnan(reached[0])
+        improved = not self.best or reached > self.best
         if improved:
             self.selected_round = round_number
             if not math.isnan(reached[0]):

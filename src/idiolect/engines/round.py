@@ -22,7 +22,7 @@ from idiolect.core.tally import Tally
 
 
 class Cohort(NamedTuple):
-    """Who takes part in a round. Padding has the client number M and is never present."""
+    """Who takes part in a round. Padding has the largest client number, 2^31 - 1, and is never present."""
 
     clients: Any  # (cohort,) client numbers
     rows: Any  # (cohort,) where their data and state stand in the tables at hand

@@ -9,18 +9,17 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.accounting.ledger import Ledger
 from idiolect.core import keys, tree
 from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
-from idiolect.core.data import ClientData, Rows
+from idiolect.core.data import ClientData
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.engines import auto, door, start
@@ -35,86 +34,13 @@ from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, load, to_device
 from idiolect.engines.recording import ClientScores, Recorder, to_lists
 from idiolect.engines.round import Cohort, RoundCost, finite_rows
+from idiolect.engines.run import Run, Snapshot, Splits
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
 
-class Splits(Protocol):
-    """What the engine needs of a federation."""
-
-    @property
-    def train(self) -> Rows:
-        """Rows to learn from."""
-
-    @property
-    def validation(self) -> Rows:
-        """Rows to choose by."""
-
-    @property
-    def test(self) -> Rows:
-        """Rows to judge by."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What clients are called."""
-
-
-class Snapshot(NamedTuple):
-    """One lane's whole state after a round."""
-
-    round: int
-    server: Any
-    states: Any  # one row per client; None where they are on disk
-
-
-@dataclasses.dataclass
-class Run:
-    """The outcome of one lane."""
-
-    algorithm: Algorithm
-    seed: int
-    training: Training  # resolved: the executor, chunk and block that were used
-    recorder: Recorder
-    last: Snapshot
-    selected: Snapshot  # the best recorded round on validation rows
-    session: Session = dataclasses.field(repr=False)
-    lane: int = 0
-
-    @property
-    def ledger(self) -> Ledger:
-        """What the run cost."""
-        return self.recorder.ledger
-
-    @property
-    def history(self) -> list[dict[str, Any]]:
-        """One row per recorded round."""
-        return self.recorder.history
-
-    @property
-    def server(self) -> Any:
-        """The server after the last round."""
-        return self.last.server
-
-    @property
-    def states(self) -> Any:
-        """The clients' states after the last round."""
-        return self.last.states
-
-    def shared_model(self, snapshot: Snapshot | None = None) -> Params | None:
-        """The one model for everybody, if there is one (default: after the last round)."""
-        return self.algorithm.shared_model((snapshot or self.last).server)
-
-    def personal_models(self, snapshot: Snapshot | None = None) -> Params:
-        """Every client's model, stacked over clients (default: after the last round)."""
-        return self.session.models_and_outputs(self, snapshot or self.last, "test")[0]
-
-    def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
-        """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...)."""
-        return self.session.models_and_outputs(self, snapshot or self.last, split)[1]
-
-    def new_clients(self) -> ClientScores:
-        """Scores of the federation's held-out clients, which never trained."""
-        return self.session.new_clients(self)
+# (shared model or None, personal models stacked over clients) -> numbers for the history
+Measure = Callable[[Params | None, Params], dict[str, float]]
 
 
 class Session:
@@ -128,13 +54,14 @@ class Session:
         seeds: Sequence[int],
         scores: tuple[str, ...],
         state_folder: Path | None,
+        measure: Measure | None = None,
     ):
         clients = federation.train.clients
         door.check_training(training, clients)
         door.check_rows(federation.train)
         door.check_seeds(seeds)
         self.federation, self.scores, self.seeds = federation, scores, list(seeds)
-        self.round, self.seconds = 0, 0.0
+        self.round, self.seconds, self._measure = 0, 0.0, measure
         self._splits: dict[str, ClientData] = {}
         self.participation = Participation(clients, training.cohort or clients, training.dropout)
         counts = federation.train.counts
@@ -286,8 +213,16 @@ class Session:
         scores, _ = self._evaluate(*arguments, "validation", self.lanes)
         for lane, recorder in enumerate(self.recorders):
             own = scores if self.lanes == "one" else tree.take(scores, lane)
-            if recorder.record(self.round, self.seconds, own):
+            if recorder.record(self.round, self.seconds, own, self._measured(lane)):
                 self.selected[lane] = self._snapshot(lane)
+
+    def _measured(self, lane: int) -> dict[str, float]:
+        """What the caller's measure makes of one lane's models, for the history."""
+        if self._measure is None:
+            return {}
+        snapshot, algorithm = self._snapshot(lane), self.algorithms[lane]
+        models, _ = self._answers(algorithm, lane, snapshot, "validation")
+        return self._measure(algorithm.shared_model(snapshot.server), models)
 
     def _snapshot(self, lane: int) -> Snapshot:
         states = self.population.states if isinstance(self.population, InMemory) else None
@@ -346,14 +281,19 @@ class Session:
 
     def models_and_outputs(self, run: Run, snapshot: Snapshot, split: str) -> tuple[Params, dict[str, np.ndarray]]:
         """Every client's model after `snapshot`, and both models' answers on a split; stacked, on the host."""
-        parts = []
         with door.run_precision(self.training.precision):
-            for clients, states, data in self.population.parts():
-                own = states if snapshot.states is None else snapshot.states
-                numbers = jnp.asarray(clients, jnp.int32)
-                arguments = (run.algorithm, self._root(run.lane), np.int32(snapshot.round), snapshot.server)
-                answers = models_and_outputs(*arguments, numbers, own, data, self._split(split, clients))
-                parts.append(jax.tree.map(np.asarray, answers))
+            return self._answers(run.algorithm, run.lane, snapshot, split)
+
+    def _answers(
+        self, algorithm: Algorithm, lane: int, snapshot: Snapshot, split: str
+    ) -> tuple[Params, dict[str, np.ndarray]]:
+        parts = []
+        for clients, states, data in self.population.parts():
+            own = states if snapshot.states is None else snapshot.states
+            numbers = jnp.asarray(clients, jnp.int32)
+            arguments = (algorithm, self._root(lane), np.int32(snapshot.round), snapshot.server)
+            answers = models_and_outputs(*arguments, numbers, own, data, self._split(split, clients))
+            parts.append(jax.tree.map(np.asarray, answers))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def new_clients(self, run: Run) -> ClientScores:
@@ -370,7 +310,7 @@ class Session:
             data = to_device(held_out.train.pad(clients), self._dtype)
             arguments = (run.algorithm, self._root(run.lane), np.int32(self.round), run.server, data)
             return {
-                name: to_lists(evaluate_new_clients(*arguments, rows, names=self.scores)[0])
+                name: to_lists(evaluate_new_clients(*arguments, rows, names=self.scores))
                 for name, rows in splits.items()
             }
 

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from idiolect.accounting.time_model import find_time_model
+from idiolect.algorithms import find
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
@@ -26,6 +27,7 @@ from idiolect.experiments.build import (
     choose_scores,
     problem_constants,
 )
+from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.outcome import LOCAL, Trained, client_rows, history_rows, method_summary
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
@@ -83,7 +85,7 @@ def execute(
         tell(f"Warning: {text}")
     trained: list[Trained] = []
     for group in _groups(list(zip(spec.methods, built))):
-        spec, entries = _train(spec, group, federation, scores, folder, progress)
+        spec, entries = _train(spec, group, federation, scores, folder, progress, problem is not None)
         trained += entries
     summary = _write(spec, folder, trained, federation, scores, reason, warnings)
     return Executed(summary, trained, federation, path)
@@ -126,6 +128,7 @@ def _train(
     scores: tuple[str, ...],
     folder: RunFolder,
     progress: Progress | None,
+    synthetic: bool,
 ) -> tuple[Spec, list[Trained]]:
     """Methods of one program: choose their steps on validation rows if asked, then train all of them and all seeds."""
     labels = [method.label for method, _ in group]
@@ -141,7 +144,9 @@ def _train(
     if known is not None:
         training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
     lanes = [algorithm for algorithm in algorithms for _ in spec.seeds]
-    session = Session(lanes, federation, training, list(spec.seeds) * len(group), scores, None)
+    # a problem made to be solved is also measured against its solution
+    measure = optimum_measure(algorithms[0].objective, federation.train) if synthetic else None
+    session = Session(lanes, federation, training, list(spec.seeds) * len(group), scores, None, measure)
     chosen = session.training
     resolved = {
         label: Resolved(chosen.executor, chosen.chunk, chosen.block, step) for label, step in zip(labels, steps)
@@ -276,6 +281,4 @@ def _write_models(spec: Spec, folder: RunFolder, trained: list[Trained], federat
 
 
 def _objective_name(entry: Trained) -> str:
-    from idiolect.algorithms import find
-
     return entry.method.objective or find(entry.method.algorithm).objective or "?"

@@ -13,7 +13,7 @@ import numpy as np
 from idiolect.accounting.ledger import FIELDS, Ledger
 from idiolect.accounting.time_model import find_time_model
 from idiolect.algorithms import find
-from idiolect.core.keys import Purpose, client_keys, root_key
+from idiolect.core.keys import Purpose, client_keys, host_generator, root_key
 from idiolect.data.federation import Federation
 from idiolect.engines.simulate import Run
 from idiolect.experiments.spec import MethodSpec, Spec
@@ -167,6 +167,7 @@ def method_summary(
         "interval": _interval(seed_means, answers[0], entry.runs[0].seed),
         "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
         "last_mean": _mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
+        **{name: _final(entry, name) for name in ("train_loss", "suboptimality", "distance_to_optimum")},
         "selected_rounds": [run.recorder.selected_round for run in entry.runs],
         "rounds": ledgers[0].rounds,
         "seconds": float(np.mean([run.history[-1]["seconds"] for run in entry.runs])),
@@ -178,6 +179,12 @@ def method_summary(
         if name != "rounds":
             line[name] = round(np.mean([getattr(ledger, name) for ledger in ledgers]))
     return line | _against_alone(entry, alone, answers, primary)
+
+
+def _final(entry: Trained, name: str) -> float | None:
+    """The mean over seeds of what the last record says; None where it was not measured."""
+    values = [run.history[-1][name] for run in entry.runs if name in run.history[-1]]
+    return float(np.mean(values)) if values else None
 
 
 def _against_alone(entry: Trained, alone: Trained | None, answers: list[np.ndarray], primary: str) -> dict[str, Any]:
@@ -198,8 +205,6 @@ def _interval(seed_means: list[float], answer: np.ndarray, seed: int) -> list[fl
     if len(seed_means) > 1:
         half = 1.96 * float(np.std(seed_means, ddof=1)) / len(seed_means) ** 0.5
         return [float(np.mean(seed_means)) - half, float(np.mean(seed_means)) + half]
-    from idiolect.core.keys import host_generator
-
     present = answer[~np.isnan(answer)]
     if present.size == 0:
         return []

@@ -21,7 +21,7 @@ class DataSpec:
     """Where the rows come from, whose they are, and how they are split."""
 
     source: str = "digits"  # a name of experiments.sources
-    path: str | None = None  # table, libsvm, npz, leaf
+    path: str | None = None  # for the readers of a file: table, npz, leaf, libsvm_file, idx
     client: str | None = None  # table: the column that names the client
     target: str | None = None  # table: the column to predict
     features: list[str] | None = None  # table: the columns to predict from; unset: all others

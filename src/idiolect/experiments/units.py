@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from idiolect.data.federation import Federation
@@ -15,7 +14,7 @@ POWERS = {"squared_error": 2}  # how a score grows with the target's unit; the o
 def unit(score: str, federation: Federation) -> float:
     """What 1 of a recorded score is worth in the table's own units. Several scaled targets have no common unit: 1."""
     scales = federation.preprocessing.target.scales if federation.preprocessing is not None else ()
-    return math.prod(scales * POWERS.get(score, 0)) if len(scales) == 1 else 1.0
+    return float(scales[0] ** POWERS.get(score, 0)) if len(scales) == 1 else 1.0
 
 
 def unit_sentence(score: str, federation: Federation) -> str:

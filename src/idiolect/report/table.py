@@ -27,6 +27,7 @@ from idiolect.report.wording import (
     megabytes,
     percent,
     score_words,
+    small,
 )
 
 WIDTH = 120  # columns of the narrowest terminal we count on
@@ -58,6 +59,8 @@ class MethodRow:
     alone: bool  # this is training alone: nothing to gain against itself
     diverged: str | None
     new_clients: float | None = None  # mean score of clients that never trained
+    suboptimality: float | None = None  # of the training objective, where its optimum is known
+    distance_to_optimum: float | None = None
 
     @property
     def gradients(self) -> int | None:
@@ -158,8 +161,9 @@ def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
     rows = tuple(_row(entry) for entry in run.methods)
     columns = _columns(score_words(run.score), run.higher_is_better)
-    if all(row.new_clients is None for row in rows):  # most runs hold no client out
-        columns = tuple(column for column in columns if column.key != "new_clients")
+    for key in ("new_clients", "suboptimality", "distance_to_optimum"):  # most runs have none of these
+        if all(getattr(row, key) is None for row in rows):
+            columns = tuple(column for column in columns if column.key != key)
     return ComparisonTable(run.name, run.score, run.higher_is_better, rows, columns, answer(run), run.missing)
 
 
@@ -209,6 +213,14 @@ def _columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ...]:
             "new_clients", "new\nclients", way, lambda row: words.bare(row.new_clients), "Clients that never trained."
         ),
         Column("spread", "spread", -1, lambda row: words.bare(row.spread), "Standard deviation over the clients."),
+        Column("suboptimality", "subopti-\nmality", -1, lambda row: small(row.suboptimality), "F minus its optimum."),
+        Column(
+            "distance_to_optimum",
+            "squared\ndistance",
+            -1,
+            lambda row: small(row.distance_to_optimum),
+            "Mean squared distance of the models to the optimum.",
+        ),
         Column("gain", "gain\n[95 %]", 1, lambda row: _gain(row, words), "Mean gain against training alone."),
         Column("helped", "helped\n%", 1, lambda row: percent(row.helped), "Clients that score better than alone."),
         Column("hurt", "hurt\n%", -1, lambda row: percent(row.hurt), "Clients that score worse than alone."),
@@ -255,6 +267,8 @@ def _row(entry: dict[str, Any]) -> MethodRow:
         alone=alone,
         diverged=diverged,
         new_clients=(entry.get("new_clients") or {}).get("mean"),
+        suboptimality=entry.get("suboptimality"),
+        distance_to_optimum=entry.get("distance_to_optimum"),
         **counts,
     )
 

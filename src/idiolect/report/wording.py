@@ -70,6 +70,11 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def small(value: float | None) -> str:
+    """A number that may be tiny, in exponent form."""
+    return f"{value:.1e}" if known(value) else NONE
+
+
 def percent(value: float | None) -> str:
     """A percentage without the sign, whole."""
     return f"{value:.0f}" if known(value) else NONE

@@ -2,8 +2,8 @@
 """Exact optima of the known convex losses, in float64 on the host.
 
 Squared losses have a closed form (the one of least norm where several are optimal). Logistic and softmax
-losses are solved by Newton's method to a gradient norm of 1e-12 (relative to the largest row) and need l2 >
-0: without it there may be no optimum.
+losses are solved by Newton's method to a gradient norm of 1e-12 (relative to the largest row), or as near as
+rounding allows and at most 1e-9, and need l2 > 0: without it there may be no optimum.
 """
 
 from __future__ import annotations

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes into a training run and what comes out of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from idiolect.accounting.ledger import Ledger
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.data import Rows
+from idiolect.core.tree import Params
+from idiolect.engines.door import Training
+from idiolect.engines.recording import ClientScores, Recorder
+
+if TYPE_CHECKING:
+    from idiolect.engines.session import Session
+
+
+class Splits(Protocol):
+    """What the engine needs of a federation."""
+
+    @property
+    def train(self) -> Rows:
+        """Rows to learn from."""
+
+    @property
+    def validation(self) -> Rows:
+        """Rows to choose by."""
+
+    @property
+    def test(self) -> Rows:
+        """Rows to judge by."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What clients are called."""
+
+
+class Snapshot(NamedTuple):
+    """One lane's whole state after a round."""
+
+    round: int
+    server: Any
+    states: Any  # one row per client; None where they are on disk
+
+
+@dataclasses.dataclass
+class Run:
+    """The outcome of one lane."""
+
+    algorithm: Algorithm
+    seed: int
+    training: Training  # resolved: the executor, chunk and block that were used
+    recorder: Recorder
+    last: Snapshot
+    selected: Snapshot  # the best recorded round on validation rows
+    session: Session = dataclasses.field(repr=False)
+    lane: int = 0
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the run cost."""
+        return self.recorder.ledger
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One row per recorded round."""
+        return self.recorder.history
+
+    @property
+    def server(self) -> Any:
+        """The server after the last round."""
+        return self.last.server
+
+    @property
+    def states(self) -> Any:
+        """The clients' states after the last round."""
+        return self.last.states
+
+    def shared_model(self, snapshot: Snapshot | None = None) -> Params | None:
+        """The one model for everybody, if there is one (default: after the last round)."""
+        return self.algorithm.shared_model((snapshot or self.last).server)
+
+    def personal_models(self, snapshot: Snapshot | None = None) -> Params:
+        """Every client's model, stacked over clients (default: after the last round)."""
+        return self.session.models_and_outputs(self, snapshot or self.last, "test")[0]
+
+    def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
+        """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...)."""
+        return self.session.models_and_outputs(self, snapshot or self.last, split)[1]
+
+    def new_clients(self) -> ClientScores:
+        """Scores of the federation's held-out clients, which never trained."""
+        return self.session.new_clients(self)
