@@ -90,7 +90,7 @@ def _write_rows(folder: Path, clients: int, rows: int) -> None:
 
 def _train(folder: Path, method: str, rounds: int) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.scale_child", str(folder), method, str(rounds)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     return json.loads(done.stdout)
 
 

@@ -17,7 +17,7 @@ from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -81,7 +81,7 @@ class Local(Algorithm):
     def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_personal(key, (), working.personal, batch)
+        slope, tally = self.objective.gradient_personal(step_key(key, t), (), working.personal, batch)
         return working._replace(personal=tree.descend(working.personal, self.step_size, slope)), tally
 
     def send(

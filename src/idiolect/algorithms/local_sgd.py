@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from idiolect.algorithms.fine_tuning import fine_tune
-from idiolect.algorithms.server_optimizer import server_optimizer
+from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -63,7 +63,7 @@ class LocalSGD(Algorithm):
         default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
     )
     server_optimizer: str = setting(
-        default="sgd", doc="any optax optimizer, by name; it sees the mean drift as a gradient"
+        default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name; it sees the mean drift as a gradient"
     )
     weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
     proximal: float | None = setting(default=None, at_least=0, doc="FedProx's mu; unset: no proximal term")
@@ -92,7 +92,7 @@ class LocalSGD(Algorithm):
     def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)
+        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
         if self.proximal is not None:
             slope = tree.add(slope, tree.scale(self.proximal, tree.subtract(working.shared, sent.shared)))
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally

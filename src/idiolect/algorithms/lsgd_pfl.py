@@ -24,7 +24,7 @@ from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -110,7 +110,7 @@ class LSGDPFL(Algorithm):
     def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both blocks, from the same point."""
         batch = self.batch(t, working.drawn, data)
-        shared_slope, personal_slope, tally = self._slopes(key, working, batch)
+        shared_slope, personal_slope, tally = self._slopes(step_key(key, t), working, batch)
         averaged = working.averaged
         if self._averages:  # the iterates before each step
             averaged = toward(averaged, (working.shared, working.personal), share(1, t + 1, self._decay))

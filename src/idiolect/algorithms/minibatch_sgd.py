@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Minibatch SGD: all stochastic gradients of a round are taken at the same shared point.
 
-Client   g_m = (1/K) sum_{k < K} grad f_m(w; batch k);      server   w <- w - eta mean_m g_m.
+Client   g_m = mean_{k < K} grad f_m(w; batch k);      server   w <- w - eta mean_m g_m.
 
-`step_size` is eta, `local_steps` K (or `epochs` passes: K then differs by client). It pays the same gradients as
+`step_size` is eta, `local_steps` K (or `epochs` passes: batches then weigh by their rows). It pays the gradients of
 K steps of local SGD for a K times larger batch instead of K moves, and is the limit of local SGD for inner steps
 to 0 with outer step * inner step * K = eta (erratum E000-1). Reference: Woodworth et al. 2020, "Minibatch vs local
 SGD for heterogeneous distributed learning"; paper 000.
@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from idiolect.algorithms.averaging import share, toward
-from idiolect.algorithms.server_optimizer import server_optimizer
+import jax.numpy as jnp
+
+from idiolect.algorithms.averaging import toward
+from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -40,9 +42,10 @@ class Broadcast(NamedTuple):
 
 
 class Working(NamedTuple):
-    """The mean of the gradients so far."""
+    """The mean over rows of the gradients so far, and the rows it covers."""
 
     gradient: Params
+    rows: Any
     drawn: Any
 
 
@@ -60,7 +63,7 @@ class MinibatchSGD(Algorithm):
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="server step eta"
     )
-    server_optimizer: str = setting(default="sgd", doc="any optax optimizer, by name")
+    server_optimizer: str = setting(default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name")
     weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
     def skip(self) -> str | None:
@@ -80,13 +83,16 @@ class MinibatchSGD(Algorithm):
 
     def receive(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Working, Tally]:
         """No gradient yet."""
-        return Working(tree.zeros(sent.shared), self.draw_batches(key, data)), NOTHING
+        return Working(tree.zeros(sent.shared), jnp.zeros(()), self.draw_batches(key, data)), NOTHING
 
     def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One more gradient at the shared model."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
-        return working._replace(gradient=toward(working.gradient, slope, share(1, t + 1, 0.0))), tally
+        slope, tally = self.objective.gradient_shared(step_key(key, t), sent.shared, (), batch)
+        rows = jnp.asarray(batch.rows(), working.rows.dtype)
+        seen = working.rows + rows
+        part = rows / jnp.maximum(seen, 1)  # by rows: the last batch of an epoch may be short
+        return Working(toward(working.gradient, slope, part), seen, working.drawn), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: tuple[()], data: ClientData

@@ -23,7 +23,7 @@ from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -121,7 +121,7 @@ class PersonalizedLocalSGD(Algorithm):
         """One gradient, one step on each block."""
         shared, personal, averaged, covered, drawn = working
         batch = self.batch(t, drawn, data)
-        (shared_slope, personal_slope), tally = self.objective.gradient_both(key, shared, personal, batch)
+        (shared_slope, personal_slope), tally = self.objective.gradient_both(step_key(key, t), shared, personal, batch)
         if self.output != "last":  # the iterates before each step
             iterate = (shared, personal) if self._means else self.objective.deployed(shared, personal)
             averaged = toward(averaged, iterate, share(1, covered + t + 1, 0.0))

@@ -22,7 +22,7 @@ from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -105,7 +105,7 @@ class Scaffold(Algorithm):
     def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One corrected gradient step."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)
+        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
         slope = tree.add(slope, working.correction)
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
 

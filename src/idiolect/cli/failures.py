@@ -41,7 +41,10 @@ def _sentence(error: Exception) -> tuple[str, int]:
     if "DivergedError" in kinds:
         return str(error), 1
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        return "Out of memory. Use a smaller --cohort, executor = 'chunked' with a small chunk, or fewer seeds.", 1
+        return (
+            "Out of memory. Use a smaller training.cohort, executor 'chunked' with a small chunk, or fewer seeds.",
+            1,
+        )
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
         full = error.errno == errno.ENOSPC  # not the request's fault: what is finished is kept

@@ -83,6 +83,9 @@ def check(owner: str, name: str, value: Any, limits: Range) -> None:
     if value is None or limits.admits(value):
         return
     way_out = f" {limits.way_out}" if limits.way_out else ""
+    if isinstance(value, str) and limits.choices and not way_out:
+        close = difflib.get_close_matches(value, [str(choice) for choice in limits.choices], n=1)
+        way_out = f" Did you mean {close[0]!r}?" if close else ""
     raise RequestError(f"{owner}.{name} must be {limits.rule()}, got {shown(value)}.{way_out}")
 
 

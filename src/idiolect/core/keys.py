@@ -53,6 +53,11 @@ def client_key(root: Key, purpose: Purpose, round_number: Any, client: Any) -> K
     return jax.random.fold_in(round_key(root, purpose, round_number), client)
 
 
+def step_key(key: Key, t: Any) -> Key:
+    """A client's key for local step `t`; unused keys cost nothing once compiled."""
+    return jax.random.fold_in(key, t)
+
+
 def client_keys(root: Key, purpose: Purpose, round_number: Any, clients: Any) -> Key:
     """`client_key` for each of several clients."""
     shared = round_key(root, purpose, round_number)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class RecordFile:
         self.record_bytes = sum(self._sizes)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         os.ftruncate(self._file, self.record_bytes * records)
+        weakref.finalize(self, os.close, self._file)
 
     def read(self, clients: np.ndarray) -> list[np.ndarray]:
         """The named clients' leaves, stacked."""
@@ -67,7 +69,9 @@ class RecordFile:
     def copy_to(self, path: Path) -> None:
         """A snapshot of every record."""
         os.fsync(self._file)
-        self._copy(self.path, path)
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        self._copy(self.path, unfinished)
+        os.replace(unfinished, path)  # a snapshot that a checkpoint names is never seen half written
 
     def restore_from(self, path: Path) -> None:
         """Take every record back from a snapshot."""
@@ -88,7 +92,3 @@ class RecordFile:
             while piece := read.read(1 << 22):
                 written.write(piece)
             os.fsync(written.fileno())
-
-    def close(self) -> None:
-        """Give the file back."""
-        os.close(self._file)

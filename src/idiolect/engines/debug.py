@@ -60,7 +60,8 @@ def _stage(round_number: int, client: int, stage: str) -> Iterator[None]:
         yield
     except Exception as error:
         who = "the server" if client < 0 else f"client {client}"
-        raise StageError(f"Round {round_number}, {who}, stage {stage}: {type(error).__name__}: {error}") from error
+        when = "Before the first round" if round_number < 0 else f"Round {round_number}"
+        raise StageError(f"{when}, {who}, stage {stage}: {type(error).__name__}: {error}") from error
 
 
 def debug(

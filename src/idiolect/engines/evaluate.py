@@ -67,7 +67,7 @@ def _evaluate(
     scores: Scores = {"personal": jax.vmap(score, in_axes=(own_axes, 0, 0))(own, personal, rows)}
     if shared is not None:
         scores["shared"] = jax.vmap(score, in_axes=(own_axes, None, 0))(own, shared, rows)
-    return scores, cost.total()
+    return scores, cost
 
 
 @functools.partial(jax.jit, static_argnames=("names", "lanes"))
@@ -84,7 +84,7 @@ def evaluate(
     names: tuple[str, ...],
     lanes: str,
 ) -> tuple[Scores, Tally]:
-    """Scores of both models on the clients' `rows`, one number per client, and the cost of the personal models."""
+    """Scores of both models on the clients' `rows`, one number per client, and what each personal model cost."""
     TRACES["evaluate"] += 1
     if lanes == "one":
         return _evaluate(algorithm, root, round_number, server, clients, states, train, rows, names)

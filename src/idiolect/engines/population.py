@@ -50,6 +50,11 @@ def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: Any) -> ClientDa
     return to_device(jax.tree.map(lambda *pieces: np.concatenate(pieces), *padded), dtype)
 
 
+def sum_counts(tally: Tally) -> Tally:
+    """Per-client counters (lanes in front, if any) added up on the host, where they cannot overflow."""
+    return Tally(*(np.sum(np.asarray(count, np.int64), axis=-1) for count in tally))
+
+
 class Population(abc.ABC):
     """Rows and states of all clients. `states` is what a block starts from and returns, for the clients it needs."""
 
@@ -89,12 +94,9 @@ class InMemory(Population):
     def start(self, algorithm: Algorithm, roots: Key, lanes: bool) -> Tally:
         """Initial states of every client (and lane); returns their cost, per lane."""
         clients = jnp.arange(self.rows.clients, dtype=jnp.int32)
-        if not lanes:
-            self.states, tally = init_clients(algorithm, roots, clients, self.data)
-            return tally.total()
-        start = jax.vmap(init_clients, in_axes=(0, 0, None, None))
+        start = jax.vmap(init_clients, in_axes=(0, 0, None, None)) if lanes else init_clients
         self.states, tally = start(algorithm, roots, clients, self.data)
-        return jax.tree.map(lambda count: jnp.sum(count, axis=1), tally)
+        return sum_counts(tally)
 
     def gather(self, members: np.ndarray | None) -> tuple[Any, ClientData, np.ndarray | None]:
         """All of it: a member's place is its number."""

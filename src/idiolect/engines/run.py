@@ -59,6 +59,7 @@ class Run:
     selected: Snapshot  # the best recorded round on validation rows
     session: Session = dataclasses.field(repr=False)
     lane: int = 0
+    _new_clients: ClientScores | None = dataclasses.field(default=None, repr=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -94,4 +95,6 @@ class Run:
 
     def new_clients(self) -> ClientScores:
         """Scores of the federation's held-out clients, which never trained."""
-        return self.session.new_clients(self)
+        if self._new_clients is None:
+            self._new_clients = self.session.new_clients(self)
+        return self._new_clients

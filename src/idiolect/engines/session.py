@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ from idiolect.engines.door import Training
 from idiolect.engines.evaluate import Scores, evaluate, models_and_outputs
 from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.looped import run_looped
-from idiolect.engines.population import InMemory, OnDisk, load, to_device
+from idiolect.engines.population import InMemory, OnDisk, load, sum_counts, to_device
 from idiolect.engines.recording import ClientScores, Recorder, to_lists
 from idiolect.engines.round import Cohort, RoundCost, finite_rows
 from idiolect.engines.run import Run, Snapshot, Splits
@@ -61,7 +62,7 @@ class Session:
         door.check_rows(federation.train)
         door.check_seeds(seeds)
         self.federation, self.scores, self.seeds = federation, scores, list(seeds)
-        self.round, self.seconds, self._measure = 0, 0.0, measure
+        self.round, self.seconds, self._measure, self._requested = 0, 0.0, measure, training
         self._splits: dict[str, ClientData] = {}
         self.participation = Participation(clients, training.cohort or clients, training.dropout)
         counts = federation.train.counts
@@ -247,7 +248,7 @@ class Session:
             return np.concatenate(leaves, axis=client_axis)
 
         scores = jax.tree.map(join, *(part[0] for part in parts))
-        tally = jax.tree.map(lambda *counts: sum(c.astype(np.int64) for c in counts), *(p[1] for p in parts))
+        tally = functools.reduce(Tally.plus, (sum_counts(part[1]) for part in parts))
         return scores, tally
 
     def _split(self, name: str, clients: np.ndarray) -> ClientData:
@@ -308,29 +309,43 @@ class Session:
             capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both.values()))  # one program for both
             splits = {name: to_device(rows.pad(clients, capacity), self._dtype) for name, rows in both.items()}
             data = to_device(held_out.train.pad(clients), self._dtype)
-            arguments = (run.algorithm, self._root(run.lane), np.int32(self.round), run.server, data)
+            chosen = run.selected  # the round that every other answer is about
+            arguments = (run.algorithm, self._root(run.lane), np.int32(chosen.round), chosen.server, data)
             return {
                 name: to_lists(evaluate_new_clients(*arguments, rows, names=self.scores))
                 for name, rows in splits.items()
             }
 
+    @functools.cached_property
     def _fingerprint(self) -> str:
-        """What a checkpoint must agree on to be continued: program, settings, seeds, population, precision."""
+        """What a checkpoint must agree on to be continued: program, settings, seeds, rows, precision."""
         leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self.algorithm)]
-        training = dataclasses.replace(self.training, rounds=0)
-        rows = self.federation.train
-        shape = (
-            rows.counts.tolist(),
-            rows.inputs.shape[1:],
-            [zlib.crc32(np.ascontiguousarray(part).data) for part in (rows.inputs, rows.targets)],
-        )
-        return repr((jax.tree.structure(self.algorithm), leaves, self.seeds, training, shape, self.scores))
+        training = dataclasses.replace(self.training, rounds=0, executor="", chunk=0, block=0)
+        rows = (self.federation.train, self.federation.validation)
+        parts = [part for split in rows for part in (split.inputs, split.targets, split.offsets)]
+        digests = [(part.shape, zlib.crc32(np.ascontiguousarray(part).data)) for part in parts]
+        facts = repr((jax.tree.structure(self.algorithm), leaves, self.seeds, training, digests, self.scores))
+        return hashlib.sha256(facts.encode()).hexdigest()
+
+    def _adopt(self, plan: dict[str, Any], where: Path) -> None:
+        """Go on with the program a checkpoint was made by, where the request left the choice to us."""
+        asked = self._requested
+        mine = dataclasses.asdict(self.training)
+        free = {"executor": asked.executor == "auto", "chunk": asked.executor == "auto", "block": asked.block == 0}
+        for name, value in plan.items():
+            if mine[name] != value and not free[name]:
+                raise RequestError(
+                    f"The checkpoint in {where} was made with {name} = {value!r}, the request says {mine[name]!r}; "
+                    "resume with the run's own settings."
+                )
+        self.training = dataclasses.replace(self.training, **plan)
 
     def _save(self, checkpoint: Checkpoint) -> None:
         facts = {
             "round": self.round,
             "seconds": self.seconds,
-            "fingerprint": self._fingerprint(),
+            "fingerprint": self._fingerprint,
+            "plan": {name: getattr(self.training, name) for name in ("executor", "chunk", "block")},
             "recorders": [recorder.to_facts() for recorder in self.recorders],
         }
         leaves = [*jax.tree.leaves(self.server), *self.population.leaves(), *jax.tree.leaves(self.selected)]
@@ -340,11 +355,12 @@ class Session:
     def _load(self, checkpoint: Checkpoint) -> None:
         records = self.population.file if isinstance(self.population, OnDisk) else None
         leaves, facts = checkpoint.load(records)
-        if facts["fingerprint"] != self._fingerprint():
+        if facts["fingerprint"] != self._fingerprint:
             raise RequestError(
                 f"The checkpoint in {checkpoint.folder} belongs to other settings or data; resume with the run's own "
                 "spec.toml, or start in a new run folder."
             )
+        self._adopt(facts["plan"], checkpoint.folder)
         if facts["round"] > self.training.rounds:
             raise RequestError(
                 f"The checkpoint in {checkpoint.folder} stands at round {facts['round']}, beyond training.rounds = "

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
 from idiolect.accounting.ledger import FIELDS, Ledger
 from idiolect.accounting.time_model import find_time_model
@@ -190,8 +191,10 @@ def _final(entry: Trained, name: str) -> float | None:
 def _against_alone(entry: Trained, alone: Trained | None, answers: list[np.ndarray], primary: str) -> dict[str, Any]:
     if alone is None or alone is entry:
         return {"helped": None, "hurt": None, "same": None, "gain": None}
-    reference = np.concatenate([_answer(run, primary) for run in alone.runs])
-    gain = paired_gain(np.concatenate(answers), reference, SCORES[primary].higher_is_better, seed=entry.runs[0].seed)
+    # a client's seeds are not independent witnesses: its mean over seeds is one
+    ours = np.mean(answers, axis=0)
+    reference = np.mean([_answer(run, primary) for run in alone.runs], axis=0)
+    gain = paired_gain(ours, reference, SCORES[primary].higher_is_better, seed=entry.runs[0].seed)
     return {
         "helped": float(gain.helped),
         "hurt": float(gain.hurt),
@@ -201,9 +204,10 @@ def _against_alone(entry: Trained, alone: Trained | None, answers: list[np.ndarr
 
 
 def _interval(seed_means: list[float], answer: np.ndarray, seed: int) -> list[float]:
-    """95 %: over seeds when there are several (normal), else a bootstrap over clients."""
+    """95 %: over seeds when there are several (Student's t), else a bootstrap over clients."""
     if len(seed_means) > 1:
-        half = 1.96 * float(np.std(seed_means, ddof=1)) / len(seed_means) ** 0.5
+        quantile = float(stats.t.ppf(0.975, len(seed_means) - 1))
+        half = quantile * float(np.std(seed_means, ddof=1)) / len(seed_means) ** 0.5
         return [float(np.mean(seed_means)) - half, float(np.mean(seed_means)) + half]
     present = answer[~np.isnan(answer)]
     if present.size == 0:
