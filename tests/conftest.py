@@ -119,7 +119,8 @@ def fitting_rows():
     for name, method in ALGORITHMS.items():
         for field in dataclasses.fields(method.algorithm):
             limits = field.metadata.get("range")
-            if limits is None or field.name == "weighting":  # one shared function, in half of the presets
+            # weighting is one shared function, in half of the presets; optimizers are optax's, two of them presets
+            if limits is None or field.name in ("weighting", "server_optimizer"):
                 continue
             for choice in limits.choices:
                 if choice != field.default and (method.algorithm, field.name, choice) not in made:

@@ -195,7 +195,7 @@ def test_an_unexpected_error_is_one_sentence_and_a_traceback_on_request(idiolect
     ("error", "code", "sentence"),
     [
         (RequestError("Line one\nand \x07 line two."), 2, "Error: Line one and line two.\n"),
-        (MemoryError(), 1, "Error: Out of memory. Use a smaller --cohort"),
+        (MemoryError(), 1, "Error: Out of memory. Use a smaller training.cohort"),
         (
             PermissionError(13, "Permission denied", "/no/such"),
             2,
@@ -217,7 +217,8 @@ def test_every_failure_has_its_exit_code(capsys, error, code, sentence):
 
 def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled):
     """The whole way: the installed program, a signal, standard streams."""
-    changes = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
+    # long enough that even a fast machine is still training when the signal comes
+    changes = ("--set", "training.rounds = 4000", "--set", "output.checkpoint_every = 5")
     program = [sys.executable, "-c", "from idiolect.cli import main; main()"]
     process = subprocess.Popen(
         [*program, "run", "spec.toml", "--out", "cut", *changes],

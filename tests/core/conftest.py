@@ -7,7 +7,7 @@ import jax
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def strict_ranks():
     with jax.numpy_rank_promotion("raise"):
         yield

@@ -114,15 +114,16 @@ def test_a_new_client_is_what_it_would_have_been_in_plain_python(bench, workbenc
     """init_client, one local round with its upload discarded, personal_model: written out for the first new client."""
     federation = workbench.make_federation((3, 5, 4, 5, 3, 4), held_out=(4, 3))
     run = simulate(bench.personal, federation, bench.full, seed=2)
-    new, number, rounds = federation.held_out, 6, bench.full.rounds  # numbered after the six that train
+    new, number = federation.held_out, 6  # numbered after the six that train
+    rounds, server = run.selected.round, run.selected.server
     rows = jax.tree.map(lambda leaf: np.asarray(leaf[0]), new.train.pad(np.asarray([0])))
     data = ClientData(rows.inputs.astype(np.float32), rows.targets, np.int32(rows.count))
     data = jax.tree.map(jax.numpy.asarray, data)
     root = keys.root_key(2)
     state, _ = run.algorithm.init_client(keys.client_key(root, Purpose.INIT_CLIENT, 0, number), data)
-    sent = run.algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, rounds), run.server)
+    sent = run.algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, rounds), server)
     _, state, _ = client_round(run.algorithm, root, rounds, number, sent, state, data)
-    delivered = run.algorithm.deliver(keys.round_key(root, Purpose.DELIVER, rounds), run.server)
+    delivered = run.algorithm.deliver(keys.round_key(root, Purpose.DELIVER, rounds), server)
     key = keys.client_key(root, Purpose.PERSONAL_MODEL, rounds, number)
     model, _ = run.algorithm.personal_model(key, delivered, state, data)
     inputs, targets = new.test.of(0)

@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 
 from idiolect.algorithms import ALGORITHMS, LocalSGD, PersonalizedLocalSGD, find
+from idiolect.algorithms.server_optimizer import OPTIMIZERS
 from idiolect.core import RequestError
 from idiolect.core.settings import check_settings
 from idiolect.objectives import OBJECTIVES
@@ -70,10 +71,16 @@ def test_a_misspelt_name_gets_the_nearest():
 
 
 def test_a_misspelt_server_optimizer_gets_the_nearest(lab):
-    client_loss, data, _ = lab.softmax_problem()
+    client_loss, _, _ = lab.softmax_problem()
     algorithm = LocalSGD(OBJECTIVES["global_model"](client_loss), server_optimizer="fedadan")
     with pytest.raises(RequestError, match="Did you mean 'fedadam'"):
-        lab.begin(algorithm, data)
+        check_settings(algorithm)
+
+
+def test_what_is_no_optimizer_is_refused():
+    # optax.scale and optax.clip are callables of optax too, and would walk up the drift
+    assert not {"scale", "clip", "chain"} & set(OPTIMIZERS)
+    assert {"sgd", "adam", "fedadam"} <= set(OPTIMIZERS)
 
 
 def test_a_stranger_is_loaded_by_path():

@@ -91,7 +91,11 @@ def local_sgd(p, s, w, personal):
 
 def minibatch_sgd(p, s, w, personal):
     for r in range(ROUNDS):
-        slopes = [np.mean([p.gradient(w, m, chosen) for chosen in p.steps[r][m]], axis=0) for m in p.cohort(r)]
+        slopes = []
+        for m in p.cohort(r):
+            steps = [(p.gradient(w, m, chosen), len(chosen)) for chosen in p.steps[r][m]]
+            # the mean over all drawn rows: an epoch's last batch is short and weighs less
+            slopes.append(sum(rows * slope for slope, rows in steps) / sum(rows for _, rows in steps))
         w = w - s["step_size"] * (p.weights(r, s.get("weighting", "equal")) @ np.array(slopes))
     return {"shared": w}, {}, np.tile(w, (CLIENTS, 1))
 

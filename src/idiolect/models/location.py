@@ -23,4 +23,4 @@ class Location(Model):
 
     def apply(self, params: Params, inputs: Any) -> Any:
         """(rows, features)."""
-        return inputs * params["location"]
+        return inputs * params["location"][None]
