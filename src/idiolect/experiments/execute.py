@@ -28,7 +28,7 @@ from idiolect.experiments.build import (
     problem_constants,
 )
 from idiolect.experiments.known_optimum import optimum_measure
-from idiolect.experiments.outcome import LOCAL, Trained, client_rows, history_rows, method_summary
+from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
@@ -87,6 +87,9 @@ def execute(
     for group in _groups(list(zip(spec.methods, built))):
         spec, entries = _train(spec, group, federation, scores, folder, progress, problem is not None)
         trained += entries
+        for entry in entries:
+            if entry.tuned is not None:
+                tell(f"{entry.method.label}: {entry.tuned}.")
     summary = _write(spec, folder, trained, federation, scores, reason, warnings)
     return Executed(summary, trained, federation, path)
 
@@ -174,7 +177,11 @@ def _tuned(spec: Spec, step_size: float | None) -> str | None:
     if step_size is None:
         return None
     tried = ", ".join(f"{value:g}" for value in spec.tuning.step_size)
-    return f"step_size {step_size:g} chosen from {tried} on validation rows, seed {spec.seeds[0]}"
+    sentence = f"step_size {step_size:g} chosen from {tried} on validation rows, seed {spec.seeds[0]}"
+    edges = {max(spec.tuning.step_size): "largest", min(spec.tuning.step_size): "smallest"}
+    if len(edges) > 1 and step_size in edges:
+        sentence += f"; it is the {edges[step_size]} tried, so a wider list may find a better one"
+    return sentence
 
 
 def _step_size(
@@ -243,7 +250,6 @@ def _write(
     reason: str,
     warnings: list[str],
 ) -> dict[str, Any]:
-    alone = next((entry for entry in trained if entry.method.algorithm == LOCAL), None)
     summary = {
         "schema": SCHEMA,
         "name": spec.name,
@@ -252,7 +258,10 @@ def _write(
         "score_reason": reason,
         "notes": [*_data_notes(federation), *(note for entry in trained for note in entry.notes)],
         "warnings": warnings,
-        "methods": [method_summary(entry, alone, federation, scores, _objective_name(entry)) for entry in trained],
+        "methods": [
+            method_summary(entry, alone_for(entry, trained), federation, scores, _objective_name(entry))
+            for entry in trained
+        ],
     }
     folder.write_table("history.parquet", history_rows(trained, spec))
     folder.write_table("clients.parquet", client_rows(trained, federation, scores))

@@ -53,11 +53,20 @@ def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
     return rows
 
 
+def alone_for(entry: Trained, trained: list[Trained]) -> Trained | None:
+    """Training alone, to compare `entry` with: in a sweep the one with the same swept settings, else the first."""
+    candidates = [other for other in trained if other.method.algorithm == LOCAL]
+    swept = entry.method.label.partition("[")[2]
+    same = [other for other in candidates if other.method.label.partition("[")[2] == swept]
+    return next(iter([*same, *candidates]), None)
+
+
 def client_rows(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> list[dict[str, Any]]:
     """clients.parquet: every client's scores, its gain over training alone with an interval, and the verdict."""
-    alone = {run.seed: run for entry in trained if entry.method.algorithm == LOCAL for run in entry.runs}
     rows = []
     for entry in trained:
+        reference = alone_for(entry, trained)
+        alone = {} if reference is None else {run.seed: run for run in reference.runs}
         for run in entry.runs:
             rows += _run_rows(entry.method.label, run, alone.get(run.seed), federation, scores)
             rows += _new_client_rows(entry.method.label, run, federation, scores)

@@ -117,6 +117,7 @@ class RunFolder:
         }
         unfinished = path.with_name(f".{path.name}.unfinished")
         save_file(arrays, unfinished)
+        unfinished.chmod(0o644)  # as every other file of the folder: safetensors makes its own private
         os.replace(unfinished, path)
 
     def finish(self) -> None:
