@@ -83,7 +83,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "first seed, all candidates trained as one program; empty: no tuning",
     },
     "output": {
-        "models": "`shared`: the shared model of the selected round; `all`: also every client's; `none`: neither",
+        "models": "`shared`: the shared model of the selected round; `all`: also every client's; "
+        "`auto`: `all` up to 1000 clients, else `shared`; `none`: neither",
         "checkpoint_every": "rounds between checkpoints, rounded up to the end of a compiled block",
     },
     "resolved": {

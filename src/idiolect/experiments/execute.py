@@ -35,6 +35,8 @@ from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
 
+MOST_KEPT = 1000  # clients whose own models a run folder keeps unasked; more could fill a disk
+
 Progress = Callable[[str, int, int], None]  # method label, rounds done, rounds in all
 Say = Callable[[str], None]
 
@@ -285,7 +287,7 @@ def _write_models(spec: Spec, folder: RunFolder, trained: list[Trained], federat
             shared = run.shared_model(run.selected)
             if shared is not None:
                 folder.write_model(f"{name}/shared", shared)
-            if spec.output.models == "all":
+            if spec.output.models == "all" or (spec.output.models == "auto" and federation.clients <= MOST_KEPT):
                 folder.write_model(f"{name}/personal", run.personal_models(run.selected))
 
 

@@ -77,7 +77,7 @@ class TuningSpec:
 class OutputSpec:
     """What a run folder keeps besides its tables."""
 
-    models: str = setting(default="shared", choices=("none", "shared", "all"))
+    models: str = setting(default="auto", choices=("auto", "none", "shared", "all"))
     checkpoint_every: int = setting(default=100, at_least=1)
 
 
