@@ -13,7 +13,9 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from idiolect.algorithms import ALGORITHMS
+from idiolect.core.checks import unset
 from idiolect.core.data import Rows
+from idiolect.core.settings import know_population
 from idiolect.data.federation import Federation
 from idiolect.data.task import Task
 from idiolect.models import Linear
@@ -101,11 +103,28 @@ def build_objective(name, kind="classification"):
     return cls(**given)
 
 
+# What theory would decide; any values will do where only the contract is at stake.
+DECIDED = {
+    "step_size": 0.1,
+    "strong_convexity": 0.1,
+    "shared_smoothness": 0.5,
+    "personal_smoothness": 2.0,
+    "shared_probability": 0.3,
+    "averaging_probability": 0.5,
+    "refresh_probability": 0.2,
+    "momentum": 0.4,
+    "early_momentum": 0.6,
+    "mirror_step": 0.2,
+    "inner_step": 0.1,
+}
+
+
 def build(name, objective=None, kind="classification", **settings):
-    """The named algorithm with its preset, on the named objective or else its own."""
+    """The named algorithm with its preset, on the named objective or else its own; what theory decides is decided."""
     method = ALGORITHMS[name]
     chosen = build_objective(objective or method.objective or "additive", kind)
-    return method.algorithm(chosen, **{**method.preset, **settings})
+    algorithm = know_population(method.algorithm(chosen, **{**method.preset, **settings}), len(RAGGED))
+    return dataclasses.replace(algorithm, **{field: DECIDED[field] for field in unset(algorithm)})
 
 
 def fitting_rows():

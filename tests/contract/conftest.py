@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -17,10 +18,19 @@ from idiolect.engines.door import Training
 from idiolect.engines.simulate import Session
 
 ROUNDS = 3
-PARTIAL = Training(
-    rounds=ROUNDS, cohort=4, dropout=0.3, precision="float64", executor="batched", block=ROUNDS, record_every=ROUNDS
+FULL = Training(rounds=ROUNDS, precision="float64", executor="batched", block=ROUNDS, record_every=ROUNDS)
+PARTIAL = dataclasses.replace(FULL, cohort=4, dropout=0.3)
+LEDGER_OF_TALLY = (
+    "gradients_shared",
+    "gradients_personal",
+    "gradients_both",
+    "forward_passes",
+    "samples",
+    "full_gradients_shared",
+    "full_gradients_personal",
+    "proximal_calls",
 )
-BY_STEPS, BY_EPOCHS = {"local_steps": 3, "batch_size": 2}, {"epochs": 1, "batch_size": 2}
+BY_STEPS, BY_EPOCHS, EXACT = {"local_steps": 3, "batch_size": 2}, {"epochs": 1, "batch_size": 2}, {}
 
 
 @pytest.fixture(autouse=True)
@@ -42,20 +52,21 @@ def telling_seed(clients):
 
 
 class Trial:
-    """A pair under a partial cohort with dropout, ragged epochs where the algorithm takes them, in float64."""
+    """A pair under a partial cohort with dropout and ragged epochs, where the algorithm takes them, in float64."""
 
     def __init__(self, workbench, federation, name, objective, more):
         self.name, self.objective, self.more = name, objective, more
         self.workbench, self.federation = workbench, federation
-        ragged = workbench.build(name, objective, **more, **BY_EPOCHS)
-        self.algorithm = ragged if ragged.skip() is None else workbench.build(name, objective, **more, **BY_STEPS)
-        self.training, self.seed = PARTIAL, telling_seed(federation.train.clients)
+        wished = [workbench.build(name, objective, **more, **batching) for batching in (BY_EPOCHS, BY_STEPS, EXACT)]
+        self.algorithm = next(algorithm for algorithm in wished if algorithm.skip() is None)
+        self.training = FULL if self.algorithm.needs_everybody else PARTIAL
+        self.seed = telling_seed(federation.train.clients)
         self.uploads = {}  # client -> its latest upload, filled by `debugged`
 
-    def open(self, algorithm=None, training=PARTIAL, seed=None):
+    def open(self, algorithm=None, seed=None):
         """A session at round 0."""
         seed = self.seed if seed is None else seed
-        return Session([algorithm or self.algorithm], self.federation, training, [seed], ("log_loss",), None)
+        return Session([algorithm or self.algorithm], self.federation, self.training, [seed], ("log_loss",), None)
 
     def run(self, session, first=0):
         """The compiled block: (server, states, costs)."""
@@ -94,13 +105,7 @@ class Trial:
     def spent(self, session, costs):
         """What the compiled engine counted, the clients' start included."""
         start = session.recorders[0].ledger
-        before = (
-            start.gradients_shared,
-            start.gradients_personal,
-            start.gradients_both,
-            start.forward_passes,
-            start.samples,
-        )
+        before = [getattr(start, name) for name in LEDGER_OF_TALLY]
         counts = np.where(np.asarray(costs.present)[..., None], costs.counts, 0).sum(axis=(0, 1))
         return Tally(*(int(a) + int(b) for a, b in zip(before, counts)))
 
@@ -109,3 +114,9 @@ class Trial:
 def trial(request, workbench, ragged):
     """Everything in it is computed when a test first asks, and shared by the tests of one pair."""
     return Trial(workbench, ragged, *request.param)
+
+
+@pytest.fixture(scope="session")
+def tallied():
+    """The ledger's names of what a Tally counts, in its order."""
+    return LEDGER_OF_TALLY

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from idiolect.data.synthetic import quadratics
+from idiolect.engines.evaluate import Standing
 from idiolect.experiments.execute import execute
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.spec import from_table
@@ -24,11 +25,11 @@ def test_the_optimum_of_its_own_objective_measures_zero(objective, problem):
     loss = ClientLoss(model=Linear(3, 0, bias=False), criterion="squared")
     measure = optimum_measure(objective(loss), problem.federation.train)
     own = problem.optimum if objective is Additive else np.broadcast_to(problem.shared_optimum, (4, 3))
-    at_optimum = measure(None, {"weights": np.array(own)})
+    at_optimum = measure(Standing((), (), {"weights": np.array(own)}))
     assert at_optimum["suboptimality"] == pytest.approx(0, abs=1e-12)
     assert at_optimum["distance_to_optimum"] == pytest.approx(0, abs=1e-20)
     # one step of length 2 along the first axis on every client: squared distance 4
-    aside = measure(None, {"weights": np.array(own) + np.array([2.0, 0.0, 0.0])})
+    aside = measure(Standing((), (), {"weights": np.array(own) + np.array([2.0, 0.0, 0.0])}))
     assert aside["distance_to_optimum"] == pytest.approx(4.0)
     # F is a mean of quadratics with curvature at least 0.5: at least 0.5 * 4 / 2
     assert aside["suboptimality"] >= 1.0

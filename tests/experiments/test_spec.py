@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core.checks import RequestError
-from idiolect.experiments.spec import from_table, load, override, resumed, to_table, to_toml
+from idiolect.experiments.spec import from_table, load, override, resumed, setting_names, to_table, to_toml
 from idiolect.experiments.strict import coerce
 from idiolect.experiments.sweeping import expand, parse_over
 
@@ -27,8 +27,9 @@ def table_of(required, optional):
     return st.fixed_dictionaries(required, optional=optional)
 
 
+stepping = sorted(name for name in ALGORITHMS if "step_size" in setting_names(name))
 method = table_of(
-    {"name": st.sampled_from(sorted(ALGORITHMS))},
+    {"name": st.sampled_from(stepping)},
     {"step_size": positive | st.just("theory"), "objective": st.sampled_from(["additive", "global_model"])},
 )
 spec_table = table_of(
@@ -56,7 +57,12 @@ spec_table = table_of(
         "tuning": table_of({}, {"step_size": st.lists(positive)}),
         "output": table_of({}, {"models": st.sampled_from(["none", "shared", "all"])}),
         "resolved": st.dictionaries(
-            label, table_of({"executor": text, "chunk": small, "block": small}, {"step_size": positive}), max_size=2
+            label,
+            table_of(
+                {"executor": text, "chunk": small, "block": small},
+                {"step_size": positive, "chosen": st.dictionaries(label, positive, max_size=3)},
+            ),
+            max_size=2,
         ),
     },
 )

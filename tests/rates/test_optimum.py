@@ -14,11 +14,11 @@ from idiolect.core.data import Batch, Rows
 from idiolect.models import MLP, Linear, Location
 from idiolect.objectives import Additive, ClientLoss, GlobalModel, LocalOnly
 from idiolect.theory import (
+    arrow,
     client_heterogeneity,
     gradient_noise,
     local_optima,
     optimal_value,
-    optimum,
     shared_optimum,
 )
 
@@ -62,7 +62,7 @@ def value_and_slope(name, rows, client, params):
 @pytest.mark.parametrize("dense_size", [1500, 0], ids=["factorised", "conjugate_gradients"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradients_vanish_at_the_optima(name, dense_size, monkeypatch):
-    monkeypatch.setattr(optimum, "_DENSE_SIZE", dense_size)
+    monkeypatch.setattr(arrow, "DENSE_SIZE", dense_size)
     loss, rows = LOSSES[name], make_rows(name)
     own, weights = local_optima(loss, rows), np.array([1.0, 2.0, 0.5, 3.0])
     for client in range(CLIENTS):
@@ -99,10 +99,23 @@ def test_least_squares_with_more_parameters_than_rows_takes_the_least_norm():
 def test_unknown_optima_are_none():
     rows = make_rows("softmax")
     assert local_optima(ClientLoss(model=MLP(FEATURES, 4), l2=0.1), rows) is None
-    without_l2 = ClientLoss(model=Linear(FEATURES, outputs=4))  # separable rows would send it to infinity
+    without_l2 = ClientLoss(model=Linear(FEATURES, outputs=4))
+    # one row of each class: scores may grow for ever, the gradient vanishes only there
+    rows = Rows(np.eye(4)[:, :FEATURES], np.arange(4), np.array([0, 4]))
+    assert local_optima(without_l2, rows) is None
     assert shared_optimum(without_l2, rows) is None
     assert optimal_value(GlobalModel(without_l2), rows) is None
     assert client_heterogeneity(without_l2, rows) is None
+
+
+def test_rows_that_no_plane_separates_have_an_optimum_without_l2():
+    loss = ClientLoss(model=Linear(1, bias=False), criterion="logistic")
+    rows = Rows(np.array([[1.0], [1.0], [1.0]]), np.array([1, 1, 0]), np.array([0, 3]))
+    np.testing.assert_allclose(local_optima(loss, rows)["weights"], [[np.log(2.0)]], rtol=1e-12)  # sigmoid(v) = 2/3
+    # sigmoid(v + b) = 2/3 can be met and sigmoid(b - v) = 0 only at infinity
+    with_bias = ClientLoss(model=Linear(1), criterion="logistic")
+    rows = Rows(np.array([[1.0], [1.0], [1.0], [-1.0]]), np.array([1, 1, 0, 0]), np.array([0, 4]))
+    assert local_optima(with_bias, rows) is None
 
 
 def test_a_client_without_rows_rests_at_zero():
@@ -114,7 +127,7 @@ def test_a_client_without_rows_rests_at_zero():
 
 
 def test_an_optimum_that_cannot_be_reached_is_refused(monkeypatch):
-    monkeypatch.setattr(optimum, "_NEWTON_STEPS", 1)
+    monkeypatch.setattr(arrow, "NEWTON_STEPS", 1)
     with pytest.raises(RequestError, match="Raise l2"):
         local_optima(LOSSES["logistic"], make_rows("logistic"))
 

@@ -32,6 +32,9 @@ class Ledger:
     gradients_both: int = 0
     forward_passes: int = 0
     samples: int = 0
+    full_gradients_shared: int = 0
+    full_gradients_personal: int = 0
+    proximal_calls: int = 0
     useful_steps: int = 0
     executed_steps: int = 0
 
@@ -83,6 +86,9 @@ class Ledger:
             gradients_both=tally.both,
             forward_passes=tally.forward,
             samples=tally.samples,
+            full_gradients_shared=tally.full_shared,
+            full_gradients_personal=tally.full_personal,
+            proximal_calls=tally.proximal,
             useful_steps=useful_steps,
             executed_steps=executed_steps,
         )

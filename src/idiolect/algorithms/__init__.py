@@ -8,12 +8,19 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from idiolect.algorithms.acd_pfl import ACDPFL
+from idiolect.algorithms.ascd_pfl import ASCDPFL
+from idiolect.algorithms.ascd_then_asvrcd import ASCDThenASVRCD
+from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, SVRCDPFL
+from idiolect.algorithms.l2gd import L2GD, L2SGDPlus
 from idiolect.algorithms.local import Local
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.lsgd_pfl import LSGDPFL
 from idiolect.algorithms.minibatch_sgd import MinibatchSGD
 from idiolect.algorithms.personalized_local_sgd import PersonalizedLocalSGD
+from idiolect.algorithms.pfedme import PFedMe
 from idiolect.algorithms.scaffold import Scaffold
+from idiolect.algorithms.scd_pfl import SCDPFL
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
 
@@ -35,6 +42,8 @@ _LI = "Li et al. 2020, Federated optimization in heterogeneous networks"
 _REDDI = "Reddi et al. 2021, Adaptive federated optimization"
 _WOODWORTH = "Woodworth et al. 2020, Minibatch vs local SGD for heterogeneous distributed learning"
 _KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD: stochastic controlled averaging for federated learning"
+_HANZELY = "Hanzely and Richtarik 2020, Federated learning of a mixture of global and local models"
+_DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
 _WANG = "Wang et al. 2019, Federated evaluation of on-device personalization"
 
 _ROWS = {"weighting": "samples"}
@@ -57,6 +66,17 @@ ALGORITHMS: dict[str, Method] = {
     "local": Method(Local, "local_only", {}, _MCMAHAN, "every client alone, nothing sent"),
     "scaffold": Method(Scaffold, "global_model", {}, _KARIMIREDDY, "local SGD without drift, by control variates"),
     "lsgd_pfl": Method(LSGDPFL, "additive", {}, _UNIFIED, "local SGD on a shared and a personal block"),
+    "acd_pfl": Method(ACDPFL, "mx2", {}, _UNIFIED, "accelerated descent by blocks, exact gradients, few exchanges"),
+    "asvrcd_pfl": Method(ASVRCDPFL, "mx2", {}, _UNIFIED, "accelerated, variance-reduced descent by blocks; exact"),
+    "svrcd_pfl": Method(SVRCDPFL, "mx2", {}, _UNIFIED, "variance-reduced descent by blocks, no momentum; exact"),
+    "ascd_pfl": Method(ASCDPFL, "mx2", {}, _UNIFIED, "accelerated descent by blocks on single rows; to a floor"),
+    "scd_pfl": Method(SCDPFL, "mx2", {}, _UNIFIED, "descent by blocks on single rows; to a floor"),
+    "ascd_then_asvrcd": Method(
+        ASCDThenASVRCD, "mx2", {}, _UNIFIED, "ASCD-PFL at first, ASVRCD-PFL once measured progress slows"
+    ),
+    "l2gd": Method(L2GD, "mx2", {}, _HANZELY, "own steps, now and then a step toward the mean of all models"),
+    "l2sgd_plus": Method(L2SGDPlus, "mx2", {}, _HANZELY, "L2GD from single rows with variance reduction; exact"),
+    "pfedme": Method(PFedMe, "mx2", {}, _DINH, "a shared model learnt from proximal steps toward personal ones"),
     "personalized_local_sgd": Method(
         PersonalizedLocalSGD, "additive", {}, _PLSGD, "a shared model plus a correction per client"
     ),
@@ -87,12 +107,21 @@ def _load(path: str) -> Method:
 
 
 __all__ = [
+    "ACDPFL",
     "ALGORITHMS",
+    "ASCDPFL",
+    "ASVRCDPFL",
+    "L2GD",
     "LSGDPFL",
+    "SCDPFL",
+    "SVRCDPFL",
+    "ASCDThenASVRCD",
+    "L2SGDPlus",
     "Local",
     "LocalSGD",
     "Method",
     "MinibatchSGD",
+    "PFedMe",
     "PersonalizedLocalSGD",
     "Scaffold",
     "find",

@@ -96,7 +96,7 @@ class Local(Algorithm):
 
     def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
         """v_m."""
-        return self.objective.deployed((), client.personal), NOTHING
+        return self.objective.personalize(key, (), client.personal, data.batch())
 
     def traffic(self, sent: Any, cohort: int) -> tuple[int, int]:
         """No byte in either direction."""

@@ -114,9 +114,11 @@ class LocalSGD(Algorithm):
         return server.shared
 
     def personal_model(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Params, Tally]:
-        """w, after fine-tuning on the client's own training rows if asked for."""
+        """What the objective makes of w, after fine-tuning on the client's own training rows if asked for."""
         step_size = self.step_size if self.fine_tuning_step_size is None else self.fine_tuning_step_size
-        return fine_tune(self, key, sent.shared, data, steps=self.fine_tuning_steps, step_size=step_size)
+        tuned, spent = fine_tune(self, key, sent.shared, data, steps=self.fine_tuning_steps, step_size=step_size)
+        model, more = self.objective.personalize(key, tuned, (), data.batch())
+        return model, spent.plus(more)
 
     def _optimizer(self) -> Any:
         return server_optimizer(self.server_optimizer, self.server_step_size)

@@ -110,12 +110,12 @@ class LSGDPFL(Algorithm):
     def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both blocks, from the same point."""
         batch = self.batch(t, working.drawn, data)
-        shared_slope, personal_slope, tally = self._slopes(step_key(key, t), working, batch)
+        slopes, tally = self.objective.gradients(step_key(key, t), working.shared, working.personal, batch)
         averaged = working.averaged
         if self._averages:  # the iterates before each step
             averaged = toward(averaged, (working.shared, working.personal), share(1, t + 1, self._decay))
-        shared = tree.descend(working.shared, self.step_size, shared_slope)
-        personal = tree.descend(working.personal, self.step_size / population(self), personal_slope)
+        shared = tree.descend(working.shared, self.step_size, slopes[0])
+        personal = tree.descend(working.personal, self.step_size / population(self), slopes[1])
         return Working(shared, personal, averaged, working.drawn), tally
 
     def send(
@@ -150,22 +150,14 @@ class LSGDPFL(Algorithm):
 
     def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
         """What the objective makes of w and beta_m, or of their weighted averages."""
+        return self.objective.personalize(key, *self.point(sent, client), data.batch())
+
+    def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
+        """w and beta_m, or their weighted averages."""
         personal = client.personal
         if self._averages:
             personal = self._with_current(self._caught_up(sent, client), personal, sent.rounds)
-        return self.objective.deployed(sent.shared, personal), NOTHING
-
-    def _slopes(self, key: Key, working: Working, batch: Any) -> tuple[Params, Params, Tally]:
-        """The gradients of the blocks that exist, and what they cost."""
-        point = (key, working.shared, working.personal, batch)
-        if not self.objective.has_personal:
-            slope, tally = self.objective.gradient_shared(*point)
-            return slope, (), tally
-        if not self.objective.has_shared:
-            slope, tally = self.objective.gradient_personal(*point)
-            return (), slope, tally
-        (shared, personal), tally = self.objective.gradient_both(*point)
-        return shared, personal, tally
+        return sent.shared, personal
 
     @property
     def _averages(self) -> bool:

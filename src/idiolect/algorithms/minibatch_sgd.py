@@ -110,8 +110,8 @@ class MinibatchSGD(Algorithm):
         return server.shared
 
     def personal_model(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Params, Tally]:
-        """w: nothing is personal."""
-        return sent.shared, NOTHING
+        """What the objective makes of w."""
+        return self.objective.personalize(key, sent.shared, (), data.batch())
 
     def _optimizer(self) -> Any:
         return server_optimizer(self.server_optimizer, self.step_size)

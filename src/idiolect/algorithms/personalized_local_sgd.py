@@ -157,12 +157,14 @@ class PersonalizedLocalSGD(Algorithm):
 
     def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
         """The chosen output; before its first round a client's own mean is where it would start."""
-        if self._means:
-            return self.objective.deployed(sent.shared, self._caught_up(sent, client)), NOTHING
-        last = self.objective.deployed(sent.shared, client.personal)
-        if self.output == "last":
-            return last, NOTHING
-        return tree.choose(client.covered > 0, client.averaged, last), NOTHING
+        model, tally = self.objective.personalize(key, *self.point(sent, client), data.batch())
+        if self.output != "own_mean":
+            return model, tally
+        return tree.choose(client.covered > 0, client.averaged, model), tally
+
+    def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
+        """w and theta_m, or their means; a mean of models is not a point of its own."""
+        return sent.shared, self._caught_up(sent, client) if self._means else client.personal
 
     @property
     def _means(self) -> bool:

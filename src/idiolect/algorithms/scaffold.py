@@ -136,8 +136,8 @@ class Scaffold(Algorithm):
         return server.shared
 
     def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
-        """w: nothing is personal."""
-        return sent.shared, NOTHING
+        """What the objective makes of w."""
+        return self.objective.personalize(key, sent.shared, (), data.batch())
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """The model alone: predicting needs no control."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from idiolect.core import batches
 from idiolect.core.checks import setting
@@ -34,6 +34,9 @@ from idiolect.core.tree import Params
 @settings
 class Algorithm(Settings, abc.ABC):
     """Base of every algorithm: seven methods to write, the rest have defaults."""
+
+    needs_everybody: ClassVar[str] = ""  # why a round with absent clients is meaningless; empty: it is not
+    beyond_theory: ClassVar[str] = ""  # what is not proven when clients are absent; empty: nothing
 
     objective: Objective = dataclasses.field(kw_only=False)
     local_steps: int = setting(default=1, at_least=1, doc="local steps per round (K) when epochs is 0")
@@ -98,6 +101,10 @@ class Algorithm(Settings, abc.ABC):
     def deliver(self, key: Key, server: Any) -> Any:
         """What `personal_model` receives; billed once per client."""
         return self.broadcast(key, server)
+
+    def point(self, sent: Any, client: Any) -> tuple[Params, Params]:
+        """Where the method stands in F(w, beta): w as delivered and beta_m; the empty tuple for what it lacks."""
+        return getattr(sent, "shared", ()), getattr(client, "personal", ())
 
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of `shared_model` or `personal_model`."""

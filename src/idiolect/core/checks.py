@@ -72,10 +72,20 @@ def setting(
     choices: tuple[Any, ...] = (),
     way_out: str = "",
     doc: str = "",
+    theory: bool = False,
 ) -> Any:
-    """A dataclass field with a declared range and one line of documentation."""
+    """A dataclass field with a declared range and one line of documentation.
+
+    `theory` marks a number that the constants of the problem decide where it is left out (None).
+    """
     limits = Range(above, at_least, below, at_most, choices, way_out)
-    return dataclasses.field(default=default, metadata={"range": limits, "doc": doc})
+    return dataclasses.field(default=default, metadata={"range": limits, "doc": doc, "theory": theory})
+
+
+def unset(owner: Any) -> list[str]:
+    """The settings of `owner` that are still left to theory."""
+    fields = dataclasses.fields(owner)
+    return [field.name for field in fields if field.metadata.get("theory") and getattr(owner, field.name) is None]
 
 
 def check(owner: str, name: str, value: Any, limits: Range) -> None:

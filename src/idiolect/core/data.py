@@ -23,6 +23,22 @@ class Batch(NamedTuple):
         """Number of real rows: a plain integer where no mask is needed, so that costs stay out of compiled loops."""
         return self.targets.shape[0] if self.mask is None else jnp.sum(self.mask, dtype=jnp.int32)
 
+    @property
+    def passes(self) -> int:
+        """Whole passes over the client's rows that this batch is."""
+        return 0
+
+
+class WholeBatch(Batch):
+    """Every row of one client: a gradient on it is a full gradient, not that of some components."""
+
+    __slots__ = ()
+
+    @property
+    def passes(self) -> int:
+        """One pass over the client's rows."""
+        return 1
+
 
 class ClientData(NamedTuple):
     """All rows of one client, padded to a common capacity; the first `count` are real. Device form."""
@@ -36,9 +52,9 @@ class ClientData(NamedTuple):
         """Rows including the padding."""
         return int(self.targets.shape[0])
 
-    def batch(self) -> Batch:
+    def batch(self) -> WholeBatch:
         """Every row, with the padding masked."""
-        return Batch(self.inputs, self.targets, jnp.arange(self.capacity, dtype=jnp.int32) < self.count)
+        return WholeBatch(self.inputs, self.targets, jnp.arange(self.capacity, dtype=jnp.int32) < self.count)
 
 
 @dataclasses.dataclass(frozen=True)

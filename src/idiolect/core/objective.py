@@ -11,7 +11,7 @@ import jax
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings
-from idiolect.core.tally import Tally
+from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
 
 
@@ -20,6 +20,7 @@ class Objective(Settings, abc.ABC):
 
     has_shared: ClassVar[bool]
     has_personal: ClassVar[bool]
+    keeps_convexity: ClassVar[bool] = True  # whether F is convex wherever the plain losses f'_m are
 
     @abc.abstractmethod
     def init_shared(self, key: Key) -> Params:
@@ -35,25 +36,59 @@ class Objective(Settings, abc.ABC):
 
     @abc.abstractmethod
     def deployed(self, shared: Params, personal: Params) -> Params:
-        """The model that client m predicts with."""
+        """The model that (w, beta_m) stands for, without looking at data."""
 
     @abc.abstractmethod
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of a deployed model."""
 
+    def personalize(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """The model that client m predicts with and its cost; may adapt to `batch`, the client's training rows."""
+        return self.deployed(shared, personal), NOTHING
+
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_w f_m and its cost."""
         slope = jax.grad(lambda w: self.loss(key, w, personal, batch)[0])(shared)
-        return slope, Tally(shared=batch.rows(), samples=batch.rows())
+        return slope, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
 
     def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_beta f_m and its cost."""
         slope = jax.grad(lambda b: self.loss(key, shared, b, batch)[0])(personal)
-        return slope, Tally(personal=batch.rows(), samples=batch.rows())
+        return slope, Tally(personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes)
 
     def gradient_both(
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
         """grad_w f_m and grad_beta f_m from one pass, and its cost."""
         slopes = jax.grad(lambda w, b: self.loss(key, w, b, batch)[0], argnums=(0, 1))(shared, personal)
-        return slopes, Tally(both=batch.rows(), samples=batch.rows())
+        rows, passes = batch.rows(), batch.passes
+        return slopes, Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
+
+    def gradients(
+        self, key: Key, shared: Params, personal: Params, batch: Batch
+    ) -> tuple[tuple[Params, Params], Tally]:
+        """The gradients of the blocks that exist, the empty tuple for one that does not, and the cost."""
+        if not self.has_personal:
+            slope, tally = self.gradient_shared(key, shared, personal, batch)
+            return (slope, ()), tally
+        if not self.has_shared:
+            slope, tally = self.gradient_personal(key, shared, personal, batch)
+            return ((), slope), tally
+        return self.gradient_both(key, shared, personal, batch)
+
+
+class Mixture(Objective):
+    """f_m(w, beta_m) = f'_m(beta_m) + (penalty/2) |u - beta_m|^2, u the model that w stands for; still abstract.
+
+    Minimised over w, u is the mean of the beta_m: what is left is an objective in beta alone.
+    """
+
+    penalty: float
+
+    @abc.abstractmethod
+    def to_model(self, shared: Params) -> Params:
+        """u, from w."""
+
+    @abc.abstractmethod
+    def from_model(self, model: Params) -> Params:
+        """w, from u."""

@@ -51,3 +51,15 @@ def check_settings(owner: Any) -> None:
         elif "range" in field.metadata:
             entries = value.values if isinstance(value, PerClient) else value
             check(type(owner).__name__, field.name, entries, field.metadata["range"])
+
+
+def know_population(owner: Any, clients: int, participation: float = 1.0) -> Any:
+    """`owner`, and the settings inside it, told how many clients there are and how likely each is in a round."""
+    facts = {"clients": clients, "participation": participation}
+    names = {field.name for field in dataclasses.fields(owner)}
+    inner = {
+        name: know_population(value, clients, participation)
+        for name in names
+        if isinstance(value := getattr(owner, name), Settings)
+    }
+    return dataclasses.replace(owner, **inner, **{name: fact for name, fact in facts.items() if name in names})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two-sided ledger's unit: what one piece of work cost, in per-example counts."""
+"""The two-sided ledger's unit: what one piece of work cost, exactly."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import jax.numpy as jnp
 
 
 class Tally(NamedTuple):
-    """Per-example counts. One backward pass that yields both blocks is counted once, under `both`."""
+    """Per-example counts, then counts of whole operations.
+
+    The gradient of a batch of b rows counts b component gradients; when the batch is every row of the client it also
+    counts one full gradient. One backward pass that yields both blocks is counted once, under `both`.
+    """
 
     shared: Any = 0  # gradients with respect to the shared block alone
     personal: Any = 0  # gradients with respect to the personal block alone
     both: Any = 0  # gradients with respect to both blocks in one pass
     forward: Any = 0  # forward passes without a gradient
-    samples: Any = 0  # rows drawn
+    samples: Any = 0  # rows read
+    full_shared: Any = 0  # full gradients with respect to the shared block, one per pass over all rows
+    full_personal: Any = 0  # full gradients with respect to the personal block
+    proximal: Any = 0  # proximal problems solved, exactly or not
 
     def plus(self, other: Tally) -> Tally:
         """Both costs together."""

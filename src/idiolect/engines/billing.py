@@ -24,7 +24,7 @@ def bill_block(
 ) -> None:
     """Charge the rounds of one block. A broadcast goes to the whole cohort; an upload counts where it arrived."""
     arrived, cohort = int(costs.present.sum()), participation.cohort
-    counts = np.where(costs.present[..., None], costs.counts, 0).astype(np.int64)  # (rounds, cohort, 7)
+    counts = np.where(costs.present[..., None], costs.counts, 0).astype(np.int64)  # (rounds, cohort, 10)
     *tally, useful, _ = (int(count) for count in counts.sum(axis=(0, 1)))
     executed = int(costs.executed_steps.sum(dtype=np.int64))
     ledger = recorder.ledger.charge_rounds(rounds).charge_work(Tally(*tally), useful, executed)

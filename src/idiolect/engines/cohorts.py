@@ -23,6 +23,11 @@ class Participation:
         """Everybody, every round: no draw is needed."""
         return self.cohort == self.clients and self.dropout == 0.0
 
+    @property
+    def chance(self) -> float:
+        """The probability that a client takes part in a round."""
+        return self.cohort / self.clients * (1 - self.dropout)
+
     def draw(self, seed: int, rounds: range) -> tuple[np.ndarray, np.ndarray]:
         """Client numbers (rounds, cohort), ascending, and who of them is present.
 

@@ -78,8 +78,9 @@ def debug(
     door.check_rows(rows)
     door.check_seeds([seed])
     watch = observe or (lambda event: None)
-    with door.run_precision(training.precision):
-        admitted = door.admit(algorithm, rows.clients, training.precision)
+    with door.run_precision(training.precision), jax.disable_jit():
+        participation = Participation(rows.clients, training.cohort or rows.clients, training.dropout)
+        admitted = door.admit(algorithm, rows.clients, training.precision, participation.chance)
         data = [_rows_of(rows, client, door.PRECISIONS[training.precision]) for client in range(rows.clients)]
         root = keys.root_key(seed)
         with _stage(-1, -1, "init_server"):
@@ -91,7 +92,6 @@ def debug(
                 state, cost = address(admitted, client).init_client(key, data[client])
             clients.append(state)
             tally = tally.plus(cost)
-        participation = Participation(rows.clients, training.cohort or rows.clients, training.dropout)
         members, present = participation.draw(seed, range(training.rounds))
         for number in range(training.rounds):
             cohort = [int(client) for client, here in zip(members[number], present[number]) if here]

@@ -14,9 +14,9 @@ import numpy as np
 
 from idiolect.core.addressing import PerClient, is_per_client
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.checks import RequestError, check, setting
+from idiolect.core.checks import RequestError, check, setting, unset
 from idiolect.core.data import Rows
-from idiolect.core.settings import check_settings
+from idiolect.core.settings import check_settings, know_population
 
 EXECUTORS = ("auto", "batched", "chunked", "looped", "looped_steps")
 PRECISIONS = {"float32": jnp.float32, "float64": jnp.float64}
@@ -53,12 +53,20 @@ def check_training(training: Training, clients: int) -> None:
         )
 
 
-def admit(algorithm: Algorithm, clients: int, precision: str) -> Algorithm:
-    """The algorithm as the engine runs it: ranges checked, `clients` filled in, floats in the run's precision."""
+def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.0) -> Algorithm:
+    """The algorithm as the engine runs it: ranges checked, population filled in, floats in the run's precision.
+
+    `chance` is the probability that a client takes part in a round.
+    """
     if jax.tree_util.all_leaves([algorithm]):
         name = type(algorithm).__name__
         raise RequestError(f"{name} must be decorated with @settings (from idiolect.core), as every algorithm is.")
     check_settings(algorithm)  # and, inside it, the objective
+    if chance < 1 and algorithm.needs_everybody:
+        raise RequestError(
+            f"{type(algorithm).__name__} needs every client in every round: {algorithm.needs_everybody}. "
+            "Set training.cohort and training.dropout to 0."
+        )
     reason = algorithm.skip()
     if reason is not None:
         pair = f"{type(algorithm).__name__} cannot minimise {type(algorithm.objective).__name__}"
@@ -71,7 +79,13 @@ def admit(algorithm: Algorithm, clients: int, precision: str) -> Algorithm:
                         f"A PerClient setting of {type(algorithm).__name__} must have one row per client, {clients}, "
                         f"got shape {np.shape(leaf)}."
                     )
-    filled = dataclasses.replace(algorithm, clients=clients)
+    left = unset(algorithm)
+    if left:
+        raise RequestError(
+            f"{type(algorithm).__name__} needs {', '.join(left)}: give numbers, or take them from the problem's "
+            "constants with idiolect.theory.parameters.from_theory."
+        )
+    filled = know_population(algorithm, clients, chance)
     dtype = PRECISIONS[precision]
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), filled)
 

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from idiolect.core import keys
+from idiolect.core import keys, tree
 from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
@@ -20,6 +20,14 @@ from idiolect.engines.block import TRACES
 from idiolect.metrics.scores import SCORES
 
 Scores = dict[str, dict[str, Any]]  # "shared" | "personal" -> score -> (clients,)
+
+
+class Standing(NamedTuple):
+    """Where a run stands: its point (w, beta) in F, and the models that the clients predict with."""
+
+    shared: Params  # w; the empty tuple where the method keeps none
+    personal: Params  # beta_m, stacked over clients; the empty tuple where there is none
+    models: Params  # stacked over clients
 
 
 def personal_models(
@@ -95,6 +103,38 @@ def evaluate(
 
     run_lanes = jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane)
     return run_lanes((algorithm, root, server, states))
+
+
+@functools.partial(jax.jit, static_argnames=("lanes",))
+def standing(
+    algorithm: Algorithm,
+    root: Key,
+    round_number: Any,
+    server: Any,
+    clients: Any,
+    states: Any,
+    train: ClientData,
+    *,
+    lanes: str,
+) -> Standing:
+    """Where every lane stands after `round_number` rounds."""
+
+    def lane(own: tuple[Algorithm, Key, Any, Any]) -> Standing:
+        algorithm, root, server, states = own
+        models, _ = personal_models(algorithm, root, round_number, server, clients, states, train)
+        sent = algorithm.deliver(keys.round_key(root, Purpose.DELIVER, round_number), server)
+        view = address((algorithm, sent), clients)
+        shared, personal = jax.vmap(
+            lambda seen, state: seen[0].point(seen[1], state),
+            in_axes=(axes((algorithm, sent)), 0),
+            axis_size=clients.shape[0],
+        )(view, states)
+        return Standing(tree.take(shared, 0), personal, models)
+
+    own = (algorithm, root, server, states)
+    if lanes == "one":
+        return lane(own)
+    return (jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane))(own)
 
 
 @jax.jit

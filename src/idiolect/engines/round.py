@@ -34,7 +34,7 @@ class RoundCost(NamedTuple):
 
     clients: Any  # (cohort,) client numbers, in the order they were worked on
     present: Any  # (cohort,) whose upload arrived
-    counts: Any  # (cohort, 7): the five counts of Tally, useful steps, 1 if the work stayed finite
+    counts: Any  # (cohort, 10): the eight counts of Tally, useful steps, 1 if the work stayed finite
     executed_steps: Any  # () steps of the compiled loop times clients in it, waste included
 
 
@@ -84,7 +84,8 @@ def local_work(
     own_steps = None  # None: everybody takes every step
     largest = data.targets.shape[1] if uniform else jnp.max(jnp.where(cohort.present, data.count, 0))
     trips = algorithm.steps(sent, largest)
-    if not uniform and not isinstance(trips, int):
+    # a number that was drawn for everybody does not look at rows: asked again, it is the same object
+    if not uniform and not isinstance(trips, int) and algorithm.steps(sent, data.count[0]) is not trips:
         own_steps = jax.vmap(lambda count: jnp.asarray(algorithm.steps(sent, count), jnp.int32))(data.count)
 
     working, step_tally, useful = _walk(view, view_axes, key_of(Purpose.STEP), trips, own_steps, working, data)
@@ -210,7 +211,9 @@ def finish_round(
     if partial_cohort:  # a round from which everybody dropped out leaves the server as it was
         moved = tree.choose(received.cohort > 0, moved, server)
     if algorithm.settles:
-        states = _settle(algorithm, root, round_number, members, moved, states, data)
+        own = (states, data) if not partial_cohort else tree.take((states, data), members.rows)
+        settled = _settle(algorithm, root, round_number, members, moved, *own)
+        states = put_back(states, members, settled) if partial_cohort else settled
     return moved, states
 
 
@@ -291,12 +294,11 @@ def _settle(
     states: Any,
     data: ClientData,
 ) -> Any:
-    """Hand the new Broadcast to the cohort that has just uploaded."""
+    """Hand the new Broadcast to the cohort that has just uploaded; `states` and `data` are the members'."""
     sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number + 1), server)
     view = address((algorithm, sent), cohort.clients)
     settle_keys = keys.client_keys(root, Purpose.SETTLE, round_number, cohort.clients)
-    settled = jax.vmap(
+    return jax.vmap(
         lambda seen, key, state, rows: seen[0].settle(key, seen[1], state, rows),
         in_axes=(axes((algorithm, sent)), 0, 0, 0),
-    )(view, settle_keys, tree.take(states, cohort.rows), tree.take(data, cohort.rows))
-    return put_back(states, cohort, settled)
+    )(view, settle_keys, states, data)

@@ -29,7 +29,7 @@ from idiolect.engines.block import run_block
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Training
-from idiolect.engines.evaluate import Scores, evaluate, models_and_outputs
+from idiolect.engines.evaluate import Scores, Standing, evaluate, models_and_outputs, standing
 from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, load, sum_counts, to_device
@@ -40,8 +40,7 @@ from idiolect.engines.run import Run, Snapshot, Splits
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
 
-# (shared model or None, personal models stacked over clients) -> numbers for the history
-Measure = Callable[[Params | None, Params], dict[str, float]]
+Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
 
 
 class Session:
@@ -69,7 +68,10 @@ class Session:
         self.uniform = bool((counts == counts[0]).all())
         with door.run_precision(training.precision):
             self._dtype = door.PRECISIONS[training.precision]
-            self.algorithms = [door.admit(algorithm, clients, training.precision) for algorithm in algorithms]
+            self.algorithms = [
+                door.admit(algorithm, clients, training.precision, self.participation.chance)
+                for algorithm in algorithms
+            ]
             self._start(state_folder)
             self.training = auto.resolve(self, training)
             self.selected = [self._snapshot(lane) for lane in range(len(self.seeds))]
@@ -212,18 +214,32 @@ class Session:
     def _record(self) -> None:
         arguments = (self.round, self.algorithm, self.roots, self.server, None)
         scores, _ = self._evaluate(*arguments, "validation", self.lanes)
+        measured = self._measured()
         for lane, recorder in enumerate(self.recorders):
             own = scores if self.lanes == "one" else tree.take(scores, lane)
-            if recorder.record(self.round, self.seconds, own, self._measured(lane)):
+            if recorder.record(self.round, self.seconds, own, measured[lane]):
                 self.selected[lane] = self._snapshot(lane)
 
-    def _measured(self, lane: int) -> dict[str, float]:
-        """What the caller's measure makes of one lane's models, for the history."""
+    def _measured(self) -> list[dict[str, float]]:
+        """What the caller's measure makes of where each lane stands, for the history."""
         if self._measure is None:
-            return {}
-        snapshot, algorithm = self._snapshot(lane), self.algorithms[lane]
-        models, _ = self._answers(algorithm, lane, snapshot, "validation")
-        return self._measure(algorithm.shared_model(snapshot.server), models)
+            return [{} for _ in self.seeds]
+        where = self.standing()
+        if self.lanes == "one":
+            return [self._measure(0, where)]
+        return [self._measure(lane, tree.take(where, lane)) for lane in range(len(self.seeds))]
+
+    def standing(self) -> Standing:
+        """Where the run stands now, on the host; several lanes have an axis in front."""
+        parts = []
+        with door.run_precision(self.training.precision):
+            for clients, states, data in self.population.parts():
+                numbers = jnp.asarray(clients, jnp.int32)
+                arguments = (self.algorithm, self.roots, np.int32(self.round), self.server, numbers, states, data)
+                parts.append(jax.tree.map(np.asarray, standing(*arguments, lanes=self.lanes)))
+        axis = 0 if self.lanes == "one" else 1
+        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *parts)
+        return joined._replace(shared=parts[0].shared)
 
     def _snapshot(self, lane: int) -> Snapshot:
         states = self.population.states if isinstance(self.population, InMemory) else None
@@ -298,10 +314,11 @@ class Session:
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def new_clients(self, run: Run) -> ClientScores:
-        """Scores of held-out clients with one lane's final state; none where a value is addressed client by client."""
+        """Scores of held-out clients with one lane's final state; none where they lack what the others keep."""
         held_out = getattr(self.federation, "held_out", None)
         addressed = jax.tree.leaves((run.algorithm, self.wire), is_leaf=is_per_client)
-        if held_out is None or any(is_per_client(node) for node in addressed):  # a new client has no row there
+        no_row = any(is_per_client(node) for node in addressed)  # a value is addressed client by client
+        if held_out is None or no_row or run.algorithm.needs_everybody:
             return {}
         with door.run_precision(self.training.precision):
             clients = np.arange(held_out.train.clients)

@@ -6,26 +6,28 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from idiolect.algorithms import find
+from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, check, nearest
-from idiolect.core.settings import check_settings
+from idiolect.core.settings import check_settings, know_population
 from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
 from idiolect.data.task import Task
-from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec
+from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec, own_settings
 from idiolect.experiments.strict import coerce
 from idiolect.experiments.units import unit_sentence
 from idiolect.metrics.scores import SCORES, default_score, find_score
 from idiolect.models import MLP, Linear, Location, Model
 from idiolect.objectives import OBJECTIVES, ClientLoss, Objective
 from idiolect.theory.constants import Constants, client_constants
-from idiolect.theory.step_sizes import advise, step_warnings
+from idiolect.theory.parameters import from_theory
 
 
 class Built(NamedTuple):
@@ -34,6 +36,7 @@ class Built(NamedTuple):
     algorithm: Algorithm
     notes: list[str]
     warnings: list[str]
+    chosen: dict[str, Any]  # what theory chose
 
 
 def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem | None) -> ClientLoss:
@@ -60,52 +63,106 @@ def client_loss_for(spec: ModelSpec, task: Task, input_shape: tuple[int, ...], p
     return ClientLoss(model=models[spec.name](), criterion=criterion, l2=spec.l2)
 
 
-def build_objective(name: str, client_loss: ClientLoss) -> Objective:
-    """The named objective on a plain loss."""
+def build_objective(
+    name: str,
+    client_loss: ClientLoss,
+    settings: Mapping[str, Any] | None = None,
+    clients: int = 0,
+    where: str = "objective",
+) -> Objective:
+    """The named objective on a plain loss; errors name the place `where` in the spec."""
+    cls = _find_objective(name)
+    return cls(client_loss, **_coerced(cls, settings or {}, clients, where))  # type: ignore[call-arg]
+
+
+def _find_objective(name: str) -> type[Objective]:
     if name not in OBJECTIVES:
         raise RequestError(f"There is no objective {name!r}.{nearest(name, OBJECTIVES)}")
-    return OBJECTIVES[name](client_loss)  # type: ignore[call-arg]
+    return OBJECTIVES[name]
 
 
-def build_method(method: MethodSpec, client_loss: ClientLoss, constants: Constants | None, clients: int) -> Built:
-    """The algorithm a spec describes. A step_size of "theory" is resolved from the problem's constants."""
+class Assembled(NamedTuple):
+    """An algorithm as a spec describes it, before theory had its say."""
+
+    algorithm: Algorithm
+    wanted: list[str]  # settings written as "theory"
+    defaulted: list[str]  # settings that nobody gave
+
+
+def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: str) -> Assembled:
+    """Algorithm and objective with the settings of each, checked; errors name the place `where` in the spec."""
     entry = find(method.algorithm)
     name = method.objective or entry.objective
     if name is None:
-        raise RequestError(f"[methods.{method.label}] needs an objective; one of {', '.join(sorted(OBJECTIVES))}.")
-    hints = typing.get_type_hints(entry.algorithm)
+        raise RequestError(f"[{where}] needs an objective; one of {', '.join(sorted(OBJECTIVES))}.")
     given = dict(entry.preset) | method.settings
-    theory = given.get("step_size") == "theory"
-    if theory:
-        given.pop("step_size")
-    where = f"methods.{method.label}"
-    values = {key: coerce(_plain_type(hints[key]), value, f"{where}.{key}") for key, value in given.items()}
-    algorithm = entry.algorithm(build_objective(name, client_loss), **values)
-    algorithm = dataclasses.replace(algorithm, clients=clients)
-    for field in dataclasses.fields(entry.algorithm):
-        if field.name in values and "range" in field.metadata:
-            check(where, field.name, values[field.name], field.metadata["range"])
+    of_objective = {key: given.pop(key) for key in own_settings(_find_objective(name)) if key in given}
+    wanted = [key for key, value in given.items() if value == "theory" and _is_number(entry.algorithm, key)]
+    values = _coerced(entry.algorithm, {key: given[key] for key in given if key not in wanted}, clients, where)
+    algorithm = entry.algorithm(build_objective(name, client_loss, of_objective, clients, where), **values)
+    algorithm = know_population(algorithm, clients)
     check_settings(algorithm)
     reason = algorithm.skip()
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
-    notes = []
-    if theory:
-        advice = advise(method.algorithm, algorithm, constants)
-        if advice is None:
-            raise RequestError(
-                f'{where}.step_size = "theory" needs a rule and known constants, and {method.algorithm} on this model '
-                "has none; give a number, or list some in [tuning] step_size."
-            )
-        algorithm = dataclasses.replace(algorithm, step_size=advice.recommended)  # type: ignore[call-arg]
-        notes.append(f"{method.label}: {advice.explanation()}")
-    warnings = [f"{method.label}: {text}" for text in step_warnings(method.algorithm, algorithm, constants)]
-    return Built(algorithm, notes, warnings)
+    return Assembled(algorithm, wanted, [key for key in own_settings(entry.algorithm) if key not in given])
+
+
+def build_method(
+    method: MethodSpec,
+    client_loss: ClientLoss,
+    constants: Constants | None,
+    clients: int,
+    rows: float,
+    resolved: Mapping[str, float] | None = None,
+) -> Built:
+    """The algorithm a spec describes. What is left to theory is found from the problem's constants.
+
+    `rows` is the mean number of training rows per client. `resolved` is what theory chose when the run was started.
+    """
+    where = f"methods.{method.label}"
+    algorithm, wanted, defaulted = assemble(method, client_loss, clients, where)
+    algorithm, advice = from_theory(
+        method.algorithm, algorithm, constants, rows, wanted=wanted, defaulted=defaulted, owner=where
+    )
+    chosen = dict(advice.chosen) | (dict(resolved) if resolved else {})  # a repeat runs on the very same numbers
+    algorithm = dataclasses.replace(algorithm, **chosen)
+    check_settings(algorithm)
+    notes = [f"{method.label}: {text}" for text in advice.sentences]
+    return Built(algorithm, notes, [f"{method.label}: {text}" for text in advice.warnings], chosen)
+
+
+def _coerced(cls: type, settings: Mapping[str, Any], clients: int, where: str) -> dict[str, Any]:
+    """Settings in the types and ranges that the class declares; a list has one entry per client."""
+    hints = typing.get_type_hints(cls)
+    values = {key: coerce(_plain_type(hints[key]), value, f"{where}.{key}") for key, value in settings.items()}
+    for field in dataclasses.fields(cls):
+        if field.name in values and "range" in field.metadata:
+            check(where, field.name, values[field.name], field.metadata["range"])
+    for key, value in values.items():
+        if isinstance(value, list):
+            if len(value) != clients:
+                raise RequestError(
+                    f"{where}.{key} must be one number or have an entry for each of the {clients} clients, "
+                    f"got {len(value)}; give one number for all."
+                )
+            values[key] = PerClient(np.asarray(value, float))
+    return values
+
+
+def _is_number(cls: type, key: str) -> bool:
+    return str not in _kinds(typing.get_type_hints(cls)[key])
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) or (hint,)
 
 
 def _plain_type(hint: Any) -> Any:
-    """The part of a setting's type that a TOML file can hold."""
-    kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind in (float, int, bool, str, type(None))]
+    """The part of a setting's type that a TOML file can hold; one value per client is a list."""
+    kinds = [kind for kind in _kinds(hint) if kind in (float, int, bool, str, type(None))]
+    if PerClient in _kinds(hint):
+        kinds.append(list[float])
     plain = kinds[0] if kinds else Any
     for kind in kinds[1:]:
         plain = plain | kind

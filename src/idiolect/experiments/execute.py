@@ -19,6 +19,7 @@ from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import check_training
+from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
 from idiolect.experiments.build import (
     Built,
@@ -75,7 +76,11 @@ def execute(
     scores, reason = choose_scores(spec, federation)
     client_loss = build_client_loss(spec.model, federation, problem)
     constants = problem_constants(client_loss, federation)
-    built = [build_method(method, client_loss, constants, federation.clients) for method in spec.methods]
+    rows = float(np.mean(federation.train.counts))
+    built = [
+        build_method(method, client_loss, constants, federation.clients, rows, _chosen_before(spec, method))
+        for method in spec.methods
+    ]
     # a step chosen on validation rows needs no warning: it was tried
     given = [ready for method, ready in zip(spec.methods, built) if not _is_tuned(spec, method)]
     warnings = [text for ready in given for text in ready.warnings]
@@ -149,12 +154,12 @@ def _train(
     if known is not None:
         training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
     lanes = [algorithm for algorithm in algorithms for _ in spec.seeds]
-    # a problem made to be solved is also measured against its solution
-    measure = optimum_measure(algorithms[0].objective, federation.train) if synthetic else None
+    measure = _measure(spec, labels, algorithms, federation, folder, synthetic)
     session = Session(lanes, federation, training, list(spec.seeds) * len(group), scores, None, measure)
     chosen = session.training
     resolved = {
-        label: Resolved(chosen.executor, chosen.chunk, chosen.block, step) for label, step in zip(labels, steps)
+        method.label: Resolved(chosen.executor, chosen.chunk, chosen.block, step, ready.chosen or None)
+        for (method, ready), step in zip(group, steps)
     }
     spec = dataclasses.replace(spec, resolved=spec.resolved | resolved)
     folder.write_spec(spec)  # before training: a resumed run must use the same program
@@ -173,6 +178,34 @@ def _train(
         for place, ((method, ready), step) in enumerate(zip(group, steps))
     ]
     return spec, entries
+
+
+def _measure(
+    spec: Spec,
+    labels: list[str],
+    algorithms: list[Algorithm],
+    federation: Federation,
+    folder: RunFolder,
+    synthetic: bool,
+) -> Measure | None:
+    """Every method against the optimum of its own objective: a problem made to be solved always, others on request."""
+    if not (synthetic or spec.evaluation.optimum == "always") or spec.evaluation.optimum == "never":
+        return None
+    own = []
+    for label, algorithm in zip(labels, algorithms):
+        cache = folder.path / "optima" / f"{safe_name(label)}.npz"
+        measure = optimum_measure(algorithm.objective, federation.train, cache)
+        if measure is None and spec.evaluation.optimum == "always":
+            name = type(algorithm.objective).__name__
+            raise RequestError(
+                f'[evaluation] optimum = "always" needs a convex objective with an optimum, and {name} of {label} has '
+                "none that is known here; give [model] l2 a value above 0, use a linear model, or leave it on auto."
+            )
+        own.append(measure)
+    if None in own:
+        return None
+    measures, seeds = [measure for measure in own if measure is not None], len(spec.seeds)
+    return lambda lane, where: measures[lane // seeds](where)
 
 
 def _tuned(spec: Spec, step_size: float | None) -> str | None:
@@ -204,8 +237,17 @@ def _step_size(
     return _tune(spec, method.label, algorithm, federation, scores, report)
 
 
+def _chosen_before(spec: Spec, method: MethodSpec) -> dict[str, float] | None:
+    """What theory chose when this run was started; None for a new run."""
+    known = spec.resolved.get(method.label)
+    return None if known is None else known.chosen
+
+
 def _is_tuned(spec: Spec, method: MethodSpec) -> bool:
-    return bool(spec.tuning.step_size) and "step_size" not in method.settings
+    """Whether the step is chosen on validation rows: not where it is stated, absent, or left to theory."""
+    fields = {field.name: field for field in dataclasses.fields(find(method.algorithm).algorithm)}
+    free = "step_size" in fields and not fields["step_size"].metadata.get("theory")
+    return bool(spec.tuning.step_size) and free and "step_size" not in method.settings
 
 
 def _progress_of(progress: Progress | None, label: str) -> Callable[[int, int], None]:

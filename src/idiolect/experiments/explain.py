@@ -1,61 +1,255 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a name means: equations, settings, wire types with their bytes, what leaves a client, the citation."""
+"""What a name means: equations, settings, wire types with their bytes, what leaves a client, theory, the citation."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import sys
+import tomllib
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from idiolect.accounting.bytes import wire
-from idiolect.algorithms import ALGORITHMS, find
-from idiolect.core.checks import RequestError, nearest
+from idiolect.algorithms import ALGORITHMS, Method, find
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError, nearest, setting, unset
 from idiolect.core.data import ClientData
+from idiolect.core.settings import check_settings, know_population
 from idiolect.engines.start import wire_types
-from idiolect.experiments.build import build_objective
-from idiolect.models import Linear
-from idiolect.objectives import OBJECTIVES, ClientLoss
+from idiolect.experiments.build import Assembled, assemble, build_objective
+from idiolect.experiments.spec import MethodSpec, own_settings, setting_names
+from idiolect.experiments.strict import refuse_unknown
+from idiolect.models import MLP, Linear, Model
+from idiolect.objectives import OBJECTIVES, WS2, ClientLoss, Objective
+from idiolect.theory.complexity import Complexity, Prediction, gradient_descent, lower_bounds, predict
+from idiolect.theory.constants import BlockConstants, Constants, block_constants, condition
+from idiolect.theory.convex import convex_loss
+from idiolect.theory.parameters import Advice, from_theory
+from idiolect.theory.step_sizes import STEP_RULES
 
-EXAMPLE = Linear(64, 10)  # softmax regression on 8 x 8 images
+FEATURES, CLASSES = 64, 10
+EXAMPLE = Linear(FEATURES, CLASSES)  # softmax regression on 8 x 8 images
 
 
-def explain(name: str, objective: str | None = None) -> dict[str, Any]:
-    """The explanation as plain values."""
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """The problem that theory is asked about; the defaults are those of paper 002's image data."""
+
+    clients: int = setting(default=20, at_least=1)  # M
+    rows: int = setting(default=100, at_least=1)  # n, per client
+    smoothness: float = setting(default=1.0, above=0)  # L' of every client's loss
+    convexity: float = setting(default=0.01, at_least=0)  # mu'
+    component_smoothness: float | None = setting(default=None, above=0)  # Lc' of a single row's; unset: L'
+    epsilon: float = setting(default=1e-6, above=0, below=1)  # accuracy, as a share of the start's gap
+
+    def checked(self) -> Example:
+        """The same with Lc' filled in, or RequestError."""
+        check_settings(self)
+        single = self.smoothness if self.component_smoothness is None else self.component_smoothness
+        if not self.convexity <= self.smoothness <= single:
+            raise RequestError(
+                "An example needs mu' <= L' <= Lc' (--convexity, --smoothness, --component-smoothness), got "
+                f"{self.convexity:g}, {self.smoothness:g}, {single:g}; change one of them."
+            )
+        return dataclasses.replace(self, component_smoothness=single)
+
+    def constants(self, loss: ClientLoss) -> Constants:
+        """Every client alike, whichever columns a block sees."""
+        assert self.component_smoothness is not None  # `checked` fills it in
+        plain = Constants(
+            client_smoothness=np.full(self.clients, self.smoothness),
+            client_strong_convexity=np.full(self.clients, self.convexity),
+            client_component_smoothness=np.full(self.clients, self.component_smoothness),
+            exact=False,
+            source="L', mu' and Lc' of the example",
+            loss=convex_loss(loss),
+        )
+        return dataclasses.replace(plain, of_columns=lambda columns: plain)
+
+
+def explain(
+    name: str, objective: str | None = None, example: Example | None = None, changes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The explanation as plain values; `changes` are lines of TOML such as 'penalty = 0.1'."""
+    asked = (example or Example()).checked()
+    settings = _parse(changes)
     if name in OBJECTIVES:
-        return {"name": name, "kind": "objective", "text": _text(OBJECTIVES[name])}
+        return _explain_objective(name, settings, asked)
     if ":" not in name and name not in ALGORITHMS:
         raise RequestError(f"There is nothing called {name!r}.{nearest(name, [*ALGORITHMS, *OBJECTIVES])}")
     method = find(name)
     chosen = objective or method.objective
     if chosen is None:
         raise RequestError(f"{name} needs --objective; one of {', '.join(sorted(OBJECTIVES))}.")
-    built = build_objective(chosen, ClientLoss(model=EXAMPLE))
-    algorithm = dataclasses.replace(method.algorithm(built, **method.preset), clients=20)
-    reason = algorithm.skip()
-    if reason is not None:
-        raise RequestError(f"{name} cannot minimise {chosen}: {reason}.")
-    rows = ClientData(jnp.zeros((1, 8, 64)), jnp.zeros((1, 8), jnp.int32), jnp.zeros(1, jnp.int32))
-    types = wire_types(algorithm, rows)
-    table = wire(types.sent, types.upload)
-    sends_nothing = algorithm.traffic(types.sent, 1) == (0, 0)
+    if chosen in OBJECTIVES:
+        refuse_unknown(settings, setting_names(name, chosen), name)
+    loss = _client_loss(chosen, settings, asked.convexity)
+    ready = _assemble(MethodSpec(name, name, chosen, settings), loss, asked.clients)
     return {
         "name": name,
         "kind": "algorithm",
         "summary": method.summary,
         "text": _text(method.algorithm),
         "objective": chosen,
-        "settings": [_setting(field, method.preset) for field in _fields(algorithm)],
-        "example": "softmax regression, 64 inputs, 10 classes, float32",
-        "wire": {"down": [], "up": [], "download_bytes": 0, "upload_bytes": 0, "warnings": []}
-        if sends_nothing
-        else table.to_dict(),
-        "leaves_the_client": [] if sends_nothing else [leaf.path for leaf in table.up],
-        "stays_on_the_client": _client_fields(method.algorithm),
+        "settings": _settings(method.algorithm, method.preset),
+        "objective_settings": _settings(OBJECTIVES[chosen], {}),
+        "example": _model_words(loss.model),
+        **_traffic(ready.algorithm, method),
+        "theory": _theory_of(name, ready, settings, loss, asked),
         "reference": method.reference,
     }
+
+
+def _explain_objective(name: str, settings: dict[str, Any], example: Example) -> dict[str, Any]:
+    refuse_unknown(settings, own_settings(OBJECTIVES[name]), name)
+    loss = _client_loss(name, settings, example.convexity)
+    objective = know_population(build_objective(name, loss, settings, example.clients, name), example.clients)
+    own = example.constants(loss)
+    return {
+        "name": name,
+        "kind": "objective",
+        "text": _text(OBJECTIVES[name]),
+        "settings": _settings(OBJECTIVES[name], {}),
+        "theory": _facts(example, None, objective, own),
+    }
+
+
+def _parse(changes: Sequence[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for text in changes:
+        try:
+            settings |= tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise RequestError(
+                f"--set needs one line of TOML such as 'penalty = 0.1', got {text!r} ({error})."
+            ) from None
+    return settings
+
+
+def _assemble(method: MethodSpec, loss: ClientLoss, clients: int) -> Assembled:
+    try:
+        return assemble(method, loss, clients, method.label)
+    except RequestError as error:
+        raise RequestError(str(error).removeprefix(f"[{method.label}] ")) from None
+
+
+def _client_loss(objective: str, settings: dict[str, Any], convexity: float) -> ClientLoss:
+    """Softmax regression; sharing whole layers needs a model that has several."""
+    if objective == "ws2":
+        part = settings.get("personal_part", WS2.personal_part)
+        try:
+            WS2(ClientLoss(model=EXAMPLE), personal_part=part).split  # noqa: B018  # refuses what the model has not
+        except RequestError:
+            return ClientLoss(model=MLP(FEATURES, CLASSES), l2=convexity)
+    return ClientLoss(model=EXAMPLE, l2=convexity)
+
+
+def _model_words(model: Model) -> str:
+    kind = "softmax regression" if isinstance(model, Linear) else "a network with one hidden layer"
+    return f"{kind}, {FEATURES} inputs, {CLASSES} classes, float32"
+
+
+def _traffic(algorithm: Algorithm, method: Method) -> dict[str, Any]:
+    """What crosses the wire, and what never does."""
+    # types do not depend on numbers that theory could not find
+    complete = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))  # type: ignore[arg-type]
+    rows = ClientData(jnp.zeros((1, 8, FEATURES)), jnp.zeros((1, 8), jnp.int32), jnp.zeros(1, jnp.int32))
+    types = wire_types(complete, rows)
+    table = wire(types.sent, types.upload)
+    sends_nothing = complete.traffic(types.sent, 1) == (0, 0)
+    nothing = {"down": [], "up": [], "download_bytes": 0, "upload_bytes": 0, "warnings": []}
+    return {
+        "wire": nothing if sends_nothing else table.to_dict(),
+        "leaves_the_client": [] if sends_nothing else [leaf.path for leaf in table.up],
+        "stays_on_the_client": _client_fields(method.algorithm),
+    }
+
+
+def _theory_of(
+    name: str, ready: Assembled, settings: dict[str, Any], loss: ClientLoss, example: Example
+) -> dict[str, Any]:
+    """Parameters, promise and limits on the example; a refusal is told, not raised."""
+    own = example.constants(loss)
+    rule = name in STEP_RULES and "step_size" not in settings
+    wanted = list(dict.fromkeys([*ready.wanted, *(["step_size"] if rule else [])]))
+    try:
+        algorithm, advice = from_theory(
+            name, ready.algorithm, own, example.rows, wanted=wanted, defaulted=ready.defaulted
+        )
+    except RequestError as error:
+        return _facts(example, None, ready.algorithm.objective, own) | {"silent": str(error)}
+    blocks = block_constants(algorithm.objective, own)
+    promise = None if blocks is None else predict(name, algorithm, own, blocks, example.rows, example.epsilon)
+    return _facts(example, advice, algorithm.objective, own, promise)
+
+
+def _facts(
+    example: Example,
+    advice: Advice | None,
+    objective: Objective,
+    own: Constants,
+    promise: Prediction | None = None,
+) -> dict[str, Any]:
+    blocks = block_constants(objective, own)
+    broken = condition(objective, own)
+    curved = blocks is not None and blocks.strong_convexity > 0
+    least = lower_bounds(blocks, example.rows, example.epsilon) if curved and blocks is not None else None
+    plain = gradient_descent(blocks, example.rows, example.epsilon) if curved and blocks is not None else None
+    return {
+        "example": dataclasses.asdict(example),
+        "constants": _constants(blocks),
+        "theorem": advice.theorem if advice else "",
+        "parameters": [_parameter(parameter) for parameter in advice.parameters] if advice else [],
+        "warnings": list(advice.warnings) if advice else [broken] if broken else [],
+        "silent": None,
+        "predicted": _prediction(promise),
+        "gradient_descent": _prediction(plain),
+        "at_least": least._asdict() if least else None,
+        "ratio": _ratio(promise, least),
+    }
+
+
+def _parameter(parameter: Any) -> dict[str, Any]:
+    names = ("name", "value", "formula", "by_hand")
+    return {name: getattr(parameter, name) for name in names}
+
+
+def _constants(blocks: BlockConstants | None) -> dict[str, Any] | None:
+    if blocks is None:
+        return None
+    return {
+        "mu": blocks.strong_convexity,
+        "L^w": blocks.shared_smoothness,
+        "L^beta": blocks.personal_smoothness,
+        "Lc^w": blocks.component_shared_smoothness,
+        "Lc^beta": blocks.component_personal_smoothness,
+        "source": blocks.source,
+    }
+
+
+def _prediction(promise: Prediction | None) -> dict[str, Any] | None:
+    if promise is None:
+        return None
+    return {
+        "iterations": promise.iterations,
+        "exact": promise.exact,
+        "statement": promise.statement,
+        **promise.cost._asdict(),
+    }
+
+
+def _ratio(promise: Prediction | None, least: Complexity | None) -> dict[str, float] | None:
+    """Promise over limit, of what the method counts in: full gradients or components, of the blocks it uses."""
+    if promise is None or least is None:
+        return None
+    kinds = ("full_shared_gradients", "full_personal_gradients")
+    names = ("exchanges", *(kinds if promise.exact else ("shared_gradients", "personal_gradients")))
+    counts = {name: (getattr(promise.cost, name), getattr(least, name)) for name in names}
+    return {name: count / limit for name, (count, limit) in counts.items() if count > 0 and limit > 0}
 
 
 def _text(cls: type) -> str:
@@ -63,8 +257,9 @@ def _text(cls: type) -> str:
     return inspect.cleandoc(module.__doc__ or cls.__doc__ or "")
 
 
-def _fields(algorithm: Any) -> list[Any]:
-    return [field for field in dataclasses.fields(algorithm) if field.name not in ("objective", "clients")]
+def _settings(cls: type, preset: Any) -> list[dict[str, Any]]:
+    named = own_settings(cls)
+    return [_setting(field, preset) for field in dataclasses.fields(cls) if field.name in named]
 
 
 def _setting(field: Any, preset: Any) -> dict[str, Any]:
@@ -75,6 +270,7 @@ def _setting(field: Any, preset: Any) -> dict[str, Any]:
         "default": None if default is dataclasses.MISSING else default,
         "rule": limits.rule() if limits is not None else "",
         "doc": field.metadata.get("doc", ""),
+        "theory": bool(field.metadata.get("theory")),
     }
 
 

@@ -64,6 +64,7 @@ class EvaluationSpec:
 
     scores: list[str] = dataclasses.field(default_factory=list)
     time_model: str = "hospital"
+    optimum: str = setting(default="auto", choices=("auto", "always", "never"))  # auto: on synthetic problems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +90,9 @@ class Resolved:
     chunk: int
     block: int
     step_size: float | None = None
+    chosen: dict[str, float] | None = dataclasses.field(
+        default=None, metadata={"doc": "settings that theory chose; unset: none"}
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,26 +228,44 @@ def _method(label: str, entry: Any, defaults: dict[str, Any], where: str) -> Met
     settings = dict(coerce(dict[str, Any], entry, where))
     algorithm = coerce(str, settings.pop("name", label), f"{where}.name")
     objective = coerce(str | None, settings.pop("objective", None), f"{where}.objective")
-    known = setting_names(algorithm)
+    known = setting_names(algorithm, objective)
+    if settings.get("step_size") == "theory" and "step_size" not in known and _asks_theory(algorithm):
+        del settings["step_size"]  # it says: leave all to theory, which is what leaving all out means
     refuse_unknown(settings, known, f"[{where}] {algorithm}")
     common = {name: value for name, value in defaults.items() if name in known}
     return MethodSpec(label, algorithm, objective, common | settings)
 
 
 def _check_defaults(defaults: Mapping[str, Any], methods: Sequence[MethodSpec]) -> None:
-    """A default may miss some methods of the spec, but a name that no algorithm has is a slip."""
+    """A default may miss some methods of the spec, but a name that no algorithm or objective has is a slip."""
     from idiolect.algorithms import ALGORITHMS
+    from idiolect.objectives import OBJECTIVES
 
     named = {method.algorithm for method in methods}
-    refuse_unknown(defaults, {name for one in {*ALGORITHMS, *named} for name in setting_names(one)}, "[defaults]")
+    of_algorithms = {name for one in {*ALGORITHMS, *named} for name in setting_names(one)}
+    refuse_unknown(defaults, of_algorithms.union(*map(own_settings, OBJECTIVES.values())), "[defaults]")
 
 
-def setting_names(algorithm: str) -> list[str]:
-    """What can be set on the named algorithm."""
+def setting_names(algorithm: str, objective: str | None = None) -> list[str]:
+    """What can be set on the named algorithm and on the objective it minimises, its own unless told."""
+    from idiolect.algorithms import find
+    from idiolect.objectives import OBJECTIVES
+
+    method = find(algorithm)
+    minimised = OBJECTIVES.get(objective or method.objective or "")
+    return [*own_settings(method.algorithm), *(own_settings(minimised) if minimised is not None else [])]
+
+
+def _asks_theory(algorithm: str) -> bool:
     from idiolect.algorithms import find
 
-    fields = dataclasses.fields(find(algorithm).algorithm)
-    return [field.name for field in fields if field.name not in ("objective", "clients")]
+    return any(field.metadata.get("theory") for field in dataclasses.fields(find(algorithm).algorithm))
+
+
+def own_settings(cls: type) -> list[str]:
+    """What can be set on an algorithm or an objective; the rest is filled in for it."""
+    filled_in = ("objective", "client_loss", "clients", "participation")
+    return [field.name for field in dataclasses.fields(cls) if field.name not in filled_in]
 
 
 def resumed(stored: Spec, asked: Spec, where: object) -> Spec:

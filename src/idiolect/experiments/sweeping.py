@@ -40,7 +40,7 @@ def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
         raise RequestError("A sweep needs something to vary: --over 'step_size = [0.1, 0.3]', or several --seeds.")
     methods = []
     for method in spec.methods:
-        known = setting_names(method.algorithm)
+        known = setting_names(method.algorithm, method.objective)
         refuse_unknown(axes, known, f"--over: {method.algorithm}")
         for values in itertools.product(*axes.values()):
             chosen = dict(zip(axes, values))

@@ -63,15 +63,23 @@ class ClientLoss(Settings):
 
     def value(self, key: Key, params: Params, batch: Batch) -> tuple[Any, Any]:
         """The loss on a batch and the pass's statistics (none for these models)."""
-        losses = CRITERIA[self.criterion](self.model.apply(params, batch.inputs), batch.targets)
-        value = masked_mean(losses, batch.mask)
+        return self.value_of(self.model.apply(params, batch.inputs), params, batch), ()
+
+    def value_of(self, outputs: Any, params: Params, batch: Batch) -> Any:
+        """The loss of given outputs on a batch, with the l2 term of the parameters that gave them."""
+        value = masked_mean(CRITERIA[self.criterion](outputs, batch.targets), batch.mask)
         if self.l2 is not None:
             value = value + 0.5 * self.l2 * squared_norm(params)
-        return value, ()
+        return value
+
+    def gradient(self, key: Key, params: Params, batch: Batch) -> Params:
+        """grad f'_m on a batch."""
+        return jax.grad(lambda v: self.value(key, v, batch)[0])(params)
 
     def predict(self, params: Params, inputs: Any) -> Any:
         """Outputs with one column per class (classification) or per target (regression)."""
-        outputs = self.model.apply(params, inputs)
-        if self.criterion == "logistic":
-            return jnp.stack([jnp.zeros_like(outputs), outputs], axis=-1)
-        return outputs
+        return self.answer(self.model.apply(params, inputs))
+
+    def answer(self, outputs: Any) -> Any:
+        """A model's outputs as a prediction: the two classes of the logistic loss get a column each."""
+        return jnp.stack([jnp.zeros_like(outputs), outputs], axis=-1) if self.criterion == "logistic" else outputs

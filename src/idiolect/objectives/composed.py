@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every objective built on one plain loss shares: the loss, and how its model predicts."""
+"""What every objective built on one plain loss shares: the loss, and how its model predicts.
+
+f'_m is a mean over client m's own n_m rows and clients weigh equally, so one row of client m weighs 1/(M n_m) in F:
+clients of different sizes are equals, their rows are not.
+"""
 
 from __future__ import annotations
 

@@ -5,12 +5,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from idiolect.core.addressing import PerClient
 from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
-from idiolect.objectives import Additive, ClientLoss, GlobalModel, LocalOnly
+from idiolect.objectives import (
+    APFL2,
+    MT2,
+    MX2,
+    WS2,
+    Additive,
+    ClientLoss,
+    GlobalModel,
+    LocalOnly,
+    RescaledObjective,
+    Residual,
+)
+from idiolect.theory.columns import residual_columns, split_columns
 from idiolect.theory.convex import ConvexLoss, convex_loss
 
 
@@ -23,6 +37,8 @@ class Constants:
     client_component_smoothness: np.ndarray  # (M,) largest smoothness of a single row's loss (Lc')
     exact: bool  # whether L_m and mu_m are attained; otherwise they are bounds on the safe side
     source: str  # where the numbers come from, in one sentence
+    loss: ConvexLoss | None = None  # f'_m in matrix form
+    of_columns: Callable[[np.ndarray], Constants] | None = None  # the same for some of the design's columns
 
     @property
     def clients(self) -> int:
@@ -49,6 +65,12 @@ class Constants:
         """kappa = L / mu; infinite without strong convexity."""
         return self.smoothness / self.strong_convexity if self.strong_convexity > 0 else np.inf
 
+    def assuming(self, strong_convexity: float) -> Constants:
+        """The same with mu' given, where a run relies on the curvature near its optimum and not everywhere."""
+        given = np.full(self.clients, float(strong_convexity))
+        source = f"{self.source}; mu' = {strong_convexity:.3g} is given, not proven"
+        return dataclasses.replace(self, client_strong_convexity=given, exact=False, source=source)
+
     def batch_smoothness(self, batch_size: int) -> float:
         """Expected smoothness of a batch's gradient: L + (Lc' - L)/b, worst client; 0 rows means all of them.
 
@@ -58,18 +80,6 @@ class Constants:
             return self.smoothness
         excess = np.maximum(self.client_component_smoothness - self.client_smoothness, 0.0)
         return float((self.client_smoothness + excess / batch_size).max())
-
-
-@dataclasses.dataclass(frozen=True)
-class BlockConstants:
-    """Constants of F(w, beta), paper 002, assumption 1: F is L^w-smooth in w and L^beta-smooth in beta."""
-
-    strong_convexity: float  # mu of F, jointly
-    shared_smoothness: float  # L^w
-    personal_smoothness: float  # L^beta; f_m itself is (M L^beta)-smooth in beta_m
-    component_shared_smoothness: float  # Lc^w
-    component_personal_smoothness: float  # Lc^beta
-    source: str
 
 
 # Largest second derivative of a row's loss by its outputs: 1, s(1-s) <= 1/4, |diag(p) - p p'| <= 1/2.
@@ -86,16 +96,19 @@ def client_constants(objective: Objective | ClientLoss, rows: Rows) -> Constants
     loss = convex_loss(objective)
     if loss is None:
         return None
-    per_client = np.array([_one_client(loss, rows.of(client)[0]) for client in range(rows.clients)])
-    smoothness, strong_convexity, component = per_client.reshape(rows.clients, 3).T + loss.l2
-    return Constants(
-        smoothness, strong_convexity, component, loss.criterion != "cross_entropy", _SOURCES[loss.criterion]
-    )
+
+    def of_columns(columns: Any) -> Constants:
+        designs = (loss.design(rows.of(client)[0])[:, columns] for client in range(rows.clients))
+        per_client = np.array([_one_client(loss, design) for design in designs])
+        smoothness, strong_convexity, component = per_client.reshape(rows.clients, 3).T + loss.l2
+        exact = loss.criterion != "cross_entropy"
+        return Constants(smoothness, strong_convexity, component, exact, _SOURCES[loss.criterion], loss)
+
+    return dataclasses.replace(of_columns(slice(None)), of_columns=of_columns)
 
 
-def _one_client(loss: ConvexLoss, inputs: np.ndarray) -> tuple[float, float, float]:
+def _one_client(loss: ConvexLoss, design: np.ndarray) -> tuple[float, float, float]:
     """(L, mu, Lc') of one client before l2."""
-    design = loss.design(inputs)
     if len(design) == 0:
         return 0.0, 0.0, 0.0
     least, largest = _spectrum(design, loss.diagonal)
@@ -116,38 +129,225 @@ def _spectrum(design: np.ndarray, diagonal: bool) -> tuple[float, float]:
     return 0.0 if wide else max(float(eigenvalues[0]), 0.0), max(float(eigenvalues[-1]), 0.0)
 
 
-def _traditional(own: Constants) -> tuple[float, float, float]:
-    return own.strong_convexity, 1.0, 0.0
+@dataclasses.dataclass(frozen=True)
+class BlockConstants:
+    """Constants of F(w, beta), paper 002, assumption 1: F is L^w-smooth in w and L^beta-smooth in beta.
 
+    The components' are the same of F_i = (1/M) sum_m f_m,i, one row per client.
+    """
 
-def _fully_personal(own: Constants) -> tuple[float, float, float]:
-    return own.strong_convexity / own.clients, 0.0, 1 / own.clients
-
-
-def _additive(own: Constants) -> tuple[float, float, float]:
-    return 0.0, 1.0, 1 / own.clients
-
-
-_Blocks = Callable[[Constants], tuple[float, float, float]]  # (mu of F, L^w / L', L^beta / L')
-_BLOCKS: dict[type[Objective], tuple[_Blocks, str]] = {
-    GlobalModel: (_traditional, "traditional objective (paper 002, table 2): mu', L', 0"),
-    LocalOnly: (_fully_personal, "fully personal objective (paper 002, table 2): mu'/M, 0, L'/M"),
-    Additive: (_additive, "additive objective: 0 (w up and every theta down changes nothing), L', L'/M"),
-}
+    strong_convexity: float  # mu of F, jointly
+    shared_smoothness: float  # L^w
+    personal_smoothness: float  # L^beta; f_m itself is (M L^beta)-smooth in beta_m
+    component_shared_smoothness: float  # Lc^w
+    component_personal_smoothness: float  # Lc^beta
+    source: str
 
 
 def block_constants(objective: Objective, own: Constants | None) -> BlockConstants | None:
-    """mu, L^w and L^beta of F from the constants of f'_m; None where either is not known."""
-    known = _BLOCKS.get(type(objective))
-    if known is None or own is None:
+    """mu, L^w and L^beta of F from the constants of f'_m; None where either is not known.
+
+    The table's values (`table_constants`); where the table's mu needs a condition that is broken, the smallest
+    eigenvalue of the 2 x 2 matrix that bounds every client's Hessian from below, which always holds.
+    """
+    table = table_constants(objective, own)
+    if table is None or own is None:
         return None
-    rule, source = known
-    strong_convexity, shared, personal = rule(own)
+    matrices = _lower_bounds(objective, own)
+    if not matrices or (condition(objective, own) is None and table.strong_convexity > 0):
+        return table
+    least = min(_smallest_eigenvalue(*matrix) for matrix in matrices) / own.clients
+    source = f"{table.source}; mu from the 2 x 2 bound, which needs no condition"
+    return dataclasses.replace(table, strong_convexity=least, source=source)
+
+
+def table_constants(objective: Objective, own: Constants | None) -> BlockConstants | None:
+    """Table 2 of paper 002, corrected (E002-7), whether or not its conditions hold: what a reproduction of it uses.
+
+    Without rescaling the w block is M times as curved and the same mu still holds: |w| is only the shorter for it.
+    """
+    rule = _TABLE.get(type(objective))
+    row = None if rule is None or own is None else rule(objective, own)
+    if row is None or own is None:
+        return None
+    strong_convexity, (shared, personal), (component_shared, component_personal), source = row
+    stretch, note = 1, ""
+    if isinstance(objective, RescaledObjective) and not objective.rescale:
+        stretch, note = own.clients, ", without rescaling (L^w times M, the same mu as a bound)"
     return BlockConstants(
         strong_convexity,
-        shared * own.smoothness,
-        personal * own.smoothness,
-        shared * own.component_smoothness,
-        personal * own.component_smoothness,
-        f"{source}; {own.source}",
+        stretch * shared,
+        personal,
+        stretch * component_shared,
+        component_personal,
+        f"{source}{note}; {own.source}",
     )
+
+
+_WAY_OUT = "Raise it, or rely on the mu of block_constants, which holds without it."
+
+
+def condition(objective: Objective, own: Constants) -> str | None:
+    """One sentence where the table's mu does not hold because its condition is broken, None where it does."""
+    mu = own.strong_convexity
+    if isinstance(objective, MT2):
+        lam = float(objective.penalty)
+        needed = 1.5 * lam / mu if mu > 0 else np.inf if lam > 0 else 0.0
+        if not objective.relaxation >= needed:
+            return (
+                f"MT2.relaxation must be at least 3 lam/(2 mu') = {needed:.3g} for F to be lam/(2M)-strongly convex "
+                f"(paper 002, lemma 1), got {float(objective.relaxation):g}. {_WAY_OUT}"
+            )
+    if isinstance(objective, MX2) and not mu <= objective.penalty / 2:
+        return (
+            f"MX2.penalty must be at least 2 mu' = {2 * mu:.3g} for F to be mu'/(3M)-strongly convex (paper 002, "
+            f"lemma 2), got {float(objective.penalty):g}. {_WAY_OUT}"
+        )
+    if isinstance(objective, APFL2):
+        mixing = _mixing(objective)
+        needed = float((mixing**2 + (1 - mixing) ** 2 / 2).max())
+        if not objective.relaxation >= needed:
+            return (
+                f"APFL2.relaxation must be at least max(a^2 + (1-a)^2/2) = {needed:.3g} for F to be "
+                "mu'(1-a_max)^2/(2M)-strongly convex (paper 002, lemma 3, corrected), got "
+                f"{float(objective.relaxation):g}. {_WAY_OUT}"
+            )
+    return None
+
+
+def _lower_bounds(objective: Objective, own: Constants) -> list[tuple[float, float, float]]:
+    """(a, b, c) with Hessian of f_m >= [[a, b], [b, c]] (times the identity) in (u, beta_m), of every client.
+
+    Summed over clients, u's square M times is w's once: so F is (smallest eigenvalue / M)-strongly convex. Attained
+    when every f'_m has the Hessian mu' I.
+    """
+    mu = own.strong_convexity
+    if isinstance(objective, MT2):
+        lam = float(objective.penalty)
+        return [(objective.relaxation * mu + lam, -lam, mu + lam)]
+    if isinstance(objective, MX2):
+        lam = float(objective.penalty)
+        return [(lam, -lam, mu + lam)]
+    if isinstance(objective, APFL2):
+        relaxation = float(objective.relaxation)
+        return [(mu * (relaxation + a * a), mu * a * (1 - a), mu * (1 - a) ** 2) for a in _mixing(objective).tolist()]
+    return []
+
+
+def _smallest_eigenvalue(first: float, mixed: float, second: float) -> float:
+    """Of [[first, mixed], [mixed, second]], positive semidefinite: the determinant over the largest one."""
+    largest = (first + second) / 2 + float(np.hypot((first - second) / 2, mixed))
+    return max((first * second - mixed**2) / largest, 0.0) if largest > 0 else 0.0
+
+
+def _mixing(objective: APFL2) -> np.ndarray:
+    mixing: Any = objective.mixing.values if isinstance(objective.mixing, PerClient) else objective.mixing
+    return np.atleast_1d(np.asarray(mixing, np.float64))
+
+
+class _Row(NamedTuple):
+    """One row of the table, with rescaling."""
+
+    strong_convexity: float
+    smoothness: tuple[float, float]  # L^w, L^beta
+    component_smoothness: tuple[float, float]  # Lc^w, Lc^beta: the same expressions with Lc' for L'
+    source: str
+
+
+def _traditional(objective: GlobalModel, own: Constants) -> _Row:
+    source = "traditional objective (paper 002, table 2): mu', L', 0"
+    return _Row(own.strong_convexity, (own.smoothness, 0.0), (own.component_smoothness, 0.0), source)
+
+
+def _fully_personal(objective: LocalOnly, own: Constants) -> _Row:
+    M, source = own.clients, "fully personal objective (paper 002, table 2): mu'/M, 0, L'/M"
+    return _Row(own.strong_convexity / M, (0.0, own.smoothness / M), (0.0, own.component_smoothness / M), source)
+
+
+def _additive(objective: Additive, own: Constants) -> _Row:
+    source = "additive objective: 0 (w up and every theta down changes nothing), L', L'/M"
+    whole, component = own.smoothness, own.component_smoothness
+    return _Row(0.0, (whole, whole / own.clients), (component, component / own.clients), source)
+
+
+def _mt2(objective: MT2, own: Constants) -> _Row:
+    M, relaxation, lam = own.clients, float(objective.relaxation), float(objective.penalty)
+
+    def blocks(smoothness: float) -> tuple[float, float]:
+        return (relaxation * smoothness + lam) / M, (smoothness + lam) / M
+
+    source = "MT2 (paper 002, lemma 1; its table halves both L): lam/(2M), (Lam L' + lam)/M, (L' + lam)/M"
+    return _Row(lam / (2 * M), blocks(own.smoothness), blocks(own.component_smoothness), source)
+
+
+def _mx2(objective: MX2, own: Constants) -> _Row:
+    M, lam = own.clients, float(objective.penalty)
+    smoothness, component = (lam / M, (own.smoothness + lam) / M), (lam / M, (own.component_smoothness + lam) / M)
+    return _Row(
+        own.strong_convexity / (3 * M),
+        smoothness,
+        component,
+        "MX2 (paper 002, table 2): mu'/(3M), lam/M, (L' + lam)/M",
+    )
+
+
+def _apfl2(objective: APFL2, own: Constants) -> _Row:
+    M, mixing, relaxation = own.clients, _mixing(objective), float(objective.relaxation)
+    most, least = float(mixing.max()), float(mixing.min())
+
+    def blocks(smoothness: float) -> tuple[float, float]:
+        return (relaxation + most**2) * smoothness / M, (1 - least) ** 2 * smoothness / M
+
+    source = (
+        "APFL2 (paper 002, lemma 3, whose mu is twice too large): mu'(1-a_max)^2/(2M), (Lam + a_max^2) L'/M, "
+        "(1-a_min)^2 L'/M"
+    )
+    strong_convexity = own.strong_convexity * (1 - most) ** 2 / (2 * M)
+    return _Row(strong_convexity, blocks(own.smoothness), blocks(own.component_smoothness), source)
+
+
+def _ws2(objective: WS2, own: Constants) -> _Row:
+    columns = None if own.loss is None else split_columns(objective, own.loss)
+    mu = own.strong_convexity / own.clients
+    if columns is None or own.of_columns is None:
+        shared, personal = own, own
+        source = "WS2 (paper 002, lemma 4, corrected by 1/M): mu'/M, L'/M, L'/M, bounds for either block"
+    else:
+        shared, personal = (own.of_columns(block) for block in columns)
+        source = "WS2 (paper 002, lemma 4, corrected by 1/M): mu'/M, and L'/M of each block's own columns"
+    return _block_row(mu, shared, personal, own.clients, source)
+
+
+def _residual(objective: Residual, own: Constants) -> _Row | None:
+    if own.loss is None or own.of_columns is None:
+        return None
+    columns = residual_columns(objective, own.loss)
+    shared, personal = (own.of_columns(block) for block in columns)
+    overlap = np.intersect1d(*columns).size > 0
+    # moving weight between the two models of a column changes no output: only l2 curves that direction
+    mu = own.loss.l2 if overlap else own.of_columns(np.concatenate(columns)).strong_convexity
+    source = (
+        "residual learning (paper 002, table 2, rescaled): mu of both models' columns together, L_R^w/M, L_R^beta/M"
+    )
+    return _block_row(mu / own.clients, shared, personal, own.clients, source)
+
+
+def _block_row(strong_convexity: float, shared: Constants, personal: Constants, clients: int, source: str) -> _Row:
+    return _Row(
+        strong_convexity,
+        (shared.smoothness / clients, personal.smoothness / clients),
+        (shared.component_smoothness / clients, personal.component_smoothness / clients),
+        source,
+    )
+
+
+_TABLE: dict[type[Objective], Callable[[Any, Constants], _Row | None]] = {
+    GlobalModel: _traditional,
+    LocalOnly: _fully_personal,
+    Additive: _additive,
+    MT2: _mt2,
+    MX2: _mx2,
+    APFL2: _apfl2,
+    WS2: _ws2,
+    Residual: _residual,
+}

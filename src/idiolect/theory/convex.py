@@ -89,6 +89,40 @@ class ConvexLoss:
         slopes = self.row_slopes(self.outputs(design, coefficients), goals)
         return self.pull_back(design, weights[:, None] * slopes) + self.l2 * coefficients
 
+    def hessian_product(
+        self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray, along: np.ndarray
+    ) -> np.ndarray:
+        """Its Hessian times a direction, both in the coefficients' shape."""
+        curved = self.outputs(design, along)
+        if self.criterion != "squared":
+            chances = self.row_slopes(self.outputs(design, coefficients), goals) + goals  # predicted probabilities
+            curved = chances * curved
+            others = curved if self.criterion == "logistic" else curved.sum(axis=1, keepdims=True)
+            curved = curved - chances * others
+        return self.pull_back(design, weights[:, None] * curved) + self.l2 * along
+
+    def hessian(
+        self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
+    ) -> np.ndarray:
+        """Its Hessian, by the coefficients one after another."""
+        columns, outputs = self.shape
+        if self.diagonal:
+            return np.diag(weights @ design**2 + self.l2)
+        if self.criterion == "squared":
+            return np.kron(design.T @ (weights[:, None] * design), np.eye(outputs)) + self.l2 * np.eye(
+                columns * outputs
+            )
+        chances = self.row_slopes(self.outputs(design, coefficients), goals) + goals
+        if self.criterion == "logistic":
+            curvature = (weights * chances[:, 0] * (1 - chances[:, 0]))[:, None]
+            return design.T @ (curvature * design) + self.l2 * np.eye(columns)
+        blocks = np.empty((columns, outputs, columns, outputs))
+        for one in range(outputs):
+            for other in range(outputs):
+                mixed = chances[:, one] * ((one == other) - chances[:, other])
+                blocks[:, one, :, other] = design.T @ ((weights * mixed)[:, None] * design)
+        return blocks.reshape(columns * outputs, -1) + self.l2 * np.eye(columns * outputs)
+
     def to_params(self, coefficients: np.ndarray) -> Params:
         """The coefficients as the model's own parameters."""
         if self.diagonal:

@@ -211,7 +211,7 @@ def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) 
     warning = advice.warning(step_size)
     if warning is not None:
         return [warning]
-    server_step = float(np.max(getattr(algorithm, "server_step_size", 1.0)))
+    server_step = float(np.max(getattr(algorithm, "server_step_size", 0.0)))  # 0: it has none
     if getattr(algorithm, "server_optimizer", "sgd") != "sgd" or algorithm.epochs:
         return []
     personal_step_scale = float(getattr(algorithm, "personal_step_scale", 0.0))

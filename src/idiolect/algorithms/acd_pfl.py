@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ACD-PFL (paper 002, algorithm 2 corrected by E002-1, 2, 3): accelerated block-coordinate descent, exact gradients.
+
+    x = (1 - theta) y + theta z                                  for w and every beta_m
+    with probability p_w (one exchange), g = mean_m grad_w f_m(x):
+        w_y = w_x - g / L^w;  w_z = [w_z + eta nu w_x - eta g / (sqrt(L^w) S)] / (1 + eta nu)
+    otherwise (no exchange), g_m = (1/M) grad_beta f_m(x): the same for beta_m with L^beta
+    the block that is not sampled: y = x, z = [z + eta nu x] / (1 + eta nu)
+
+S = sqrt(L^w) + sqrt(L^beta), p_w = sqrt(L^w) / S, nu = mu / S^2, theta = (sqrt(nu^2 + 4 nu) - nu) / 2, eta = 1 / theta.
+`strong_convexity` is mu of F, `shared_smoothness` L^w, `personal_smoothness` L^beta. It contracts
+(F(y) - F*) / theta^2 + S^2 / (2 (1 - theta)) |z - x*|^2 by 1 - theta per iteration in expectation: about sqrt(L^w / mu)
+log(1/eps) exchanges and sqrt(L^beta / mu) log(1/eps) gradients of beta, both optimal. A `shared_probability` of one's
+own is allowed: S then is the larger of sqrt(L) / p over the blocks.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from idiolect.algorithms.block_descent import (
+    BlockDescent,
+    Broadcast,
+    ClientState,
+    Coefficients,
+    ServerState,
+    Upload,
+    Working,
+)
+from idiolect.core.checks import setting
+from idiolect.core.settings import settings
+
+__all__ = ["ACDPFL", "Broadcast", "ClientState", "ServerState", "Upload", "Working"]
+
+
+@settings
+class ACDPFL(BlockDescent):
+    """Accelerated descent on one block at a time; the shared block costs an exchange, the personal one does not."""
+
+    strong_convexity: float = setting(default=None, above=0, theory=True, doc="mu of F")
+    shared_smoothness: float = setting(default=None, at_least=0, theory=True, doc="L^w: smoothness of F in w")
+    personal_smoothness: float = setting(
+        default=None, at_least=0, theory=True, doc="L^beta: smoothness of F in beta, 1/M of f_m's"
+    )
+    shared_probability: float | None = setting(
+        default=None, above=0, at_most=1, doc="p_w, the chance that an iteration samples w; unset: sqrt(L^w) / S"
+    )
+
+    def skip(self) -> str | None:
+        """Exact gradients only."""
+        if self.batch_size:
+            return f"its gradients are exact, so batch_size must be 0, got {self.batch_size}; ascd_pfl takes batches"
+        return super().skip()
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """The corrected box, with the gradient of the sampled block divided by its probability."""
+        shared, personal = jnp.asarray(self.shared_smoothness), jnp.asarray(self.personal_smoothness)
+        roots = jnp.sqrt(shared), jnp.sqrt(personal)
+        probability = roots[0] / (roots[0] + roots[1])
+        if self.shared_probability is not None:
+            probability = self.two_block_probability(self.shared_probability)
+        total = jnp.maximum(_ratio(roots[0], probability), _ratio(roots[1], 1 - probability))
+        nu = self.strong_convexity / total**2
+        theta = (jnp.sqrt(nu**2 + 4 * nu) - nu) / 2
+        eta = 1 / theta
+        return Coefficients(
+            momentum=theta,
+            anchor=0.0,
+            keep=1 / (1 + eta * nu),
+            mirror_step=eta / (total**2 * (1 + eta * nu)),
+            shared_step=_ratio(probability, shared),
+            personal_step=_ratio(1 - probability, personal),
+            shared_probability=probability,
+            refresh_probability=0.0,
+        )
+
+
+def _ratio(above: jnp.ndarray, below: jnp.ndarray) -> jnp.ndarray:
+    """above / below; 0 where a block that does not exist makes both vanish."""
+    return jnp.where(below > 0, above / jnp.where(below > 0, below, 1), 0)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ASCD-PFL (paper 002, algorithm 5): accelerated block-coordinate descent on single components.
+
+    x = theta z + (1 - theta) y
+    draw a component j; with probability p_w sample w (one exchange):  g = (1/p_w) mean_m grad_w f_mj(x)
+    otherwise sample beta:                                             g_m = (1/(p_beta M)) grad_beta f_mj(x)
+    sampled block:   y = x - eta g;  z = nu z + (1 - nu) x + (gamma / eta) (y - x)
+    other block:     y = x;  z = nu z + (1 - nu) x        (`unsampled` "x": the general update with g = 0)
+                     y and z stay                         (`unsampled` "stale": as printed and as released, E002-3)
+
+`step_size` is eta, `momentum` theta, `mirror_step` gamma, nu = 1 - gamma mu with `strong_convexity` mu,
+`shared_probability` p_w. The printed v-lines are never read (E002-12). The paper takes eta, gamma and nu of ASVRCD and
+theta = min{0.8, 1/eta}. Stops at a noise floor that shrinks with eta, the same under both rules for the other block.
+"""
+
+from __future__ import annotations
+
+from idiolect.algorithms.block_descent import (
+    BlockDescent,
+    Broadcast,
+    ClientState,
+    Coefficients,
+    ServerState,
+    Upload,
+    Working,
+)
+from idiolect.core.checks import setting
+from idiolect.core.settings import settings
+
+__all__ = ["ASCDPFL", "Broadcast", "ClientState", "ServerState", "Upload", "Working"]
+
+
+@settings
+class ASCDPFL(BlockDescent):
+    """Accelerated descent on one block at a time, one component at a time: fast at first, then a floor."""
+
+    batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")
+    step_size: float = setting(default=None, above=0, theory=True, doc="step eta")
+    momentum: float = setting(default=None, at_least=0, at_most=1, theory=True, doc="theta, weight of z in x")
+    mirror_step: float = setting(default=None, above=0, theory=True, doc="gamma, the step of z")
+    strong_convexity: float = setting(default=None, at_least=0, theory=True, doc="mu of F; nu = 1 - gamma mu")
+    shared_probability: float = setting(
+        default=None, at_least=0, at_most=1, theory=True, doc="p_w, the chance that an iteration samples w"
+    )
+    unsampled: str = setting(
+        default="x", choices=("x", "stale"), doc="the block that is not sampled follows x, or stays as printed"
+    )
+
+    @property
+    def moves_unsampled(self) -> bool:
+        """The theory's rule, or the printed one."""
+        return self.unsampled == "x"
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """As in algorithm 5."""
+        return Coefficients(
+            momentum=self.momentum,
+            anchor=0.0,
+            keep=1 - self.mirror_step * self.strong_convexity,
+            mirror_step=self.mirror_step,
+            shared_step=self.step_size,
+            personal_step=self.step_size,
+            shared_probability=self.two_block_probability(self.shared_probability),
+            refresh_probability=0.0,
+        )

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ASCD first, ASVRCD once progress slows (paper 002's own advice), decided by measured values of F.
+
+ASCD-PFL is fast far from the optimum and stops at a noise floor; ASVRCD-PFL is slower at first and exact. Every
+`check_every` exchanges the clients evaluate f_m(y) on all rows and send it: a round of its own, billed as such. With
+F_0 the first value, F_c and F_{c-1} the last two of c further ones, the server switches when the last stretch gained
+little of what a stretch has gained on average:
+
+    F_{c-1} - F_c  <  slowdown (F_0 - F_c) / c
+
+The switch restarts z and v at y and refreshes v, one more exchange. `momentum` is theta1 of ASVRCD, `early_momentum`
+theta of ASCD; both share eta, gamma, mu and p_w, as in the paper.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.algorithms.ascd_pfl import ASCDPFL
+from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL
+from idiolect.algorithms.block_descent import (
+    REFRESH,
+    SAMPLE,
+    SAMPLE_BEFORE_REFRESH,
+    START,
+    Broadcast,
+    ClientState,
+    Iterate,
+    Working,
+)
+from idiolect.core import tree
+from idiolect.core.checks import setting
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+
+# Rounds before the switch end in a sample of ASCD's or in an evaluation; SWITCH is the round between. The endings of
+# `block_descent` are ASVRCD's.
+PLAIN, EVALUATE, SWITCH = START + 1, START + 2, START + 3
+
+
+class ServerState(NamedTuple):
+    """w's iterates, the last exchange's result, what comes next, and the values of F that decide."""
+
+    shared: Iterate
+    mean: Params
+    ended: Any
+    due: Any  # what the next round ends in; SAMPLE leaves it to ASVRCD's own schedule
+    exchanges: Any  # of ASCD's, so far
+    checks: Any
+    first_value: Any
+    last_value: Any
+
+
+class Upload(NamedTuple):
+    """A gradient of w as in `block_descent`, or f_m(y) when the round evaluates."""
+
+    slope: Params
+    value: Any
+    weight: Any
+
+
+@settings
+class ASCDThenASVRCD(ASVRCDPFL):
+    """Starts with single components, ends with variance reduction; F is measured to decide when."""
+
+    early_momentum: float = setting(default=None, at_least=0, at_most=1, theory=True, doc="theta of ASCD")
+    check_every: int = setting(default=25, at_least=1, doc="exchanges between evaluations of F")
+    slowdown: float = setting(
+        default=0.1, above=0, doc="switch when a stretch gains less than this share of the mean stretch"
+    )
+
+    def skip(self) -> str | None:
+        """Needs a block to exchange."""
+        if not self.objective.has_shared:
+            return "without a shared block there is nothing to exchange; asvrcd_pfl takes it"
+        return super().skip()
+
+    def init_server(self, key: Key) -> Any:
+        """Everything at the objective's start; the first round evaluates F."""
+        shared = self._start(self.objective.init_shared(key))
+        kinds, counts = (_whole(START), _whole(EVALUATE)), (_whole(0), _whole(0))
+        return ServerState(shared, shared.y, *kinds, *counts, jnp.zeros(()), jnp.zeros(()))
+
+    def broadcast(self, key: Key, server: Any) -> Broadcast:
+        """ASCD's schedule before the switch, ASVRCD's after it; evaluations and the switch wait for nothing."""
+        early, _ = self._first._schedule(key, False)
+        late, ending = self._schedule(key, server.due == REFRESH)
+        plain, reduced = server.due == PLAIN, server.due <= REFRESH
+        iterations = jnp.where(plain, early, jnp.where(reduced, late, 0)) if self._two_blocks else ()
+        return Broadcast(server.mean, server.ended, iterations, jnp.where(reduced, ending, server.due))
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """One iteration of the solver whose turn it is."""
+
+        def early() -> tuple[Working, Tally]:
+            moved, tally = self._first.step(key, t, sent, _without_snapshots(working), data)
+            return _with_snapshots_of(working, moved), tally.counters()
+
+        def late() -> tuple[Working, Tally]:
+            moved, tally = super(ASCDThenASVRCD, self).step(key, t, sent, working, data)
+            return moved, tally.counters()
+
+        return jax.lax.cond(sent.ending == PLAIN, early, late)
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Any, ClientState, Tally]:
+        """ASCD's or ASVRCD's gradient, the value of f_m, or the full gradient at the point where ASVRCD takes over."""
+        nothing = jnp.zeros(())
+
+        def late() -> tuple[Upload, ClientState, Tally]:
+            upload, kept, tally = super(ASCDThenASVRCD, self).send(key, sent, working, client, data)
+            return Upload(upload.slope, nothing, upload.weight), kept, tally.counters()
+
+        def early() -> tuple[Upload, ClientState, Tally]:
+            own = _without_snapshots(working)
+            upload, kept, tally = self._first.send(key, sent, own, client, data)
+            kept = _with_snapshots_of(working, kept)
+            return Upload(upload.slope, nothing, upload.weight), kept, tally.counters()
+
+        def evaluate() -> tuple[Upload, ClientState, Tally]:
+            batch = data.batch()
+            value, _ = self.objective.loss(key, working.shared.y, working.personal.y, batch)
+            tally = Tally(forward=batch.rows(), samples=batch.rows())
+            upload = Upload(tree.zeros(working.shared.y), value, jnp.ones(()))
+            return upload, ClientState(working.shared, working.personal), tally.counters()
+
+        def switch() -> tuple[Upload, ClientState, Tally]:
+            restarted = Working(self._start(working.shared.y), self._start(working.personal.y), working.drawn)
+            slope, personal, tally = self._end_in_refresh(key, sent, restarted, data)
+            return Upload(slope, nothing, jnp.ones(())), ClientState(restarted.shared, personal), tally.counters()
+
+        return jax.lax.switch(_branch(sent.ending), (late, early, evaluate, switch))
+
+    def server_step(self, key: Key, server: Any, sent: Broadcast, received: Any) -> Any:
+        """The server's copy of w follows the clients'; an evaluation decides whether to switch."""
+        mean, ending = received.mean.slope, sent.ending
+        chosen = self.coefficients
+
+        def coast(_: Any, iterate: Iterate) -> Iterate:
+            plain = self._first._coast(_narrow(iterate), chosen.shared_step)
+            return jax.lax.cond(
+                ending == PLAIN, lambda: _widen(plain, iterate), lambda: self._coast(iterate, chosen.shared_step)
+            )
+
+        shared = jax.lax.fori_loop(0, self.steps(sent, 0), coast, server.shared)
+        shared = jax.lax.cond(ending == SWITCH, lambda: self._start(shared.y), lambda: shared)
+        exchanges = server.exchanges + _whole(ending == PLAIN)
+        decided = self._decide(server, received.mean.value, ending == EVALUATE)
+        checks, first_value, last_value, slow = decided
+        after_plain = jnp.where(exchanges % self.check_every == 0, EVALUATE, PLAIN)
+        after_late = jnp.where(ending == SAMPLE_BEFORE_REFRESH, REFRESH, SAMPLE)
+        after_evaluation = jnp.where(slow, SWITCH, PLAIN)
+        due = jnp.where(ending == PLAIN, after_plain, jnp.where(ending == EVALUATE, after_evaluation, after_late))
+        moved = self._exchanged(shared, ending, mean)
+        return ServerState(moved, mean, ending, _whole(due), exchanges, checks, first_value, last_value)
+
+    def _decide(self, server: ServerState, value: Any, evaluated: Any) -> tuple[Any, Any, Any, Any]:
+        """(further values of F so far, the first, the last, whether progress has slowed)."""
+        fresh = server.ended == START
+        checks = server.checks + _whole(evaluated & ~fresh)
+        mean_gain = (server.first_value - value) / jnp.maximum(checks, 1).astype(value.dtype)
+        slow = ~fresh & (server.last_value - value < self.slowdown * mean_gain)
+        first = jnp.where(evaluated & fresh, value, server.first_value)
+        return checks, first, jnp.where(evaluated, value, server.last_value), slow
+
+    def _exchanged(self, iterate: Iterate, ending: Any, mean: Params) -> Iterate:
+        """w once the mean is known, by what the round ended in."""
+        late = super(ASCDThenASVRCD, self)._exchanged  # noqa: UP008 - inside the branches `super()` has no class
+
+        def early() -> Iterate:
+            return _widen(self._first._exchanged(_narrow(iterate), SAMPLE, mean), iterate)
+
+        branches = (
+            lambda: late(iterate, jnp.minimum(ending, REFRESH), mean),
+            early,
+            lambda: iterate,
+            lambda: iterate._replace(slope=mean),
+        )
+        return jax.lax.switch(_branch(ending), branches)
+
+    @property
+    def _two_blocks(self) -> bool:
+        return self.objective.has_shared and self.objective.has_personal
+
+    @property
+    def _first(self) -> ASCDPFL:
+        return ASCDPFL(
+            self.objective,
+            batch_size=self.batch_size,
+            clients=self.clients,
+            step_size=self.step_size,
+            momentum=self.early_momentum,
+            mirror_step=self.mirror_step,
+            strong_convexity=self.strong_convexity,
+            shared_probability=self.shared_probability,
+        )
+
+
+def _branch(ending: Any) -> Any:
+    """0: one of ASVRCD's; 1: PLAIN; 2: EVALUATE; 3: SWITCH."""
+    return jnp.maximum(ending - START, 0)
+
+
+def _whole(number: Any) -> Any:
+    return jnp.asarray(number, jnp.int32)
+
+
+def _narrow(iterate: Iterate) -> Iterate:
+    return iterate._replace(snapshot=(), slope=())
+
+
+def _widen(iterate: Iterate, like: Iterate) -> Iterate:
+    return iterate._replace(snapshot=like.snapshot, slope=like.slope)
+
+
+def _without_snapshots(working: Working) -> Working:
+    return working._replace(shared=_narrow(working.shared), personal=_narrow(working.personal))
+
+
+def _with_snapshots_of(working: Working, moved: Any) -> Any:
+    """`moved`, a Working or a ClientState of ASCD's, with the snapshots that it knows nothing of."""
+    return moved._replace(
+        shared=_widen(moved.shared, working.shared), personal=_widen(moved.personal, working.personal)
+    )
+
+
+__all__ = ["ASCDThenASVRCD", "Broadcast", "ClientState", "ServerState", "Upload", "Working"]

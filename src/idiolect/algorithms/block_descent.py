@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the block-coordinate solvers of paper 002 share: one iteration, and exchanges only when w is sampled.
+
+Each block (w, and every beta_m) has iterates y, z and a snapshot v with s = grad F(v) of that block. One iteration:
+
+    x   = theta1 z + theta2 v + (1 - theta1 - theta2) y
+    w is sampled with probability p_w, otherwise beta is; j is a component (or j = everything: exact gradients)
+    g   = (grad f_j(x) - grad f_j(v)) / p + s   on the sampled block,   g = s   on the other
+    y  <- x - eta g;   z <- nu z + (1 - nu) x - gamma g;   v <- the old y with probability rho
+
+Gradients are those of F: mean_m grad_w f_m, and (1/M) grad_beta f_m. A solver without variance reduction has no v and
+s = 0; one without momentum has no z and theta1 = 0. A solver is a choice of these coefficients.
+
+The iterates of w follow from the uploads' means alone, so every client and the server keep the same copy, and one
+vector each way is enough: up goes grad_w f_m, down comes the mean. A round is one exchange: local iterations (beta is
+sampled), as many as the server drew, then one iteration that samples w, or one that refreshes v, or both - then the
+refresh is a round of its own. Refreshing needs the full gradient at v: one more exchange, and every component.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.algorithms.population import population
+from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+# What a round ends in: w is sampled; w is sampled and a round that only refreshes follows; an iteration that samples
+# beta and refreshes; the refresh alone. START: nothing has ended yet, and the "mean" that goes down is w itself.
+SAMPLE, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH, REFRESH, START = range(5)
+
+
+class Iterate(NamedTuple):
+    """One block's y, z, v and grad F(v); the empty tuple for what a solver does without."""
+
+    y: Params
+    z: Any
+    snapshot: Any
+    slope: Any
+
+
+class Coefficients(NamedTuple):
+    """What turns the iteration above into a solver."""
+
+    momentum: Any  # theta1
+    anchor: Any  # theta2
+    keep: Any  # nu
+    mirror_step: Any  # gamma
+    shared_step: Any  # eta of w
+    personal_step: Any  # eta of beta
+    shared_probability: Any  # p_w
+    refresh_probability: Any  # rho
+
+
+class ServerState(NamedTuple):
+    """The server's copy of w's iterates, the last exchange's result, and whether a refresh is due."""
+
+    shared: Iterate
+    mean: Params
+    ended: Any  # what the last round ended in
+    refresh_due: Any
+
+
+class ClientState(NamedTuple):
+    """The client's copy of w's iterates, and beta_m's own."""
+
+    shared: Iterate
+    personal: Iterate
+
+
+class Broadcast(NamedTuple):
+    """The mean of the last round's uploads and what that round ended in; the coming round's iterations and ending."""
+
+    mean: Params
+    ended: Any
+    iterations: Any
+    ending: Any
+    shared: Params = ()  # w's y, only when it is delivered to predict with
+
+
+class Working(NamedTuple):
+    """Both blocks' iterates, and the rows drawn for the next iterations."""
+
+    shared: Iterate
+    personal: Iterate
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """grad_w f_m: of one component, its difference to the snapshot's, or full at the snapshot."""
+
+    slope: Params
+    weight: Any
+
+
+Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
+
+
+@settings
+class BlockDescent(Algorithm):
+    """The contract of every block-coordinate solver; still abstract: a solver brings its coefficients."""
+
+    needs_everybody = "all clients keep the same copy of w's iterates, which an absent one would lose"
+
+    accelerated: ClassVar[bool] = True  # keeps z
+    reduces_variance: ClassVar[bool] = False  # keeps v and grad F(v)
+
+    @property
+    @abc.abstractmethod
+    def coefficients(self) -> Coefficients:
+        """theta1, theta2, nu, gamma, eta, p_w, rho."""
+
+    def two_block_probability(self, probability: Any) -> Any:
+        """p_w; where there is one block only, that one is always sampled."""
+        if self.objective.has_shared and self.objective.has_personal:
+            return probability
+        return jnp.ones_like(probability) if self.objective.has_shared else jnp.zeros_like(probability)
+
+    @property
+    def moves_unsampled(self) -> bool:
+        """Whether the block that was not sampled follows x; otherwise its y and z stay."""
+        return True
+
+    def skip(self) -> str | None:
+        """Takes any objective that keeps convexity, full or component gradients."""
+        if not self.objective.keeps_convexity:
+            return "it needs a convex objective, which this one is not even for convex losses; lsgd_pfl takes it"
+        if self.epochs:
+            return "it draws its iterations one by one; set batch_size instead of epochs"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """Everything at the objective's start; a snapshot needs its gradient before the first iteration."""
+        shared = self._start(self.objective.init_shared(key))
+        return ServerState(shared, shared.y, _kind(START), jnp.asarray(self.reduces_variance))
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """beta_m at the objective's start; the copy of w starts with the first broadcast."""
+        shared, personal = tree.zeros(self.objective.init_shared(key)), self.objective.init_personal(key)
+        return ClientState(self._start(shared), self._start(personal)), NOTHING
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """The last exchange's mean, and the schedule of the next one."""
+        return Broadcast(server.mean, server.ended, *self._schedule(key, server.refresh_due))
+
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+        """Both blocks as they stand."""
+        shared = tree.choose(sent.ended == START, self._start(sent.mean), client.shared)
+        return Working(shared, client.personal, no_rows(self.batch_size)), NOTHING
+
+    def steps(self, sent: Broadcast, rows: Any) -> Any:
+        """The drawn iterations; fixed where a block is absent, since nothing is drawn then."""
+        if not self.objective.has_personal:
+            return 0
+        return sent.iterations if self._draws else self.local_steps
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """One iteration that samples beta: nothing to send."""
+        drawn = rows_ahead(key, t, working.drawn, self.batch_size, data)
+        batch = batch_ahead(t, drawn, self.batch_size, data)
+        personal, tally = self._sample_personal(step_key(key, t), working, batch)
+        return Working(self._coast(working.shared, self.coefficients.shared_step), personal, drawn), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """The gradient that the round's end asks for; beta_m finishes its iteration here, w when the mean is back."""
+        if self.reduces_variance:
+            ends = (self._end_in_sample, self._end_in_sample, self._end_in_step_and_refresh, self._end_in_refresh)
+            branches = [functools.partial(_counted, end, key, sent, working, data) for end in ends]
+            slope, personal, tally = jax.lax.switch(sent.ending, branches)
+        elif self.objective.has_shared:
+            slope, personal, tally = self._end_in_sample(key, sent, working, data)
+        else:
+            slope, personal, tally = (), working.personal, NOTHING
+        return Upload(slope, jnp.ones(())), ClientState(working.shared, personal), tally
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """The server's copy of w goes the same way as the clients'."""
+        step = self.coefficients.shared_step
+        shared = jax.lax.fori_loop(0, self.steps(sent, 0), lambda _, own: self._coast(own, step), server.shared)
+        mean, due = received.mean.slope, server.refresh_due
+        if self.reduces_variance:
+            due = sent.ending == SAMPLE_BEFORE_REFRESH
+        return ServerState(self._exchanged(shared, sent.ending, mean), mean, sent.ending, due)
+
+    @property
+    def settles(self) -> bool:
+        """The mean comes back at once: what w becomes needs it."""
+        return self.objective.has_shared
+
+    def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
+        """w finishes the iteration, or stores its full gradient."""
+        return client._replace(shared=self._exchanged(client.shared, sent.ended, sent.mean))
+
+    def shared_model(self, server: ServerState) -> Params | None:
+        """w, where the objective has nothing else."""
+        return None if self.objective.has_personal else server.shared.y
+
+    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+        """w's y alone."""
+        return Broadcast((), (), (), (), server.shared.y)
+
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+        """What the objective makes of both blocks' y."""
+        return self.objective.personalize(key, *self.point(sent, client), data.batch())
+
+    def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
+        """Both blocks' y."""
+        return sent.shared, client.personal.y
+
+    def traffic(self, sent: Broadcast, cohort: int) -> tuple[int, int] | None:
+        """Nothing, where nothing is shared: each client could draw its own schedule."""
+        return None if self.objective.has_shared else (0, 0)
+
+    @property
+    def _draws(self) -> bool:
+        """Whether the server draws a schedule: between two blocks, or for the refreshes."""
+        return (self.objective.has_shared and self.objective.has_personal) or self.reduces_variance
+
+    def _start(self, start: Params) -> Iterate:
+        z = start if self.accelerated else ()
+        return Iterate(start, z, *((start, tree.zeros(start)) if self.reduces_variance else ((), ())))
+
+    def _schedule(self, key: Key, refresh_due: Any) -> tuple[Any, Any]:
+        """(local iterations, what the round ends in)."""
+        if not self._draws:
+            return (), _kind(SAMPLE)
+        chosen = self.coefficients
+        stays = 1 - chosen.refresh_probability
+        exchanging = 1 - (1 - chosen.shared_probability) * stays
+        iterations = iterations_before_exchange(step_key(key, 0), exchanging)
+        if not self.reduces_variance:
+            return iterations, _kind(SAMPLE)
+        # the exchange is due to w alone, to both, or to the refresh alone: p_w (1 - rho), p_w rho, p_beta rho
+        place = jax.random.uniform(step_key(key, 1), (), jnp.result_type(exchanging)) * exchanging
+        both = jnp.where(place < chosen.shared_probability, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH)
+        ending = jnp.where(place < chosen.shared_probability * stays, SAMPLE, both)
+        return jnp.where(refresh_due, 0, iterations), _kind(jnp.where(refresh_due, REFRESH, ending))
+
+    def _mixed(self, iterate: Iterate) -> Params:
+        """x."""
+        chosen, mixed = self.coefficients, iterate.y
+        if self.accelerated:
+            mixed = _toward(mixed, iterate.z, chosen.momentum)
+        if self.reduces_variance and self.accelerated:
+            mixed = jax.tree.map(lambda x, y, v: x + chosen.anchor * (v - y), mixed, iterate.y, iterate.snapshot)
+        return mixed
+
+    def _moved(self, iterate: Iterate, x: Params, estimate: Params, step: Any) -> Iterate:
+        """y and z after the gradient estimate g."""
+        chosen, z = self.coefficients, iterate.z
+        if self.accelerated:
+            z = tree.descend(_toward(x, z, chosen.keep), chosen.mirror_step, estimate)
+        return iterate._replace(y=tree.descend(x, step, estimate), z=z)
+
+    def _coast(self, iterate: Iterate, step: Any) -> Iterate:
+        """An iteration that samples the other block."""
+        if not self.moves_unsampled:
+            return iterate
+        if self.reduces_variance:
+            return self._moved(iterate, self._mixed(iterate), iterate.slope, step)
+        if not self.accelerated:
+            return iterate
+        x = self._mixed(iterate)
+        return iterate._replace(y=x, z=_toward(x, iterate.z, self.coefficients.keep))
+
+    def _estimate(self, scale: Any, difference: Params, iterate: Iterate) -> Params:
+        """g of the sampled block."""
+        if not self.reduces_variance:
+            return tree.scale(scale, difference)
+        return jax.tree.map(lambda d, s: scale * d + s, difference, iterate.slope)
+
+    def _difference(self, gradient: Gradient, key: Key, working: Working, batch: Batch) -> tuple[Params, Tally]:
+        """grad f_j(x) - grad f_j(v), or grad f_j(x) alone."""
+        slope, tally = gradient(key, self._mixed(working.shared), self._mixed(working.personal), batch)
+        if not self.reduces_variance:
+            return slope, tally
+        at_snapshot, more = gradient(key, working.shared.snapshot, working.personal.snapshot, batch)
+        return tree.subtract(slope, at_snapshot), tally.plus(more)
+
+    def _sample_personal(self, key: Key, working: Working, batch: Batch) -> tuple[Iterate, Tally]:
+        """beta_m after an iteration that samples it."""
+        difference, tally = self._difference(self.objective.gradient_personal, key, working, batch)
+        chosen = self.coefficients
+        scale = 1 / ((1 - chosen.shared_probability) * population(self))
+        estimate = self._estimate(scale, difference, working.personal)
+        x = self._mixed(working.personal)
+        return self._moved(working.personal, x, estimate, chosen.personal_step), tally
+
+    def _exchanged(self, iterate: Iterate, ending: Any, mean: Params) -> Iterate:
+        """w once the mean of the uploads is known."""
+        step = self.coefficients.shared_step
+        estimate = self._estimate(1 / self.coefficients.shared_probability, mean, iterate)
+        sampled = self._moved(iterate, self._mixed(iterate), estimate, step)
+        if not self.reduces_variance:
+            return sampled
+        branches = [
+            lambda: sampled,
+            lambda: sampled._replace(snapshot=iterate.y),
+            lambda: self._coast(iterate, step)._replace(snapshot=iterate.y, slope=mean),
+            lambda: iterate._replace(slope=mean),
+        ]
+        return jax.lax.switch(ending, branches)
+
+    def _end_in_sample(
+        self, key: Key, sent: Broadcast, working: Working, data: ClientData
+    ) -> tuple[Params, Iterate, Tally]:
+        batch = one_batch(key, self.batch_size, data)
+        slope, tally = self._difference(self.objective.gradient_shared, key, working, batch)
+        personal = self._coast(working.personal, self.coefficients.personal_step)
+        if self.reduces_variance:  # v takes the old y at once: it is read no more before the refresh that follows
+            refreshes = sent.ending == SAMPLE_BEFORE_REFRESH
+            snapshot = tree.choose(refreshes, working.personal.y, working.personal.snapshot)
+            personal = personal._replace(snapshot=snapshot)
+        return slope, personal, tally
+
+    def _end_in_step_and_refresh(
+        self, key: Key, sent: Broadcast, working: Working, data: ClientData
+    ) -> tuple[Params, Iterate, Tally]:
+        batch = one_batch(key, self.batch_size, data)
+        moved, tally = self._sample_personal(key, working, batch)
+        slope, own_slope, more = self._full_slopes(key, working.shared.y, working.personal.y, data)
+        return slope, moved._replace(snapshot=working.personal.y, slope=own_slope), tally.plus(more)
+
+    def _end_in_refresh(
+        self, key: Key, sent: Broadcast, working: Working, data: ClientData
+    ) -> tuple[Params, Iterate, Tally]:
+        point = working.shared.snapshot, working.personal.snapshot
+        slope, own_slope, tally = self._full_slopes(key, *point, data)
+        return slope, working.personal._replace(slope=own_slope), tally
+
+    def _full_slopes(
+        self, key: Key, shared: Params, personal: Params, data: ClientData
+    ) -> tuple[Params, Params, Tally]:
+        """grad_w f_m and (1/M) grad_beta f_m on every row."""
+        (slope, own), tally = self.objective.gradients(key, shared, personal, data.batch())
+        return slope, tree.scale(1 / population(self), own), tally
+
+
+def _kind(ending: Any) -> Any:
+    return jnp.asarray(ending, jnp.int32)
+
+
+def _toward(start: Params, end: Params, part: Any) -> Params:
+    return jax.tree.map(lambda a, b: a + part * (b - a), start, end)
+
+
+def _counted(end: Callable[..., tuple[Params, Iterate, Tally]], *at: Any) -> tuple[Params, Iterate, Tally]:
+    """What a round ends in, with counters: branches must agree in their types."""
+    slope, personal, tally = end(*at)
+    return slope, personal, tally.counters()

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pFedMe (Dinh et al. 2020; a baseline of paper 002): local SGD on Moreau envelopes.
+
+It minimises mean_m min_theta f'_m(theta) + (lam/2) |theta - w|^2, which is MX2 with every beta_m solved for. A round
+starts at w_m = w and makes R outer iterations, on one batch each; then the server moves:
+
+    K times  theta_m <- theta_m - a (grad f'_batch(theta_m) + lam (theta_m - w_m))
+    once     w_m <- w_m - eta lam (w_m - theta_m)
+    server   w <- (1 - b) w + b mean_m w_m
+
+`local_steps` is R, `inner_steps` K, `inner_step` a (theory: 1 / (Lc' + lam)), `step_size` eta, `server_step_size` b,
+lam the objective's penalty; w, in model units, is `shared`, and theta_m, the personal model, is `personal`. Defaults
+follow the text of paper 002 (its code draws 20 rows, E002-12 viii): theta_m persists, clients weigh equally. The
+authors' code starts theta_m at w every round (`restart`), weighs clients by rows, and decays theta_m by a weight that
+it does not document: not here. With R > 1 it stops near the optimum, at a distance that falls with eta.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import jax
+
+from idiolect.algorithms.weighting import WEIGHTING, client_weight
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.objective import Mixture
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class ServerState(NamedTuple):
+    """w."""
+
+    shared: Params
+
+
+class ClientState(NamedTuple):
+    """theta_m."""
+
+    personal: Params
+
+
+class Broadcast(NamedTuple):
+    """w goes down."""
+
+    shared: Params
+
+
+class Working(NamedTuple):
+    """w_m, theta_m and the rows of the round."""
+
+    shared: Params
+    personal: Params
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """w - w_m goes up."""
+
+    drift: Params
+    weight: Any
+
+
+@settings
+class PFedMe(Algorithm):
+    """A shared model at the centre of personal ones, each found by a proximal problem of its own."""
+
+    local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R) when epochs is 0")
+    batch_size: int = setting(default=5, at_least=0, doc="rows per outer iteration; 0: all rows, exact gradients")
+    step_size: float = setting(default=0.005, above=0, doc="outer step eta")
+    inner_step: float = setting(default=None, above=0, theory=True, doc="inner step a")
+    inner_steps: int = setting(default=5, at_least=1, doc="inner steps per outer iteration (K)")
+    server_step_size: float = setting(default=1.0, above=0, way_out="1 averages the clients' models.", doc="step b")
+    restart: bool = setting(default=False, doc="theta_m starts from w every round instead of where it stood")
+    weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
+
+    def skip(self) -> str | None:
+        """Needs the mixture objective."""
+        if not isinstance(self.objective, Mixture):
+            return "its proximal problems are those of the mx2 objective; use that"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start."""
+        return ServerState(self._mixture.to_model(self.objective.init_shared(key)))
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """The objective's start."""
+        return ClientState(self.objective.init_personal(key)), NOTHING
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """w."""
+        return Broadcast(server.shared)
+
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+        """Start from w, and from theta_m or w."""
+        start = sent.shared if self.restart else client.personal
+        return Working(sent.shared, start, self.draw_batches(key, data)), NOTHING
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """One outer iteration: solve for theta_m, then move w_m toward it."""
+        batch = self.batch(t, working.drawn, data)
+        personal, tally = self._solve(step_key(key, t), working.shared, working.personal, batch)
+        apart = tree.subtract(working.shared, personal)
+        shared = tree.descend(working.shared, self.step_size * self._mixture.penalty, apart)
+        return Working(shared, personal, working.drawn), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """The drift of w; theta_m stays."""
+        drift = tree.subtract(sent.shared, working.shared)
+        return Upload(drift, client_weight(self.weighting, data)), ClientState(working.personal), NOTHING
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """w moves toward, to or beyond the mean of the clients' copies."""
+        return ServerState(tree.descend(server.shared, self.server_step_size, received.mean.drift))
+
+    def shared_model(self, server: ServerState) -> Params | None:
+        """w."""
+        return server.shared
+
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+        """theta_m."""
+        return self.objective.personalize(key, *self.point(sent, client), data.batch())
+
+    def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
+        """w as the objective stores it, and theta_m."""
+        return self._mixture.from_model(sent.shared), client.personal
+
+    @property
+    def _mixture(self) -> Mixture:
+        return cast(Mixture, self.objective)
+
+    def _solve(self, key: Key, shared: Params, start: Params, batch: Batch) -> tuple[Params, Tally]:
+        """K gradient steps on f'_batch(theta) + (lam/2) |theta - w_m|^2."""
+        stored = self._mixture.from_model(shared)
+
+        def slope(k: Any, personal: Params) -> tuple[Params, Tally]:
+            return self.objective.gradient_personal(step_key(key, k), stored, personal, batch)
+
+        def inner(k: Any, personal: Params) -> Params:
+            return tree.descend(personal, self.inner_step, slope(k, personal)[0])
+
+        # the first step stands outside of the loop and tells what each of them costs
+        first, cost = slope(0, start)
+        solved = jax.lax.fori_loop(1, self.inner_steps, inner, tree.descend(start, self.inner_step, first))
+        return solved, cost.times(self.inner_steps).plus(Tally(proximal=1))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SCD-PFL (paper 002, algorithm 6): block-coordinate descent on single components, the shared block by exchange.
+
+    draw a component j; with probability p_w (one exchange):  w <- w - (eta/p_w) mean_m grad_w f_mj(w, beta_m)
+    otherwise:                                  beta_m <- beta_m - (eta/(p_beta M)) grad_beta f_mj(w, beta_m)
+
+`step_size` is eta, `shared_probability` p_w. w stands still between exchanges, so it simply goes down. Stops at a noise
+floor that shrinks with eta. With absent clients it stays unbiased: w takes the mean over a uniform cohort, and a client
+that is there divides its own step by P(present), `participation`, filled in by the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from idiolect.algorithms.population import population
+from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import setting
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class ServerState(NamedTuple):
+    """w."""
+
+    shared: Params
+
+
+class ClientState(NamedTuple):
+    """beta_m."""
+
+    personal: Params
+
+
+class Broadcast(NamedTuple):
+    """w, and how many iterations on beta come before the next exchange."""
+
+    shared: Params
+    iterations: Any
+
+
+class Working(NamedTuple):
+    """beta_m, and the rows drawn for the next iterations."""
+
+    personal: Params
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """grad_w f_mj."""
+
+    slope: Params
+    weight: Any
+
+
+@settings
+class SCDPFL(Algorithm):
+    """Plain stochastic descent on one block at a time."""
+
+    beyond_theory = "the paper treats full participation; the estimators stay unbiased over uniform cohorts"
+
+    batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")
+    step_size: float = setting(default=None, above=0, theory=True, doc="step eta")
+    shared_probability: float = setting(
+        default=None, above=0, at_most=1, theory=True, doc="p_w, the chance that an iteration samples w"
+    )
+    participation: float = setting(
+        default=1.0, above=0, at_most=1, doc="P(present), the chance of a client to be in a round; from the engine"
+    )
+
+    def skip(self) -> str | None:
+        """Needs a block to exchange; which components it draws is its own affair."""
+        if not self.objective.has_shared:
+            return "without a shared block there is nothing to exchange; local trains every client alone"
+        if not self.objective.keeps_convexity:
+            return "it needs a convex objective, which this one is not even for convex losses; lsgd_pfl takes it"
+        if self.epochs:
+            return "it draws its iterations one by one; set batch_size instead of epochs"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start."""
+        return ServerState(self.objective.init_shared(key))
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """The objective's start."""
+        return ClientState(self.objective.init_personal(key)), NOTHING
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """w and the schedule."""
+        drawn = iterations_before_exchange(key, self._probability) if self.objective.has_personal else ()
+        return Broadcast(server.shared, drawn)
+
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+        """The client's own beta_m."""
+        return Working(client.personal, no_rows(self.batch_size)), NOTHING
+
+    def steps(self, sent: Broadcast, rows: Any) -> Any:
+        """The drawn iterations on beta."""
+        return sent.iterations if self.objective.has_personal else 0
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """One iteration that samples beta."""
+        drawn = rows_ahead(key, t, working.drawn, self.batch_size, data)
+        batch = batch_ahead(t, drawn, self.batch_size, data)
+        slope, tally = self.objective.gradient_personal(step_key(key, t), sent.shared, working.personal, batch)
+        step = self.step_size / ((1 - self._probability) * self.participation * population(self))
+        return Working(tree.descend(working.personal, step, slope), drawn), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """One component's gradient of w; beta_m stays."""
+        batch = one_batch(key, self.batch_size, data)
+        slope, tally = self.objective.gradient_shared(key, sent.shared, working.personal, batch)
+        return Upload(slope, jnp.ones(())), ClientState(working.personal), tally
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """One step on w."""
+        return ServerState(tree.descend(server.shared, self.step_size / self._probability, received.mean.slope))
+
+    def shared_model(self, server: ServerState) -> Params | None:
+        """w, where the objective has nothing else."""
+        return None if self.objective.has_personal else server.shared
+
+    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+        """w alone."""
+        return Broadcast(server.shared, ())
+
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+        """What the objective makes of w and beta_m."""
+        return self.objective.personalize(key, sent.shared, client.personal, data.batch())
+
+    @property
+    def _probability(self) -> Any:
+        return self.shared_probability if self.objective.has_personal else 1.0

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model-agnostic meta-learning (paper 002, eq. 19): a shared start that is good after one step on a client's rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from idiolect.core import tree
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+from idiolect.objectives.composed import ComposedObjective
+
+
+@settings
+class MAML(ComposedObjective):
+    """f_m(w) = f'_m(w - a grad f'_m(w)), with a = inner_step; no personal block, and not convex where f'_m is.
+
+    Its gradient (I - a Hess f'_m(w)) grad f'_m(w - a grad f'_m(w)) comes from differentiating through the inner step.
+    It counts as one w-gradient and reads every row twice: for the inner step and for the outer one. On a batch both
+    use the same rows, which is the batch's own objective and only nearly unbiased for f_m.
+    """
+
+    has_shared = True
+    has_personal = False
+    keeps_convexity = False
+
+    inner_step: float = setting(default=0.1, at_least=0, doc="step size of a client's own step (a)")
+
+    def init_shared(self, key: Key) -> Params:
+        """The model's start."""
+        return self.client_loss.init(key)
+
+    def init_personal(self, key: Key) -> Params:
+        """Nothing."""
+        return ()
+
+    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
+        """f'_m(w - a grad f'_m(w))."""
+        return self.client_loss.value(key, self._adapted(key, shared, batch), batch)
+
+    def deployed(self, shared: Params, personal: Params) -> Params:
+        """w: the start of a client that has no rows to adapt to."""
+        return shared
+
+    def personalize(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """w - a grad f'_m(w) on the client's training rows."""
+        cost = Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
+        return self._adapted(key, shared, batch), cost
+
+    def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """(I - a Hess f'_m(w)) grad f'_m(w - a grad f'_m(w))."""
+        slope = jax.grad(lambda w: self.loss(key, w, personal, batch)[0])(shared)
+        return slope, Tally(shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes)
+
+    def _adapted(self, key: Key, shared: Params, batch: Batch) -> Params:
+        return tree.descend(shared, self.inner_step, self.client_loss.gradient(key, shared, batch))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MT2, relaxed multi-task learning (paper 002, eq. 8): Ditto's objective with the shared model left free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from idiolect.core import tree
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+from idiolect.objectives.rescaled import RescaledObjective
+
+
+@settings
+class MT2(RescaledObjective):
+    """f_m(w, beta_m) = Lam f'_m(u) + f'_m(beta_m) + (lam/2) |beta_m - u|^2, with lam = penalty, Lam = relaxation.
+
+    The printed eq. 7 has lam instead of lam/2; the lemmas, the constants and the released code have lam/2 (E002-8).
+    The gradients decouple: each block takes one pass at its own model, so both together take two.
+    """
+
+    penalty: float = setting(default=1.0, at_least=0, doc="pull of every personal model towards the shared one (lam)")
+    relaxation: float = setting(default=1.0, at_least=0, doc="weight of the shared model's own loss (Lam)")
+
+    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
+        """Lam f'_m(u) + f'_m(beta_m) + (lam/2) |beta_m - u|^2, and the statistics of the personal pass."""
+        model = self.to_model(shared)
+        together, _ = self.client_loss.value(key, model, batch)
+        own, statistics = self.client_loss.value(key, personal, batch)
+        apart = tree.squared_norm(tree.subtract(personal, model))
+        return self.relaxation * together + own + 0.5 * self.penalty * apart, statistics
+
+    def deployed(self, shared: Params, personal: Params) -> Params:
+        """beta_m."""
+        return personal
+
+    def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """M^{-1/2} [Lam grad f'_m(u) + lam (u - beta_m)]: one pass at u."""
+        model = self.to_model(shared)
+        slope = self.client_loss.gradient(key, model, batch)
+        shrink, relaxation, penalty = self.shrink, self.relaxation, self.penalty
+        total = jax.tree.map(lambda g, u, b: shrink * (relaxation * g + penalty * (u - b)), slope, model, personal)
+        return total, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
+
+    def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """grad f'_m(beta_m) + lam (beta_m - u): one pass at beta_m."""
+        slope = self.client_loss.gradient(key, personal, batch)
+        penalty = self.penalty
+        total = jax.tree.map(lambda g, b, u: g + penalty * (b - u), slope, personal, self.to_model(shared))
+        return total, Tally(personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes)
+
+    def gradient_both(
+        self, key: Key, shared: Params, personal: Params, batch: Batch
+    ) -> tuple[tuple[Params, Params], Tally]:
+        """Both, from two passes that share nothing: counted as one gradient of each block, every row read twice."""
+        shared_slope, shared_cost = self.gradient_shared(key, shared, personal, batch)
+        personal_slope, personal_cost = self.gradient_personal(key, shared, personal, batch)
+        return (shared_slope, personal_slope), shared_cost.plus(personal_cost)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rescaled shared block of paper 002: the model is u = M^{-1/2} w, what is stored and stepped is w."""
+
+from __future__ import annotations
+
+from idiolect.core import tree
+from idiolect.core.checks import RequestError, setting
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tree import Params
+from idiolect.objectives.composed import ComposedObjective
+
+
+@settings
+class RescaledObjective(ComposedObjective):
+    """An objective with a shared model u = M^{-1/2} w and a personal block beta_m; still abstract.
+
+    Rescaling divides F's curvature in w by M, which brings it to that of the beta block (1/M: beta_m is in one of M
+    client terms). The minimiser stays the same model: u* = M^{-1/2} w*.
+    """
+
+    has_shared = True
+    has_personal = True
+
+    rescale: bool = setting(default=True, doc="store w = sqrt(M) u, so that both blocks have curvatures of order 1/M")
+    clients: int = setting(default=0, at_least=0, doc="number of clients M; filled in by the engine")
+
+    @property
+    def shrink(self) -> float:
+        """du/dw: M^{-1/2}, or 1 without rescaling."""
+        if not self.rescale:
+            return 1.0
+        if self.clients == 0:
+            raise RequestError(
+                f"{type(self).__name__}.clients must be at least 1 with rescale, got 0. "
+                "Give the number of clients M, or set rescale = false."
+            )
+        return self.clients**-0.5
+
+    def to_model(self, shared: Params) -> Params:
+        """u = M^{-1/2} w."""
+        return tree.scale(self.shrink, shared) if self.rescale else shared
+
+    def from_model(self, model: Params) -> Params:
+        """w = M^{1/2} u."""
+        return tree.scale(1 / self.shrink, model) if self.rescale else model
+
+    def init_shared(self, key: Key) -> Params:
+        """The w at which u is the model's start."""
+        return self.from_model(self.client_loss.init(key))
+
+    def init_personal(self, key: Key) -> Params:
+        """The model's start."""
+        return self.client_loss.init(key)

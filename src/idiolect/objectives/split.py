@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parameters of a model are personal: parts by name, and the two blocks they make.
+
+A part is `head` (the last top-level entry of the model's parameters: the last layer of a network, the bias of a
+linear model), `body` (everything else), a dotted path or a leading piece of one (`dense_1`, `dense_1.bias`), a pattern
+(`*.bias`), or a path with a slice of its first axis (`weights[10:]`). Several parts are separated by commas.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.core.checks import RequestError, nearest
+from idiolect.core.tree import Params
+from idiolect.models import Model
+
+_PART = re.compile(r"(?P<path>[^\[\]]+)(?:\[(?P<start>-?\d*):(?P<stop>-?\d*)\])?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One array of the model and the runs of its first axis that go to either block, in order."""
+
+    path: tuple[str, ...]
+    runs: tuple[tuple[bool, int, int], ...]  # (personal, start, stop); empty where the array goes undivided
+    personal: bool  # where the whole array goes; of no meaning with runs
+
+    @property
+    def name(self) -> str:
+        """The dotted path: its key in the blocks."""
+        return ".".join(self.path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A division of a model's parameters into a shared and a personal block, each {dotted path: array}."""
+
+    parameters: tuple[Parameter, ...]
+
+    def divide(self, params: Params) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The shared and the personal block of a model's own parameters."""
+        blocks: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        for parameter in self.parameters:
+            array = functools.reduce(lambda node, key: node[key], parameter.path, params)
+            if not parameter.runs:
+                blocks[parameter.personal][parameter.name] = array
+                continue
+            for personal in (False, True):
+                pieces = [array[start:stop] for owner, start, stop in parameter.runs if owner == personal]
+                blocks[personal][parameter.name] = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces)
+        return blocks
+
+    def join(self, shared: dict[str, Any], personal: dict[str, Any]) -> Params:
+        """The model's own parameters from the two blocks."""
+        params: dict[str, Any] = {}
+        for parameter in self.parameters:
+            if parameter.runs:
+                array = _interleave(parameter.runs, shared[parameter.name], personal[parameter.name])
+            else:
+                array = (personal if parameter.personal else shared)[parameter.name]
+            node = params
+            for key in parameter.path[:-1]:
+                node = node.setdefault(key, {})
+            node[parameter.path[-1]] = array
+        return params
+
+
+def _interleave(runs: tuple[tuple[bool, int, int], ...], shared: Any, personal: Any) -> Any:
+    """The whole array from its shared and its personal rows."""
+    taken, pieces = [0, 0], []
+    for owner, start, stop in runs:
+        length = stop - start
+        source, begin = personal if owner else shared, taken[owner]
+        pieces.append(source if length == source.shape[0] else source[begin : begin + length])
+        taken[owner] += length
+    return jnp.concatenate(pieces)
+
+
+@functools.lru_cache(maxsize=256)
+def split_of(model: Model, personal_part: str) -> Split:
+    """The split that `personal_part` asks for; RequestError for a part the model does not have or an empty block."""
+    shapes = parameter_shapes(model)
+    owned = {path: np.zeros(shape[0] if shape else 1, bool) for path, shape in shapes.items()}
+    for part in (piece.strip() for piece in personal_part.split(",")):
+        _mark(part, shapes, owned)
+    blocks = {"personal": any(mask.any() for mask in owned.values())}
+    blocks["shared"] = any(not mask.all() for mask in owned.values())
+    for block, filled in blocks.items():
+        if not filled:
+            raise RequestError(
+                f"WS2.personal_part must leave both blocks something, got {personal_part!r}, which leaves the {block} "
+                f"block empty. Name some of the model's parameters: {_listing(shapes)}, or a slice such as "
+                f"{next(iter(shapes))[-1]}[1:]."
+            )
+    return Split(tuple(Parameter(path, _runs(mask), bool(mask[0])) for path, mask in owned.items()))
+
+
+def parameter_shapes(model: Model) -> dict[tuple[str, ...], tuple[int, ...]]:
+    """Path and shape of every array of the model, in the model's own order."""
+    order: list[tuple[str, ...]] = []
+
+    def start() -> dict[str, Any]:
+        leaves = dict(_leaves(model.init(jax.random.key(0))))
+        order.extend(leaves)  # taken here: JAX sorts the keys of what it returns
+        return {".".join(path): leaf for path, leaf in leaves.items()}
+
+    shapes = jax.eval_shape(start)
+    return {path: shapes[".".join(path)].shape for path in order}
+
+
+def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(node, dict):
+        for key, inner in node.items():
+            yield from _leaves(inner, (*path, str(key)))
+    else:
+        yield path, node
+
+
+def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict[tuple[str, ...], np.ndarray]) -> None:
+    """Mark the rows that `part` names as personal."""
+    form = _PART.fullmatch(part)
+    if form is None:
+        raise RequestError(
+            f"WS2.personal_part must be parts separated by commas, such as 'head', 'dense_1.bias' or 'weights[10:]', "
+            f"got {part!r}. Known: {_listing(shapes)}."
+        )
+    start, stop = form["start"], form["stop"]
+    chosen = _matches(form["path"], list(shapes), sliced=start is not None)
+    if not chosen:
+        known = {".".join(path[:depth]) for path in shapes for depth in range(1, len(path) + 1)} | {"head", "body"}
+        raise RequestError(f"WS2.personal_part has an unknown part {part!r}.{nearest(form['path'], known)}")
+    for path in chosen:
+        if start is None:
+            owned[path][:] = True
+            continue
+        rows = slice(int(start) if start else None, int(stop) if stop else None)
+        if not shapes[path] or not owned[path][rows].size:
+            raise RequestError(
+                f"WS2.personal_part must slice the first axis within its length, got {part!r} for {'.'.join(path)} of "
+                f"shape {shapes[path]}. Use a shorter slice, or name the whole parameter."
+            )
+        owned[path][rows] = True
+
+
+def _matches(name: str, paths: list[tuple[str, ...]], sliced: bool) -> list[tuple[str, ...]]:
+    """The parameters that a name stands for; the model's own names come before `head` and `body`."""
+
+    def fits(path: tuple[str, ...]) -> bool:
+        depths = [len(path)] if sliced else range(1, len(path) + 1)
+        return any(fnmatch.fnmatchcase(".".join(path[:depth]), name) for depth in depths)
+
+    found = [path for path in paths if fits(path)]
+    if found or name not in ("head", "body"):
+        return found
+    last = paths[-1][0]
+    return [path for path in paths if (path[0] == last) == (name == "head")]
+
+
+def _runs(mask: np.ndarray) -> tuple[tuple[bool, int, int], ...]:
+    if mask.all() or not mask.any():
+        return ()
+    runs, start = [], 0
+    for personal, group in itertools.groupby(mask.tolist()):
+        length = len(list(group))
+        runs.append((personal, start, start + length))
+        start += length
+    return tuple(runs)
+
+
+def _listing(shapes: dict[tuple[str, ...], tuple[int, ...]]) -> str:
+    return ", ".join(".".join(path) for path in shapes)

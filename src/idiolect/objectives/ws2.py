@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WS2, explicit weight sharing (paper 002, eq. 16): some parameters of one model are shared, the others personal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tree import Params
+from idiolect.objectives.rescaled import RescaledObjective
+from idiolect.objectives.split import Split, split_of
+
+
+@settings
+class WS2(RescaledObjective):
+    """f_m(w, beta_m) = f'_m([u, beta_m]): `personal_part` says which parameters are beta_m.
+
+    One backward pass yields both gradients. Both blocks are flat dictionaries from dotted parameter paths to arrays.
+    """
+
+    personal_part: str = setting(
+        default="head",
+        doc="what is personal: head, body, parameter paths (dense_1, *.bias) or slices (weights[10:]), with commas",
+    )
+
+    @property
+    def split(self) -> Split:
+        """Which parameters of the model are shared, and which personal."""
+        return split_of(self.client_loss.model, self.personal_part)
+
+    def init_shared(self, key: Key) -> Params:
+        """The w at which u is the shared part of the model's start."""
+        return self.from_model(self.split.divide(self.client_loss.init(key))[0])
+
+    def init_personal(self, key: Key) -> Params:
+        """The personal part of the model's start."""
+        return self.split.divide(self.client_loss.init(key))[1]
+
+    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
+        """f'_m([u, beta_m])."""
+        return self.client_loss.value(key, self.deployed(shared, personal), batch)
+
+    def deployed(self, shared: Params, personal: Params) -> Params:
+        """[u, beta_m], as the model's own parameters."""
+        return self.split.join(self.to_model(shared), personal)

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Newton's method for one shared and many personal blocks: given the shared one, the personal ones are independent.
+
+Every client's loss is linear in its coefficients' arguments, so a client term of any objective here is a weighted sum
+of f'_m at coefficients V = (shared block, placed and scaled) + (personal block, placed and scaled), and squares. The
+Hessian is an arrow: eliminating every personal block leaves one system in the shared one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lstsq
+from scipy.sparse.linalg import LinearOperator, cg
+
+from idiolect.core.checks import RequestError
+from idiolect.theory.convex import ConvexLoss
+
+TOLERANCE = 1e-12  # of the gradient norm, relative to the largest row
+DENSE_SIZE = 1500  # up to here a block's system is solved by factorisation, beyond by conjugate gradients
+NEWTON_STEPS = 200
+_CONJUGATE_STEPS = 2000
+_FLOOR = 1e-10  # what is added to a Hessian that may be singular: far above rounding, far below curvature that matters
+
+
+class Rows(NamedTuple):
+    """Rows in matrix form with a weight each; the weights of one client sum to 1."""
+
+    design: np.ndarray
+    goals: np.ndarray
+    weights: np.ndarray
+
+
+class Place(NamedTuple):
+    """Where a block's entries stand among the coefficients, and what they are multiplied with."""
+
+    factor: float
+    positions: np.ndarray
+
+
+class Term(NamedTuple):
+    """weight * f'(V): V holds the shared and the personal block at their places; None: not in this term."""
+
+    weight: float
+    shared: Place | None
+    personal: Place | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    """f(u, b) = sum over terms + (penalty/2) |u - b|^2 + (ridge/2) (|u|^2 + |b|^2)."""
+
+    loss: ConvexLoss
+    rows: Rows
+    terms: tuple[Term, ...]
+    penalty: float = 0.0
+    ridge: float = 0.0
+
+    def value(self, shared: np.ndarray, personal: np.ndarray) -> float:
+        """f(u, b)."""
+        total = sum(t.weight * self.loss.value(*self.rows, self._place(t, shared, personal)) for t in self.terms)
+        if self.penalty:
+            total += 0.5 * self.penalty * np.sum((shared - personal) ** 2)
+        if self.ridge:
+            total += 0.5 * self.ridge * (np.sum(shared**2) + np.sum(personal**2))
+        return float(total)
+
+    def gradient(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By u and by b."""
+        slopes = (self.ridge * shared, self.ridge * personal)
+        for term in self.terms:
+            own = self.loss.gradient(*self.rows, self._place(term, shared, personal)).reshape(-1)
+            for slope, place in zip(slopes, (term.shared, term.personal)):
+                if place is not None:
+                    slope += term.weight * place.factor * own[place.positions]
+        if self.penalty:
+            away = self.penalty * (shared - personal)
+            slopes = (slopes[0] + away, slopes[1] - away)
+        return slopes
+
+    def hessian(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The blocks (u, u), (u, b) and (b, b)."""
+        sizes = (shared.size, personal.size)
+        blocks = [[np.zeros((rows, columns)) for columns in sizes] for rows in sizes]
+        for term in self.terms:
+            own = term.weight * self.loss.hessian(*self.rows, self._place(term, shared, personal))
+            places = (term.shared, term.personal)
+            for i, left in enumerate(places):
+                for j, right in enumerate(places):
+                    if left is not None and right is not None and i <= j:
+                        blocks[i][j] += left.factor * right.factor * own[np.ix_(left.positions, right.positions)]
+        for i, size in enumerate(sizes):
+            blocks[i][i] += (self.penalty + self.ridge) * np.eye(size)
+        if self.penalty:
+            blocks[0][1] -= self.penalty * np.eye(sizes[0])
+        return blocks[0][0], blocks[0][1], blocks[1][1]
+
+    def hessian_product(
+        self, shared: np.ndarray, personal: np.ndarray, along_shared: np.ndarray, along_personal: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The Hessian at (u, b) times a direction."""
+        products = (self.ridge * along_shared, self.ridge * along_personal)
+        for term in self.terms:
+            point, along = self._place(term, shared, personal), self._place(term, along_shared, along_personal)
+            own = self.loss.hessian_product(*self.rows, point, along).reshape(-1)
+            for product, place in zip(products, (term.shared, term.personal)):
+                if place is not None:
+                    product += term.weight * place.factor * own[place.positions]
+        if self.penalty:
+            away = self.penalty * (along_shared - along_personal)
+            products = (products[0] + away, products[1] - away)
+        return products
+
+    def _place(self, term: Term, shared: np.ndarray, personal: np.ndarray) -> np.ndarray:
+        coefficients = np.zeros(self.loss.shape[0] * self.loss.shape[1])
+        for place, block in ((term.shared, shared), (term.personal, personal)):
+            if place is not None:
+                coefficients[place.positions] += place.factor * block
+        return coefficients.reshape(self.loss.shape)
+
+
+class Point(NamedTuple):
+    """A shared block and one personal block per client; also a gradient or a direction."""
+
+    shared: np.ndarray  # (p,)
+    personal: np.ndarray  # (M, q)
+
+    def norm(self) -> float:
+        """sqrt(|u|^2 + mean_m |b_m|^2)."""
+        return float(np.sqrt(np.sum(self.shared**2) + np.sum(self.personal**2) / max(len(self.personal), 1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrow:
+    """F(u, b_1..b_M) = sum_m share_m f_m(u, b_m), the shares summing to 1."""
+
+    clients: tuple[Client, ...]
+    shares: np.ndarray
+    shared_size: int
+    personal_size: int
+
+    def value(self, point: Point) -> float:
+        """F."""
+        values = [client.value(point.shared, own) for client, own in zip(self.clients, point.personal)]
+        return float(self.shares @ np.array(values))
+
+    def gradient(self, point: Point) -> Point:
+        """grad_u F, and grad f_m by b_m: without its share, so that it is on the scale of one client's loss."""
+        slopes = [client.gradient(point.shared, own) for client, own in zip(self.clients, point.personal)]
+        shared = sum((share * slope for share, (slope, _) in zip(self.shares, slopes)), np.zeros(self.shared_size))
+        return Point(shared, np.array([slope for _, slope in slopes]).reshape(len(self.clients), -1))
+
+    def direction(self, point: Point, slope: Point, ridge: float) -> Point:
+        """(Hessian + ridge)^-1 gradient."""
+        if max(self.shared_size, self.personal_size) > DENSE_SIZE:
+            return self._conjugate_direction(point, slope, ridge)
+        schur, pull, kept = ridge * np.eye(self.shared_size), slope.shared.copy(), []
+        for client, share, own, own_slope in zip(self.clients, self.shares, point.personal, slope.personal):
+            shared, mixed, personal = client.hessian(point.shared, own)
+            solved = _solve(personal + ridge * np.eye(self.personal_size), np.column_stack([mixed.T, own_slope]))
+            schur += share * (shared - mixed @ solved[:, :-1])
+            pull -= share * (mixed @ solved[:, -1])
+            kept.append(solved)
+        step = _solve(schur, pull)
+        return Point(step, np.array([solved[:, -1] - solved[:, :-1] @ step for solved in kept]))
+
+    def _conjugate_direction(self, point: Point, slope: Point, ridge: float) -> Point:
+        """The same without forming the Hessian; u is stretched by sqrt(M) to be curved as much as the b_m."""
+        clients, stretch = len(self.clients), len(self.clients) ** -0.5
+        shares = self.shares[:, None] * clients
+
+        def unpack(flat: np.ndarray) -> Point:
+            return Point(stretch * flat[: self.shared_size], flat[self.shared_size :].reshape(clients, -1))
+
+        def pack(shared: np.ndarray, personal: np.ndarray) -> np.ndarray:
+            return np.concatenate([clients * stretch * shared, (shares * personal).reshape(-1)])
+
+        def product(flat: np.ndarray) -> np.ndarray:
+            along = unpack(flat)
+            both = [
+                client.hessian_product(point.shared, own, along.shared, step)
+                for client, own, step in zip(self.clients, point.personal, along.personal)
+            ]
+            shared = sum((share * part for share, (part, _) in zip(self.shares, both)), ridge * along.shared)
+            return pack(shared, np.array([part for _, part in both]).reshape(clients, -1) + ridge * along.personal)
+
+        size = self.shared_size + clients * self.personal_size
+        operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
+        accuracy = min(0.1, np.sqrt(slope.norm()))
+        solution, _ = cg(operator, pack(*slope), rtol=accuracy, maxiter=_CONJUGATE_STEPS)
+        return unpack(solution)
+
+
+def minimise(arrow: Arrow) -> Point | None:
+    """Newton's method from zero, damped until the gradient norm (or the value) falls; None where there is no optimum.
+
+    Without l2 a logistic or softmax loss may have none (separable rows): the gradient then vanishes at infinity, but
+    Newton's step does not get short, which is how it is told. There a multiple of the identity that vanishes with the
+    gradient keeps the systems regular (softmax has a direction along which nothing changes).
+    """
+    point = Point(np.zeros(arrow.shared_size), np.zeros((len(arrow.clients), arrow.personal_size)))
+    slope = arrow.gradient(point)
+    size, weight = _scales(arrow)
+    tolerance = TOLERANCE * max(1.0, size) * weight
+    for _ in range(NEWTON_STEPS):
+        norm = slope.norm()
+        if norm <= tolerance:
+            break
+        moved = _search(arrow, point, slope, arrow.direction(point, slope, _ridge(arrow, norm)))
+        if moved is None:
+            break  # rounding: no step along the direction lowers the norm
+        point, slope = moved
+    norm = slope.norm()
+    if _may_escape(arrow):
+        # the floor keeps rounding along a flat direction from looking like a step
+        left = arrow.direction(point, slope, max(_ridge(arrow, norm), _FLOOR * size**2 * weight)).norm()
+        return point if norm <= 1e3 * tolerance and left <= 1e-6 * (1 / size + point.norm()) else None
+    if norm > 1e3 * tolerance:
+        raise RequestError(
+            f"the optimum must be found to a gradient norm of {tolerance:.0e}, got {norm:.1e}. "
+            f"Raise l2 (now {arrow.clients[0].loss.l2:g}) or scale the features."
+        )
+    return point
+
+
+def _search(arrow: Arrow, point: Point, slope: Point, direction: Point) -> tuple[Point, Point] | None:
+    """The first of 1, 1/2, 1/4, ... of the step that lowers the gradient norm, or clearly the value."""
+    norm, value = slope.norm(), arrow.value(point)
+    steepness = float(
+        slope.shared @ direction.shared + arrow.shares @ (slope.personal * direction.personal).sum(axis=1)
+    )
+    damping = 1.0
+    while damping > 1e-10:
+        moved = Point(point.shared - damping * direction.shared, point.personal - damping * direction.personal)
+        moved_slope = arrow.gradient(moved)
+        if moved_slope.norm() <= (1 - 1e-4 * damping) * norm:
+            return moved, moved_slope
+        clear = damping * steepness > 1e-9 * max(abs(value), 1e-3)  # beyond the rounding of F
+        if clear and arrow.value(moved) <= value - 1e-4 * damping * steepness:
+            return moved, moved_slope
+        damping /= 2
+    return None
+
+
+def _may_escape(arrow: Arrow) -> bool:
+    return any(c.loss.criterion != "squared" and c.loss.l2 == 0 and c.ridge == 0 for c in arrow.clients)
+
+
+def _ridge(arrow: Arrow, norm: float) -> float:
+    """What is added to the Hessian: for squared losses only what makes a singular one safe to factorise."""
+    size, weight = _scales(arrow)
+    if _may_escape(arrow):
+        return norm * size  # a gradient is on the scale of a row, a Hessian on that of its square
+    singular = any(c.loss.criterion == "squared" and c.loss.l2 == 0 for c in arrow.clients)
+    return _FLOOR * size**2 * weight if singular else 0.0
+
+
+def _scales(arrow: Arrow) -> tuple[float, float]:
+    """The largest row, and the weight of a client's terms where that is above 1."""
+    sizes = [float(np.sqrt((c.rows.design**2).sum(axis=1).max(initial=0.0))) for c in arrow.clients]
+    weights = [sum(term.weight for term in c.terms) for c in arrow.clients]
+    return max(sizes, default=0.0) or 1.0, max(1.0, max(weights, default=0.0))
+
+
+def _solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The solution of a symmetric system, of least norm where the matrix is singular."""
+    if matrix.size == 0:
+        return right
+    try:
+        return cho_solve(cho_factor(matrix), right)
+    except LinAlgError:
+        return lstsq(matrix, right)[0]

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much an algorithm needs to reach a relative accuracy, by its theorem, and how much any algorithm needs.
+
+Accuracy eps means E F(w, beta) - F* <= eps (F(w_0, beta_0) - F*). Upper bounds are those of the theorems with their
+constants, so a run may be much faster. Lower bounds hold up to a constant factor: a ratio between the two compares
+orders of magnitude. L^w, L^beta, Lc^w, Lc^beta and mu belong to F, n is the mean number of rows, M `clients`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from idiolect.core.algorithm import Algorithm
+from idiolect.theory import solver_parameters
+from idiolect.theory.constants import BlockConstants, Constants
+from idiolect.theory.solver_parameters import components, expected_smoothness
+from idiolect.theory.step_sizes import lsgd_pfl_step
+
+
+class Complexity(NamedTuple):
+    """Counts per client; one gradient of n rows is one full and n component gradients."""
+
+    exchanges: float
+    shared_gradients: float  # components, by w
+    personal_gradients: float  # components, by beta
+    full_shared_gradients: float
+    full_personal_gradients: float
+
+
+class Prediction(NamedTuple):
+    """What a theorem promises: iterations, what they cost, and the statement."""
+
+    iterations: float
+    cost: Complexity
+    exact: bool  # whether every gradient is a full one
+    statement: str
+
+
+def iterations_until(contraction: float, start: float, epsilon: float) -> float:
+    """The smallest k with (1 - contraction)^k start <= eps."""
+    if start <= epsilon:
+        return 0.0
+    return 1.0 if contraction >= 1 else math.ceil(math.log(start / epsilon) / -math.log1p(-contraction))
+
+
+def lower_bounds(constants: BlockConstants, rows: float, epsilon: float) -> Complexity:
+    """Paper 002, theorem 6, orders without constant factors: what every first-order method needs.
+
+    sqrt(L^w/mu) log(1/eps) exchanges and full w-gradients, n + sqrt(n Lc^w/mu) log(1/eps) components; likewise for
+    beta. A block without curvature needs nothing.
+    """
+    digits, mu = math.log(1 / epsilon), constants.strong_convexity
+    full = [math.sqrt(smooth / mu) * digits for smooth in (constants.shared_smoothness, constants.personal_smoothness)]
+    single = constants.component_shared_smoothness, constants.component_personal_smoothness
+    drawn = [rows + math.sqrt(rows * smooth / mu) * digits if smooth > 0 else 0.0 for smooth in single]
+    return Complexity(full[0], *drawn, *full)
+
+
+def gradient_descent(constants: BlockConstants, rows: float, epsilon: float) -> Prediction:
+    """The reference: steps of 1/L on both blocks, L = L^w + L^beta, contract the gap by 1 - mu/L; all exchange."""
+    smoothness = constants.shared_smoothness + constants.personal_smoothness
+    steps = iterations_until(constants.strong_convexity / smoothness, 1.0, epsilon)
+    has_shared, has_personal = constants.shared_smoothness > 0, constants.personal_smoothness > 0
+    cost = _full(steps * has_shared, steps * has_shared, steps * has_personal, rows)
+    return Prediction(steps, cost, True, "gradient descent on F: (1 - mu/(L^w + L^beta))^k")
+
+
+def acd_pfl(
+    constants: BlockConstants, rows: float, epsilon: float, *, shared_probability: float | None = None
+) -> Prediction:
+    """Paper 002, theorem 7: P^k = (F(y) - F*)/theta^2 + S^2/(2(1-theta)) |z - x*|^2 shrinks by 1 - theta.
+
+    theta^2 = nu (1 - theta) and nu S^2 = mu, so theta^2 P^0 = F^0 - F* + (mu/2)|x^0 - x*|^2 <= 2 (F^0 - F*).
+    """
+    roots = math.sqrt(constants.shared_smoothness), math.sqrt(constants.personal_smoothness)
+    chance = roots[0] / sum(roots) if shared_probability is None else shared_probability
+    total = max(root / p if p > 0 else 0.0 for root, p in zip(roots, (chance, 1 - chance)))
+    nu = constants.strong_convexity / total**2
+    theta = (math.sqrt(nu**2 + 4 * nu) - nu) / 2
+    steps = iterations_until(theta, 2.0, epsilon)
+    cost = _full(chance * steps, chance * steps, (1 - chance) * steps, rows)
+    return Prediction(steps, cost, True, f"paper 002, theorem 7: 2 (1 - theta)^k, theta = {theta:.3g}")
+
+
+def asvrcd_pfl(
+    constants: BlockConstants,
+    rows: float,
+    epsilon: float,
+    *,
+    batch_size: int = 1,
+    shared_probability: float,
+    refresh_probability: float,
+    momentum: float,
+    mirror_step: float,
+) -> Prediction:
+    """Paper 002, theorem 9: Psi shrinks by 1 - (1/4) min{rho, sqrt(mu/(2 max{L_F, Lx/rho}))}, L_F <= Lx.
+
+    Psi = |z-x*|^2 + (2 gamma nu/theta1)(F(y)-F*) + ((2 theta2+theta1) gamma nu/(theta1 rho))(F(v)-F*), theta2 = 1/2,
+    and |x^0-x*|^2 <= (2/mu)(F^0-F*): at the start (F(y)-F*) may be theta1/(gamma nu mu) + 1 + (1+theta1)/(2 rho) times
+    its share. An iteration has p_w + rho exchanges, 2b p_w + n rho component gradients by w and 2b p_beta + n rho by
+    beta; the first full gradient is one more exchange.
+    """
+    mu, rho = constants.strong_convexity, refresh_probability
+    seen = components(constants, rows, batch_size)
+    contraction = 0.25 * min(rho, math.sqrt(mu * rho / (2 * expected_smoothness(seen, shared_probability))))
+    keep = 1 - mirror_step * mu
+    start = momentum / (mirror_step * keep * mu) + 1 + (1 + momentum) / (2 * rho)
+    steps = iterations_until(contraction, start, epsilon)
+    refreshes, draws = rho * steps + 1, 2 * (batch_size or rows) * steps
+    cost = Complexity(
+        shared_probability * steps + refreshes,
+        shared_probability * draws + rows * refreshes,
+        (1 - shared_probability) * draws + rows * refreshes,
+        *(refreshes + (0 if batch_size else 2 * chance * steps) for chance in _chances(shared_probability)),
+    )
+    text = f"paper 002, theorem 9: {start:.3g} (1 - c)^k, c = {contraction:.3g}"
+    return Prediction(steps, cost, batch_size == 0, text)
+
+
+def lsgd_pfl(
+    constants: BlockConstants, rows: float, epsilon: float, *, step_size: float, local_steps: int, batch_size: int = 0
+) -> Prediction:
+    """Paper 002, theorem 5: (1 - eta mu)^k Phi^0, and a floor eta Psi^0 on top that no number of steps removes.
+
+    Phi^0 = 2 |x^0 - x*|^2/eta <= 4/(eta mu) (F^0 - F*). One pass yields the gradients of both blocks.
+    """
+    speed = step_size * constants.strong_convexity
+    steps = iterations_until(speed, 4 / speed, epsilon)
+    counts = [steps * (smooth > 0) for smooth in (constants.shared_smoothness, constants.personal_smoothness)]
+    exchanges = math.ceil(steps / local_steps) * (constants.shared_smoothness > 0)
+    floor = "" if local_steps == 1 and batch_size == 0 else "; a floor eta Psi^0 of drift and noise comes on top"
+    text = f"paper 002, theorem 5: {4 / speed:.3g} (1 - eta mu)^k, eta mu = {speed:.3g}{floor}"
+    per_step = batch_size or rows
+    full = [0.0 if batch_size else count for count in counts]
+    cost = Complexity(exchanges, counts[0] * per_step, counts[1] * per_step, *full)
+    return Prediction(steps, cost, batch_size == 0, text)
+
+
+def l2sgd_plus(
+    own: Constants, rows: float, epsilon: float, *, penalty: float, averaging_probability: float, step_size: float
+) -> Prediction:
+    """Hanzely and Richtarik 2020: E|x^k - x*|^2 falls as (1 - a mu'/M)^k; what empty tables add is left out.
+
+    F is (L' + lam)/M smooth and mu'/M strongly convex in x alone, so the gap starts (L' + lam)/mu' times as high.
+    """
+    contraction = step_size * own.strong_convexity / own.clients
+    start = (own.smoothness + penalty) / own.strong_convexity
+    steps = iterations_until(contraction, start, epsilon)
+    exchanges, draws = averaging_probability * steps, (1 - averaging_probability) * steps
+    text = f"Hanzely and Richtarik 2020: {start:.3g} (1 - a mu'/M)^k, a mu'/M = {contraction:.3g}"
+    return Prediction(steps, Complexity(exchanges, 0.0, draws, 0.0, 0.0), False, text)
+
+
+def _full(exchanges: float, shared: float, personal: float, rows: float) -> Complexity:
+    return Complexity(exchanges, rows * shared, rows * personal, shared, personal)
+
+
+def _chances(shared_probability: float) -> tuple[float, float]:
+    return shared_probability, 1 - shared_probability
+
+
+class Setting(NamedTuple):
+    """An algorithm with all its parameters on a problem."""
+
+    algorithm: Any
+    own: Constants
+    blocks: BlockConstants
+    rows: float
+    epsilon: float
+
+    def assuming(self, *fields: str) -> BlockConstants:
+        """The constants of F, as the algorithm's own fields state them."""
+        return dataclasses.replace(self.blocks, **{field: getattr(self.algorithm, field) for field in fields})
+
+
+def _of_acd_pfl(at: Setting) -> Prediction:
+    stated = at.assuming("strong_convexity", "shared_smoothness", "personal_smoothness")
+    return acd_pfl(stated, at.rows, at.epsilon, shared_probability=at.algorithm.shared_probability)
+
+
+def _of_asvrcd_pfl(at: Setting) -> Prediction | None:
+    """The theorem leaves p_w and rho free, and nothing else."""
+    stated, fields = at.assuming("strong_convexity"), ("shared_probability", "refresh_probability")
+    free = {field: getattr(at.algorithm, field) for field in fields}
+    derived = solver_parameters.asvrcd_pfl(stated, at.rows, batch_size=at.algorithm.batch_size, given=free)
+    own = {parameter.name: getattr(at.algorithm, parameter.name) for parameter in derived}
+    if at.algorithm.anchor != 0.5 or not all(math.isclose(own[p.name], p.value, rel_tol=1e-6) for p in derived):
+        return None
+    del own["strong_convexity"], own["step_size"]
+    return asvrcd_pfl(stated, at.rows, at.epsilon, batch_size=at.algorithm.batch_size, **own)
+
+
+def _of_lsgd_pfl(at: Setting) -> Prediction | None:
+    steps, step_size = at.algorithm.local_steps, at.algorithm.step_size
+    bound = lsgd_pfl_step(at.blocks.shared_smoothness, at.blocks.personal_smoothness, steps)
+    if at.algorithm.epochs or step_size > bound:
+        return None
+    batch_size = at.algorithm.batch_size
+    return lsgd_pfl(at.blocks, at.rows, at.epsilon, step_size=step_size, local_steps=steps, batch_size=batch_size)
+
+
+def _of_l2sgd_plus(at: Setting) -> Prediction | None:
+    fields = {field: getattr(at.algorithm, field) for field in ("averaging_probability", "step_size")}
+    chance = {"averaging_probability": fields["averaging_probability"]}
+    penalty = at.algorithm.objective.penalty
+    *_, step = solver_parameters.l2sgd_plus(at.own, at.rows, penalty, given=chance)
+    if fields["step_size"] > step.value * (1 + 1e-9):
+        return None
+    return l2sgd_plus(at.own, at.rows, at.epsilon, penalty=penalty, **fields)
+
+
+_PREDICTIONS: dict[str, Callable[[Setting], Prediction | None]] = {
+    "acd_pfl": _of_acd_pfl,
+    "asvrcd_pfl": _of_asvrcd_pfl,
+    "lsgd_pfl": _of_lsgd_pfl,
+    "l2sgd_plus": _of_l2sgd_plus,
+}
+
+
+def predict(
+    name: str, algorithm: Algorithm, own: Constants, blocks: BlockConstants, rows: float, epsilon: float
+) -> Prediction | None:
+    """What theory promises of the named algorithm with the parameters it has; None where it promises nothing.
+
+    Nothing is promised of a method that stops at a noise floor (SCD, ASCD, L2GD, pFedMe), of one without a rate
+    (SVRCD), without strong convexity, or with parameters beyond the theorem.
+    """
+    relied_on = {"lsgd_pfl": blocks.strong_convexity, "l2sgd_plus": own.strong_convexity}
+    if name not in _PREDICTIONS or not relied_on.get(name, getattr(algorithm, "strong_convexity", 0.0)) > 0:
+        return None
+    return _PREDICTIONS[name](Setting(algorithm, own, blocks, rows, epsilon))

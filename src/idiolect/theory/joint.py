@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""F(w, beta) of a convex objective and its exact optimum, in float64 on the host.
+
+Logistic and softmax losses without l2 have an optimum on some data only: it is looked for, and None says that there
+is none. Conventions of the accuracy are those of `arrow`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from idiolect.core.addressing import PerClient
+from idiolect.core.data import Rows
+from idiolect.core.objective import Mixture, Objective
+from idiolect.core.tree import Params
+from idiolect.objectives import APFL2, MT2, MX2, WS2, Additive, GlobalModel, LocalOnly, RescaledObjective, Residual
+from idiolect.theory import arrow
+from idiolect.theory.arrow import Arrow, Client, Place, Point, Term
+from idiolect.theory.columns import residual_columns, split_positions
+from idiolect.theory.convex import ConvexLoss, convex_loss
+
+Layout = Any  # a block's pytree, with every entry's position in a flat vector instead of its value
+
+
+class JointOptimum(NamedTuple):
+    """The minimiser of F, its value, and the norm of F's gradient there."""
+
+    shared: Params  # w*, as the algorithm stores it
+    personal: Params  # beta*_m, stacked
+    value: float
+    gradient_norm: float
+
+
+@dataclasses.dataclass(frozen=True)
+class JointProblem:
+    """F on given rows, built once for many evaluations. An absent block is the empty tuple."""
+
+    objective: Objective
+    arrow: Arrow
+    shared_layout: Layout
+    personal_layout: Layout
+
+    def value(self, shared: Params, personal: Params) -> float:
+        """F(w, beta); a mixture without a w of its own is taken at the best one, u = mean of the beta_m."""
+        return self.arrow.value(self._point(shared, personal))
+
+    def gradient_norm(self, shared: Params, personal: Params) -> float:
+        """|grad F| in (w, beta)."""
+        return self._norm(self.arrow.gradient(self._point(shared, personal)))
+
+    def optimum(self) -> JointOptimum | None:
+        """The minimiser; None where there is none. An additive objective's w is the mean of the models."""
+        point = _additive_minimum(self.arrow) if isinstance(self.objective, Additive) else arrow.minimise(self.arrow)
+        if point is None:
+            return None
+        shared = _read(self.shared_layout, point.shared / self._shrink)
+        value, norm = self.arrow.value(point), self._norm(self.arrow.gradient(point))
+        return JointOptimum(shared, _read(self.personal_layout, point.personal), value, norm)
+
+    @property
+    def _shrink(self) -> float:
+        return self.objective.shrink if isinstance(self.objective, RescaledObjective) else 1.0
+
+    def _norm(self, slope: Point) -> float:
+        # client terms carry 1/M in F; u = shrink * w
+        personal = (slope.personal**2).sum() / len(slope.personal) ** 2
+        return float(np.sqrt(self._shrink**2 * (slope.shared**2).sum() + personal))
+
+    def _point(self, shared: Params, personal: Params) -> Point:
+        clients = len(self.arrow.clients)
+        own = _flatten(self.personal_layout, personal, (clients, self.arrow.personal_size))
+        if isinstance(self.objective, Mixture) and jax.tree.leaves(shared) == []:
+            return Point(own.mean(axis=0), own)
+        return Point(self._shrink * _flatten(self.shared_layout, shared, (self.arrow.shared_size,)), own)
+
+
+def joint_problem(objective: Objective, rows: Rows) -> JointProblem | None:
+    """F of a convex objective on these rows; None for an objective or a model that theory does not know."""
+    build, loss = _BUILDERS.get(type(objective)), convex_loss(objective)
+    if build is None or loss is None:
+        return None
+    if isinstance(objective, RescaledObjective) and objective.clients == 0:
+        objective = dataclasses.replace(objective, clients=rows.clients)
+    shared_layout, personal_layout, client = build(objective, loss)
+    clients = [client(number, own) for number, own in enumerate(weighted_rows(loss, rows))]
+    shares = np.full(rows.clients, 1 / rows.clients)
+    sizes = (_size(shared_layout), _size(personal_layout))
+    return JointProblem(objective, Arrow(tuple(clients), shares, *sizes), shared_layout, personal_layout)
+
+
+def joint_optimum(objective: Objective, rows: Rows) -> JointOptimum | None:
+    """The minimiser of F on these rows; None where it is not known or there is none."""
+    problem = joint_problem(objective, rows)
+    return None if problem is None else problem.optimum()
+
+
+def value(objective: Objective, rows: Rows, shared: Params, personal: Params) -> float | None:
+    """F(w, beta) at stacked personal blocks; None for an objective that theory does not know."""
+    problem = joint_problem(objective, rows)
+    return None if problem is None else problem.value(shared, personal)
+
+
+def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[arrow.Rows]:
+    """Every client's rows in matrix form, each with weight 1/n_m."""
+    every = []
+    for inputs, targets in map(rows.of, range(rows.clients)):
+        weights = np.full(len(inputs), 1 / max(len(inputs), 1))
+        every.append(arrow.Rows(loss.design(inputs), loss.goals(targets), weights))
+    return every
+
+
+_MakeClient = Callable[[int, arrow.Rows], Client]
+_Build = Callable[[Any, ConvexLoss], tuple[Layout, Layout, _MakeClient]]
+
+
+def _whole(loss: ConvexLoss) -> tuple[Layout, np.ndarray]:
+    """The layout of all coefficients, and their positions."""
+    positions = np.arange(loss.shape[0] * loss.shape[1])
+    return loss.to_params(positions.reshape(loss.shape)), positions
+
+
+def _global(objective: GlobalModel, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    layout, every = _whole(loss)
+    term = Term(1.0, Place(1.0, every), None)
+    return layout, (), lambda number, rows: Client(loss, rows, (term,))
+
+
+def _local(objective: LocalOnly, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    layout, every = _whole(loss)
+    term = Term(1.0, None, Place(1.0, every))
+    return (), layout, lambda number, rows: Client(loss, rows, (term,))
+
+
+def _additive(objective: Additive, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    layout, every = _whole(loss)
+    term = Term(1.0, Place(1.0, every), Place(1.0, every))
+    return layout, layout, lambda number, rows: Client(loss, rows, (term,))
+
+
+def _mt2(objective: MT2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    layout, every = _whole(loss)
+    place = Place(1.0, every)
+    terms = (Term(float(objective.relaxation), place, None), Term(1.0, None, place))
+    return layout, layout, lambda number, rows: Client(loss, rows, terms, penalty=float(objective.penalty))
+
+
+def _mx2(objective: MX2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    layout, every = _whole(loss)
+    term = Term(1.0, None, Place(1.0, every))
+    return layout, layout, lambda number, rows: Client(loss, rows, (term,), penalty=float(objective.penalty))
+
+
+def _apfl2(objective: APFL2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    layout, every = _whole(loss)
+    mixing = objective.mixing
+
+    def client(number: int, rows: arrow.Rows) -> Client:
+        share = float(mixing.values[number] if isinstance(mixing, PerClient) else mixing)
+        mixed = Term(1.0, Place(share, every), Place(1 - share, every))
+        return Client(loss, rows, (Term(float(objective.relaxation), Place(1.0, every), None), mixed))
+
+    return layout, layout, client
+
+
+def _ws2(objective: WS2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    layouts, places = [], []
+    for block in split_positions(objective, loss):
+        starts = np.cumsum([0, *(part.size for part in block.values())])
+        layouts.append({n: s + np.arange(part.size).reshape(part.shape) for s, (n, part) in zip(starts, block.items())})
+        places.append(Place(1.0, np.concatenate([part.reshape(-1) for part in block.values()])))
+    term = Term(1.0, *places)
+    return layouts[0], layouts[1], lambda number, rows: Client(loss, rows, (term,))
+
+
+def _residual(objective: Residual, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    sides = {}
+    for block in ("shared", "personal"):
+        side = convex_loss(dataclasses.replace(objective.client_loss, model=objective.side(block)))
+        assert side is not None  # a narrower model of a known kind
+        sides[block] = side
+    layouts = [_whole(side)[0] for side in sides.values()]
+    if loss.diagonal:  # both sides see every coordinate: their sum is what the rows see
+        every = _whole(loss)[1]
+        plain, term = dataclasses.replace(loss, l2=0.0), Term(1.0, Place(1.0, every), Place(1.0, every))
+        return layouts[0], layouts[1], lambda number, rows: Client(plain, rows, (term,), ridge=loss.l2)
+    columns = residual_columns(objective, loss)
+    width = loss.shape[1]
+    first = len(columns[0]) * width
+    term = Term(1.0, Place(1.0, np.arange(first)), Place(1.0, np.arange(first, first + len(columns[1]) * width)))
+    joined = dataclasses.replace(loss, features=len(columns[0]) + len(columns[1]), bias=False)
+    take = np.concatenate(columns)
+
+    def client(number: int, rows: arrow.Rows) -> Client:
+        return Client(joined, rows._replace(design=rows.design[:, take]), (term,))
+
+    return layouts[0], layouts[1], client
+
+
+_BUILDERS: dict[type[Objective], _Build] = {
+    GlobalModel: _global,
+    LocalOnly: _local,
+    Additive: _additive,
+    MT2: _mt2,
+    MX2: _mx2,
+    APFL2: _apfl2,
+    WS2: _ws2,
+    Residual: _residual,
+}
+
+
+def _additive_minimum(problem: Arrow) -> Point | None:
+    """Every client's own optimum v*_m as w = mean v*_m, theta_m = v*_m - w: any other w does as well."""
+    clients = [
+        dataclasses.replace(client, terms=(Term(1.0, None, client.terms[0].personal),)) for client in problem.clients
+    ]
+    alone = arrow.minimise(dataclasses.replace(problem, clients=tuple(clients), shared_size=0))
+    if alone is None:
+        return None
+    mean = alone.personal.mean(axis=0)
+    return Point(mean, alone.personal - mean)
+
+
+def _size(layout: Layout) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(layout))
+
+
+def _read(layout: Layout, flat: np.ndarray) -> Params:
+    """A flat vector, or a stack of them, as the block it stands for."""
+    return jax.tree.map(lambda positions: flat[..., positions], layout)
+
+
+def _flatten(layout: Layout, block: Params, shape: tuple[int, ...]) -> np.ndarray:
+    """The block, or a stack of them, as flat vectors."""
+    flat = np.zeros(shape)
+    for positions, leaf in zip(jax.tree.leaves(layout), jax.tree.leaves(block), strict=True):
+        flat[..., positions.reshape(-1)] = np.asarray(leaf, np.float64).reshape(*shape[:-1], -1)
+    return flat

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of the solvers of paper 002 and its baselines: from the constants of F to the fields of a class.
+
+L^w, L^beta, Lc^w, Lc^beta and mu belong to F (`BlockConstants`), L', Lc' and mu' to the plain losses (`Constants`); n
+is the mean number of rows, b `batch_size`, M `clients`, lam the objective's `penalty`. A field set by hand is kept, and
+what follows from it is derived from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from idiolect.theory.constants import BlockConstants, Constants
+
+
+class Parameter(NamedTuple):
+    """One field of an algorithm: its value, how theory gets it, and how far one set by hand may go."""
+
+    name: str
+    value: float
+    formula: str
+    by_hand: bool = False
+    least: float = -math.inf
+    most: float = math.inf
+
+
+Given = Mapping[str, float]  # fields set by hand
+NOTHING: Given = {}
+Parameters = tuple[Parameter, ...]
+
+
+class _Derivation:
+    """Parameters in the order in which they follow from each other."""
+
+    def __init__(self, given: Given) -> None:
+        self._given = given
+        self._found: list[Parameter] = []
+
+    def take(self, name: str, value: float, formula: str, *, least: float = -math.inf, most: float = math.inf) -> float:
+        """The value set by hand, or else theory's."""
+        by_hand = name in self._given
+        chosen = float(self._given[name]) if by_hand else value
+        self._found.append(Parameter(name, chosen, formula, by_hand, least, most))
+        return chosen
+
+    def found(self) -> Parameters:
+        """What was taken so far."""
+        return tuple(self._found)
+
+
+class Components(NamedTuple):
+    """What a solver that draws components sees of F."""
+
+    shared: float  # Lc^w
+    personal: float  # Lc^beta
+    draws: float  # n: as many cost what one full gradient costs
+
+
+def components(constants: BlockConstants, rows: float, batch_size: int) -> Components:
+    """Lc^w, Lc^beta and n as batches of b components see them: L + (Lc - L)/b and n/b; b = 0 is exact: L and 1.
+
+    A mean of b independent draws has the expected smoothness Lc/b + (1 - 1/b) L, block by block.
+    """
+    whole = constants.shared_smoothness, constants.personal_smoothness
+    single = constants.component_shared_smoothness, constants.component_personal_smoothness
+    if batch_size == 0:
+        return Components(*whole, 1.0)
+    shared, personal = (mean + max(one - mean, 0.0) / batch_size for mean, one in zip(whole, single))
+    return Components(shared, personal, max(rows / batch_size, 1.0))
+
+
+def expected_smoothness(seen: Components, shared_probability: float) -> float:
+    """Paper 002, lemma 15: Lx = 2 max(Lc^w/p_w, Lc^beta/p_beta); a block that is flat needs no draws."""
+    return 2 * max(_ratio(seen.shared, shared_probability), _ratio(seen.personal, 1 - shared_probability))
+
+
+def acd_pfl(constants: BlockConstants, *, given: Given = NOTHING) -> Parameters:
+    """Paper 002, theorem 7: mu, L^w, L^beta; p_w = sqrt(L^w)/(sqrt(L^w)+sqrt(L^beta)) follows inside the solver."""
+    derived = _Derivation(given)
+    derived.take("strong_convexity", constants.strong_convexity, "mu of F", most=_known(constants))
+    for field, symbol in (("shared_smoothness", "L^w"), ("personal_smoothness", "L^beta")):
+        smoothness = getattr(constants, field)
+        derived.take(field, smoothness, f"{symbol} of F", least=smoothness)
+    _, shared, personal = (math.sqrt(max(parameter.value, 0.0)) for parameter in derived.found())
+    derived.take("shared_probability", _ratio(shared, shared + personal), "sqrt(L^w)/(sqrt(L^w)+sqrt(L^beta))")
+    return derived.found()
+
+
+def scd_pfl(constants: BlockConstants, rows: float, *, batch_size: int = 1, given: Given = NOTHING) -> Parameters:
+    """Paper 002 has no step theory for SCD: p_w = Lc^w/(Lc^w+Lc^beta) and eta = 1/(4 Lx), which is safe."""
+    derived = _Derivation(given)
+    _sampling(derived, components(constants, rows, batch_size))
+    return derived.found()
+
+
+def svrcd_pfl(
+    constants: BlockConstants,
+    rows: float,
+    *,
+    batch_size: int = 1,
+    optimal_for: str = "shared",
+    given: Given = NOTHING,
+) -> Parameters:
+    """Paper 002 has no step theory for SVRCD: p_w, rho and eta = 1/(4 Lx) of ASVRCD, which are safe."""
+    derived = _Derivation(given)
+    _refreshing(derived, components(constants, rows, batch_size), optimal_for)
+    return derived.found()
+
+
+def asvrcd_pfl(
+    constants: BlockConstants,
+    rows: float,
+    *,
+    batch_size: int = 1,
+    anchor: float = 0.5,
+    optimal_for: str = "shared",
+    given: Given = NOTHING,
+) -> Parameters:
+    """Paper 002, theorems 8 and 9: p_w, rho, eta = 1/(4 Lx), theta1, gamma, mu.
+
+    rho = p_w/n makes exchanges and w-gradients optimal (`optimal_for` "shared"), rho = p_beta/n beta-gradients
+    ("personal").
+    """
+    derived = _Derivation(given)
+    step_size, refresh = _refreshing(derived, components(constants, rows, batch_size), optimal_for)
+    _accelerated(derived, constants, step_size, refresh, anchor)
+    return derived.found()
+
+
+def ascd_pfl(
+    constants: BlockConstants,
+    rows: float,
+    *,
+    batch_size: int = 1,
+    optimal_for: str = "shared",
+    given: Given = NOTHING,
+) -> Parameters:
+    """Paper 002, section 5.1: p_w, eta, gamma and mu of ASVRCD, theta = min{0.8, 1/eta}; no rate is claimed.
+
+    gamma depends on ASVRCD's theta1 and rho, which ASCD has no fields for.
+    """
+    derived = _Derivation(given)
+    seen = components(constants, rows, batch_size)
+    probability, step_size = _sampling(derived, seen)
+    mu = derived.take("strong_convexity", constants.strong_convexity, "mu of F", most=_known(constants))
+    borrowed = _momentum(step_size, mu, _refresh(seen, probability, optimal_for)[0], 0.5)
+    _mirror_step(derived, step_size, mu, borrowed)
+    derived.take("momentum", min(0.8, 1 / step_size), "min{0.8, 1/eta}")
+    return derived.found()
+
+
+def ascd_then_asvrcd(
+    constants: BlockConstants,
+    rows: float,
+    *,
+    batch_size: int = 1,
+    anchor: float = 0.5,
+    optimal_for: str = "shared",
+    given: Given = NOTHING,
+) -> Parameters:
+    """Both solvers' own: ASVRCD's parameters, and ASCD's theta = min{0.8, 1/eta} as `early_momentum`."""
+    derived = _Derivation(given)
+    step_size, refresh = _refreshing(derived, components(constants, rows, batch_size), optimal_for)
+    _accelerated(derived, constants, step_size, refresh, anchor)
+    derived.take("early_momentum", min(0.8, 1 / step_size), "min{0.8, 1/eta}")
+    return derived.found()
+
+
+def l2sgd_plus(
+    own: Constants, rows: float, penalty: float, *, batch_size: int = 1, given: Given = NOTHING
+) -> Parameters:
+    """Hanzely and Richtarik 2020: p* = (4 lam + mu')/(4 lam + 4 Lc' + (n+1) mu'), a = M min{both coins' bounds}.
+
+    The bounds are (1-p)/(4 Lc' + mu' n) for gradient steps and p/(4 lam + mu') for steps toward the mean.
+    """
+    count = max(rows / batch_size, 1.0) if batch_size else 1.0
+    mu, smooth = own.strong_convexity, own.batch_smoothness(batch_size)
+    gradient, mean = 4 * smooth + mu * count, 4 * penalty + mu
+    derived = _Derivation(given)
+    symbol, n = ("Lc'", "n") if batch_size else ("L'", "1")
+    chance = derived.take(
+        "averaging_probability", _ratio(mean, mean + gradient), f"(4 lam + mu')/(4 lam + 4 {symbol} + ({n}+1) mu')"
+    )
+    step = own.clients * min(_ratio(1 - chance, gradient), chance / mean if mean > 0 else math.inf)
+    formula = f"M min{{(1-p)/(4 {symbol} + {n} mu'), p/(4 lam + mu')}}"
+    derived.take("step_size", step, formula, most=step)
+    return derived.found()
+
+
+def l2gd(own: Constants, penalty: float, *, given: Given = NOTHING) -> Parameters:
+    """L2SGD+'s with exact gradients: n = 1 and L' for Lc'. L2GD itself stops at a distance that falls with a."""
+    return l2sgd_plus(own, 1.0, penalty, batch_size=0, given=given)
+
+
+def pfedme(own: Constants, penalty: float, *, batch_size: int = 0, given: Given = NOTHING) -> Parameters:
+    """Descent lemma on the inner problem: a = 1/(Lc' + lam), 1/(L' + lam) on all rows; beyond twice that it diverges.
+
+    Nothing is known of the outer step.
+    """
+    derived = _Derivation(given)
+    curvature = (own.component_smoothness if batch_size else own.smoothness) + penalty
+    formula = "1/(Lc' + lam)" if batch_size else "1/(L' + lam)"
+    derived.take("inner_step", 1 / curvature, formula, most=2 / curvature)
+    return derived.found()
+
+
+def _sampling(derived: _Derivation, seen: Components) -> tuple[float, float]:
+    """p_w and eta."""
+    best = _ratio(seen.shared, seen.shared + seen.personal)
+    probability = derived.take("shared_probability", best, "Lc^w/(Lc^w+Lc^beta)")
+    step = 1 / (4 * expected_smoothness(seen, probability))
+    formula = "1/(4 Lx), Lx = 2 max(Lc^w/p_w, Lc^beta/p_beta)"
+    return probability, derived.take("step_size", step, formula, most=step)
+
+
+def _refreshing(derived: _Derivation, seen: Components, optimal_for: str) -> tuple[float, float]:
+    """p_w, rho and eta; returns eta and rho."""
+    probability, step_size = _sampling(derived, seen)
+    return step_size, derived.take("refresh_probability", *_refresh(seen, probability, optimal_for))
+
+
+def _refresh(seen: Components, shared_probability: float, optimal_for: str) -> tuple[float, str]:
+    """rho: refreshes of every component cost as much as the draws of one block; of the only block where one is flat."""
+    chances = {"shared": shared_probability, "personal": 1 - shared_probability}
+    chance = chances[optimal_for] or 1.0
+    symbol = ("p_w" if optimal_for == "shared" else "p_beta") if chances[optimal_for] else "1"
+    return chance / seen.draws, f"{symbol}/n, n = {seen.draws:g} draws"
+
+
+def _accelerated(
+    derived: _Derivation, constants: BlockConstants, step_size: float, refresh: float, anchor: float
+) -> None:
+    """mu, theta1 and gamma."""
+    mu = derived.take("strong_convexity", constants.strong_convexity, "mu of F", most=_known(constants))
+    formula = "min{1/2, sqrt(eta mu max{1/2, theta2/rho})}"
+    momentum = derived.take("momentum", _momentum(step_size, mu, refresh, anchor), formula)
+    _mirror_step(derived, step_size, mu, momentum)
+
+
+def _momentum(step_size: float, mu: float, refresh: float, anchor: float) -> float:
+    """theta1."""
+    return min(0.5, math.sqrt(max(step_size * mu, 0.0) * max(0.5, anchor / refresh)))
+
+
+def _mirror_step(derived: _Derivation, step_size: float, mu: float, momentum: float) -> float:
+    """gamma."""
+    slowest = max(2 * mu, 4 * momentum / step_size)
+    return derived.take("mirror_step", 1 / slowest if slowest > 0 else math.inf, "1/max{2 mu, 4 theta1/eta}")
+
+
+def _known(constants: BlockConstants) -> float:
+    """mu as a limit for one set by hand; none where it is not known."""
+    return constants.strong_convexity if constants.strong_convexity > 0 else math.inf
+
+
+def _ratio(above: float, below: float) -> float:
+    """above/below; 0 where a block that is flat makes both vanish, infinite where only `below` does."""
+    if below > 0:
+        return above / below
+    return math.inf if above > 0 else 0.0
