@@ -132,7 +132,10 @@ def fitting_rows():
     rows, made = [], set()
     for name, method in ALGORITHMS.items():
         for objective in OBJECTIVES:
-            if build(name, objective).skip() is None:
+            # a preset is tried on its own objective; on the others it would only repeat its class
+            new = objective == method.objective or (method.algorithm, objective) not in made
+            if new and build(name, objective).skip() is None:
+                made.add((method.algorithm, objective))
                 rows.append((name, objective, {}))
         made |= {(method.algorithm, field, value) for field, value in method.preset.items()}
     for name, method in ALGORITHMS.items():

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from idiolect.algorithms.ascd_pfl import ASCDPFL
@@ -33,6 +32,7 @@ from idiolect.algorithms.block_descent import (
 )
 from idiolect.core import tree
 from idiolect.core.checks import setting
+from idiolect.core.control import cond, repeat, switch
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
 from idiolect.core.settings import settings
@@ -106,7 +106,7 @@ class ASCDThenASVRCD(ASVRCDPFL):
             moved, tally = super(ASCDThenASVRCD, self).step(key, t, sent, working, data)
             return moved, tally.counters()
 
-        return jax.lax.cond(sent.ending == PLAIN, early, late)
+        return cond(sent.ending == PLAIN, early, late)
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
@@ -131,26 +131,26 @@ class ASCDThenASVRCD(ASVRCDPFL):
             upload = Upload(tree.zeros(working.shared.y), value, jnp.ones(()))
             return upload, ClientState(working.shared, working.personal), tally.counters()
 
-        def switch() -> tuple[Upload, ClientState, Tally]:
+        def take_over() -> tuple[Upload, ClientState, Tally]:
             restarted = Working(self._start(working.shared.y), self._start(working.personal.y), working.drawn)
             slope, personal, tally = self._end_in_refresh(key, sent, restarted, data)
             return Upload(slope, nothing, jnp.ones(())), ClientState(restarted.shared, personal), tally.counters()
 
-        return jax.lax.switch(_branch(sent.ending), (late, early, evaluate, switch))
+        return switch(_branch(sent.ending), (late, early, evaluate, take_over))
 
     def server_step(self, key: Key, server: Any, sent: Broadcast, received: Any) -> Any:
         """The server's copy of w follows the clients'; an evaluation decides whether to switch."""
         mean, ending = received.mean.slope, sent.ending
         chosen = self.coefficients
 
-        def coast(_: Any, iterate: Iterate) -> Iterate:
-            plain = self._first._coast(_narrow(iterate), chosen.shared_step)
-            return jax.lax.cond(
-                ending == PLAIN, lambda: _widen(plain, iterate), lambda: self._coast(iterate, chosen.shared_step)
-            )
+        def early(iterate: Iterate) -> Iterate:
+            return _widen(self._first._coast(_narrow(iterate), chosen.shared_step), iterate)
 
-        shared = jax.lax.fori_loop(0, self.steps(sent, 0), coast, server.shared)
-        shared = jax.lax.cond(ending == SWITCH, lambda: self._start(shared.y), lambda: shared)
+        def coast(iterate: Iterate) -> Iterate:
+            return cond(ending == PLAIN, lambda: early(iterate), lambda: self._coast(iterate, chosen.shared_step))
+
+        shared = repeat(self.steps(sent, 0), coast, server.shared)
+        shared = tree.choose(ending == SWITCH, self._start(shared.y), shared)
         exchanges = server.exchanges + _whole(ending == PLAIN)
         decided = self._decide(server, received.mean.value, ending == EVALUATE)
         checks, first_value, last_value, slow = decided
@@ -183,7 +183,7 @@ class ASCDThenASVRCD(ASVRCDPFL):
             lambda: iterate,
             lambda: iterate._replace(slope=mean),
         )
-        return jax.lax.switch(_branch(ending), branches)
+        return switch(_branch(ending), branches)
 
     @property
     def _two_blocks(self) -> bool:

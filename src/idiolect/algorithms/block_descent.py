@@ -31,6 +31,7 @@ from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.control import repeat, switch
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, step_key
 from idiolect.core.settings import settings
@@ -180,7 +181,7 @@ class BlockDescent(Algorithm):
         if self.reduces_variance:
             ends = (self._end_in_sample, self._end_in_sample, self._end_in_step_and_refresh, self._end_in_refresh)
             branches = [functools.partial(_counted, end, key, sent, working, data) for end in ends]
-            slope, personal, tally = jax.lax.switch(sent.ending, branches)
+            slope, personal, tally = switch(sent.ending, branches)
         elif self.objective.has_shared:
             slope, personal, tally = self._end_in_sample(key, sent, working, data)
         else:
@@ -190,7 +191,7 @@ class BlockDescent(Algorithm):
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
         """The server's copy of w goes the same way as the clients'."""
         step = self.coefficients.shared_step
-        shared = jax.lax.fori_loop(0, self.steps(sent, 0), lambda _, own: self._coast(own, step), server.shared)
+        shared = repeat(self.steps(sent, 0), lambda own: self._coast(own, step), server.shared)
         mean, due = received.mean.slope, server.refresh_due
         if self.reduces_variance:
             due = sent.ending == SAMPLE_BEFORE_REFRESH
@@ -313,7 +314,7 @@ class BlockDescent(Algorithm):
             lambda: self._coast(iterate, step)._replace(snapshot=iterate.y, slope=mean),
             lambda: iterate._replace(slope=mean),
         ]
-        return jax.lax.switch(ending, branches)
+        return switch(ending, branches)
 
     def _end_in_sample(
         self, key: Key, sent: Broadcast, working: Working, data: ClientData

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from idiolect.core import batches
+from idiolect.core.control import cond
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, step_key
 
@@ -40,7 +41,7 @@ def rows_ahead(key: Key, t: Any, drawn: Any, batch_size: int, data: ClientData) 
     def fresh() -> Any:
         return batches.draw_with_replacement(step_key(key, t), AHEAD, batch_size, data)
 
-    return jax.lax.cond(t % AHEAD == 0, fresh, lambda: drawn)
+    return cond(t % AHEAD == 0, fresh, lambda: drawn)
 
 
 def batch_ahead(t: Any, drawn: Any, batch_size: int, data: ClientData) -> Batch:

@@ -78,7 +78,7 @@ def debug(
     door.check_rows(rows)
     door.check_seeds([seed])
     watch = observe or (lambda event: None)
-    with door.run_precision(training.precision), jax.disable_jit():
+    with door.run_precision(training.precision):
         participation = Participation(rows.clients, training.cohort or rows.clients, training.dropout)
         admitted = door.admit(algorithm, rows.clients, training.precision, participation.chance)
         data = [_rows_of(rows, client, door.PRECISIONS[training.precision]) for client in range(rows.clients)]

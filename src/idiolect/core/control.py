@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Branches and loops that are compiled where their conditions are traced, and plain Python where they are known.
+
+The debug engine runs eagerly: there a compiled branch would hide its errors and be compiled again at every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+
+def cond(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """`yes()` or `no()`."""
+    if isinstance(condition, jax.core.Tracer):
+        return jax.lax.cond(condition, yes, no)
+    return yes() if condition else no()
+
+
+def switch(index: Any, branches: Sequence[Callable[[], Any]]) -> Any:
+    """`branches[index]()`."""
+    return jax.lax.switch(index, branches) if isinstance(index, jax.core.Tracer) else branches[int(index)]()
+
+
+def repeat(times: Any, body: Callable[[Any], Any], start: Any) -> Any:
+    """`body` applied `times` times."""
+    if isinstance(times, jax.core.Tracer):
+        return jax.lax.fori_loop(0, times, lambda _, carried: body(carried), start)
+    for _ in range(int(times)):
+        start = body(start)
+    return start
