@@ -76,8 +76,11 @@ def test_one_program_for_all_rounds_seeds_and_floats(trial, workbench):
     later = [trial.run(trial.session, first=place * trial.training.rounds) for place in (1, 2, 3, 4)]
     assert dict(TRACES) == traced
     assert workbench.distance(first[:2], again[:2]) > 0  # the program did read its seed and its floats
-    # and its round numbers; where they only decide how long to wait for an exchange, two draws may agree
-    assert max(workbench.distance(first[:2], outcome[:2]) for outcome in later) > 0
+    # and its round numbers, if anything is drawn; how long to wait for an exchange may come out the same once
+    with door.run_precision("float64"):
+        drawn = start.draws_steps(trial.session.algorithm, trial.session.population.capacity)
+    if drawn or trial.algorithm.batch_size:
+        assert max(workbench.distance(first[:2], outcome[:2]) for outcome in later) > 0
 
 
 def test_same_call_same_bits_and_nothing_mutated(trial, workbench):

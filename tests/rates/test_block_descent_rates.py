@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from idiolect.algorithms import ACDPFL, ASCDPFL, ASVRCDPFL, SCDPFL, SVRCDPFL, ASCDThenASVRCD
+from idiolect.algorithms import ACDPFL, ASCDPFL, ASVRCDPFL, SCDPFL, SVRCDPFL
 from idiolect.algorithms.block_descent import (
     SAMPLE,
     SAMPLE_BEFORE_REFRESH,
@@ -129,7 +129,7 @@ def random_state(algorithm, quadratic, seed):
     draw = np.random.default_rng(seed)
     objective = algorithm.objective
     w, read_w = jax.flatten_util.ravel_pytree(objective.init_shared(None))
-    b, read_b = jax.flatten_util.ravel_pytree(objective.init_personal(None))
+    _, read_b = jax.flatten_util.ravel_pytree(objective.init_personal(None))
     clients = algorithm.clients
 
     def blocks(flat):
@@ -288,7 +288,7 @@ def test_asvrcd_contracts_its_lyapunov_function_in_expectation(name):
         smooth = np.linalg.eigvalsh(quadratic.hessian)[-1]
         factor = 1 - 0.25 * min(rho, np.sqrt(mu / (2 * max(smooth, expected / rho))))
 
-        def lyapunov(y, z, v, q=quadratic, gamma=gamma, nu=nu, theta1=theta1, rho=rho):
+        def lyapunov(y, z, v, q=quadratic, gamma=gamma, nu=nu, theta1=theta1, theta2=theta2, rho=rho):
             away = z - q.optimum
             return (
                 away @ away
@@ -413,21 +413,3 @@ def test_printed_steps_of_acd_diverge():
 
     assert spread(float(clients)) > 1e30
     assert spread(1.0) < 1e3
-
-
-CONVERGENT = {
-    "acd": (ACDPFL, {}),
-    "asvrcd": (ASVRCDPFL, {}),
-    "svrcd": (SVRCDPFL, {}),
-    "ascd exact": (ASCDPFL, {"batch_size": 0}),
-    "switching": (ASCDThenASVRCD, {}),
-}
-
-
-def logistic_problem(objective, seed):
-    draw = np.random.default_rng(seed)
-    inputs = draw.normal(size=(4, 6, 3)) / np.sqrt(3)
-    targets = draw.integers(0, 2, size=(4, 6)).astype(np.int32)
-    data = ClientData(jnp.asarray(inputs), jnp.asarray(targets), jnp.full(4, 6, jnp.int32))
-    loss = ClientLoss(model=Linear(3, 0, bias=False), criterion="logistic", l2=0.1)
-    return data, OBJECTIVES[objective](loss, 4)

@@ -34,14 +34,16 @@ BATCHING: dict[str, dict[str, int]] = {
 class Problem:
     """What a reference sees: plain rows, plain gradients (counted), the batches of every round, who is present."""
 
-    def __init__(self, rows, steps, tuning_rows, present, classes, l2):
+    def __init__(self, rows, steps, tuning_rows, present, classes, l2, exact):
+        self.exact = exact  # every step is on all rows
         self.rows, self.steps, self.tuning_rows, self.present = rows, steps, tuning_rows, present
-        self.classes, self.l2, self.examples = classes, l2, 0
+        self.classes, self.l2, self.examples, self.passes = classes, l2, 0, 0
 
-    def gradient(self, v, m, chosen):
+    def gradient(self, v, m, chosen, whole=False):
         """Softmax regression: inputs^T (softmax - one hot) / n + l2 v, parameters ordered bias, weights."""
         x, y = self.rows[m][0][chosen], self.rows[m][1][chosen]
         self.examples += len(y)
+        self.passes += self.exact or whole
         logits = x @ v[self.classes :].reshape(x.shape[1], self.classes) + v[: self.classes]
         off = np.exp(logits - logits.max(1, keepdims=True))
         off /= off.sum(1, keepdims=True)
@@ -79,13 +81,13 @@ def local_sgd(p, s, w, personal):
         else:
             second = second - 0.01 * move**2 * np.sign(second - move**2)
         w = w + s["server_step_size"] * first / (np.sqrt(second) + 1e-3)
-    examples, models = p.examples, []
+    examples, passes, models = p.examples, p.passes, []
     for m in range(CLIENTS):
         v = w.copy()
         for chosen in p.tuning_rows[m]:
             v = v - s["fine_tuning_step_size"] * p.gradient(v, m, chosen)
         models.append(v)
-    p.examples = examples  # fine-tuning happens at evaluation, outside the rounds
+    p.examples, p.passes = examples, passes  # fine-tuning happens at evaluation, outside the rounds
     return {"shared": w}, {}, np.array(models)
 
 
@@ -119,7 +121,7 @@ def scaffold(p, s, w, personal):
             for chosen in p.steps[r][m]:
                 y = y - eta * (p.gradient(y, m, chosen) - own[m] + c)
             if s.get("option", 2) == 1:
-                new = p.gradient(w, m, p.full(m))
+                new = p.gradient(w, m, p.full(m), whole=True)
             else:
                 new = own[m] - c + (w - y) / (len(p.steps[r][m]) * eta)
             moves.append(y - w)
@@ -257,8 +259,22 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+# whose rounds are of drawn length: references in test_block_descent.py, test_l2gd.py and, for its prox, test_pfedme.py
+ELSEWHERE = {
+    "acd_pfl",
+    "asvrcd_pfl",
+    "svrcd_pfl",
+    "ascd_pfl",
+    "scd_pfl",
+    "ascd_then_asvrcd",
+    "l2gd",
+    "l2sgd_plus",
+    "pfedme",
+}
+
+
 def test_every_registered_algorithm_has_a_reference():
-    assert {case.name for case in CASES} == set(ALGORITHMS)
+    assert {case.name for case in CASES} | ELSEWHERE == set(ALGORITHMS)
 
 
 def close(ours, reference):
@@ -288,12 +304,16 @@ def test_three_rounds_equal_the_reference(lab, plans, case, batching):
     plan = plans[batching], tuning_rows_of(algorithm, data, sizes)
     for present in (EVERYBODY, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
-        p = Problem(rows, *plan, present, lab.classes, lab.l2)
+        p = Problem(rows, *plan, present, lab.classes, lab.l2, batching == "full")
         server_truth, client_truth, models = case.reference(p, settings, w, personal)
         for field, truth in server_truth.items():
             close(lab.flat(getattr(run.server, field)), truth)
         for field, truth in client_truth.items():
             close(lab.flat_rows(getattr(run.states, field)), truth)
         close(lab.personal_models(algorithm, data, run, ROUNDS, SEED), models)
-        nothing = dict.fromkeys(("shared", "personal", "both", "forward"), 0)
-        assert run.tally() == nothing | {case.block: p.examples, "samples": p.examples}
+        tally = run.tally()
+        counted = {block: tally[block] for block in ("shared", "personal", "both", "forward", "samples")}
+        nothing = dict.fromkeys(counted, 0)
+        assert counted == nothing | {case.block: p.examples, "samples": p.examples}
+        full = {block: p.passes if case.block in (block, "both") else 0 for block in ("shared", "personal")}
+        assert (tally["full_shared"], tally["full_personal"]) == (full["shared"], full["personal"])

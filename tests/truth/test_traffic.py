@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from idiolect.accounting.bytes import bytes_of, model_units, wire
 from idiolect.algorithms import ALGORITHMS, find
+from idiolect.core.checks import unset
+from idiolect.core.settings import know_population
 from idiolect.engines.start import wire_types
 from idiolect.objectives import OBJECTIVES
 
@@ -24,6 +28,15 @@ TABLE = [
     ("scaffold", {"option": 2}, (2, 2), 1),
     ("lsgd_pfl", {}, (1, 1), 1),
     ("lsgd_pfl", {"output": "weighted_average"}, (1, 2), 1),
+    ("acd_pfl", {}, (1, 1), 1),
+    ("asvrcd_pfl", {}, (1, 1), 1),
+    ("svrcd_pfl", {}, (1, 1), 1),
+    ("ascd_pfl", {}, (1, 1), 1),
+    ("scd_pfl", {}, (1, 1), 1),
+    ("ascd_then_asvrcd", {}, (1, 1), 1),
+    ("l2gd", {}, (1, 1), 0),
+    ("l2sgd_plus", {}, (1, 1), 0),
+    ("pfedme", {}, (1, 1), 1),
     ("personalized_local_sgd", {}, (1, 1), 1),
     ("personalized_local_sgd", {"output": "mean_of_means"}, (1, 2), 1),
     ("personalized_local_sgd", {"output": "own_mean"}, (1, 1), 1),
@@ -40,10 +53,14 @@ def test_model_units_per_round(lab, name, settings, units, delivered):
     client_loss, data, _ = lab.softmax_problem()
     model = client_loss.init(None)
     algorithm = method.algorithm(OBJECTIVES[method.objective](client_loss), **{**method.preset, **settings})
+    algorithm = know_population(algorithm, 5)
+    algorithm = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))
     broadcast, upload, deliver = wire_types(algorithm, data)
     assert (model_units(broadcast, model), model_units(upload, model)) == units
     assert model_units(deliver, model) == delivered
-    assert wire(broadcast, upload).warnings == ()  # personal parameters stay at home
+    # personal parameters stay at home, except where the method is to average them
+    assert bool(wire(broadcast, upload).warnings) == (name in ("l2gd", "l2sgd_plus"))
     scalars = bytes_of((broadcast, upload)) - sum(units) * bytes_of(model)
-    assert scalars <= 8 + 4  # a weight, and the number of rounds where an average needs it
+    # a weight, a round counter where an average needs it, a schedule of three integers, a value of F
+    assert scalars <= 8 + 3 * 4 + 8
     assert algorithm.traffic(broadcast, 5) == ((0, 0) if name == "local" else None)

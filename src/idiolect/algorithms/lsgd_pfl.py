@@ -74,6 +74,8 @@ class Upload(NamedTuple):
 class LSGDPFL(Algorithm):
     """Local SGD on a shared and a personal block, with the step of each at its own scale."""
 
+    beyond_theory = "the paper treats full participation; w becomes the mean of those present, the absent keep beta_m"
+
     step_size: float = setting(default=0.1, above=0, way_out="Try 1 / (4 L^beta), L^beta of F.", doc="step eta")
     output: str = setting(
         default="last", choices=("last", "weighted_average"), doc="last iterates, or theorem 1's average"

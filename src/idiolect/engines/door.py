@@ -62,11 +62,7 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
         name = type(algorithm).__name__
         raise RequestError(f"{name} must be decorated with @settings (from idiolect.core), as every algorithm is.")
     check_settings(algorithm)  # and, inside it, the objective
-    if chance < 1 and algorithm.needs_everybody:
-        raise RequestError(
-            f"{type(algorithm).__name__} needs every client in every round: {algorithm.needs_everybody}. "
-            "Set training.cohort and training.dropout to 0."
-        )
+    check_participation(algorithm, chance)
     reason = algorithm.skip()
     if reason is not None:
         pair = f"{type(algorithm).__name__} cannot minimise {type(algorithm.objective).__name__}"
@@ -88,6 +84,19 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
     filled = know_population(algorithm, clients, chance)
     dtype = PRECISIONS[precision]
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), filled)
+
+
+def check_participation(algorithm: Algorithm, chance: float) -> str | None:
+    """Refuse absent clients where they make a method meaningless; the sentence to warn with where they leave theory."""
+    name = type(algorithm).__name__
+    if chance < 1 and algorithm.needs_everybody:
+        raise RequestError(
+            f"{name} needs every client in every round: {algorithm.needs_everybody}. "
+            "Set training.cohort and training.dropout to 0."
+        )
+    if chance < 1 and algorithm.beyond_theory:
+        return f"with absent clients {name} is beyond its theory: {algorithm.beyond_theory}."
+    return None
 
 
 def admit_lanes(algorithms: Sequence[Algorithm]) -> Any:

@@ -145,9 +145,8 @@ def run_looped(
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *uploads)
         partial = _collect(algorithm, stacked, arrived.clients, arrived.present)
         states = _put_back(states, arrived, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(k[2] for k in kept)))
-        server, states = _finish(
-            algorithm, root, round_number, arrived, server, sent, partial, states, data, partial_cohort=False
-        )
+        arguments = (algorithm, root, round_number, arrived, server, sent, partial, states, data)
+        server, states = _finish(*arguments, partial_cohort=cohorts is not None)
     return server, states, jax.tree.map(lambda *leaves: jnp.stack(leaves), *costs)
 
 

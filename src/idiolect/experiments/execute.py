@@ -18,7 +18,8 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.door import check_training
+from idiolect.engines.cohorts import Participation
+from idiolect.engines.door import check_participation, check_training
 from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
 from idiolect.experiments.build import (
@@ -84,6 +85,7 @@ def execute(
     # a step chosen on validation rows needs no warning: it was tried
     given = [ready for method, ready in zip(spec.methods, built) if not _is_tuned(spec, method)]
     warnings = [text for ready in given for text in ready.warnings]
+    warnings += _absence_warnings(spec, built, federation.clients)
     folder.open(resume)
     folder.write_spec(spec)
     for text in (*_data_notes(federation), reason, *(n for m in built for n in m.notes)):
@@ -113,6 +115,13 @@ def _check_comparable(federation: Federation, spec: Spec, synthetic: bool) -> No
             "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
             "or one step_size instead of a list."
         )
+
+
+def _absence_warnings(spec: Spec, built: list[Built], clients: int) -> list[str]:
+    """What theory does not cover when clients are absent; refused, before anything is written, where that is all."""
+    chance = Participation(clients, spec.training.cohort or clients, spec.training.dropout).chance
+    sentences = [check_participation(ready.algorithm, chance) for ready in built]
+    return [f"{method.label}: {text}" for method, text in zip(spec.methods, sentences) if text is not None]
 
 
 def _data_notes(federation: Federation) -> list[str]:

@@ -226,6 +226,11 @@ def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
 
 def _method(label: str, entry: Any, defaults: dict[str, Any], where: str) -> MethodSpec:
     settings = dict(coerce(dict[str, Any], entry, where))
+    if "algorithm" in settings and "name" not in settings:
+        raise RequestError(
+            f"[{where}] must give its algorithm as name, got algorithm = {settings['algorithm']!r}; "
+            f"write name = {settings['algorithm']!r}."
+        )
     algorithm = coerce(str, settings.pop("name", label), f"{where}.name")
     objective = coerce(str | None, settings.pop("objective", None), f"{where}.objective")
     known = setting_names(algorithm, objective)
