@@ -80,8 +80,8 @@ MEANINGS: dict[str, dict[str, str]] = {
     "evaluation": {
         "scores": "the first one selects rounds and decides who is helped; empty: chosen by task and class balance",
         "time_model": "presumed speed of links and machines behind `modelled_seconds`",
-        "optimum": "when the [exact optimum](theory.md#exact-optima) of a method's own objective is solved for, so that "
-        "its gap is recorded: `auto` on synthetic problems, `always` (refused where it is not known), `never`",
+        "optimum": "when the [exact optimum](theory.md#exact-optima) of a method's own objective is solved for, so "
+        "that its gap is recorded: `auto` on synthetic problems, `always` (refused where it is not known), `never`",
     },
     "tuning": {
         "step_size": "candidates for every method that states no `step_size`; chosen on validation rows with the "

@@ -169,7 +169,6 @@ class ScaledSnapshot(ASVRCDPFL):
 def test_asvrcd_as_printed_or_released_stalls(cls):
     own = check_b()
     last = gaps(solver("asvrcd_pfl", own, cls), own, rounds=2048)[-1]
-    print("LAST", cls.__name__, last)
     assert last <= GAP if cls is ASVRCDPFL else last > 0.01
 
 
@@ -185,6 +184,5 @@ def test_without_variance_reduction_a_floor_remains_and_shrinks_with_the_step(na
 
     # SCD's floor is of order eta; ASCD's follows gamma, which theory takes of order sqrt(eta): 8 and 2.8 times less
     coarse, fine = floor(1.0), floor(1 / 8)
-    print("LAST", name, coarse, fine)
     assert 1e-3 < coarse < 0.1
     assert coarse > (4 if cls is SCDPFL else 2) * fine

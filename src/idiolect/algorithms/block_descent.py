@@ -113,6 +113,7 @@ Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
 class BlockDescent(Algorithm):
     """The contract of every block-coordinate solver; still abstract: a solver brings its coefficients."""
 
+    without = ("epochs",)
     needs_everybody = "all clients keep the same copy of w's iterates, which an absent one would lose"
 
     accelerated: ClassVar[bool] = True  # keeps z

@@ -169,7 +169,7 @@ def run(
 
 
 def seconds_of_one(algorithm: Algorithm, setup: Setup, *, rounds: int, block: int, precision: str = "float64") -> float:
-    """Seconds that one seed takes for `rounds` rounds in compiled blocks of `block`, without compiling or evaluating."""
+    """Seconds of one seed for `rounds` rounds, in compiled blocks of `block`; compiling and evaluating are left out."""
     training = Training(rounds=rounds, record_every=block, precision=precision, executor="batched")
     session = Session([algorithm], setup.federation, training, [0], SCORE, None)
     with run_precision(precision):

@@ -20,7 +20,8 @@ Panels = Mapping[tuple[str, str], Mapping[str, Curves]]  # (row, data set) -> li
 
 def draw_panels(rows: Sequence[str], sets: Sequence[str], panels: Panels, looks: Mapping[str, Look]) -> Figure:
     """A row each; left the training loss over its start, right the accuracy of beta_m, a column per data set."""
-    figure = blank(max(2.0 * 2 * len(sets), 7.6) + 0.6, 1.42 * len(rows) + 1.2)
+    height = 1.42 * len(rows) + 1.2 if len(rows) > 1 else 3.2
+    figure = blank(max(2.0 * 2 * len(sets), 7.6) + 0.6, height)
     grid = figure.subplots(len(rows), 2 * len(sets), sharex=True, squeeze=False)
     for line, row in zip(grid, rows):
         for place, data_set in enumerate(sets):
