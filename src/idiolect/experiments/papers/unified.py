@@ -94,7 +94,7 @@ def solver(name: str, setup: Setup, **given: Any) -> Algorithm:
         return algorithm
     numbers = {key: float(value) for key, value in given.items() if type(value) is float}
     parameters = RULES[name].derive(Question(algorithm, setup.own, setup.blocks, setup.rows, numbers))
-    chosen = {parameter.name: parameter.value for parameter in parameters}
+    chosen: dict[str, Any] = {parameter.name: parameter.value for parameter in parameters}
     return dataclasses.replace(algorithm, **{field: chosen[field] for field in left})
 
 

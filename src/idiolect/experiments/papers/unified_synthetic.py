@@ -63,8 +63,8 @@ class Case(NamedTuple):
     @property
     def start(self) -> Standing:
         """Where everybody begins: at zero."""
-        blocks = jax.tree.map(np.zeros_like, (self.best.shared, self.best.personal))
-        return Standing(*blocks, ())
+        shared, personal = jax.tree.map(np.zeros_like, (self.best.shared, self.best.personal))
+        return Standing(shared, personal, ())
 
     @property
     def optimum(self) -> Standing:
