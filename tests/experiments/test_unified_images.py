@@ -24,6 +24,7 @@ from idiolect.experiments.papers.drawing import drawing, to_bytes
 from idiolect.experiments.papers.unified import Curves, solver
 from idiolect.experiments.papers.unified_image_data import (
     Images,
+    deal_as_released,
     deal_images,
     image_objective,
     read_images,
@@ -95,6 +96,16 @@ def test_rows_are_drawn_once_per_client_and_from_their_own_part():
     assert len(dealt.federation.validation.targets) == 0
 
 
+def test_the_released_draw_takes_first_rows_and_repeats_labels():
+    # numpy's legacy generator from 111 draws 4 and 4 for the first client, 4 and 6 for the second
+    labels = np.tile(np.arange(10), 20)
+    inputs = np.arange(200.0, dtype=np.float32)[:, None] + np.ones((1, 3), np.float32)
+    dealt = deal_as_released(inputs, labels, clients=2, labels=2, train_rows=4, test_rows=5, seed=111)
+    assert dealt.federation.train.targets.tolist() == [4, 4, 4, 4, 4, 6, 4, 6]
+    assert dealt.test.targets.tolist() == [4, 4, 4, 4, 4, 4, 6, 4, 6, 4]
+    assert np.linalg.norm(dealt.test.inputs, axis=1) == pytest.approx(np.ones(10))
+
+
 def test_too_few_rows_are_refused_with_a_way_out():
     with pytest.raises(RequestError, match="300 test rows per client were asked for, but only .* ask for fewer rows"):
         deal_images(noise_images(), labels=2, seed=0, clients=6, train_rows=20, test_rows=300)
@@ -139,12 +150,14 @@ def test_curves_are_read_at_rounds_and_at_gradients():
     assert unified_images._at_equal_gradients(slow, quick) == pytest.approx(0.75)
 
 
-def test_images_at_a_small_size(small):
+def test_images_at_a_small_size(small, monkeypatch):
     spec = small("unified-images", objectives=["mx2"], labels=[2], data_sets=["mnist", "kmnist"])
-    spec |= {"short_cell": "mx2_2_kmnist", "short_rounds": 5}
+    spec |= {"short_cell": "mx2_2_kmnist", "short_rounds": 5, "released_labels": [2]}
+    images = noise_images()
+    monkeypatch.setattr(unified_images, "image_arrays", lambda name: (images.inputs, images.labels))
     heard = []
     measured = unified_images.measure(spec, lambda *news: heard.append(news))
-    assert heard[-1][1:] == (6, 6) and len(heard) == 6
+    assert heard[-1][1:] == (7, 7) and len(heard) == 7
     numbers = measured.numbers
     assert numbers["mx2_start"] == pytest.approx(math.log(10), rel=1e-6)  # all models at zero
     for short in ("lsgd", "ascd", "asvrcd"):
@@ -153,6 +166,7 @@ def test_images_at_a_small_size(small):
             assert 0 <= numbers[f"mx2_2_{data_set}_{short}_accuracy"] <= 1
     cut = measured.curves[unified_images.Cell("mx2", 2, "kmnist")]["ascd"]
     assert numbers["mx2_2_kmnist_ascd_loss"] == pytest.approx(relative_loss(cut)[:, 1].mean())  # after 5 of 10 rounds
+    assert 0 < numbers["mx2_2_mnist_as_released_ascd_loss"] < 1
     assert numbers["diverged_seeds"] == 0
     assert numbers["ascd_ahead_of_lsgd_cells"] <= 2
     with drawing("unified-images"):
@@ -218,6 +232,16 @@ def test_an_absent_folder_is_one_clear_sentence(monkeypatch, tmp_path):
     monkeypatch.setenv(shared_files.VARIABLE, str(tmp_path))
     with pytest.raises(RequestError, match="set the environment variable IDIOLECT_DATASETS to the folder"):
         unified_images.measure(load_spec("unified-images"), lambda *news: None)
+
+
+@with_data
+def test_the_released_draw_of_mnist():
+    # at K = 8 its clients hold 5.5 labels on average and train on 275 different images, 100 each
+    inputs, labels, _, _ = shared_files.image_arrays("mnist")
+    dealt = deal_as_released(inputs, labels, clients=20, labels=8, train_rows=100, test_rows=300, seed=111)
+    train = dealt.federation.train
+    assert np.mean([len(np.unique(train.of(client)[1])) for client in range(20)]) == 5.5
+    assert len({row.tobytes() for row in train.inputs}) == 275
 
 
 @with_data

@@ -81,22 +81,25 @@ def deal_images(images: Images, *, clients: int, labels: int, train_rows: int, t
     return _as_dealt(train, test)
 
 
-def released_mnist(*, clients: int, labels: int, train_rows: int, test_rows: int, seed: int) -> Dealt:
-    """MNIST dealt out exactly as the released code does, bugs included; its other two sets are not at hand in full.
+def deal_as_released(
+    inputs: np.ndarray, labels_of: np.ndarray, *, clients: int, labels: int, train_rows: int, test_rows: int, seed: int
+) -> Dealt:
+    """MNIST's training images dealt out exactly as by the released code: its other two sets are not at hand in full.
 
     A client's K labels are drawn with replacement, and its rows are the first of the set that have them: fewer labels,
-    and clients that share most images. Only there are published numbers comparable digit by digit.
+    and clients that share most images. Only there can published numbers be compared digit by digit.
     """
-    inputs, targets, _, _ = image_arrays("mnist")
-    draws, chosen = np.random.RandomState(seed), []
+    draws, train, test = np.random.RandomState(seed), [], []
     for _ in range(clients):
-        known = np.flatnonzero(np.isin(targets, draws.choice(10, size=labels)))
-        chosen.append(known[: train_rows + test_rows])
+        known = np.flatnonzero(np.isin(labels_of, draws.choice(10, size=labels)))
+        train.append(known[:train_rows])
+        test.append(known[train_rows : train_rows + test_rows])
     parts = []
-    for index in ([own[:train_rows] for own in chosen], [own[train_rows:] for own in chosen]):
+    for index in (train, test):
         every = np.concatenate(index)
         offsets = np.cumsum([0, *(len(own) for own in index)]).astype(np.int64)
-        parts.append(Rows(unit_rows(inputs[every], 0.1307, 0.3081), targets[every], offsets))  # mean and deviation
+        rows = unit_rows(inputs[every], 0.1307, 0.3081)  # mean and deviation as written there
+        parts.append(Rows(rows, labels_of[every].astype(np.int32), offsets))
     return _as_dealt(*parts)
 
 
