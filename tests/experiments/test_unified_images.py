@@ -107,14 +107,15 @@ def test_the_released_draw_takes_first_rows_and_repeats_labels():
 
 
 def test_too_few_rows_are_refused_with_a_way_out():
-    with pytest.raises(RequestError, match="300 test rows per client were asked for, but only .* ask for fewer rows"):
+    with pytest.raises(RequestError, match=r"300 test rows per client were asked for, but only .* ask for fewer rows"):
         deal_images(noise_images(), labels=2, seed=0, clients=6, train_rows=20, test_rows=300)
 
 
 def test_rows_get_unit_norm_after_one_mean_and_deviation():
     # (x - 1)/2 = (1.5, 2), of norm 2.5
     rows = unit_rows(np.array([[[4.0], [5.0]]], np.float32), 1.0, 2.0)
-    assert rows.shape == (1, 2) and rows[0].tolist() == pytest.approx([0.6, 0.8])
+    assert rows.shape == (1, 2)
+    assert rows[0].tolist() == pytest.approx([0.6, 0.8])
 
 
 def test_the_papers_parameters():
@@ -157,7 +158,8 @@ def test_images_at_a_small_size(small, monkeypatch):
     monkeypatch.setattr(unified_images, "image_arrays", lambda name: (images.inputs, images.labels))
     heard = []
     measured = unified_images.measure(spec, lambda *news: heard.append(news))
-    assert heard[-1][1:] == (7, 7) and len(heard) == 7
+    assert heard[-1][1:] == (7, 7)
+    assert len(heard) == 7
     numbers = measured.numbers
     assert numbers["mx2_start"] == pytest.approx(math.log(10), rel=1e-6)  # all models at zero
     for short in ("lsgd", "ascd", "asvrcd"):
@@ -255,6 +257,7 @@ def test_real_images_have_unit_rows_in_two_parts(name):
     numbers = {key: spec[key] for key in ("clients", "train_rows", "test_rows")}
     for labels in spec["labels"]:
         dealt = deal_images(images, labels=labels, seed=spec["data_seed"], **numbers)
-        assert (dealt.federation.train.counts == 100).all() and (dealt.test.counts == 300).all()
+        assert (dealt.federation.train.counts == 100).all()
+        assert (dealt.test.counts == 300).all()
     train, test = ({row.tobytes() for row in part} for part in (images.inputs, images.test_inputs))
     assert len(train & test) < 10  # the sets hold a few equal images

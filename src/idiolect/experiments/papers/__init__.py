@@ -38,7 +38,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "The rate of personalized local SGD", _PLSGD, "theorem 1", plsgd_rates.measure, plsgd_rates.draw
     ),
     "unified-mx2": Reproduction(
-        "Five solvers of the mixture objective, and five more",
+        "Solvers of the mixture objective",
         _UNIFIED,
         "figure 1, table 4",
         unified_synthetic.measure_mx2,

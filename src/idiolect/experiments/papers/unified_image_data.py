@@ -32,6 +32,7 @@ from idiolect.experiments.papers.reproduction import Spec
 from idiolect.models import Linear
 from idiolect.objectives import APFL2, MT2, MX2, ClientLoss
 
+CLASSES = 10  # digits, characters or garments
 PRECISION = "float32"  # stochastic gradients of one row: float64 would change nothing but the time
 TITLES = {"mt2": "MT2", "mx2": "MX2", "apfl2": "APFL2", "mnist": "MNIST", "kmnist": "KMNIST", "fashion_mnist": "FMNIST"}
 
@@ -91,7 +92,7 @@ def deal_as_released(
     """
     draws, train, test = np.random.RandomState(seed), [], []
     for _ in range(clients):
-        known = np.flatnonzero(np.isin(labels_of, draws.choice(10, size=labels)))
+        known = np.flatnonzero(np.isin(labels_of, draws.choice(CLASSES, size=labels)))
         train.append(known[:train_rows])
         test.append(known[train_rows : train_rows + test_rows])
     parts = []
@@ -103,9 +104,9 @@ def deal_as_released(
     return _as_dealt(*parts)
 
 
-def _as_dealt(train: Rows, test: Rows, classes: int = 10) -> Dealt:
+def _as_dealt(train: Rows, test: Rows) -> Dealt:
     names = tuple(str(client) for client in range(train.clients))
-    task = Task.classification(tuple(str(label) for label in range(classes)))
+    task = Task.classification(tuple(str(label) for label in range(CLASSES)))
     return Dealt(Federation(train, no_rows(train), no_rows(train), names, task), test)
 
 
