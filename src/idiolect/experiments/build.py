@@ -102,7 +102,7 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     algorithm = entry.algorithm(build_objective(name, client_loss, of_objective, clients, where), **values)
     algorithm = know_population(algorithm, clients)
     check_settings(algorithm)
-    reason = algorithm.skip()
+    reason = algorithm.misfit()
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
     return Assembled(algorithm, wanted, [key for key in own_settings(entry.algorithm) if key not in given])
