@@ -18,7 +18,7 @@ from idiolect.core.tree import Params
 def fine_tune(
     algorithm: Algorithm, key: Key, shared: Params, personal: Params, data: ClientData, *, steps: int, step_size: Any
 ) -> tuple[Params, Tally]:
-    """`steps` SGD steps on the objective's shared block beside a fixed personal one, with the algorithm's batch size."""
+    """`steps` SGD steps on the shared block beside a fixed personal one, with the algorithm's batch size."""
     if steps == 0:
         return shared, NOTHING
     size = algorithm.batch_size

@@ -85,7 +85,8 @@ def _accelerated_step(slope_at: Callable[[Any], Any], now: _Progress) -> _Progre
     onward = (moved, point, slope, jnp.where(uphill, one, inertia), now.curvature)
     back = (best, best, best_slope, one, 1.2 * steepness)
     chosen = tree.choose(steepness > now.curvature, back, onward)
-    return _Progress(*chosen, best, best_slope, now.gradients + 1)
+    last, point, slope, inertia, curvature = chosen
+    return _Progress(last, point, slope, inertia, curvature, best, best_slope, now.gradients + 1)
 
 
 def by_epochs(
