@@ -268,7 +268,7 @@ def _scales(arrow: Arrow) -> tuple[float, float]:
 
 
 def _reach(arrow: Arrow) -> float:
-    """How much of a client's model the blocks move at most, where that is below 1: F's gradient is smaller by as much."""
+    """How much of a client's model the blocks move, where that is below 1: F's gradient is smaller by as much."""
     places = [place for c in arrow.clients for t in c.terms for place in (t.shared, t.personal) if place is not None]
     return min(1.0, max((place.factor for place in places), default=1.0)) or 1.0
 
