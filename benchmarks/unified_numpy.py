@@ -2,14 +2,14 @@
 """The methods of paper 002's tables 4 and 5 as one would write them in NumPy: plain loops, vectorised over clients.
 
 Each takes the rounds' numbers of local iterations from outside, so that both sides of a comparison do the same work;
-the rows are its own draws, a round at a time. f'_m(v) = log(1 + exp(-s x . v)), s = 2 y - 1, has the slope
+which rows is its own draw, a round at a time. f'_m(v) = log(1 + exp(-s x . v)), s = 2 y - 1, has the slope
 -s sigmoid(-s x . v) x. Everything is float64 and starts at zero.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from idiolect.algorithms.block_descent import REFRESH, SAMPLE, STEP_AND_REFRESH
 
 Point = tuple[np.ndarray, np.ndarray]  # w, and beta with one row per client
+Batch = tuple[np.ndarray, np.ndarray]  # inputs and signs, client by client
 Settings = Mapping[str, float]
 
 
@@ -36,10 +37,11 @@ class Problem(abc.ABC):
         self.members = np.arange(self.clients)
         self.shrink = self.clients**-0.5  # u = M^{-1/2} w
 
-    def take(self, draw: np.random.Generator, amount: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of `amount` iterations, one per client: (amount, M, d) and (amount, M)."""
-        drawn = draw.integers(self.rows, size=(amount, self.clients))
-        return self.inputs[self.members, drawn], self.signs[self.members, drawn]
+    def take(self, draw: np.random.Generator, amount: int, size: tuple[int, ...] = ()) -> Iterator[Batch]:
+        """The rows of `amount` iterations, one per client or `size` of them."""
+        members = self.members.reshape(-1, *(1 for _ in size))
+        for rows in draw.integers(self.rows, size=(amount, self.clients, *size)):
+            yield self.inputs[members, rows], self.signs[members, rows]
 
     @abc.abstractmethod
     def start(self) -> Point:
@@ -130,17 +132,16 @@ def row_slopes(models: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 def batch_slopes(models: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
     """grad f'_m on several rows per client."""
-    factors = -s / (1 + np.exp(s * np.einsum("mbd,md->mb", x, models)))
-    return np.einsum("mb,mbd->md", factors, x) / x.shape[1]
+    factors = -s / (1 + np.exp(s * (x @ models[:, :, None])[..., 0]))
+    return (factors[:, None] @ x)[:, 0] / x.shape[1]
 
 
 def lsgd_pfl(problem: Problem, plan: Sequence[Plan], draw: np.random.Generator, of: Settings) -> Point:
     """Local SGD on both blocks, w averaged every round."""
     w, beta = problem.start()
     for iterations, _ in plan:
-        rows = problem.take(draw, iterations)
         local = np.tile(w, (problem.clients, 1))
-        for x, s in zip(*rows):
+        for x, s in problem.take(draw, iterations):
             shared, personal = problem.both(local, beta, x, s)
             local -= of["step_size"] * shared
             beta -= of["step_size"] / problem.clients * personal
@@ -155,16 +156,15 @@ def ascd_pfl(problem: Problem, plan: Sequence[Plan], draw: np.random.Generator, 
     w, beta = problem.start()
     w_z, beta_z = w, beta
     for iterations, _ in plan:
-        *local, (x, s) = zip(*problem.take(draw, iterations + 1))
-        for own_x, own_s in local:
+        for place, (x, s) in enumerate(problem.take(draw, iterations + 1)):
             w, beta = w + theta * (w_z - w), beta + theta * (beta_z - beta)
-            g = scale * problem.personal(w, beta, own_x, own_s)
-            w_z, beta_z = w + nu * (w_z - w), beta + nu * (beta_z - beta) - gamma * g
-            beta = beta - eta * g
-        w, beta = w + theta * (w_z - w), beta + theta * (beta_z - beta)
-        g = problem.shared(w, beta, x, s).mean(axis=0) / p
-        w_z, beta_z = w + nu * (w_z - w) - gamma * g, beta + nu * (beta_z - beta)
-        w = w - eta * g
+            w_z, beta_z = w + nu * (w_z - w), beta + nu * (beta_z - beta)
+            if place < iterations:
+                g = scale * problem.personal(w, beta, x, s)
+                beta, beta_z = beta - eta * g, beta_z - gamma * g
+            else:
+                g = problem.shared(w, beta, x, s).mean(axis=0) / p
+                w, w_z = w - eta * g, w_z - gamma * g
     return w, beta
 
 
@@ -181,7 +181,7 @@ def asvrcd_pfl(problem: Problem, plan: Sequence[Plan], draw: np.random.Generator
             w_s, beta_s = problem.full(w_v, beta_v)
             continue
         samples_beta = iterations + (ending == STEP_AND_REFRESH)
-        for place, (x, s) in enumerate(zip(*problem.take(draw, iterations + 1))):
+        for place, (x, s) in enumerate(problem.take(draw, iterations + 1)):
             w_x = w + theta * (w_z - w) + anchor * (w_v - w)
             beta_x = beta + theta * (beta_z - beta) + anchor * (beta_v - beta)
             last_w, last_beta, g_w, g_beta = w, beta, w_s, beta_s
@@ -204,11 +204,9 @@ def pfedme(problem: Mixture, plan: Sequence[Plan], draw: np.random.Generator, of
     inner, outer = of["inner_step"], of["step_size"] * problem.penalty
     clients, size = problem.clients, int(of["batch_size"])
     u, theta = problem.start()
-    members = problem.members[:, None]
     for iterations, _ in plan:
         local = np.tile(u, (clients, 1))
-        drawn = draw.integers(problem.rows, size=(iterations, clients, size))
-        for x, s in zip(problem.inputs[members, drawn], problem.signs[members, drawn]):
+        for x, s in problem.take(draw, iterations, (size,)):
             for _ in range(int(of["inner_steps"])):
                 theta = theta - inner * (batch_slopes(theta, x, s) + problem.penalty * (theta - local))
             local -= outer * (local - theta)
@@ -224,9 +222,8 @@ def l2sgd_plus(problem: Mixture, plan: Sequence[Plan], draw: np.random.Generator
     mean, pull = np.zeros_like(beta), np.zeros_like(beta)
     members = problem.members
     for iterations, _ in plan:
-        drawn = draw.integers(problem.rows, size=(iterations, problem.clients))
-        for rows, x, s in zip(drawn, problem.inputs[members, drawn], problem.signs[members, drawn]):
-            slope = row_slopes(beta, x, s)
+        for rows in draw.integers(problem.rows, size=(iterations, problem.clients)):
+            slope = row_slopes(beta, problem.inputs[members, rows], problem.signs[members, rows])
             news = slope - table[members, rows]
             beta = beta - scale * (news / (1 - p) + mean + pull)
             table[members, rows] = slope

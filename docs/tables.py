@@ -19,7 +19,9 @@ import jax.numpy as jnp
 from idiolect.accounting.bytes import model_units
 from idiolect.accounting.time_model import TIME_MODELS
 from idiolect.algorithms import ALGORITHMS
+from idiolect.core.checks import unset
 from idiolect.core.data import ClientData
+from idiolect.core.settings import know_population
 from idiolect.data.partition import PARTITIONERS
 from idiolect.engines.start import wire_types
 from idiolect.experiments import spec
@@ -72,11 +74,14 @@ MEANINGS: dict[str, dict[str, str]] = {
         "label": "the LABEL of `[methods.LABEL]`: names the method in tables and folders",
         "algorithm": "written as `name`: a registered algorithm, or `package.module:Class`. Default: the label",
         "objective": "unset: the algorithm's own; a `package.module:Class` needs one",
-        "settings": "every other key of the table: settings of the algorithm, over those of `[defaults]`",
+        "settings": "every other key of the table: settings of the algorithm or of its objective, over those of "
+        "`[defaults]`",
     },
     "evaluation": {
         "scores": "the first one selects rounds and decides who is helped; empty: chosen by task and class balance",
         "time_model": "presumed speed of links and machines behind `modelled_seconds`",
+        "optimum": "when the [exact optimum](theory.md#exact-optima) of a method's own objective is solved for, so "
+        "that its gap is recorded: `auto` on synthetic problems, `always` (refused where it is not known), `never`",
     },
     "tuning": {
         "step_size": "candidates for every method that states no `step_size`; chosen on validation rows with the "
@@ -181,15 +186,40 @@ def names_table(page: str) -> str:
 
 
 def settings_table(page: str) -> str:
-    """The settings of one algorithm file, the common ones last."""
-    fields = dataclasses.fields(ALGORITHMS[pages()[page][0]].algorithm)
-    shown = [field for field in fields if field.name not in ("objective", "clients")]
-    shown.sort(key=lambda field: field.name in COMMON)
+    """The settings of one algorithm file, the common ones last; where its classes differ, whose they are."""
+    classes = {ALGORITHMS[name].algorithm: name for name in reversed(pages()[page])}
+    found: dict[str, dict[str, Any]] = {}
+    for cls, name in reversed(classes.items()):
+        for field in dataclasses.fields(cls):
+            if field.name in spec.own_settings(cls):
+                found.setdefault(field.name, {})[name] = field
     rows = []
-    for field in shown:
-        limits = field.metadata["range"]
-        rows.append((f"`{field.name}`", _default(field) or "unset", limits.rule(), field.metadata["doc"]))
+    for setting, owners in sorted(found.items(), key=lambda entry: entry[0] in COMMON):
+        field = next(iter(owners.values()))
+        meaning = field.metadata["doc"]
+        if len(owners) < len(classes):
+            meaning += f" ({', '.join(f'`{name}`' for name in owners)} only)"
+        default = {name: _setting_default(field) for name, field in owners.items()}
+        shown = next(iter(default.values()))
+        if len(set(default.values())) > 1:
+            shown = ", ".join(f"{value} ({name})" for name, value in default.items())
+        rows.append((f"`{setting}`", shown, field.metadata["range"].rule(), meaning))
     return markdown(("setting", "default", "rule", "meaning"), rows)
+
+
+def _setting_default(field: Any) -> str:
+    return _default(field) or ("from theory" if field.metadata.get("theory") else "unset")
+
+
+def objective_settings_table() -> str:
+    """The settings of every objective that has some."""
+    rows = []
+    for name, cls in OBJECTIVES.items():
+        for field in dataclasses.fields(cls):
+            if field.name in spec.own_settings(cls):
+                rule = field.metadata["range"].rule()
+                rows.append((f"`{name}`", f"`{field.name}`", _default(field), rule, field.metadata["doc"]))
+    return markdown(("objective", "setting", "default", "rule", "meaning"), rows)
 
 
 def traffic_table(page: str) -> str:
@@ -208,7 +238,8 @@ def _units(name: str, given: dict[str, Any]) -> tuple[str, str, str]:
     method = ALGORITHMS[name]
     model = Linear(3, 2)
     objective = OBJECTIVES[method.objective](ClientLoss(model=model))
-    algorithm = dataclasses.replace(method.algorithm(objective, **{**method.preset, **given}), clients=4)
+    algorithm = know_population(method.algorithm(objective, **{**method.preset, **given}), 4)
+    algorithm = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))  # no type depends on them
     rows = ClientData(jnp.zeros((1, 5, 3)), jnp.zeros((1, 5), jnp.int32), jnp.full(1, 5, jnp.int32))
     types = wire_types(algorithm, rows)
     if algorithm.traffic(types.sent, 1) == (0, 0):
@@ -302,6 +333,7 @@ SINGLE = {
     "scores": scores_table,
     "partitioners": partitioners_table,
     "objectives": objectives_table,
+    "objective settings": objective_settings_table,
     "models": models_table,
     "time models": time_models_table,
     "papers": papers_table,

@@ -18,7 +18,19 @@ _HOMES = {
     "idiolect.engines.debug": ("debug",),
     "idiolect.engines.simulate": ("Checkpoint", "Run", "Training", "simulate", "sweep"),
     "idiolect.models": ("MLP", "MODELS", "Linear", "Location"),
-    "idiolect.objectives": ("OBJECTIVES", "Additive", "ClientLoss", "GlobalModel", "LocalOnly"),
+    "idiolect.objectives": (
+        "APFL2",
+        "MAML",
+        "MT2",
+        "MX2",
+        "OBJECTIVES",
+        "WS2",
+        "Additive",
+        "ClientLoss",
+        "GlobalModel",
+        "LocalOnly",
+        "Residual",
+    ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -155,7 +155,8 @@ def test_acd_keeps_its_promise(which):
     algorithm = acd(problem)
     blocks = block_constants(problem.objective, problem.constants)
     promised = predict("acd_pfl", algorithm, problem.constants, blocks, FEATURES, GAP).cost.exchanges
-    assert mean_of_acd(problem, algorithm, 60) < promised < 8 * mean_of_acd(problem, algorithm, 60)
+    count = mean_of_acd(problem, algorithm, 60)
+    assert count < promised < 8 * count  # a bound, and one that says something
 
 
 def test_where_kappa_is_small_the_gain_is_too():
@@ -176,10 +177,8 @@ class SwappedCoin(ACDPFL):
 
 
 @pytest.mark.parametrize("which", BADLY_CONDITIONED)
-def test_the_printed_coin_diverges_or_needs_more(which):
+def test_the_printed_coin_diverges(which):
+    """Check A: in 6 of 9 runs; here p_w is far below 1/2, so that the steps of w, made for rare ones, overshoot."""
     problem = check_a(*BADLY_CONDITIONED[which])
-    count = mean_of_acd(problem, acd(problem), 60)
-    swapped = acd(problem, SwappedCoin)
-    # p_w is far below 1/2 here, so that w is sampled far too often: 1.7 times the communications at the very least
-    for history in histories(problem, [swapped] * len(SEEDS), SEEDS, int(1.7 * count), every=int(1.7 * count)):
-        assert not history[-1]["gap"] <= GAP
+    for history in histories(problem, [acd(problem, SwappedCoin)] * len(SEEDS), SEEDS, 100, every=100):
+        assert history[-1]["gap"] > 1e6

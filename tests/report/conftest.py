@@ -48,8 +48,9 @@ def write_run(
     names: Callable[[int], str] = lambda m: f"hospital-{m + 1:02d}",
     score: str = "accuracy",
     finished: bool = True,
+    solved: bool = False,
 ) -> Path:
-    """Write a run folder; without the method `local` no client has a gain."""
+    """Write a run folder; without the method `local` no client has a gain. `solved`: the optimum is known."""
     folder.mkdir(parents=True)
     higher = score == "accuracy"
     generator = np.random.default_rng(20250417)
@@ -68,7 +69,9 @@ def write_run(
             scores = np.full_like(scores, np.nan)
         gain = (scores - base) if higher else (base - scores)
         for seed in range(seeds):
-            history += _history(method, seed, scores[seed], score, higher, clients)
+            lines = _history(method, seed, scores[seed], score, higher, clients)
+            gaps = [{"suboptimality": 10.0 ** -(place + seed)} if solved else {} for place in range(len(lines))]
+            history += [line | gap for line, gap in zip(lines, gaps)]
             people += _people(method, seed, scores[seed], base[seed], gain[seed], rows, names, score, has_alone)
         entries.append(_entry(method, scores, gain, higher, has_alone, clients))
     pq.write_table(pa.Table.from_pylist(_same_keys(history)), folder / "history.parquet")

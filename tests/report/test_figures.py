@@ -14,6 +14,7 @@ from idiolect.report.cost_figure import score_against_cost, student_quantile
 from idiolect.report.distribution_figure import distribution_over_clients
 from idiolect.report.figures import FIGURES, draw_all
 from idiolect.report.gain_figure import gain_by_client
+from idiolect.report.optimum_figure import suboptimality_against_cost
 from idiolect.report.style import drawing, for_page, lay_out, to_bytes
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,6 +46,20 @@ def test_drawing_leaves_matplotlib_as_it_was(folder):
     assert mpl.colors.to_hex(figure.axes[0].get_facecolor()) == "#ffffff"  # a user's style does not leak in
 
 
+def test_the_distance_from_a_solved_optimum_is_drawn_by_both_sides_of_the_ledger(make_run):
+    run = read(make_run(solved=True))
+    with drawing("optimum"):
+        figure = suboptimality_against_cost(run)
+    exchanges, _, shared, personal = figure.axes
+    assert exchanges.get_yscale() == "log"
+    lines = {axes: {tuple(line.get_xdata()) for line in axes.get_lines()} for axes in (shared, personal)}
+    work = tuple(640.0 * 20 * np.unique(run.history["rounds"])[1:])  # the axis is logarithmic
+    assert work in lines[shared]  # fedavg: the shared block alone
+    assert work in lines[personal]  # local: the personal block alone; personal heads: both, in both panels
+    assert () in lines[shared]  # and who spends nothing of a kind has no curve there
+    assert () in lines[personal]
+
+
 def test_what_cannot_be_drawn_is_said(folder_without_alone):
     drawn, missing = draw_all(read(folder_without_alone))
     assert [one.name for one in drawn] == ["score-against-cost", "distribution"]
@@ -55,7 +70,8 @@ def test_what_cannot_be_drawn_is_said(folder_without_alone):
 @pytest.mark.parametrize("clients", [2, 25, 26, 400])  # both layouts of the gains, at their smallest and largest
 @pytest.mark.parametrize("name", [name for name, *_ in FIGURES])
 def test_nothing_is_clipped_or_overlaps(make_run, methods, clients, name):
-    run = read(make_run(methods=_many(methods), clients=clients, seeds=1, names=lambda m: f"{NAMES[m % 4]} {m}"))
+    names, solved = (lambda m: f"{NAMES[m % 4]} {m}"), name == "suboptimality-against-cost"
+    run = read(make_run(methods=_many(methods), clients=clients, seeds=1, names=names, solved=solved))
     draw = next(draw for known, _, _, draw, _ in FIGURES if known == name)
     with drawing(name):
         figure = lay_out(draw(run))

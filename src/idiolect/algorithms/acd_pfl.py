@@ -37,6 +37,8 @@ __all__ = ["ACDPFL", "Broadcast", "ClientState", "ServerState", "Upload", "Worki
 class ACDPFL(BlockDescent):
     """Accelerated descent on one block at a time; the shared block costs an exchange, the personal one does not."""
 
+    without = ("epochs", "local_steps", "batch_size")
+
     strong_convexity: float = setting(default=None, above=0, theory=True, doc="mu of F")
     shared_smoothness: float = setting(default=None, at_least=0, theory=True, doc="L^w: smoothness of F in w")
     personal_smoothness: float = setting(

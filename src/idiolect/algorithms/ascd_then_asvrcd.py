@@ -146,7 +146,7 @@ class ASCDThenASVRCD(ASVRCDPFL):
         def early(iterate: Iterate) -> Iterate:
             return _widen(self._first._coast(_narrow(iterate), chosen.shared_step), iterate)
 
-        def coast(iterate: Iterate) -> Iterate:
+        def coast(_: Any, iterate: Iterate) -> Iterate:
             return cond(ending == PLAIN, lambda: early(iterate), lambda: self._coast(iterate, chosen.shared_step))
 
         shared = repeat(self.steps(sent, 0), coast, server.shared)

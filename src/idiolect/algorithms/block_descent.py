@@ -113,6 +113,7 @@ Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
 class BlockDescent(Algorithm):
     """The contract of every block-coordinate solver; still abstract: a solver brings its coefficients."""
 
+    without: ClassVar[tuple[str, ...]] = ("epochs", "local_steps")
     needs_everybody = "all clients keep the same copy of w's iterates, which an absent one would lose"
 
     accelerated: ClassVar[bool] = True  # keeps z
@@ -138,6 +139,8 @@ class BlockDescent(Algorithm):
         """Takes any objective that keeps convexity, full or component gradients."""
         if not self.objective.keeps_convexity:
             return "it needs a convex objective, which this one is not even for convex losses; lsgd_pfl takes it"
+        if self.objective.has_shared and getattr(self, "shared_probability", None) == 0:
+            return "it would never sample the shared block; set shared_probability above 0"
         if self.epochs:
             return "it draws its iterations one by one; set batch_size instead of epochs"
         return None
@@ -191,7 +194,7 @@ class BlockDescent(Algorithm):
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
         """The server's copy of w goes the same way as the clients'."""
         step = self.coefficients.shared_step
-        shared = repeat(self.steps(sent, 0), lambda own: self._coast(own, step), server.shared)
+        shared = repeat(self.steps(sent, 0), lambda _, own: self._coast(own, step), server.shared)
         mean, due = received.mean.slope, server.refresh_due
         if self.reduces_variance:
             due = sent.ending == SAMPLE_BEFORE_REFRESH

@@ -9,6 +9,7 @@ import jax
 
 from idiolect.core import batches, tree
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.control import repeat
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
 from idiolect.core.tally import NOTHING, Tally
@@ -30,4 +31,4 @@ def fine_tune(
         slope, cost = algorithm.objective.gradient_shared(jax.random.fold_in(key, t), params, personal, batch)
         return tree.descend(params, step_size, slope), tally.plus(cost.counters())
 
-    return jax.lax.fori_loop(0, steps, one_step, (shared, NOTHING.counters()))
+    return repeat(steps, one_step, (shared, NOTHING.counters()))

@@ -76,6 +76,7 @@ class Upload(NamedTuple):
 class L2GD(Algorithm):
     """Exact gradient steps at home, now and then a step toward the mean of all personal models."""
 
+    without = ("epochs", "local_steps", "batch_size")
     beyond_theory = (
         "the paper treats full participation; here xbar is the mean of those present, the absent stand still"
     )

@@ -5,7 +5,7 @@ Local step  w_m <- w_m - eta grad_w f_m,  beta_m <- beta_m - (eta/M) grad_beta f
 server      w <- mean_m w_m every tau steps. beta_m never travels.
 
 `step_size` is eta, `local_steps` tau, `shared` w, `personal` beta_m; either block may be absent. As printed, without
-1/M on beta, it diverges for M > 8 at its own step eta = 1 / (4 L^beta). With exact gradients and tau > 1 it stops
+1/M on beta, it contracts only for M < 8 at its own step eta = 1 / (4 L^beta). With exact gradients and tau > 1 it stops
 near the optimum. `output` "weighted_average" is theorem 1's: (wbar^k, beta^k) for k = 0..K weighted by
 (1 - eta mu)^{-k-1}, mu = `strong_convexity`, eta mu < 1; the round's average of w_m goes up as a second model.
 Absent clients keep beta_m, which counts in their average as it stands.
@@ -76,7 +76,9 @@ class LSGDPFL(Algorithm):
 
     beyond_theory = "the paper treats full participation; w becomes the mean of those present, the absent keep beta_m"
 
-    step_size: float = setting(default=0.1, above=0, way_out="Try 1 / (4 L^beta), L^beta of F.", doc="step eta")
+    step_size: float = setting(
+        default=0.1, above=0, way_out="Try 1 / (4 L), L the larger of F's L^w and L^beta.", doc="step eta"
+    )
     output: str = setting(
         default="last", choices=("last", "weighted_average"), doc="last iterates, or theorem 1's average"
     )

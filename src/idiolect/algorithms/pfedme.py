@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
-import jax
-
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
+from idiolect.core.control import repeat
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, step_key
 from idiolect.core.objective import Mixture
@@ -70,7 +69,9 @@ class Upload(NamedTuple):
 class PFedMe(Algorithm):
     """A shared model at the centre of personal ones, each found by a proximal problem of its own."""
 
-    local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R) when epochs is 0")
+    without = ("epochs",)
+
+    local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R)")
     batch_size: int = setting(default=5, at_least=0, doc="rows per outer iteration; 0: all rows, exact gradients")
     step_size: float = setting(default=0.005, above=0, doc="outer step eta")
     inner_step: float = setting(default=None, above=0, theory=True, doc="inner step a")
@@ -149,5 +150,6 @@ class PFedMe(Algorithm):
 
         # the first step stands outside of the loop and tells what each of them costs
         first, cost = slope(0, start)
-        solved = jax.lax.fori_loop(1, self.inner_steps, inner, tree.descend(start, self.inner_step, first))
+        moved = tree.descend(start, self.inner_step, first)
+        solved = repeat(self.inner_steps - 1, lambda k, personal: inner(k + 1, personal), moved)
         return solved, cost.times(self.inner_steps).plus(Tally(proximal=1))

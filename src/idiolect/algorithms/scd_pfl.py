@@ -64,6 +64,7 @@ class Upload(NamedTuple):
 class SCDPFL(Algorithm):
     """Plain stochastic descent on one block at a time."""
 
+    without = ("epochs", "local_steps")
     beyond_theory = "the paper treats full participation; the estimators stay unbiased over uniform cohorts"
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")

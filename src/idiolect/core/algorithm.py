@@ -35,6 +35,7 @@ from idiolect.core.tree import Params
 class Algorithm(Settings, abc.ABC):
     """Base of every algorithm: seven methods to write, the rest have defaults."""
 
+    without: ClassVar[tuple[str, ...]] = ()  # settings of this base that the method has no use for
     needs_everybody: ClassVar[str] = ""  # why a round with absent clients is meaningless; empty: it is not
     beyond_theory: ClassVar[str] = ""  # what is not proven when clients are absent; empty: nothing
     takes_prepared: ClassVar[bool] = False  # keeps what clients prepare, as `ClientState.prepared`

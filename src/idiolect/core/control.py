@@ -24,10 +24,10 @@ def switch(index: Any, branches: Sequence[Callable[[], Any]]) -> Any:
     return jax.lax.switch(index, branches) if isinstance(index, jax.core.Tracer) else branches[int(index)]()
 
 
-def repeat(times: Any, body: Callable[[Any], Any], start: Any) -> Any:
-    """`body` applied `times` times."""
-    if isinstance(times, jax.core.Tracer):
-        return jax.lax.fori_loop(0, times, lambda _, carried: body(carried), start)
-    for _ in range(int(times)):
-        start = body(start)
+def repeat(times: Any, body: Callable[[Any, Any], Any], start: Any) -> Any:
+    """`body(t, carried)` for t = 0 .. times - 1."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((times, start))):
+        return jax.lax.fori_loop(0, times, body, start)
+    for t in range(int(times)):
+        start = body(t, start)
     return start

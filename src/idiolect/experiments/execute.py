@@ -20,6 +20,7 @@ from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import check_participation, check_training
+from idiolect.engines.evaluate import Standing
 from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
 from idiolect.experiments.build import (
@@ -213,10 +214,14 @@ def _measure(
                 "none that is known here; give [model] l2 a value above 0, use a linear model, or leave it on auto."
             )
         own.append(measure)
-    if None in own:
+    if not any(own):
         return None
-    measures, seeds = [measure for measure in own if measure is not None], len(spec.seeds)
-    return lambda lane, where: measures[lane // seeds](where)
+
+    def measure_lane(lane: int, where: Standing) -> dict[str, float]:
+        measure = own[lane // len(spec.seeds)]
+        return {} if measure is None else measure(where)
+
+    return measure_lane
 
 
 def _tuned(spec: Spec, step_size: float | None) -> str | None:

@@ -10,14 +10,18 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from idiolect.accounting.bytes import wire
-from idiolect.algorithms import ALGORITHMS, Method, find
+from idiolect.algorithms import ALGORITHMS, find
+from idiolect.core import tree
+from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest, setting, unset
 from idiolect.core.data import ClientData
+from idiolect.core.keys import root_key
 from idiolect.core.settings import check_settings, know_population
 from idiolect.engines.start import wire_types
 from idiolect.experiments.build import Assembled, assemble, build_objective
@@ -98,7 +102,7 @@ def explain(
         "settings": _settings(method.algorithm, method.preset),
         "objective_settings": _settings(OBJECTIVES[chosen], {}),
         "example": _model_words(loss.model),
-        **_traffic(ready.algorithm, method),
+        **_traffic(ready.algorithm),
         "theory": _theory_of(name, ready, settings, loss, asked),
         "reference": method.reference,
     }
@@ -153,7 +157,7 @@ def _model_words(model: Model) -> str:
     return f"{kind}, {FEATURES} inputs, {CLASSES} classes, float32"
 
 
-def _traffic(algorithm: Algorithm, method: Method) -> dict[str, Any]:
+def _traffic(algorithm: Algorithm) -> dict[str, Any]:
     """What crosses the wire, and what never does."""
     # types do not depend on numbers that theory could not find
     complete = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))  # type: ignore[arg-type]
@@ -165,7 +169,7 @@ def _traffic(algorithm: Algorithm, method: Method) -> dict[str, Any]:
     return {
         "wire": nothing if sends_nothing else table.to_dict(),
         "leaves_the_client": [] if sends_nothing else [leaf.path for leaf in table.up],
-        "stays_on_the_client": _client_fields(method.algorithm),
+        "stays_on_the_client": _kept(complete, rows),
     }
 
 
@@ -278,6 +282,8 @@ def _setting(field: Any, preset: Any) -> dict[str, Any]:
     }
 
 
-def _client_fields(algorithm: type) -> list[str]:
-    state = getattr(sys.modules[algorithm.__module__], "ClientState", None)
-    return list(state._fields) if state is not None else []
+def _kept(algorithm: Algorithm, rows: ClientData) -> list[str]:
+    """The fields of a client's state that hold something."""
+    own = address(algorithm, 0)
+    state, _ = jax.eval_shape(own.init_client, root_key(0), tree.take(rows, 0))
+    return [name for name in getattr(state, "_fields", ()) if jax.tree.leaves(getattr(state, name))]

@@ -100,7 +100,7 @@ def split_of(model: Model, personal_part: str) -> Split:
             raise RequestError(
                 f"WS2.personal_part must leave both blocks something, got {personal_part!r}, which leaves the {block} "
                 f"block empty. Name some of the model's parameters: {_listing(shapes)}, or a slice such as "
-                f"{next(iter(shapes))[-1]}[1:]."
+                f"{'.'.join(next(iter(shapes)))}[1:]."
             )
     return Split(tuple(Parameter(path, _runs(mask), bool(mask[0])) for path, mask in owned.items()))
 

@@ -120,7 +120,7 @@ def asvrcd_pfl(
         (1 - shared_probability) * draws + rows * refreshes,
         *(refreshes + (0 if batch_size else 2 * chance * steps) for chance in _chances(shared_probability)),
     )
-    text = f"paper 002, theorem 9: {start:.3g} (1 - c)^k, c = {contraction:.3g}"
+    text = f"paper 002, theorem 9, a worst-case bound: {start:.3g} (1 - c)^k, c = {contraction:.3g}"
     return Prediction(steps, cost, batch_size == 0, text)
 
 

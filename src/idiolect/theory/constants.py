@@ -201,7 +201,7 @@ def table_constants(objective: Objective, own: Constants | None) -> BlockConstan
     )
 
 
-_WAY_OUT = "Raise it, or rely on the mu of block_constants, which holds without it."
+_WAY_OUT = "Raise it, or go on with the smaller mu that holds without it."
 
 
 def condition(objective: Objective, own: Constants) -> str | None:

@@ -8,6 +8,7 @@ known is measured at the truth or chosen there, not proven everywhere.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ def solver(name: str, setup: Setup, **given: Any) -> Algorithm:
         return algorithm
     numbers = {key: float(value) for key, value in given.items() if type(value) is float}
     parameters = RULES[name].derive(Question(algorithm, setup.own, setup.blocks, setup.rows, numbers))
-    chosen = {parameter.name: parameter.value for parameter in parameters}
+    chosen: dict[str, Any] = {parameter.name: parameter.value for parameter in parameters}
     return dataclasses.replace(algorithm, **{field: chosen[field] for field in left})
 
 
@@ -165,6 +166,21 @@ def run(
     columns = {name: np.array([[row[name] for row in lane] for lane in histories], np.float64) for name in names}
     diverged = tuple(recorder.diverged for recorder in session.recorders if recorder.diverged is not None)
     return Curves(columns["round"][0].astype(np.int64), columns, setup.clients, diverged)
+
+
+def seconds_of_one(algorithm: Algorithm, setup: Setup, *, rounds: int, block: int, precision: str = "float64") -> float:
+    """Seconds of one seed for `rounds` rounds, in compiled blocks of `block`; compiling and evaluating are left out."""
+    training = Training(rounds=rounds, record_every=block, precision=precision, executor="batched")
+    session = Session([algorithm], setup.federation, training, [0], SCORE, None)
+    with run_precision(precision):
+        jax.block_until_ready(session.block(0, 1, session.training))
+        began = time.perf_counter()
+        for first in range(0, rounds, block):
+            server, states, _ = session.block(first, min(block, rounds - first), session.training)
+            session.server = server
+            session.population.scatter(states)
+        jax.block_until_ready(session.server)
+    return time.perf_counter() - began
 
 
 def value_of(objective: Objective, rows: Rows, precision: str = "float64") -> Callable[[Standing], float]:
