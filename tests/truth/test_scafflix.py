@@ -21,7 +21,9 @@ from idiolect.core.keys import Purpose
 from idiolect.core.settings import check_settings, settings
 from idiolect.core.tree import take
 from idiolect.engines import door
-from idiolect.engines.evaluate import personal_models
+from idiolect.engines.debug import debug
+from idiolect.engines.evaluate import Moment, personal_models
+from idiolect.engines.simulate import Training, simulate
 from idiolect.objectives import FLIX, MX2, GlobalModel
 
 ROUNDS, SEED, P = 4, 3, 0.03
@@ -116,7 +118,9 @@ def test_rounds_equal_a_plain_loop(lab, softmax, batch_size):
         w, h = plain_loop(*start, optima, gradient, components, present)
         np.testing.assert_allclose(lab.flat(run.server.shared), w, rtol=1e-11, atol=1e-12)
         np.testing.assert_allclose(lab.flat_rows(run.states.control), h, rtol=1e-11, atol=1e-12)
-        models, _ = personal_models(algorithm, keys.root_key(SEED), ROUNDS, run.server, jnp.arange(5), run.states, data)
+        models, _ = personal_models(
+            Moment(algorithm, keys.root_key(SEED), ROUNDS, run.server, jnp.arange(5), run.states, data)
+        )
         mixed = ALPHAS[:, None] * w + (1 - ALPHAS[:, None]) * optima
         np.testing.assert_allclose(lab.flat_rows(models), mixed, rtol=1e-11, atol=1e-12)
         work = (np.array(iterations) + 1) @ present  # one gradient per iteration, that of the exchange included
@@ -439,3 +443,23 @@ def test_what_does_not_fit_is_refused(lab, ragged):
             check_settings(Scafflix(FLIX(client_loss), local_step=0.1, communication_probability=value))
     with pytest.raises(RequestError, match="Scafflix needs local_step, communication_probability: give numbers"):
         admit(Scafflix(FLIX(client_loss)))
+
+
+@pytest.mark.parametrize("run", [simulate, debug])
+def test_a_client_whose_solve_fails_is_named(ragged, workbench, run):
+    # separable rows without l2: the slope vanishes at infinity only
+    objective = FLIX(workbench.client_loss(l2=None), solver_steps=50)
+    algorithm = Scafflix(objective, local_step=0.1, communication_probability=0.5)
+    training = Training(rounds=1, precision="float64", executor="batched")
+    with pytest.raises(
+        RequestError, match=r"^Client 'clinic 0' has no optimum of its own that 50 gradients find to"
+    ):
+        run(algorithm, ragged, training)
+    alone = FLIX(workbench.client_loss(l2=None), solver_steps=50, personalization=1.0)
+    run(Scafflix(alone, local_step=0.1, communication_probability=0.5), ragged, training)
+
+
+@pytest.mark.parametrize("name", ["minibatch_sgd", "scaffold", "lsgd_pfl", "acd_pfl", "scd_pfl", "pfedme"])
+def test_who_does_not_carry_what_was_prepared_is_refused(workbench, ragged, name):
+    with pytest.raises(RequestError, match=r"cannot minimise FLIX: .*prepared.*use scafflix, flix_gd or flix_sgd\."):
+        simulate(workbench.build(name, "flix"), ragged)

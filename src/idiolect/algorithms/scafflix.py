@@ -79,6 +79,7 @@ class Upload(NamedTuple):
 class Scafflix(Algorithm):
     """Local steps corrected by h_m, an exchange now and then; linear convergence to the exact optimum."""
 
+    without = ("epochs", "local_steps")
     takes_prepared = True
     beyond_theory = "the paper's theorems treat full participation; the mean here is over those present"
 
