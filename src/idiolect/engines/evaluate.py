@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,18 @@ from idiolect.metrics.scores import SCORES
 Scores = dict[str, dict[str, Any]]  # "shared" | "personal" -> score -> (clients,)
 
 
+class Moment(NamedTuple):
+    """A run between two rounds, as far as the named clients see it."""
+
+    algorithm: Algorithm
+    root: Key
+    round: Any
+    server: Any
+    clients: Any  # their numbers
+    states: Any  # one row per client
+    train: ClientData  # one row per client
+
+
 class Standing(NamedTuple):
     """Where a run stands: its point (w, beta) in F, and the models that the clients predict with."""
 
@@ -30,133 +43,80 @@ class Standing(NamedTuple):
     models: Params  # stacked over clients
 
 
-def personal_models(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    server: Any,
-    clients: Any,
-    states: Any,
-    data: ClientData,
-) -> tuple[Params, Tally]:
-    """What each of the clients would predict with after `round_number` rounds, stacked, and what that costs them."""
-    sent = algorithm.deliver(keys.round_key(root, Purpose.DELIVER, round_number), server)
+def _over_lanes(function: Callable[[Moment], Any], now: Moment, lanes: str) -> Any:
+    """`function` of one run, or of every lane: then algorithm, root, server and states have a lane axis."""
+    if lanes == "one":
+        return function(now)
 
-    def one(seen: Any, key: Key, state: Any, rows: ClientData) -> tuple[Params, Tally]:
-        model, cost = seen[0].personal_model(key, seen[1], state, rows)
+    def lane(own: tuple[Algorithm, Key, Any, Any]) -> Any:
+        algorithm, root, server, states = own
+        return function(now._replace(algorithm=algorithm, root=root, server=server, states=states))
+
+    run_lanes = jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane)
+    return run_lanes((now.algorithm, now.root, now.server, now.states))
+
+
+def _delivered(now: Moment) -> Any:
+    return now.algorithm.deliver(keys.round_key(now.root, Purpose.DELIVER, now.round), now.server)
+
+
+def personal_models(now: Moment) -> tuple[Params, Tally]:
+    """What each of the clients would predict with now, stacked, and what that costs them."""
+    seen = (now.algorithm, _delivered(now))
+
+    def one(own: Any, key: Key, state: Any, rows: ClientData) -> tuple[Params, Tally]:
+        model, cost = own[0].personal_model(key, own[1], state, rows)
         return model, cost.counters()
 
-    model_keys = keys.client_keys(root, Purpose.PERSONAL_MODEL, round_number, clients)
-    view = address((algorithm, sent), clients)
-    return jax.vmap(one, in_axes=(axes((algorithm, sent)), 0, 0, 0))(view, model_keys, states, data)
+    model_keys = keys.client_keys(now.root, Purpose.PERSONAL_MODEL, now.round, now.clients)
+    in_axes = (axes(seen), 0, 0, 0)
+    return jax.vmap(one, in_axes=in_axes)(address(seen, now.clients), model_keys, now.states, now.train)
 
 
-def _scores(algorithm: Algorithm, model: Params, rows: ClientData, names: tuple[str, ...]) -> dict[str, Any]:
-    outputs = algorithm.predict(model, rows.inputs)
-    mask = rows.batch().mask
-    return {name: SCORES[name].function(outputs, rows.targets, mask) for name in names}
-
-
-def _evaluate(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    server: Any,
-    clients: Any,
-    states: Any,
-    train: ClientData,
-    rows: ClientData,
-    names: tuple[str, ...],
-) -> tuple[Scores, Tally]:
-    personal, cost = personal_models(algorithm, root, round_number, server, clients, states, train)
-    shared = algorithm.shared_model(server)
-    own, own_axes = address(algorithm, clients), axes(algorithm)
-    score = functools.partial(_scores, names=names)
-    scores: Scores = {"personal": jax.vmap(score, in_axes=(own_axes, 0, 0))(own, personal, rows)}
+def _for_both(now: Moment, personal: Params, function: Callable[[Algorithm, Params, Any], Any], rows: Any) -> Any:
+    """`function(algorithm, model, rows)` of every client's personal model, and of the shared one where there is one."""
+    own, own_axes = address(now.algorithm, now.clients), axes(now.algorithm)
+    answers = {"personal": jax.vmap(function, in_axes=(own_axes, 0, 0))(own, personal, rows)}
+    shared = now.algorithm.shared_model(now.server)
     if shared is not None:
-        scores["shared"] = jax.vmap(score, in_axes=(own_axes, None, 0))(own, shared, rows)
-    return scores, cost
+        answers["shared"] = jax.vmap(function, in_axes=(own_axes, None, 0))(own, shared, rows)
+    return answers
 
 
 @functools.partial(jax.jit, static_argnames=("names", "lanes"))
-def evaluate(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    server: Any,
-    clients: Any,
-    states: Any,
-    train: ClientData,
-    rows: ClientData,
-    *,
-    names: tuple[str, ...],
-    lanes: str,
-) -> tuple[Scores, Tally]:
+def evaluate(now: Moment, rows: ClientData, *, names: tuple[str, ...], lanes: str) -> tuple[Scores, Tally]:
     """Scores of both models on the clients' `rows`, one number per client, and what each personal model cost."""
     TRACES["evaluate"] += 1
-    if lanes == "one":
-        return _evaluate(algorithm, root, round_number, server, clients, states, train, rows, names)
 
-    def lane(own: tuple[Algorithm, Key, Any, Any]) -> tuple[Scores, Tally]:
-        algorithm, root, server, states = own
-        return _evaluate(algorithm, root, round_number, server, clients, states, train, rows, names)
+    def score(own: Algorithm, model: Params, held: ClientData) -> dict[str, Any]:
+        outputs, mask = own.predict(model, held.inputs), held.batch().mask
+        return {name: SCORES[name].function(outputs, held.targets, mask) for name in names}
 
-    run_lanes = jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane)
-    return run_lanes((algorithm, root, server, states))
+    def one_run(now: Moment) -> tuple[Scores, Tally]:
+        personal, cost = personal_models(now)
+        return _for_both(now, personal, score, rows), cost
+
+    return _over_lanes(one_run, now, lanes)
 
 
 @functools.partial(jax.jit, static_argnames=("lanes",))
-def standing(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    server: Any,
-    clients: Any,
-    states: Any,
-    train: ClientData,
-    *,
-    lanes: str,
-) -> Standing:
-    """Where every lane stands after `round_number` rounds."""
+def standing(now: Moment, *, lanes: str) -> Standing:
+    """Where every lane stands."""
 
-    def lane(own: tuple[Algorithm, Key, Any, Any]) -> Standing:
-        algorithm, root, server, states = own
-        models, _ = personal_models(algorithm, root, round_number, server, clients, states, train)
-        sent = algorithm.deliver(keys.round_key(root, Purpose.DELIVER, round_number), server)
-        view = address((algorithm, sent), clients)
+    def one_run(now: Moment) -> Standing:
+        models, _ = personal_models(now)
+        seen = (now.algorithm, _delivered(now))
         shared, personal = jax.vmap(
-            lambda seen, state: seen[0].point(seen[1], state),
-            in_axes=(axes((algorithm, sent)), 0),
-            axis_size=clients.shape[0],
-        )(view, states)
+            lambda own, state: own[0].point(own[1], state), in_axes=(axes(seen), 0), axis_size=now.clients.shape[0]
+        )(address(seen, now.clients), now.states)
         return Standing(tree.take(shared, 0), personal, models)
 
-    own = (algorithm, root, server, states)
-    if lanes == "one":
-        return lane(own)
-    return (jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane))(own)
+    return _over_lanes(one_run, now, lanes)
 
 
 @jax.jit
-def models_and_outputs(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    server: Any,
-    clients: Any,
-    states: Any,
-    train: ClientData,
-    rows: ClientData,
-) -> tuple[Params, dict[str, Any]]:
+def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str, Any]]:
     """The clients' personal models, stacked, and what both models answer on each client's `rows`."""
-    personal, _ = personal_models(algorithm, root, round_number, server, clients, states, train)
-    own, own_axes = address(algorithm, clients), axes(algorithm)
-
-    def predict(mine: Algorithm, model: Params, inputs: Any) -> Any:
-        return mine.predict(model, inputs)
-
-    outputs = {"personal": jax.vmap(predict, in_axes=(own_axes, 0, 0))(own, personal, rows.inputs)}
-    shared = algorithm.shared_model(server)
-    if shared is not None:
-        outputs["shared"] = jax.vmap(predict, in_axes=(own_axes, None, 0))(own, shared, rows.inputs)
+    personal, _ = personal_models(now)
+    outputs = _for_both(now, personal, lambda own, model, inputs: own.predict(model, inputs), rows.inputs)
     return jax.tree.map(jnp.asarray, personal), outputs

@@ -13,7 +13,7 @@ from idiolect.core import keys
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
-from idiolect.engines.evaluate import Scores, evaluate
+from idiolect.engines.evaluate import Moment, Scores, evaluate
 from idiolect.engines.round import Cohort, local_work
 from idiolect.engines.start import init_clients
 
@@ -35,5 +35,6 @@ def evaluate_new_clients(
     cohort = Cohort(clients, clients, jnp.ones(clients.shape, bool))
     sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number), server)
     _, states, _ = local_work(algorithm, root, round_number, cohort, sent, states, data, uniform=False)
-    scores, _ = evaluate(algorithm, root, round_number, server, clients, states, data, rows, names=names, lanes="one")
+    now = Moment(algorithm, root, round_number, server, clients, states, data)
+    scores, _ = evaluate(now, rows, names=names, lanes="one")
     return scores

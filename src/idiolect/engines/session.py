@@ -8,7 +8,7 @@ import functools
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from idiolect.engines.block import run_block
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Training
-from idiolect.engines.evaluate import Scores, Standing, evaluate, models_and_outputs, standing
+from idiolect.engines.evaluate import Moment, Scores, Standing, evaluate, models_and_outputs, standing
 from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, load, sum_counts, to_device
@@ -215,8 +215,7 @@ class Session:
         recorder.diverged = message
 
     def _record(self) -> None:
-        arguments = (self.round, self.algorithm, self.roots, self.server, None)
-        scores, _ = self._evaluate(*arguments, "validation", self.lanes)
+        scores, _ = self._evaluate(self.algorithm, self.roots, self._now, "validation", self.lanes)
         measured = self._measured()
         for lane, recorder in enumerate(self.recorders):
             own = scores if self.lanes == "one" else tree.take(scores, lane)
@@ -236,10 +235,8 @@ class Session:
         """Where the run stands now, on the host; several lanes have an axis in front."""
         parts = []
         with door.run_precision(self.training.precision):
-            for clients, states, data in self.population.parts():
-                numbers = jnp.asarray(clients, jnp.int32)
-                arguments = (self.algorithm, self.roots, np.int32(self.round), self.server, numbers, states, data)
-                parts.append(jax.tree.map(np.asarray, standing(*arguments, lanes=self.lanes)))
+            for _, moment in self._moments(self.algorithm, self.roots, self._now):
+                parts.append(jax.tree.map(np.asarray, standing(moment, lanes=self.lanes)))
         axis = 0 if self.lanes == "one" else 1
         joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *parts)
         return joined._replace(shared=parts[0].shared)
@@ -250,16 +247,23 @@ class Session:
             return Snapshot(self.round, self.server, states)
         return Snapshot(self.round, *tree.take((self.server, states), lane))
 
-    def _evaluate(
-        self, round_number: int, algorithm: Any, root: Any, server: Any, states: Any, split: str, lanes: str
-    ) -> tuple[Scores, Tally]:
-        """Scores on one split. `states` None: the population's present ones."""
-        parts = []
+    @property
+    def _now(self) -> Snapshot:
+        """The present state of all lanes; None: the states are the population's."""
+        return Snapshot(self.round, self.server, None)
+
+    def _moments(self, algorithm: Algorithm, root: Any, at: Snapshot) -> Iterator[tuple[np.ndarray, Moment]]:
+        """The run at a snapshot, as each part of the population sees it, and which clients are in the part."""
         for clients, present, data in self.population.parts():
+            states = present if at.states is None else at.states
             numbers = jnp.asarray(clients, jnp.int32)
-            own = present if states is None else states
-            arguments = (algorithm, root, np.int32(round_number), server, numbers, own, data)
-            scored = evaluate(*arguments, self._split(split, clients), names=self.scores, lanes=lanes)
+            yield clients, Moment(algorithm, root, np.int32(at.round), at.server, numbers, states, data)
+
+    def _evaluate(self, algorithm: Any, root: Any, at: Snapshot, split: str, lanes: str) -> tuple[Scores, Tally]:
+        """Scores on one split."""
+        parts = []
+        for clients, moment in self._moments(algorithm, root, at):
+            scored = evaluate(moment, self._split(split, clients), names=self.scores, lanes=lanes)
             parts.append(jax.tree.map(np.asarray, scored))  # wait: the rows of one part at a time are on the device
         client_axis = 0 if lanes == "one" else 1
 
@@ -292,8 +296,7 @@ class Session:
         return Run(algorithm, self.seeds[lane], self.training, recorder, last, selected, self, lane)
 
     def _scores_after(self, snapshot: Snapshot, algorithm: Algorithm, root: Any) -> tuple[ClientScores, Tally]:
-        arguments = (snapshot.round, algorithm, root, snapshot.server, snapshot.states)
-        evaluated = {split: self._evaluate(*arguments, split, "one") for split in ("validation", "test")}
+        evaluated = {split: self._evaluate(algorithm, root, snapshot, split, "one") for split in ("validation", "test")}
         return {split: to_lists(scores) for split, (scores, _) in evaluated.items()}, evaluated["test"][1]
 
     def _root(self, lane: int) -> Any:
@@ -308,11 +311,8 @@ class Session:
         self, algorithm: Algorithm, lane: int, snapshot: Snapshot, split: str
     ) -> tuple[Params, dict[str, np.ndarray]]:
         parts = []
-        for clients, states, data in self.population.parts():
-            own = states if snapshot.states is None else snapshot.states
-            numbers = jnp.asarray(clients, jnp.int32)
-            arguments = (algorithm, self._root(lane), np.int32(snapshot.round), snapshot.server)
-            answers = models_and_outputs(*arguments, numbers, own, data, self._split(split, clients))
+        for clients, moment in self._moments(algorithm, self._root(lane), snapshot):
+            answers = models_and_outputs(moment, self._split(split, clients))
             parts.append(jax.tree.map(np.asarray, answers))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
