@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.scafflix import Broadcast, ClientState, Scafflix, ServerState, Working
 from idiolect.algorithms.schedule import no_rows
 from idiolect.core.addressing import PerClient, address, axes
@@ -23,7 +24,8 @@ from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import root_key
 from idiolect.experiments.build import build_method
 from idiolect.experiments.known_optimum import optimum_measure
-from idiolect.experiments.spec import MethodSpec
+from idiolect.experiments.spec import MethodSpec, Resolved
+from idiolect.experiments.strict import fill
 from idiolect.models import Linear
 from idiolect.objectives import FLIX, ClientLoss, GlobalModel
 from idiolect.objectives.flix import Prepared
@@ -324,8 +326,27 @@ def test_a_list_of_the_wrong_length_is_refused():
         3,
         2.0,
     )
-    assert len(built.chosen["local_step"]) == 3  # as a spec can hold it
-    assert isinstance(built.algorithm.local_step, PerClient)
+    steps = built.chosen["local_step"]
+    assert len(steps) == 3  # as a spec can hold it
+    resolved = fill(Resolved, {"executor": "batched", "chunk": 0, "block": 1, "chosen": built.chosen}, "resolved")
+    again = build_method(
+        MethodSpec("a", "scafflix", None, {"personalization": [0.5, 0.5, 1.0]}),
+        objective.client_loss,
+        client_constants(objective, rows),
+        3,
+        2.0,
+        resolved.chosen,
+    )
+    np.testing.assert_array_equal(again.algorithm.local_step.values, built.algorithm.local_step.values)
+
+
+def test_local_sgd_on_flix_steps_by_the_mixed_curvature():
+    objective, rows = least_squares(5)
+    own = client_constants(objective, rows)
+    alpha = np.asarray(objective.personalization.values)
+    found, advice = from_theory("flix_sgd", LocalSGD(objective, clients=3), own, 2.0, wanted=["step_size"])
+    assert found.step_size == pytest.approx(1 / (alpha**2 * own.client_smoothness).max())
+    assert advice.warnings == ()
 
 
 def test_what_is_promised():

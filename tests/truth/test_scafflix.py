@@ -451,9 +451,7 @@ def test_a_client_whose_solve_fails_is_named(ragged, workbench, run):
     objective = FLIX(workbench.client_loss(l2=None), solver_steps=50)
     algorithm = Scafflix(objective, local_step=0.1, communication_probability=0.5)
     training = Training(rounds=1, precision="float64", executor="batched")
-    with pytest.raises(
-        RequestError, match=r"^Client 'clinic 0' has no optimum of its own that 50 gradients find to"
-    ):
+    with pytest.raises(RequestError, match=r"^Client 'clinic 0' has no optimum of its own that 50 gradients find to"):
         run(algorithm, ragged, training)
     alone = FLIX(workbench.client_loss(l2=None), solver_steps=50, personalization=1.0)
     run(Scafflix(alone, local_step=0.1, communication_probability=0.5), ragged, training)

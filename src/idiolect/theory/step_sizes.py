@@ -217,7 +217,8 @@ def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) 
     if getattr(algorithm, "server_optimizer", "sgd") != "sgd" or algorithm.epochs:
         return []
     personal_step_scale = float(getattr(algorithm, "personal_step_scale", 0.0))
-    largest = server_step_bound(constants.smoothness, personal_step_scale, step_size, algorithm.local_steps)
+    smoothness = term_constants(algorithm.objective, constants).smoothness
+    largest = server_step_bound(smoothness, personal_step_scale, step_size, algorithm.local_steps)
     if server_step < largest:
         return []
     return [
