@@ -298,7 +298,7 @@ def objectives_table() -> str:
 def _fits(method: Any, cls: type) -> bool:
     required = [f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name != "client_loss"]
     objective = cls(ClientLoss(model=Linear(3, 2)), **{field.name: 0.5 for field in required})
-    return method.algorithm(objective, **method.preset).skip() is None
+    return method.algorithm(objective, **method.preset).misfit() is None
 
 
 def models_table() -> str:

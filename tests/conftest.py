@@ -116,6 +116,8 @@ DECIDED = {
     "early_momentum": 0.6,
     "mirror_step": 0.2,
     "inner_step": 0.1,
+    "local_step": 0.1,
+    "communication_probability": 0.4,
 }
 
 
@@ -134,7 +136,7 @@ def fitting_rows():
         for objective in OBJECTIVES:
             # a preset is tried on its own objective; on the others it would only repeat its class
             new = objective == method.objective or (method.algorithm, objective) not in made
-            if new and build(name, objective).skip() is None:
+            if new and build(name, objective).misfit() is None:
                 made.add((method.algorithm, objective))
                 rows.append((name, objective, {}))
         made |= {(method.algorithm, field, value) for field, value in method.preset.items()}
@@ -157,7 +159,7 @@ def misfit_rows():
         (name, objective)
         for name in ALGORITHMS
         for objective in OBJECTIVES
-        if build(name, objective).skip() is not None
+        if build(name, objective).misfit() is not None
     ]
 
 

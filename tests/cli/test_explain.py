@@ -12,6 +12,7 @@ from idiolect.objectives import OBJECTIVES
 from idiolect.theory.parameters import RULES
 
 SOLVERS = sorted(set(RULES) & set(ALGORITHMS))
+PREDICTED = {"acd_pfl", "asvrcd_pfl", "l2sgd_plus", "scafflix", "i_scaffnew", "scaffnew", "flix_gd"}
 
 
 @pytest.fixture
@@ -53,12 +54,15 @@ def test_every_solver_shows_what_theory_chooses(idiolect, facts, name):
     asked = {entry["name"] for entry in found["settings"] if entry["theory"]}
     chosen = {entry["name"]: entry for entry in theory["parameters"]}
     assert asked <= set(chosen)
-    assert all(entry["value"] > 0 and entry["formula"] and not entry["by_hand"] for entry in chosen.values())
+    preset = ALGORITHMS[name].preset
+    assert all(entry["value"] > 0 and entry["formula"] for entry in chosen.values())
+    assert {key for key, entry in chosen.items() if entry["by_hand"]} == asked & set(preset)
     text = idiolect("explain", name).out
     for entry in chosen.values():
-        assert f"{entry['name']} = {entry['value']:.4g}  {entry['formula']}" in text
+        how = "set by hand" if entry["by_hand"] else entry["formula"]
+        assert f"{entry['name']} = {entry['value']:.4g}  {how}" in text
     assert ("no prediction" in text) is (theory["predicted"] is None)
-    assert (theory["predicted"] is None) is (name not in ("acd_pfl", "asvrcd_pfl", "l2sgd_plus"))
+    assert (theory["predicted"] is None) is (name not in PREDICTED)
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))

@@ -58,7 +58,7 @@ class Trial:
         self.name, self.objective, self.more = name, objective, more
         self.workbench, self.federation = workbench, federation
         wished = [workbench.build(name, objective, **more, **batching) for batching in (BY_EPOCHS, BY_STEPS, EXACT)]
-        self.algorithm = next(algorithm for algorithm in wished if algorithm.skip() is None)
+        self.algorithm = next(algorithm for algorithm in wished if algorithm.misfit() is None)
         self.training = FULL if self.algorithm.needs_everybody else PARTIAL
         self.seed = telling_seed(federation.train.clients)
         self.uploads = {}  # client -> its latest upload, filled by `debugged`

@@ -55,7 +55,7 @@ def test_rounds_equal_plain_python(trial, workbench):
 
 def test_full_cohort_equals_plain_python(own_pair, workbench, ragged, tallied):
     wished = [workbench.build(*own_pair, local_steps=2, **more) for more in ({"batch_size": 2}, {})]
-    algorithm = next(algorithm for algorithm in wished if algorithm.skip() is None)
+    algorithm = next(algorithm for algorithm in wished if algorithm.misfit() is None)
     (run,) = Session([algorithm], ragged, FULL, [SEED], ("log_loss",), None).run()
     plain = debug(algorithm, ragged, FULL, seed=SEED)
     assert workbench.distance(run.server, plain.server) < 1e-10
@@ -70,7 +70,7 @@ def test_full_cohort_equals_plain_python(own_pair, workbench, ragged, tallied):
 def test_one_program_for_all_rounds_seeds_and_floats(trial, workbench):
     first = trial.outcome
     traced = dict(TRACES)
-    name = "step_size" if hasattr(trial.algorithm, "step_size") else "strong_convexity"
+    name = next(name for name in ("step_size", "strong_convexity", "local_step") if hasattr(trial.algorithm, name))
     other = dataclasses.replace(trial.algorithm, **{name: 0.7 * float(getattr(trial.algorithm, name))})
     again = trial.run(trial.open(other, seed=trial.seed + 1))
     later = [trial.run(trial.session, first=place * trial.training.rounds) for place in (1, 2, 3, 4)]
@@ -191,7 +191,7 @@ def test_a_pair_that_does_not_fit_is_refused_before_compiling(misfit, workbench,
     sentence = str(refused.value)
     assert type(algorithm).__name__ in sentence
     assert type(algorithm.objective).__name__ in sentence
-    assert algorithm.skip() in sentence
+    assert algorithm.misfit() in sentence
     assert sentence.endswith(".")
 
 

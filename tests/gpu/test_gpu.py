@@ -40,7 +40,7 @@ def build(name):
         algorithm = know_population(method.algorithm(objective, **(batching | dict(method.preset))), 8)
         small = {"step_size": 0.05} if "step_size" in {field.name for field in dataclasses.fields(algorithm)} else {}
         algorithm = dataclasses.replace(algorithm, **(dict.fromkeys(unset(algorithm), 0.3) | small))
-        if algorithm.skip() is None:
+        if algorithm.misfit() is None:
             return algorithm
     raise AssertionError(name)
 

@@ -23,7 +23,7 @@ def test_presets_are_settings_within_their_ranges(lab, name):
     assert all(field.metadata.get("doc") for key, field in fields.items() if key != "objective")
     algorithm = method.algorithm(OBJECTIVES[method.objective](client_loss), **method.preset)
     check_settings(algorithm)
-    assert algorithm.skip() is None
+    assert algorithm.misfit() is None
     assert method.summary
     assert method.reference
 
@@ -44,7 +44,7 @@ def test_objectives_that_do_not_fit_are_refused(lab, name):
     client_loss, _, _ = lab.softmax_problem()
     algorithm = find(name).algorithm
     reasons = {
-        key: algorithm(OBJECTIVES[key](client_loss)).skip() for key in ("global_model", "local_only", "additive")
+        key: algorithm(OBJECTIVES[key](client_loss)).misfit() for key in ("global_model", "local_only", "additive")
     }
     assert {key for key, reason in reasons.items() if reason} == REFUSED[name]
     assert all("; use the " in reason for reason in reasons.values() if reason)  # every refusal names a way out

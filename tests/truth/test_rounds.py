@@ -259,7 +259,8 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-# whose rounds are of drawn length: references in test_block_descent.py, test_l2gd.py and, for its prox, test_pfedme.py
+# whose rounds are of drawn length, and who prepare: references in test_block_descent.py, test_l2gd.py, test_scafflix.py
+# and, for its prox, test_pfedme.py
 ELSEWHERE = {
     "acd_pfl",
     "asvrcd_pfl",
@@ -270,6 +271,11 @@ ELSEWHERE = {
     "l2gd",
     "l2sgd_plus",
     "pfedme",
+    "scafflix",
+    "i_scaffnew",
+    "scaffnew",
+    "flix_gd",
+    "flix_sgd",
 }
 
 

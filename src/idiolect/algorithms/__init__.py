@@ -19,6 +19,7 @@ from idiolect.algorithms.lsgd_pfl import LSGDPFL
 from idiolect.algorithms.minibatch_sgd import MinibatchSGD
 from idiolect.algorithms.personalized_local_sgd import PersonalizedLocalSGD
 from idiolect.algorithms.pfedme import PFedMe
+from idiolect.algorithms.scafflix import Scafflix
 from idiolect.algorithms.scaffold import Scaffold
 from idiolect.algorithms.scd_pfl import SCDPFL
 from idiolect.core.algorithm import Algorithm
@@ -37,6 +38,9 @@ class Method(NamedTuple):
 
 _PLSGD = "Personalization mitigates the perils of local SGD for heterogeneous distributed learning (paper 000)"
 _UNIFIED = "Personalized federated learning: a unified framework and universal optimization techniques (paper 002)"
+_FLIX = "Explicit personalization and local training: double communication acceleration (paper 001)"
+_GASANOV = "Gasanov et al. 2022, FLIX: a simple and communication-efficient alternative to local methods"
+_MISHCHENKO = "Mishchenko et al. 2022, ProxSkip: yes! local gradient steps provably lead to acceleration"
 _MCMAHAN = "McMahan et al. 2017, Communication-efficient learning of deep networks from decentralized data"
 _LI = "Li et al. 2020, Federated optimization in heterogeneous networks"
 _REDDI = "Reddi et al. 2021, Adaptive federated optimization"
@@ -77,6 +81,13 @@ ALGORITHMS: dict[str, Method] = {
     "l2gd": Method(L2GD, "mx2", {}, _HANZELY, "own steps, now and then a step toward the mean of all models"),
     "l2sgd_plus": Method(L2SGDPlus, "mx2", {}, _HANZELY, "L2GD from single rows with variance reduction; exact"),
     "pfedme": Method(PFedMe, "mx2", {}, _DINH, "a shared model learnt from proximal steps toward personal ones"),
+    "scafflix": Method(Scafflix, "flix", {}, _FLIX, "own optima mixed in, local steps without drift; exact"),
+    "i_scaffnew": Method(Scafflix, "global_model", {}, _FLIX, "one model, local steps without drift, own steps; exact"),
+    "scaffnew": Method(Scafflix, "global_model", {}, _MISHCHENKO, "one model, local steps without drift; exact"),
+    "flix_gd": Method(
+        Scafflix, "flix", {"communication_probability": 1.0}, _GASANOV, "own optima mixed in, gradient descent; exact"
+    ),
+    "flix_sgd": Method(LocalSGD, "flix", {}, _GASANOV, "own optima mixed in, local SGD"),
     "personalized_local_sgd": Method(
         PersonalizedLocalSGD, "additive", {}, _PLSGD, "a shared model plus a correction per client"
     ),
@@ -123,6 +134,7 @@ __all__ = [
     "MinibatchSGD",
     "PFedMe",
     "PersonalizedLocalSGD",
+    "Scafflix",
     "Scaffold",
     "find",
 ]

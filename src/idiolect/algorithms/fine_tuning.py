@@ -17,9 +17,9 @@ from idiolect.core.tree import Params
 
 
 def fine_tune(
-    algorithm: Algorithm, key: Key, shared: Params, data: ClientData, *, steps: int, step_size: Any
+    algorithm: Algorithm, key: Key, shared: Params, personal: Params, data: ClientData, *, steps: int, step_size: Any
 ) -> tuple[Params, Tally]:
-    """`steps` SGD steps on the objective's shared block, with the algorithm's batch size."""
+    """`steps` SGD steps on the shared block beside a fixed personal one, with the algorithm's batch size."""
     if steps == 0:
         return shared, NOTHING
     size = algorithm.batch_size
@@ -28,7 +28,7 @@ def fine_tune(
     def one_step(t: Any, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
         params, tally = carried
         batch = data.batch() if rows is None else batches.take_rows(data, rows[t])
-        slope, cost = algorithm.objective.gradient_shared(jax.random.fold_in(key, t), params, (), batch)
+        slope, cost = algorithm.objective.gradient_shared(jax.random.fold_in(key, t), params, personal, batch)
         return tree.descend(params, step_size, slope), tally.plus(cost.counters())
 
     return repeat(steps, one_step, (shared, NOTHING.counters()))

@@ -32,6 +32,12 @@ class ServerState(NamedTuple):
     optimizer: Any
 
 
+class ClientState(NamedTuple):
+    """What the objective prepared; a client that has nothing to prepare keeps nothing."""
+
+    prepared: Params
+
+
 class Broadcast(NamedTuple):
     """The shared model goes down."""
 
@@ -39,9 +45,10 @@ class Broadcast(NamedTuple):
 
 
 class Working(NamedTuple):
-    """A client's copy of the shared model."""
+    """A client's copy of the shared model, and what it prepared."""
 
     shared: Params
+    prepared: Params
     drawn: Any
 
 
@@ -55,6 +62,8 @@ class Upload(NamedTuple):
 @settings
 class LocalSGD(Algorithm):
     """Local SGD with inner and outer steps."""
+
+    takes_prepared = True
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
@@ -81,25 +90,32 @@ class LocalSGD(Algorithm):
         shared = self.objective.init_shared(key)
         return ServerState(shared, self._optimizer().init(shared))
 
+    def init_client(self, key: Key, data: ClientData) -> tuple[Any, Tally]:
+        """What the objective prepares, if anything."""
+        if not self.objective.prepares:
+            return (), NOTHING
+        prepared, tally = self.objective.prepare(key, data)
+        return ClientState(prepared), tally
+
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """The shared model."""
         return Broadcast(server.shared)
 
-    def receive(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Working, Tally]:
+    def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """Start from the shared model."""
-        return Working(sent.shared, self.draw_batches(key, data)), NOTHING
+        return Working(sent.shared, _prepared(client), self.draw_batches(key, data)), NOTHING
 
     def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
+        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, working.prepared, batch)
         if self.proximal is not None:
             slope = tree.add(slope, tree.scale(self.proximal, tree.subtract(working.shared, sent.shared)))
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
 
     def send(
-        self, key: Key, sent: Broadcast, working: Working, client: tuple[()], data: ClientData
-    ) -> tuple[Upload, tuple[()], Tally]:
+        self, key: Key, sent: Broadcast, working: Working, client: Any, data: ClientData
+    ) -> tuple[Upload, Any, Tally]:
         """The drift."""
         drift = tree.subtract(sent.shared, working.shared)
         return Upload(drift, client_weight(self.weighting, data)), client, NOTHING
@@ -113,12 +129,17 @@ class LocalSGD(Algorithm):
         """w."""
         return server.shared
 
-    def personal_model(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Params, Tally]:
+    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
         """What the objective makes of w, after fine-tuning on the client's own training rows if asked for."""
         step_size = self.step_size if self.fine_tuning_step_size is None else self.fine_tuning_step_size
-        tuned, spent = fine_tune(self, key, sent.shared, data, steps=self.fine_tuning_steps, step_size=step_size)
-        model, more = self.objective.personalize(key, tuned, (), data.batch())
+        steps, own = self.fine_tuning_steps, _prepared(client)
+        tuned, spent = fine_tune(self, key, sent.shared, own, data, steps=steps, step_size=step_size)
+        model, more = self.objective.personalize(key, tuned, own, data.batch())
         return model, spent.plus(more)
 
     def _optimizer(self) -> Any:
         return server_optimizer(self.server_optimizer, self.server_step_size)
+
+
+def _prepared(client: Any) -> Params:
+    return getattr(client, "prepared", ())

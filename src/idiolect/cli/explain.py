@@ -87,10 +87,14 @@ def _theory(facts: dict[str, Any], of_algorithm: bool = True) -> list[str]:
     lines += [f"  {values}", f"    {constants['source']}"]
     for entry in facts["parameters"]:
         how = "set by hand" if entry["by_hand"] else entry["formula"]
-        lines.append(f"  {entry['name']} = {entry['value']:.4g}  {how}")
+        lines.append(f"  {entry['name']} = {_value(entry['value'])}  {how}")
     if facts["parameters"]:
         lines.append(f"    {facts['theorem']}")
     return [*lines, *_remarks(facts), *_promise(facts, of_algorithm), ""]
+
+
+def _value(value: Any) -> str:
+    return f"{min(value):.4g} to {max(value):.4g}" if isinstance(value, list) else f"{value:.4g}"
 
 
 def _remarks(facts: dict[str, Any]) -> list[str]:

@@ -38,6 +38,7 @@ class Algorithm(Settings, abc.ABC):
     without: ClassVar[tuple[str, ...]] = ()  # settings of this base that the method has no use for
     needs_everybody: ClassVar[str] = ""  # why a round with absent clients is meaningless; empty: it is not
     beyond_theory: ClassVar[str] = ""  # what is not proven when clients are absent; empty: nothing
+    takes_prepared: ClassVar[bool] = False  # keeps what clients prepare, as `ClientState.prepared`
 
     objective: Objective = dataclasses.field(kw_only=False)
     local_steps: int = setting(default=1, at_least=1, doc="local steps per round (K) when epochs is 0")
@@ -118,6 +119,15 @@ class Algorithm(Settings, abc.ABC):
     def skip(self) -> str | None:
         """Why this algorithm cannot minimise its objective, or None when it can."""
         return None
+
+    def misfit(self) -> str | None:
+        """`skip`, after what no algorithm needs to say for itself."""
+        if self.objective.prepares and not self.takes_prepared:
+            return (
+                "its clients keep something that they prepared from their own rows, which this algorithm does not "
+                "carry; use scafflix, flix_gd or flix_sgd"
+            )
+        return self.skip()
 
     def draw_batches(self, key: Key, data: ClientData) -> Any:
         """The rows of a whole round, for a Working state; empty when every step uses all rows."""

@@ -64,6 +64,14 @@ def client_keys(root: Key, purpose: Purpose, round_number: Any, clients: Any) ->
     return jax.vmap(lambda client: jax.random.fold_in(shared, client))(clients)
 
 
+def init_client_keys(root: Key, clients: Any, common: bool) -> Key:
+    """Keys of the clients' start; a `common` one is the server's own, so that everybody starts at the same place."""
+    if not common:
+        return client_keys(root, Purpose.INIT_CLIENT, 0, clients)
+    start = round_key(root, Purpose.INIT_SERVER, 0)
+    return jax.vmap(lambda client: start)(clients)
+
+
 def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.Generator:
     """A NumPy generator for draws on the host, named by the same coordinates."""
     sequence = np.random.SeedSequence([seed % 2**63, int(purpose), *coordinates])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import jax
 
-from idiolect.core.data import Batch
+from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings
 from idiolect.core.tally import NOTHING, Tally
@@ -21,6 +21,7 @@ class Objective(Settings, abc.ABC):
     has_shared: ClassVar[bool]
     has_personal: ClassVar[bool]
     keeps_convexity: ClassVar[bool] = True  # whether F is convex wherever the plain losses f'_m are
+    prepares: ClassVar[bool] = False  # whether clients `prepare`; then `personal` below is what they prepared
 
     @abc.abstractmethod
     def init_shared(self, key: Key) -> Params:
@@ -41,6 +42,21 @@ class Objective(Settings, abc.ABC):
     @abc.abstractmethod
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of a deployed model."""
+
+    def prepare(self, key: Key, data: ClientData) -> tuple[Params, Tally]:
+        """What a client works out from its own rows before training and keeps: constants, no block of parameters.
+
+        The key is the server's own start, the same for every client: what starts at `init_shared` starts where w does.
+        """
+        return (), NOTHING
+
+    def unprepared(self, prepared: Params) -> Any:
+        """Whether `prepare` did not find what it looked for."""
+        return False
+
+    def why_unprepared(self) -> str:
+        """What then is wrong with the client, and the way out: the rest of a sentence that begins with its name."""
+        return ""
 
     def personalize(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """The model that client m predicts with and its cost; may adapt to `batch`, the client's training rows."""

@@ -18,6 +18,7 @@ import numpy as np
 from idiolect.core import keys
 from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import NOTHING, Tally
@@ -88,8 +89,10 @@ def debug(
         clients, tally = [], NOTHING
         for client in range(rows.clients):
             with _stage(-1, client, "init_client"):
-                key = keys.client_key(root, Purpose.INIT_CLIENT, 0, client)
+                key = keys.init_client_keys(root, jnp.asarray([client]), common=admitted.objective.prepares)[0]
                 state, cost = address(admitted, client).init_client(key, data[client])
+            if admitted.objective.prepares and bool(admitted.objective.unprepared(state.prepared)):
+                raise RequestError(f"Client {federation.names[client]!r} {admitted.objective.why_unprepared()}.")
             clients.append(state)
             tally = tally.plus(cost)
         members, present = participation.draw(seed, range(training.rounds))

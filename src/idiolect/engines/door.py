@@ -63,7 +63,7 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
         raise RequestError(f"{name} must be decorated with @settings (from idiolect.core), as every algorithm is.")
     check_settings(algorithm)  # and, inside it, the objective
     check_participation(algorithm, chance)
-    reason = algorithm.skip()
+    reason = algorithm.misfit()
     if reason is not None:
         pair = f"{type(algorithm).__name__} cannot minimise {type(algorithm.objective).__name__}"
         raise RequestError(f"{pair}: {reason}.")

@@ -60,6 +60,14 @@ class Population(abc.ABC):
 
     rows: Rows
     capacity: int
+    unprepared: int | None = None  # the first client whose preparation failed
+
+    def look_at_start(self, algorithm: Algorithm, clients: np.ndarray, states: Any) -> None:
+        """Note a client whose preparation failed; with lanes, `states` carry a leading lane axis."""
+        if algorithm.objective.prepares and self.unprepared is None:
+            failed = np.asarray(algorithm.objective.unprepared(states.prepared))
+            numbers = clients[failed.reshape(-1, len(clients)).any(axis=0)]
+            self.unprepared = int(numbers[0]) if numbers.size else None
 
     @abc.abstractmethod
     def gather(self, members: np.ndarray | None) -> tuple[Any, ClientData, np.ndarray | None]:
@@ -96,6 +104,7 @@ class InMemory(Population):
         clients = jnp.arange(self.rows.clients, dtype=jnp.int32)
         start = jax.vmap(init_clients, in_axes=(0, 0, None, None)) if lanes else init_clients
         self.states, tally = start(algorithm, roots, clients, self.data)
+        self.look_at_start(algorithm, np.arange(self.rows.clients), self.states)
         return sum_counts(tally)
 
     def gather(self, members: np.ndarray | None) -> tuple[Any, ClientData, np.ndarray | None]:
@@ -137,6 +146,7 @@ class OnDisk(Population):
         for members in self._split():
             data = self._data(members)
             states, tally = init_clients(algorithm, root, jnp.asarray(members, jnp.int32), data)
+            self.look_at_start(algorithm, members, states)
             leaves, self._structure = jax.tree.flatten(states)
             if leaves and self.file is None:
                 shapes = [(leaf.shape[1:], np.dtype(leaf.dtype)) for leaf in leaves]

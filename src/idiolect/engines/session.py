@@ -96,6 +96,9 @@ class Session:
         else:
             self.population = OnDisk(rows, self._dtype, state_folder)
             tally = self.population.start(self.algorithm, self.roots)
+        if self.population.unprepared is not None:
+            name = self.federation.names[self.population.unprepared]
+            raise RequestError(f"Client {name!r} {self.algorithms[0].objective.why_unprepared()}.")
         self.recorders = [Recorder(self.scores) for _ in self.seeds]
         for lane, recorder in enumerate(self.recorders):
             own = tally if single else tree.take(tally, lane)

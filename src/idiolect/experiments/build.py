@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +28,7 @@ from idiolect.models import MLP, Linear, Location, Model
 from idiolect.objectives import OBJECTIVES, ClientLoss, Objective
 from idiolect.theory.constants import Constants, client_constants
 from idiolect.theory.parameters import from_theory
+from idiolect.theory.scafflix import refuse_singular
 
 
 class Built(NamedTuple):
@@ -102,7 +103,7 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     algorithm = entry.algorithm(build_objective(name, client_loss, of_objective, clients, where), **values)
     algorithm = know_population(algorithm, clients)
     check_settings(algorithm)
-    reason = algorithm.skip()
+    reason = algorithm.misfit()
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
     return Assembled(algorithm, wanted, [key for key in own_settings(entry.algorithm) if key not in given])
@@ -114,22 +115,35 @@ def build_method(
     constants: Constants | None,
     clients: int,
     rows: float,
-    resolved: Mapping[str, float] | None = None,
+    resolved: Mapping[str, Any] | None = None,
+    names: Sequence[str] = (),
 ) -> Built:
     """The algorithm a spec describes. What is left to theory is found from the problem's constants.
 
     `rows` is the mean number of training rows per client. `resolved` is what theory chose when the run was started.
+    `names` are what clients are called.
     """
     where = f"methods.{method.label}"
     algorithm, wanted, defaulted = assemble(method, client_loss, clients, where)
+    refuse_singular(algorithm.objective, constants, names or range(clients))
     algorithm, advice = from_theory(
         method.algorithm, algorithm, constants, rows, wanted=wanted, defaulted=defaulted, owner=where
     )
-    chosen = dict(advice.chosen) | (dict(resolved) if resolved else {})  # a repeat runs on the very same numbers
-    algorithm = dataclasses.replace(algorithm, **chosen)
+    chosen = {name: _listed(value) for name, value in advice.chosen.items()}
+    chosen |= dict(resolved) if resolved else {}  # a repeat runs on the very same numbers
+    algorithm = dataclasses.replace(algorithm, **{name: _addressed(value) for name, value in chosen.items()})
     check_settings(algorithm)
     notes = [f"{method.label}: {text}" for text in advice.sentences]
     return Built(algorithm, notes, [f"{method.label}: {text}" for text in advice.warnings], chosen)
+
+
+def _listed(value: Any) -> Any:
+    """What a spec can hold."""
+    return np.asarray(value.values, float).tolist() if isinstance(value, PerClient) else value
+
+
+def _addressed(value: Any) -> Any:
+    return PerClient(np.asarray(value, float)) if isinstance(value, list) else value
 
 
 def _coerced(cls: type, settings: Mapping[str, Any], clients: int, where: str) -> dict[str, Any]:
@@ -146,7 +160,7 @@ def _coerced(cls: type, settings: Mapping[str, Any], clients: int, where: str) -
                     f"{where}.{key} must be one number or have an entry for each of the {clients} clients, "
                     f"got {len(value)}; give one number for all."
                 )
-            values[key] = PerClient(np.asarray(value, float))
+            values[key] = _addressed(value)
     return values
 
 

@@ -80,7 +80,9 @@ def execute(
     constants = problem_constants(client_loss, federation)
     rows = float(np.mean(federation.train.counts))
     built = [
-        build_method(method, client_loss, constants, federation.clients, rows, _chosen_before(spec, method))
+        build_method(
+            method, client_loss, constants, federation.clients, rows, _chosen_before(spec, method), federation.names
+        )
         for method in spec.methods
     ]
     # a step chosen on validation rows needs no warning: it was tried
@@ -251,7 +253,7 @@ def _step_size(
     return _tune(spec, method.label, algorithm, federation, scores, report)
 
 
-def _chosen_before(spec: Spec, method: MethodSpec) -> dict[str, float] | None:
+def _chosen_before(spec: Spec, method: MethodSpec) -> dict[str, Any] | None:
     """What theory chose when this run was started; None for a new run."""
     known = spec.resolved.get(method.label)
     return None if known is None else known.chosen

@@ -219,7 +219,11 @@ def _facts(
 
 def _parameter(parameter: Any) -> dict[str, Any]:
     names = ("name", "value", "formula", "by_hand")
-    return {name: getattr(parameter, name) for name in names}
+    return {name: _listed(getattr(parameter, name)) for name in names}
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _constants(blocks: BlockConstants | None) -> dict[str, Any] | None:

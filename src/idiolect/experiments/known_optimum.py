@@ -37,7 +37,7 @@ def optimum_measure(
         best = None if problem is None else _solve(problem, cache)
         if problem is None or best is None:
             return None
-        optima = _models(objective, best, rows.clients)
+        optima = _models(objective, best, problem.prepared, rows.clients)
 
     def measure(where: Standing) -> dict[str, float]:
         if isinstance(objective, PLAIN):  # what a method predicts with may be finer than its point: an average, say
@@ -55,13 +55,14 @@ def optimum_measure(
     return measure
 
 
-def _models(objective: Objective, best: JointOptimum, clients: int) -> Params:
+def _models(objective: Objective, best: JointOptimum, prepared: Params, clients: int) -> Params:
     """What every client would predict with at the optimum, stacked, in float64."""
+    own_part = prepared if objective.prepares else best.personal
     numbers = np.arange(clients)
     deployed = jax.vmap(
         lambda own, personal: own.deployed(best.shared, personal), in_axes=(axes(objective), 0), axis_size=clients
     )
-    models = deployed(address(objective, numbers), best.personal)
+    models = deployed(address(objective, numbers), own_part)
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), models)
 
 

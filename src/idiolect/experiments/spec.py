@@ -90,7 +90,7 @@ class Resolved:
     chunk: int
     block: int
     step_size: float | None = None
-    chosen: dict[str, float] | None = dataclasses.field(
+    chosen: dict[str, float | list[float]] | None = dataclasses.field(
         default=None, metadata={"doc": "settings that theory chose; unset: none"}
     )
 

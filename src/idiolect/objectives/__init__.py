@@ -5,6 +5,7 @@ from idiolect.core.objective import Mixture, Objective
 from idiolect.objectives.additive import Additive
 from idiolect.objectives.apfl2 import APFL2
 from idiolect.objectives.client_loss import ClientLoss
+from idiolect.objectives.flix import FLIX
 from idiolect.objectives.global_model import GlobalModel
 from idiolect.objectives.local_only import LocalOnly
 from idiolect.objectives.maml import MAML
@@ -24,10 +25,12 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "ws2": WS2,  # weight sharing: FedPer's, FedRep's, LG-FedAvg's
     "residual": Residual,
     "maml": MAML,
+    "flix": FLIX,
 }
 
 __all__ = [
     "APFL2",
+    "FLIX",
     "MAML",
     "MT2",
     "MX2",

@@ -46,6 +46,7 @@ class Term(NamedTuple):
     weight: float
     shared: Place | None
     personal: Place | None
+    fixed: np.ndarray | None = None  # what V holds besides
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,8 @@ class Client:
         """The Hessian at (u, b) times a direction."""
         products = (self.ridge * along_shared, self.ridge * along_personal)
         for term in self.terms:
-            point, along = self._place(term, shared, personal), self._place(term, along_shared, along_personal)
+            point = self._place(term, shared, personal)
+            along = self._place(term._replace(fixed=None), along_shared, along_personal)
             own = self.loss.hessian_product(*self.rows, point, along).reshape(-1)
             for product, place in zip(products, (term.shared, term.personal)):
                 if place is not None:
@@ -114,7 +116,8 @@ class Client:
         return products
 
     def _place(self, term: Term, shared: np.ndarray, personal: np.ndarray) -> np.ndarray:
-        coefficients = np.zeros(self.loss.shape[0] * self.loss.shape[1])
+        size = self.loss.shape[0] * self.loss.shape[1]
+        coefficients = np.zeros(size) if term.fixed is None else term.fixed.reshape(size).copy()
         for place, block in ((term.shared, shared), (term.personal, personal)):
             if place is not None:
                 coefficients[place.positions] += place.factor * block
@@ -203,7 +206,7 @@ def minimise(arrow: Arrow) -> Point | None:
     point = Point(np.zeros(arrow.shared_size), np.zeros((len(arrow.clients), arrow.personal_size)))
     slope = arrow.gradient(point)
     size, weight = _scales(arrow)
-    tolerance = TOLERANCE * max(1.0, size) * weight
+    tolerance = TOLERANCE * max(1.0, size) * weight * _reach(arrow)
     for _ in range(NEWTON_STEPS):
         norm = slope.norm()
         if norm <= tolerance:
@@ -262,6 +265,12 @@ def _scales(arrow: Arrow) -> tuple[float, float]:
     sizes = [float(np.sqrt((c.rows.design**2).sum(axis=1).max(initial=0.0))) for c in arrow.clients]
     weights = [sum(term.weight for term in c.terms) for c in arrow.clients]
     return max(sizes, default=0.0) or 1.0, max(1.0, max(weights, default=0.0))
+
+
+def _reach(arrow: Arrow) -> float:
+    """How much of a client's model the blocks move, where that is below 1: F's gradient is smaller by as much."""
+    places = [place for c in arrow.clients for t in c.terms for place in (t.shared, t.personal) if place is not None]
+    return min(1.0, max((place.factor for place in places), default=1.0)) or 1.0
 
 
 def _solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:

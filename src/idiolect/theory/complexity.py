@@ -13,9 +13,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
+from idiolect.theory import scafflix as scafflix_theory
 from idiolect.theory import solver_parameters
-from idiolect.theory.constants import BlockConstants, Constants
+from idiolect.theory.constants import BlockConstants, Constants, shares_of
 from idiolect.theory.solver_parameters import components, expected_smoothness
 from idiolect.theory.step_sizes import lsgd_pfl_step
 
@@ -154,6 +158,18 @@ def l2sgd_plus(
     return Prediction(steps, Complexity(exchanges, 0.0, draws, 0.0, 0.0), False, text)
 
 
+def scafflix(contraction: float, rows: float, epsilon: float, *, probability: float, start: float) -> Prediction:
+    """Paper 001, theorem 4: Psi shrinks by 1 - zeta in an iteration, and p iterations in one end in an exchange.
+
+    Psi/(2 gmin) bounds F - F*; `start` is Psi^0/(2 gmin (F^0 - F*)). With p = 1/sqrt(kappa) and zeta = 1/kappa there
+    are sqrt(kappa) log(start/eps) exchanges, where gradient descent has kappa log(1/eps). The clients' own solves
+    before the start are not in here.
+    """
+    steps = iterations_until(contraction, start, epsilon)
+    text = f"paper 001, theorem 4: {start:.3g} (1 - zeta)^k, zeta = {contraction:.3g}, p = {probability:.3g}"
+    return Prediction(steps, _full(probability * steps, steps, 0.0, rows), True, text)
+
+
 def _full(exchanges: float, shared: float, personal: float, rows: float) -> Complexity:
     return Complexity(exchanges, rows * shared, rows * personal, shared, personal)
 
@@ -212,12 +228,38 @@ def _of_l2sgd_plus(at: Setting) -> Prediction | None:
     return l2sgd_plus(at.own, at.rows, at.epsilon, penalty=penalty, **fields)
 
 
+def _of_scafflix(at: Setting) -> Prediction | None:
+    """Nothing for draws and noise, which end at a floor, nor for steps beyond 1/L_m."""
+    algorithm, own = at.algorithm, at.own
+    shares, chance = shares_of(algorithm.objective, own.clients), float(algorithm.communication_probability)
+    given = algorithm.local_step.values if isinstance(algorithm.local_step, PerClient) else algorithm.local_step
+    steps, there = np.broadcast_to(np.asarray(given, float), shares.shape), shares > 0
+    fits = (steps * own.client_smoothness)[there].max(initial=0.0) <= 1 + 1e-9
+    if algorithm.batch_size or algorithm.noise or not there.any() or not fits:
+        return None
+    if chance == 1:  # then h_m plays no part
+        speed = at.blocks.strong_convexity / float(np.mean(shares**2 / steps))
+        count = iterations_until(speed, 1.0, at.epsilon)
+        text = f"gradient descent on F: (1 - eta mu)^k, eta mu = {speed:.3g}"
+        return Prediction(count, _full(count, count, 0.0, at.rows), True, text)
+    zeta = scafflix_theory.contraction(steps, own, shares, chance)
+    start = scafflix_theory.gap_over_psi(algorithm.objective, own, steps, chance)
+    if start is None:  # what h_m = 0 adds depends on how different the clients are
+        start = 1 / float((steps * own.client_strong_convexity)[there].min())
+    return scafflix(zeta, at.rows, at.epsilon, probability=chance, start=start)
+
+
 _PREDICTIONS: dict[str, Callable[[Setting], Prediction | None]] = {
     "acd_pfl": _of_acd_pfl,
     "asvrcd_pfl": _of_asvrcd_pfl,
     "lsgd_pfl": _of_lsgd_pfl,
     "l2sgd_plus": _of_l2sgd_plus,
+    "scafflix": _of_scafflix,
+    "i_scaffnew": _of_scafflix,
+    "scaffnew": _of_scafflix,
+    "flix_gd": _of_scafflix,
 }
+_SCAFFLIX = ("scafflix", "i_scaffnew", "scaffnew", "flix_gd")
 
 
 def predict(
@@ -229,6 +271,7 @@ def predict(
     (SVRCD), without strong convexity, or with parameters beyond the theorem.
     """
     relied_on = {"lsgd_pfl": blocks.strong_convexity, "l2sgd_plus": own.strong_convexity}
+    relied_on |= dict.fromkeys(_SCAFFLIX, own.strong_convexity)
     if name not in _PREDICTIONS or not relied_on.get(name, getattr(algorithm, "strong_convexity", 0.0)) > 0:
         return None
     return _PREDICTIONS[name](Setting(algorithm, own, blocks, rows, epsilon))

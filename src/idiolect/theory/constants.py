@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.objectives import (
     APFL2,
+    FLIX,
     MT2,
     MX2,
     WS2,
@@ -39,6 +41,7 @@ class Constants:
     source: str  # where the numbers come from, in one sentence
     loss: ConvexLoss | None = None  # f'_m in matrix form
     of_columns: Callable[[np.ndarray], Constants] | None = None  # the same for some of the design's columns
+    rows: Rows | None = None  # what they were measured on
 
     @property
     def clients(self) -> int:
@@ -64,6 +67,14 @@ class Constants:
     def condition_number(self) -> float:
         """kappa = L / mu; infinite without strong convexity."""
         return self.smoothness / self.strong_convexity if self.strong_convexity > 0 else np.inf
+
+    @functools.cached_property
+    def client_rank(self) -> np.ndarray:
+        """(M,) dimensions of the model that a client's rows determine, as far as double precision tells."""
+        assert self.loss is not None
+        assert self.rows is not None
+        loss, rows = self.loss, self.rows
+        return np.array([_rank(loss, loss.design(rows.of(client)[0])) for client in range(rows.clients)])
 
     def assuming(self, strong_convexity: float) -> Constants:
         """The same with mu' given, where a run relies on the curvature near its optimum and not everywhere."""
@@ -104,7 +115,13 @@ def client_constants(objective: Objective | ClientLoss, rows: Rows) -> Constants
         exact = loss.criterion != "cross_entropy"
         return Constants(smoothness, strong_convexity, component, exact, _SOURCES[loss.criterion], loss)
 
-    return dataclasses.replace(of_columns(slice(None)), of_columns=of_columns)
+    return dataclasses.replace(of_columns(slice(None)), of_columns=of_columns, rows=rows)
+
+
+def _rank(loss: ConvexLoss, design: np.ndarray) -> int:
+    if loss.diagonal:
+        return int((design**2).any(axis=0).sum())
+    return int(np.linalg.matrix_rank(design)) if len(design) else 0
 
 
 def _one_client(loss: ConvexLoss, design: np.ndarray) -> tuple[float, float, float]:
@@ -306,6 +323,37 @@ def _apfl2(objective: APFL2, own: Constants) -> _Row:
     return _Row(strong_convexity, blocks(own.smoothness), blocks(own.component_smoothness), source)
 
 
+def shares_of(objective: Objective, clients: int) -> np.ndarray:
+    """(M,) alpha_m, the share of w in a client's model: FLIX's personalization, 1 for other objectives."""
+    share: Any = getattr(objective, "personalization", 1.0)
+    values = share.values if isinstance(share, PerClient) else share
+    return np.broadcast_to(np.asarray(values, np.float64), (clients,))
+
+
+def term_constants(objective: Objective, own: Constants) -> Constants:
+    """The constants of f_m in w: alpha_m^2 times those of f'_m on FLIX, the same ones elsewhere."""
+    if not isinstance(objective, FLIX):
+        return own
+    squares = shares_of(objective, own.clients) ** 2
+    return dataclasses.replace(
+        own,
+        client_smoothness=squares * own.client_smoothness,
+        client_strong_convexity=squares * own.client_strong_convexity,
+        client_component_smoothness=squares * own.client_component_smoothness,
+        source=f"times alpha^2 of FLIX; {own.source}",
+    )
+
+
+def _flix(objective: FLIX, own: Constants) -> _Row:
+    terms = term_constants(objective, own)
+    strong, smooth, component = (
+        float(values.mean())
+        for values in (terms.client_strong_convexity, terms.client_smoothness, terms.client_component_smoothness)
+    )
+    source = "FLIX (paper 001): mean alpha^2 mu', mean alpha^2 L', 0"
+    return _Row(strong, (smooth, 0.0), (component, 0.0), source)
+
+
 def _ws2(objective: WS2, own: Constants) -> _Row:
     columns = None if own.loss is None else split_columns(objective, own.loss)
     mu = own.strong_convexity / own.clients
@@ -343,6 +391,7 @@ def _block_row(strong_convexity: float, shared: Constants, personal: Constants, 
 
 _TABLE: dict[type[Objective], Callable[[Any, Constants], _Row | None]] = {
     GlobalModel: _traditional,
+    FLIX: _flix,
     LocalOnly: _fully_personal,
     Additive: _additive,
     MT2: _mt2,

@@ -18,10 +18,24 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.data import Rows
 from idiolect.core.objective import Mixture, Objective
 from idiolect.core.tree import Params
-from idiolect.objectives import APFL2, MT2, MX2, WS2, Additive, GlobalModel, LocalOnly, RescaledObjective, Residual
+from idiolect.objectives import (
+    APFL2,
+    FLIX,
+    MT2,
+    MX2,
+    WS2,
+    Additive,
+    GlobalModel,
+    LocalOnly,
+    RescaledObjective,
+    Residual,
+)
+from idiolect.objectives.flix import Prepared
 from idiolect.theory import arrow
+from idiolect.theory.alone import own_optimum
 from idiolect.theory.arrow import Arrow, Client, Place, Point, Term
 from idiolect.theory.columns import residual_columns, split_positions
+from idiolect.theory.constants import shares_of
 from idiolect.theory.convex import ConvexLoss, convex_loss
 
 Layout = Any  # a block's pytree, with every entry's position in a flat vector instead of its value
@@ -44,6 +58,7 @@ class JointProblem:
     arrow: Arrow
     shared_layout: Layout
     personal_layout: Layout
+    prepared: Any = ()  # what an objective that prepares has its clients keep, exact and stacked
 
     def value(self, shared: Params, personal: Params) -> float:
         """F(w, beta); a mixture without a w of its own is taken at the best one, u = mean of the beta_m."""
@@ -81,16 +96,22 @@ class JointProblem:
 
 def joint_problem(objective: Objective, rows: Rows) -> JointProblem | None:
     """F of a convex objective on these rows; None for an objective or a model that theory does not know."""
-    build, loss = _BUILDERS.get(type(objective)), convex_loss(objective)
-    if build is None or loss is None:
+    loss = convex_loss(objective)
+    if loss is None:
         return None
     if isinstance(objective, RescaledObjective) and objective.clients == 0:
         objective = dataclasses.replace(objective, clients=rows.clients)
+    every = weighted_rows(loss, rows)
+    optima = _own_optima(objective, loss, every) if isinstance(objective, FLIX) else None
+    build = _BUILDERS.get(type(objective)) if optima is None else _flix_builder(optima)
+    if build is None:
+        return None
+    prepared = () if optima is None else _prepared(loss, optima)
     shared_layout, personal_layout, client = build(objective, loss)
-    clients = [client(number, own) for number, own in enumerate(weighted_rows(loss, rows))]
+    clients = [client(number, own) for number, own in enumerate(every)]
     shares = np.full(rows.clients, 1 / rows.clients)
     sizes = (_size(shared_layout), _size(personal_layout))
-    return JointProblem(objective, Arrow(tuple(clients), shares, *sizes), shared_layout, personal_layout)
+    return JointProblem(objective, Arrow(tuple(clients), shares, *sizes), shared_layout, personal_layout, prepared)
 
 
 def joint_optimum(objective: Objective, rows: Rows) -> JointOptimum | None:
@@ -173,7 +194,7 @@ def _ws2(objective: WS2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]
         starts = np.cumsum([0, *(part.size for part in block.values())])
         layouts.append({n: s + np.arange(part.size).reshape(part.shape) for s, (n, part) in zip(starts, block.items())})
         places.append(Place(1.0, np.concatenate([part.reshape(-1) for part in block.values()])))
-    term = Term(1.0, *places)
+    term = Term(1.0, places[0], places[1])
     return layouts[0], layouts[1], lambda number, rows: Client(loss, rows, (term,))
 
 
@@ -199,6 +220,35 @@ def _residual(objective: Residual, loss: ConvexLoss) -> tuple[Layout, Layout, _M
         return Client(joined, rows._replace(design=rows.design[:, take]), (term,))
 
     return layouts[0], layouts[1], client
+
+
+def _flix_builder(optima: np.ndarray) -> _Build:
+    """FLIX, once the x*_m are known."""
+
+    def build(objective: FLIX, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+        layout, every = _whole(loss)
+        shares = shares_of(objective, len(optima))
+
+        def client(number: int, rows: arrow.Rows) -> Client:
+            share = float(shares[number])
+            return Client(loss, rows, (Term(1.0, Place(share, every), None, (1 - share) * optima[number]),))
+
+        return layout, (), client
+
+    return build
+
+
+def _own_optima(objective: FLIX, loss: ConvexLoss, every: list[arrow.Rows]) -> np.ndarray | None:
+    """x*_m of every client, zeros where alpha_m = 1; None where one has none."""
+    shares = shares_of(objective, len(every))
+    optima = [np.zeros(loss.shape) if a == 1 else own_optimum(loss, rows) for a, rows in zip(shares, every)]
+    found = [optimum for optimum in optima if optimum is not None]
+    return np.stack(found) if len(found) == len(every) else None
+
+
+def _prepared(loss: ConvexLoss, optima: np.ndarray) -> Prepared:
+    parts = [loss.to_params(optimum) for optimum in optima]
+    return Prepared({name: np.stack([part[name] for part in parts]) for name in parts[0]}, np.ones(len(optima), bool))
 
 
 _BUILDERS: dict[type[Objective], _Build] = {

@@ -15,6 +15,7 @@ from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
 from idiolect.objectives import ClientLoss
 from idiolect.theory import arrow
+from idiolect.theory.alone import own_optimum
 from idiolect.theory.convex import ConvexLoss, convex_loss
 from idiolect.theory.joint import joint_optimum, weighted_rows
 
@@ -26,7 +27,7 @@ def local_optima(objective: Objective | ClientLoss, rows: Rows) -> Params | None
         return None
     solutions = []
     for own in weighted_rows(loss, rows):
-        solution = _solve(loss, own)
+        solution = own_optimum(loss, own)
         if solution is None:  # one client without an optimum is enough
             return None
         solutions.append(loss.to_params(solution))
@@ -48,7 +49,7 @@ def shared_optimum(
         np.concatenate([own.goals for own in every]),
         np.concatenate([a * own.weights for a, own in zip(share, every)]),
     )
-    solution = _solve(loss, pooled)
+    solution = own_optimum(loss, pooled)
     return None if solution is None else loss.to_params(solution)
 
 
@@ -85,21 +86,3 @@ def client_points(loss: ConvexLoss, clients: int, params: Params, *, stacked: bo
     return [
         loss.from_params({name: np.asarray(leaf)[client] for name, leaf in params.items()}) for client in range(clients)
     ]
-
-
-def _solve(loss: ConvexLoss, rows: arrow.Rows) -> np.ndarray | None:
-    if loss.criterion != "squared":
-        one = arrow.Term(1.0, None, arrow.Place(1.0, np.arange(loss.shape[0] * loss.shape[1])))
-        alone = arrow.Arrow((arrow.Client(loss, rows, (one,)),), np.ones(1), 0, loss.shape[0] * loss.shape[1])
-        point = arrow.minimise(alone)
-        return None if point is None else point.personal[0].reshape(loss.shape)
-    design, goals, weights = rows
-    if loss.diagonal:
-        products, squares = weights @ (design * goals), weights @ design**2 + loss.l2
-        return np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)[:, None]
-    root = np.sqrt(weights)[:, None]
-    # l2 as extra rows: the square root of the normal equations, so half the digits are not lost
-    padding = np.sqrt(loss.l2) * np.eye(loss.columns)
-    stacked = np.concatenate([root * design, padding])
-    wanted = np.concatenate([root * goals, np.zeros((loss.columns, goals.shape[1]))])
-    return np.linalg.lstsq(stacked, wanted)[0]

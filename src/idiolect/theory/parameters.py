@@ -7,10 +7,14 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, unset
+from idiolect.theory import scafflix
 from idiolect.theory import solver_parameters as solvers
-from idiolect.theory.constants import BlockConstants, Constants, block_constants, condition
+from idiolect.theory.constants import BlockConstants, Constants, block_constants, condition, shares_of
 from idiolect.theory.solver_parameters import Parameter, Parameters
 from idiolect.theory.step_sizes import advise, step_warnings
 
@@ -23,7 +27,7 @@ class Advice:
     parameters: Parameters = ()
     constants: Mapping[str, float] = dataclasses.field(default_factory=dict)  # by symbol
     source: str = ""  # of the constants
-    chosen: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the fields that theory filled: floats
+    chosen: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what theory filled: floats, PerClient
     sentences: tuple[str, ...] = ()  # how they were chosen; empty where nothing was
     warnings: tuple[str, ...] = ()
 
@@ -39,7 +43,8 @@ class Question(NamedTuple):
     own: Constants
     blocks: BlockConstants | None
     rows: float
-    given: Mapping[str, float]  # fields set by hand
+    given: Mapping[str, Any]  # fields set by hand
+    owner: str = ""  # what a refusal names
 
     @property
     def of_f(self) -> BlockConstants:
@@ -76,8 +81,39 @@ def _penalty(question: Question) -> float:
     return float(question.option("penalty", 0.0))
 
 
+def _scafflix(question: Question, individual: bool = True) -> Parameters:
+    algorithm, own, given = question.algorithm, question.own, question.given
+    shares = shares_of(algorithm.objective, own.clients)
+    if "communication_probability" not in given:
+        scafflix.refuse_flat(own, shares, question.owner)
+    accuracy, terms = question.option("target_accuracy", None), None
+    if accuracy is not None:
+        noise = float(question.option("noise", None) or 0.0)
+        if own.rows is not None:
+            terms = scafflix.noise_constants(algorithm.objective, own.rows, algorithm.batch_size, noise)
+        if terms is None:
+            raise RequestError(
+                f"{question.owner}.target_accuracy needs the noise C_m at the optimum, which is not known here; "
+                "set local_step and communication_probability by hand."
+            )
+    return scafflix.parameters(
+        own,
+        shares,
+        individual=individual,
+        batch_size=algorithm.batch_size,
+        target_accuracy=accuracy,
+        noise_terms=terms,
+        given=given,
+    )
+
+
 _SAFE = "no step theory in paper 002; eta = 1/(4 Lx) of its theorem 9 is safe"
+_THEOREM_4 = "paper 001, theorem 4 and corollary 6"
 RULES: dict[str, Rule] = {
+    "scafflix": Rule(_scafflix, _THEOREM_4, False),
+    "i_scaffnew": Rule(_scafflix, _THEOREM_4, False),
+    "scaffnew": Rule(lambda q: _scafflix(q, individual=False), _THEOREM_4, False),
+    "flix_gd": Rule(_scafflix, "paper 001: gradient descent on FLIX with step 1/(mean alpha^2 L')", False),
     "acd_pfl": Rule(lambda q: solvers.acd_pfl(q.of_f, given=q.given), "paper 002, theorem 7"),
     "asvrcd_pfl": Rule(lambda q: solvers.asvrcd_pfl(q.of_f, q.rows, **_anchored(q)), "paper 002, theorems 8 and 9"),
     "svrcd_pfl": Rule(lambda q: solvers.svrcd_pfl(q.of_f, q.rows, **_refreshes(q)), _SAFE),
@@ -97,6 +133,7 @@ RULES: dict[str, Rule] = {
     "pfedme": Rule(lambda q: solvers.pfedme(q.own, _penalty(q), **_draws(q)), "descent lemma", False),
 }
 _RISKS = {
+    "local_step": "the theorem does not cover it, and beyond 2/L_m local steps diverge",
     "step_size": "it may diverge",
     "inner_step": "the inner steps diverge",
     "strong_convexity": "that much curvature is not proven, and neither is the rate",
@@ -182,11 +219,11 @@ def _solver_advice(
         return Advice()
     if blocks is not None and "strong_convexity" in left and not blocks.strong_convexity > 0:
         raise RequestError(_not_strongly_convex(constants, blocks, owner))
-    question = Question(algorithm, constants, blocks, rows, _by_hand(algorithm, left))
+    question = Question(algorithm, constants, blocks, rows, _by_hand(algorithm, left), owner)
     if rule.of_blocks and blocks is not None:
         _refuse_never_sampled(question.given.get("shared_probability"), blocks, owner)
     parameters = rule.derive(question)
-    chosen = {parameter.name: parameter.value for parameter in parameters if parameter.name in left}
+    chosen = {parameter.name: _addressed(parameter.value) for parameter in parameters if parameter.name in left}
     relies = any(parameter.name == "strong_convexity" for parameter in parameters)
     broken = condition(algorithm.objective, constants) if relies else None
     symbols = _symbols(constants, blocks if rule.of_blocks else None)
@@ -202,7 +239,11 @@ def _solver_advice(
     )
 
 
-def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, float]:
+def _addressed(value: Any) -> Any:
+    return PerClient(value) if np.ndim(value) else value
+
+
+def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, Any]:
     """What the user set among the fields that theory could have; a block that is absent leaves no choice of p_w."""
     values = {
         field.name: getattr(algorithm, field.name)
@@ -211,7 +252,7 @@ def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, float]:
     }
     both = algorithm.objective.has_shared and algorithm.objective.has_personal
     return {
-        name: float(value)
+        name: np.asarray(value.values, float) if isinstance(value, PerClient) else float(value)
         for name, value in values.items()
         if value is not None and (both or name != "shared_probability")
     }
@@ -242,7 +283,7 @@ def _symbols(own: Constants | None, blocks: BlockConstants | None) -> dict[str, 
 
 def _sentences(rule: Rule, parameters: Parameters, symbols: Mapping[str, float], source: str) -> tuple[str, str]:
     values = ", ".join(
-        f"{p.name} {p.value:.3g} " + ("(set by hand)" if p.by_hand else f"= {p.formula}") for p in parameters
+        f"{p.name} {p.shown()} " + ("(set by hand)" if p.by_hand else f"= {p.formula}") for p in parameters
     )
     known = ", ".join(f"{symbol} {value:.3g}" for symbol, value in symbols.items())
     return f"{values} ({rule.theorem}).", f"Constants: {known} ({source})."
@@ -251,12 +292,13 @@ def _sentences(rule: Rule, parameters: Parameters, symbols: Mapping[str, float],
 def _warnings(rule: Rule, parameters: Parameters) -> list[str]:
     """One sentence for every field set by hand beyond what theory covers."""
     sentences = []
-    for name, value, formula, by_hand, least, most in parameters:
-        if by_hand and not least <= value <= most:
-            side, limit = ("above", most) if value > most else ("below", least)
+    for parameter in parameters:
+        beyond = parameter.beyond()
+        if beyond is not None:
+            side, value, limit = beyond
             sentences.append(
-                f"{name} {value:.3g} is {side} {limit:.3g}, from {formula} ({rule.theorem}): {_RISKS[name]}. "
-                "Leave it out to have it chosen."
+                f"{parameter.name} {value:.3g} is {side} {limit:.3g}, from {parameter.formula} ({rule.theorem}): "
+                f"{_RISKS[parameter.name]}. Leave it out to have it chosen."
             )
     return sentences
 

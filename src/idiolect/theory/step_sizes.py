@@ -15,7 +15,7 @@ import numpy as np
 
 from idiolect.core.algorithm import Algorithm
 from idiolect.objectives import Additive
-from idiolect.theory.constants import Constants, block_constants
+from idiolect.theory.constants import Constants, block_constants, term_constants
 
 
 def gradient_descent_step(smoothness: float) -> float:
@@ -117,7 +117,8 @@ StepRule = Callable[[Algorithm, Constants], StepAdvice | None]
 
 def local_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
     """1/L on exact gradients, 1/(2 L_b) on batches; a proximal term adds its weight to the curvature."""
-    return _descent(algorithm.batch_size, constants, float(getattr(algorithm, "proximal", None) or 0.0))
+    own = term_constants(algorithm.objective, constants)
+    return _descent(algorithm.batch_size, own, float(getattr(algorithm, "proximal", None) or 0.0))
 
 
 def minibatch_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
@@ -187,6 +188,7 @@ STEP_RULES: dict[str, StepRule] = {
     "fedavg_fine_tuning": local_sgd_rule,
     "fedadam": local_sgd_rule,
     "fedyogi": local_sgd_rule,
+    "flix_sgd": local_sgd_rule,
     "local": local_sgd_rule,
     "minibatch_sgd": minibatch_sgd_rule,
     "personalized_local_sgd": personalized_local_sgd_rule,
@@ -215,7 +217,8 @@ def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) 
     if getattr(algorithm, "server_optimizer", "sgd") != "sgd" or algorithm.epochs:
         return []
     personal_step_scale = float(getattr(algorithm, "personal_step_scale", 0.0))
-    largest = server_step_bound(constants.smoothness, personal_step_scale, step_size, algorithm.local_steps)
+    smoothness = term_constants(algorithm.objective, constants).smoothness
+    largest = server_step_bound(smoothness, personal_step_scale, step_size, algorithm.local_steps)
     if server_step < largest:
         return []
     return [

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scafflix, i-Scaffnew, Scaffnew and GD on FLIX (paper 001, algorithms 1 and 2): local training without drift.
+
+One iteration, with one coin for everybody that shows 1 with probability p (xt_m is the client's own model):
+
+    xt_m = alpha_m x_m + (1 - alpha_m) x*_m;   xh_m = x_m - (gamma_m/alpha_m) (g_m - h_m),  g_m ~ grad f'_m(xt_m)
+    0: x_m <- xh_m
+    1: x_m <- xbar = sum_j (alpha_j^2/gamma_j) xh_j / sum_j (alpha_j^2/gamma_j);
+       h_m <- h_m + (p alpha_m/gamma_m) (xbar - xh_m)
+
+`local_step` is gamma_m (theory: 1/A_m, below), `communication_probability` p (theory: 1/sqrt(max L_m/mu_m)), `control`
+h_m, `shared` xbar, `prepared` x*_m, alpha_m the objective's personalization. alpha = 1 (the global_model objective) is
+i-Scaffnew, with equal gamma_m also Scaffnew; p = 1 is gradient descent on FLIX with step 1/mean_m(alpha_m^2/gamma_m).
+h starts at 0: sum_m alpha_m h_m never changes and must be 0 (the paper prints sum_m h_m = 0, E001-1). A_m is L_m for
+exact gradients, also with noise of bounded variance added; 2 Lc_m for single rows; 2 Lc_m/b + (1 - 2/b) L_m for b rows.
+
+A round is the coin-0 iterations before an exchange, as many as the server drew, and the iteration of the exchange: xh_m
+goes up, xbar comes back at once, so that sum_m alpha_m h_m stays 0 over any cohort. A client with alpha_m = 0 has no
+weight, and nothing of it moves; its messages and gradients are counted all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
+from idiolect.core import tree
+from idiolect.core.addressing import PerClient
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class ServerState(NamedTuple):
+    """xbar of the last exchange."""
+
+    shared: Params
+
+
+class ClientState(NamedTuple):
+    """Where the client's last round ended (xh_m until xbar comes back, then xbar), h_m, and x*_m."""
+
+    iterate: Params
+    control: Params
+    prepared: Params
+
+
+class Broadcast(NamedTuple):
+    """xbar, and how many iterations come before the next exchange."""
+
+    shared: Params
+    iterations: Any
+
+
+class Working(NamedTuple):
+    """x_m on its way, what stays fixed in a round, and the rows drawn for the next iterations."""
+
+    iterate: Params
+    control: Params
+    prepared: Params
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """xh_m goes up, with weight alpha_m^2/gamma_m."""
+
+    iterate: Params
+    weight: Any
+
+
+@settings
+class Scafflix(Algorithm):
+    """Local steps corrected by h_m, an exchange now and then; linear convergence to the exact optimum."""
+
+    without = ("epochs", "local_steps")
+    takes_prepared = True
+    beyond_theory = "the paper's theorems treat full participation; the mean here is over those present"
+
+    local_step: float | PerClient = setting(
+        default=None, above=0, theory=True, doc="gamma_m, the client's own local step"
+    )
+    communication_probability: float = setting(
+        default=None,
+        above=0,
+        at_most=1,
+        way_out="1 communicates in every iteration.",
+        theory=True,
+        doc="p, the chance that an iteration ends in an exchange",
+    )
+    noise: float | None = setting(
+        default=None, at_least=0, doc="standard deviation of noise added to every gradient; unset: none"
+    )
+    target_accuracy: float | None = setting(
+        default=None, above=0, doc="eps of corollary 6: theory takes smaller steps to get this near; unset: 1/A_m"
+    )
+
+    def skip(self) -> str | None:
+        """Needs a shared block and nothing else."""
+        if not self.objective.has_shared or self.objective.has_personal:
+            return "it trains one shared model, mixed or not; use the flix or the global_model objective"
+        if self.epochs:
+            return "it draws its iterations one by one; set batch_size and use the communication probability"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start."""
+        return ServerState(self.objective.init_shared(key))
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """h_m = 0, and what the objective prepares; x_m comes with the first broadcast."""
+        nothing = tree.zeros(self.objective.init_shared(key))
+        prepared, tally = self.objective.prepare(key, data)
+        return ClientState(nothing, nothing, prepared), tally
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """xbar and the schedule."""
+        return Broadcast(server.shared, iterations_before_exchange(key, self.communication_probability))
+
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+        """x_m = xbar: one that was absent starts where the others are."""
+        return Working(sent.shared, client.control, client.prepared, no_rows(self.batch_size)), NOTHING
+
+    def steps(self, sent: Broadcast, rows: Any) -> Any:
+        """The drawn iterations of coin 0."""
+        return sent.iterations
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """Coin 0."""
+        drawn = rows_ahead(key, t, working.drawn, self.batch_size, data)
+        batch = batch_ahead(t, drawn, self.batch_size, data)
+        moved, tally = self._moved(step_key(key, t), working, batch)
+        return working._replace(iterate=moved, drawn=drawn), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """Coin 1: xh_m; h_m waits for xbar."""
+        moved, tally = self._moved(key, working, one_batch(key, self.batch_size, data))
+        return Upload(moved, self._weight), client._replace(iterate=moved), tally
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """xbar; it stays where nobody who came has a weight."""
+        return ServerState(tree.choose(received.weight > 0, received.mean.iterate, server.shared))
+
+    @property
+    def settles(self) -> bool:
+        """xbar comes back at once: h_m needs it."""
+        return True
+
+    def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
+        """h_m takes what separates xbar from xh_m."""
+        change = self.communication_probability * self._share / self._step
+
+        def corrected(h: Any, mean: Any, mine: Any) -> Any:
+            return h + change * (mean - mine)
+
+        control = jax.tree.map(corrected, client.control, sent.shared, client.iterate)
+        return client._replace(iterate=sent.shared, control=control)
+
+    def shared_model(self, server: ServerState) -> Params:
+        """xbar."""
+        return server.shared
+
+    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+        """xbar alone."""
+        return Broadcast(server.shared, ())
+
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+        """What the objective makes of xbar and x*_m."""
+        return self.objective.personalize(key, sent.shared, client.prepared, data.batch())
+
+    @property
+    def _share(self) -> Any:
+        """alpha_m; 1 for an objective without it."""
+        return jnp.asarray(getattr(self.objective, "personalization", 1.0), jnp.result_type(float))
+
+    @property
+    def _step(self) -> Any:
+        """gamma_m: a client sees its own, never the PerClient around it."""
+        return self.local_step
+
+    @property
+    def _weight(self) -> Any:
+        """alpha_m^2/gamma_m."""
+        return self._share**2 / self._step
+
+    def _moved(self, key: Key, working: Working, batch: Batch) -> tuple[Params, Tally]:
+        """xh_m = x_m - (gamma_m/alpha_m^2) (alpha_m g_m - alpha_m h_m): the objective's slope is alpha_m g_m."""
+        slope, tally = self.objective.gradient_shared(key, working.iterate, working.prepared, batch)
+        if self.noise is not None:
+            slope = tree.add(slope, self._noise(key, slope))
+        share = self._share
+        stretch = jnp.where(share > 0, 1 / jnp.where(share > 0, self._weight, 1), 0)
+
+        def moved(x: Any, g: Any, h: Any) -> Any:
+            return x - stretch * (g - share * h)
+
+        return jax.tree.map(moved, working.iterate, slope, working.control), tally
+
+    def _noise(self, key: Key, like: Params) -> Params:
+        """alpha_m times a normal vector of standard deviation `noise` in all: E |.|^2 = noise^2 of g_m."""
+        leaves, form = jax.tree.flatten(like)
+        size = sum(leaf.size for leaf in leaves)
+        scale = self._share * self.noise * size**-0.5
+        drawn = [
+            scale * jax.random.normal(jax.random.fold_in(key, place), leaf.shape, leaf.dtype)
+            for place, leaf in enumerate(leaves)
+        ]
+        return jax.tree.unflatten(form, drawn)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FLIX, explicit personalization (paper 001): a client's model is mixed from the shared one and its own optimum."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core import tree
+from idiolect.core.addressing import PerClient
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+from idiolect.objectives.composed import ComposedObjective
+from idiolect.objectives.local_solve import by_epochs, to_tolerance
+
+SOLVERS = ("tolerance", "epochs")
+
+
+class Prepared(NamedTuple):
+    """What a client keeps: x*_m, and whether its solve reached the tolerance."""
+
+    optimum: Params
+    reached: Any
+
+
+@settings
+class FLIX(ComposedObjective):
+    """f_m(w) = f'_m(alpha_m w + (1 - alpha_m) x*_m), with alpha_m = personalization and x*_m = argmin f'_m.
+
+    F is (mean alpha_m^2 L_m)-smooth and (mean alpha_m^2 mu_m)-strongly convex. x*_m is found once, on the client, from
+    its own rows, and counted as personal gradients; no such solve where alpha_m = 1. A client with alpha_m = 0 keeps
+    x*_m, and w means nothing to it.
+    """
+
+    has_shared = True
+    has_personal = False
+    prepares = True
+
+    personalization: float | PerClient = setting(
+        default=0.5,
+        at_least=0,
+        at_most=1,
+        way_out="1 trains one model for all, 0 every client alone.",
+        doc="alpha_m, the share of the shared model in a client's own",
+    )
+    solver: str = setting(
+        default="tolerance", choices=SOLVERS, doc="of x*_m: tolerance for convex losses, epochs of SGD for networks"
+    )
+    tolerance: float = setting(default=1e-6, above=0, doc="gradient norm at which x*_m counts as found")
+    solver_steps: int = setting(default=20_000, at_least=2, doc="tolerance: gradients on all rows at most")
+    solver_epochs: int = setting(default=10, at_least=1, doc="epochs: passes over the client's rows")
+    solver_batch_size: int = setting(default=100, at_least=0, doc="epochs: rows per step; 0: all of them")
+    solver_step_size: float = setting(default=0.1, above=0, doc="epochs: step of SGD")
+
+    def init_shared(self, key: Key) -> Params:
+        """The model's start."""
+        return self.client_loss.init(key)
+
+    def init_personal(self, key: Key) -> Params:
+        """Nothing: x*_m is no variable of F."""
+        return ()
+
+    def prepare(self, key: Key, data: ClientData) -> tuple[Prepared, Tally]:
+        """x*_m, from the model's start; zeros, for nothing, where alpha_m = 1."""
+        start, wanted = self.client_loss.init(key), self._share < 1
+        if self.solver == "epochs":
+            budget = {"epochs": self.solver_epochs, "batch_size": self.solver_batch_size}
+            gradient, step_size = self.client_loss.gradient, self.solver_step_size
+            found = by_epochs(gradient, key, start, data, **budget, step_size=step_size, wanted=wanted)
+            reached = jnp.asarray(True)
+            rows = jnp.where(wanted, self.solver_epochs * data.count, 0)
+            passes = jnp.where(wanted, 0 if self.solver_batch_size else self.solver_epochs, 0)
+        else:
+            batch = data.batch()
+            solved = to_tolerance(
+                lambda params: self.client_loss.gradient(key, params, batch),
+                start,
+                tolerance=self.tolerance,
+                most=self.solver_steps,
+                wanted=wanted,
+            )
+            found, reached = solved.params, jnp.logical_or(solved.reached, jnp.logical_not(wanted))
+            rows, passes = solved.gradients * data.count, solved.gradients
+        optimum = tree.choose(wanted, found, tree.zeros(found))
+        return Prepared(optimum, reached), Tally(personal=rows, samples=rows, full_personal=passes)
+
+    def unprepared(self, prepared: Prepared) -> Any:
+        """Whether the solve stopped short of the tolerance."""
+        return ~prepared.reached
+
+    def why_unprepared(self) -> str:
+        """No optimum, or one that is hard to find."""
+        return (
+            f"has no optimum of its own that {self.solver_steps} gradients find to a norm of {float(self.tolerance):g}"
+            ": its rows may not determine one; give l2 a value above 0, raise tolerance or solver_steps, "
+            "or set solver = 'epochs'"
+        )
+
+    def loss(self, key: Key, shared: Params, personal: Prepared, batch: Batch) -> tuple[Any, Any]:
+        """f'_m(alpha_m w + (1 - alpha_m) x*_m)."""
+        return self.client_loss.value(key, self.deployed(shared, personal), batch)
+
+    def deployed(self, shared: Params, personal: Prepared) -> Params:
+        """alpha_m w + (1 - alpha_m) x*_m."""
+        share = self._share
+        return jax.tree.map(lambda w, own: share * w + (1 - share) * own, shared, personal.optimum)
+
+    @property
+    def _share(self) -> Any:
+        return self.personalization  # a client sees its own alpha_m, never the PerClient around it

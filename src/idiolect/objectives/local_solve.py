@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client's own optimum, on the client: descent to a gradient norm for convex losses, epochs of SGD for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from idiolect.core import batches, tree
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.tree import Params
+
+ROUNDING = 2.0  # times the machine's precision, relative to the terms of a gradient: as near zero as it can come
+
+
+class Solved(NamedTuple):
+    """Where a solve ended: the point, whether its gradient is small enough, and how many gradients it took."""
+
+    params: Params
+    reached: Any
+    gradients: Any
+
+
+class _Progress(NamedTuple):
+    last: Any  # x
+    point: Any  # y, where the slope was taken
+    slope: Any
+    inertia: Any  # t of the momentum (t - 1) / t+
+    curvature: Any  # L as seen so far
+    best: Any  # the point of the smallest slope
+    best_slope: Any
+    gradients: Any
+
+
+def to_tolerance(
+    gradient: Callable[[Params], Params], start: Params, *, tolerance: Any, most: int, wanted: Any = True
+) -> Solved:
+    """Accelerated gradient descent until |gradient| <= `tolerance`, or `most` gradients; none where not `wanted`.
+
+    No constant is needed: L is the steepest change of the gradient seen so far (a step that meets a steeper one is
+    taken back), and momentum starts anew when it points uphill, which adapts to the strong convexity. The tolerance is
+    raised to what rounding allows. Every step is one gradient; losses are never compared, so that rounding of the
+    loss, the square root of the precision, does not limit the accuracy.
+    """
+    flat, read = ravel_pytree(start)
+    precision = jnp.finfo(flat.dtype).eps
+
+    def slope_at(point: Any) -> Any:
+        return ravel_pytree(gradient(read(point)))[0]
+
+    def enough(progress: _Progress) -> Any:
+        scale = jnp.linalg.norm(first) + progress.curvature * jnp.linalg.norm(progress.best)
+        return jnp.linalg.norm(progress.best_slope) <= jnp.maximum(tolerance, ROUNDING * precision * scale)
+
+    def unfinished(progress: _Progress) -> Any:
+        return jnp.logical_and(wanted, jnp.logical_and(~enough(progress), progress.gradients < most))
+
+    first = slope_at(flat)
+    # a look along the slope gives a first L
+    length = 1e-3 / jnp.maximum(jnp.linalg.norm(first), jnp.finfo(flat.dtype).tiny)
+    change = jnp.linalg.norm(slope_at(flat - length * first) - first)
+    curvature = jnp.maximum(change / 1e-3, precision)
+    began = _Progress(flat, flat, first, jnp.ones_like(curvature), curvature, flat, first, jnp.asarray(2, jnp.int32))
+    ended = jax.lax.while_loop(unfinished, lambda progress: _accelerated_step(slope_at, progress), began)
+    return Solved(read(ended.best), enough(ended), jnp.where(wanted, ended.gradients, 0))
+
+
+def _accelerated_step(slope_at: Callable[[Any], Any], now: _Progress) -> _Progress:
+    moved = now.point - now.slope / now.curvature
+    uphill = jnp.vdot(now.slope, moved - now.last) > 0
+    inertia = (1 + jnp.sqrt(1 + 4 * now.inertia**2)) / 2
+    push = jnp.where(uphill, jnp.zeros_like(inertia), (now.inertia - 1) / inertia)
+    point = moved + push * (moved - now.last)
+    slope = slope_at(point)
+    tiny = jnp.finfo(slope.dtype).tiny
+    steepness = jnp.linalg.norm(slope - now.slope) / jnp.maximum(jnp.linalg.norm(point - now.point), tiny)
+    better = jnp.linalg.norm(slope) < jnp.linalg.norm(now.best_slope)
+    best, best_slope = tree.choose(better, (point, slope), (now.best, now.best_slope))
+    one = jnp.ones_like(inertia)
+    onward = (moved, point, slope, jnp.where(uphill, one, inertia), now.curvature)
+    back = (best, best, best_slope, one, 1.2 * steepness)
+    chosen = tree.choose(steepness > now.curvature, back, onward)
+    last, point, slope, inertia, curvature = chosen
+    return _Progress(last, point, slope, inertia, curvature, best, best_slope, now.gradients + 1)
+
+
+def by_epochs(
+    gradient: Callable[[Key, Params, Batch], Params],
+    key: Key,
+    start: Params,
+    data: ClientData,
+    *,
+    epochs: int,
+    batch_size: int,
+    step_size: Any,
+    wanted: Any = True,
+) -> Params:
+    """SGD through `epochs` fresh orders of the client's rows; `batch_size` 0 takes all rows at once."""
+    orders = batches.draw_orders(key, epochs, data) if batch_size else ()
+    steps = epochs * batches.batches_per_epoch(data.count, batch_size)
+
+    def one_step(t: Any, params: Params) -> Params:
+        batch = batches.take_from_order(data, orders, t, batch_size) if batch_size else data.batch()
+        return tree.descend(params, step_size, gradient(step_key(key, t), params, batch))
+
+    return jax.lax.fori_loop(0, jnp.where(wanted, steps, 0), one_step, start)
