@@ -39,7 +39,7 @@ def dial(
     as_format: AsFormat = Format.text,
     quiet: Quiet = False,
 ) -> None:
-    """Walk a personalization setting along one warm-started path: score and price of each value, and who wants which."""
+    """Walk a personalization setting along one warm-started path: score and price of values, and who wants which."""
     from idiolect.cli.training import Bar
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.dial import parse_values, walk

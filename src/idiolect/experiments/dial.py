@@ -253,7 +253,7 @@ def _found(
             "[evaluation] scores, or give [data] validation a larger share."
         )
     chosen, own = choose(validation, values, higher)
-    everyone = np.arange(federation.clients)
+    picked = [scored[chosen, np.arange(federation.clients)] for scored in (validation, test)]
     entries, total = [], Ledger()
     for place, stretch in enumerate(stretches):
         total = total + stretch.cost
@@ -261,8 +261,8 @@ def _found(
             {
                 "value": stretch.value,
                 "rounds": stretch.cost.rounds,
-                "validation": _summary(validation[place], higher),
-                "test": _summary(test[place], higher),
+                "validation": _summary(validation[place], higher) | {"clients": validation[place].tolist()},
+                "test": _summary(test[place], higher) | {"clients": test[place].tolist()},
                 "chosen_by": int((chosen == place).sum()),
                 "spent": _price(stretch.cost),
                 "spent_so_far": _price(total),
@@ -287,8 +287,8 @@ def _found(
         "chosen": {
             "values": [values[place] for place in chosen],
             "own": own.tolist(),
-            "validation": _summary(validation[chosen, everyone], higher),
-            "test": _summary(test[chosen, everyone], higher),
+            "validation": _summary(picked[0], higher) | {"clients": picked[0].tolist()},
+            "test": _summary(picked[1], higher) | {"clients": picked[1].tolist()},
         },
     }
 

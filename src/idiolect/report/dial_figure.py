@@ -17,6 +17,7 @@ from idiolect.report.folder import FolderError
 from idiolect.report.style import INK, MUTED, PAPER, blank, drawing, lay_out, short, to_bytes
 
 _MEAN, _CHOICE, _BARS = "#0072b2", "#d55e00", "#56b4e9"
+_ROOMY = 7  # values that leave room for a second line
 _NAMED = 12  # clients that can be named at the edge without a crowd
 
 
@@ -46,11 +47,20 @@ def draw(dial: Dial) -> Figure:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.15))
     _scores(above, dial)
     _prices(below, dial)
-    below.set_xticks(range(len(dial.values)), [f"{value:g}" for value in dial.values])
+    below.set_xticks(range(len(dial.values)), _ticks(dial))
     below.set_xlabel(f"{dial.found['setting']}, in the order of the path")
     below.set_xlim(-0.45, len(dial.values) - 0.55)
     _legend(figure, dial)
     return figure
+
+
+def _ticks(dial: Dial) -> list[str]:
+    """Every value, and the gradients of its stretch where there is room."""
+    roomy = len(dial.values) <= _ROOMY
+    return [
+        f"{entry['value']:g}" + (f"\n{short(entry['spent']['gradients'])} gradients" if roomy else "")
+        for entry in dial.found["values"]
+    ]
 
 
 def _scores(axes: Axes, dial: Dial) -> None:
@@ -64,8 +74,8 @@ def _scores(axes: Axes, dial: Dial) -> None:
         scores = np.array([np.nan if row["test"] is None else row["test"] for row in rows[name]], float) * scale
         axes.plot(places, scores, color=MUTED, linewidth=0.8, alpha=faint, zorder=2)
         chosen = next(place for place, row in enumerate(rows[name]) if row["chosen"])
-        # side by side where clients choose alike, so that equal scores do not hide one another
-        aside = 0.0 if len(names) == 1 else 0.16 * (order / (len(names) - 1) - 0.5)
+        # many clients choose alike: side by side they do not hide one another
+        aside = 0.0 if len(names) <= _NAMED else 0.3 * (order / (len(names) - 1) - 0.5)
         mark = {"s": 30 if len(names) <= 60 else 12, "linewidths": 0.8, "edgecolors": PAPER}
         axes.scatter(chosen + aside, scores[chosen], color=_CHOICE, zorder=5, **mark)
         if len(names) <= _NAMED and np.isfinite(scores[-1]):
@@ -81,26 +91,13 @@ def _scores(axes: Axes, dial: Dial) -> None:
 
 
 def _prices(axes: Axes, dial: Dial) -> None:
-    """Bars: the stretch; line: all so far. The numbers are written out, with the gradients."""
+    """Bars: the stretch; line: all so far."""
     entries, places = dial.found["values"], np.arange(len(dial.values))
     spent = np.array([entry["spent"]["total_bytes"] for entry in entries], float)
     so_far = np.array([entry["spent_so_far"]["total_bytes"] for entry in entries], float)
     factor, unit = (1e-6, "MB") if so_far.max(initial=0) >= 1e6 else (1e-3, "kB")
     axes.bar(places, spent * factor, width=0.5, color=_BARS, zorder=3)
     axes.plot(places, so_far * factor, color=INK, linewidth=1.2, marker="o", markersize=3.5, zorder=4)
-    for place, entry in zip(places, entries):
-        text = f"{short(entry['spent']['gradients'])} gradients"
-        axes.annotate(
-            text,
-            (place, spent[place] * factor),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize=6.5,
-            color=MUTED,
-            zorder=6,
-        )
     axes.set_ylabel(unit)
     axes.set_ylim(0, 1.15 * max(float(so_far.max(initial=0)) * factor, 1e-9))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))

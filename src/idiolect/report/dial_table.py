@@ -99,8 +99,8 @@ def answer(dial: Dial) -> str:
         for entry in (chosen, best)
     )
     sentence = (
-        f"Each client's own {found['setting']}, chosen on its validation rows, gives {own} on test rows; the best fixed "
-        f"value, {best['value']:g}, gives {fixed}. The whole path cost {size(total['total_bytes'])} and "
+        f"Each client's own {found['setting']}, chosen on its validation rows, gives {own} on test rows; the best "
+        f"fixed value, {best['value']:g}, gives {fixed}. The whole path cost {size(total['total_bytes'])} and "
         f"{count(total['gradients'])} gradients."
     )
     without = sum(not own for own in chosen["own"])
