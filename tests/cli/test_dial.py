@@ -81,7 +81,7 @@ WRONG = [
     ("dial flix.toml --rounds 0", "training.rounds must be at least 1 for every value of a dial, got 0"),
     ("dial flix.toml --method local", "--setting personalization needs a method on the objective flix, and local has"),
     ("dial flix.toml --set data.validation=0.0", "No client has a validation row to choose a value on."),
-    ("dial flix.toml --seed -1", "seed"),
+    ("dial flix.toml --seed -1", "seeds must be one or more different whole numbers of at least 0, got [-1]."),
     ("dial spec.toml", "--setting personalization needs a method on the objective flix, and local, fedavg has none"),
 ]
 

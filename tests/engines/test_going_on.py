@@ -109,6 +109,23 @@ def test_it_starts_where_the_other_stands_and_counts_rounds_on(scafflix, ragged)
     assert later.ledger.download_bytes == run.ledger.download_bytes
 
 
+@pytest.mark.parametrize(("before", "now"), [(0.8, 0.6), (0.2, 0.1)])
+def test_a_warm_start_is_nearer_after_a_few_rounds(scafflix, ragged, workbench, before, now):
+    """Measured 24 and 31 times as near after 5 rounds (communication_probability 0.2)."""
+    base = dataclasses.replace(scafflix, communication_probability=0.2)
+    long, short = (dataclasses.replace(EXACT, rounds=rounds, record_every=5) for rounds in (200, 5))
+    (target,) = Session([dialled(base, personalization=now)], ragged, long, [3], ("log_loss",), None).run()
+    (cold,) = Session([dialled(base, personalization=now)], ragged, short, [3], ("log_loss",), None).run()
+    earlier = dataclasses.replace(EXACT, rounds=60, record_every=5)
+    first = Session([dialled(base, personalization=before)], ragged, earlier, [3], ("log_loss",), None)
+    first.train()
+    further = dataclasses.replace(EXACT, rounds=65, record_every=5)
+    second = Session([dialled(base, personalization=now)], ragged, further, [3], ("log_loss",), None, after=first)
+    (warm,) = second.run()
+    near, far = (workbench.distance(run.server, target.server) for run in (warm, cold))
+    assert near < far / 5
+
+
 def test_lanes_go_on_as_single_runs_do(scafflix, ragged):
     values = (1.0, 0.4)
     algorithms = [dialled(scafflix, personalization=value) for value in values]

@@ -155,7 +155,7 @@ def test_a_wrong_dial_is_refused_before_anything_is_made(small, tmp_path, settin
 
 def test_the_method_is_chosen_by_its_label(small, tmp_path):
     spec = flix_spec(small, methods={"scafflix": {}, "gd": {"name": "flix_gd"}})
-    with pytest.raises(RequestError, match="There is no method 'gdd' in the spec. Did you mean 'gd'"):
+    with pytest.raises(RequestError, match=r"There is no method 'gdd' in the spec\. Did you mean 'gd'"):
         walk(spec, tmp_path / "run", "personalization", VALUES, label="gdd")
     assert walk(spec, tmp_path / "run", "personalization", VALUES, label="gd")["algorithm"] == "flix_gd"
 

@@ -43,6 +43,7 @@ def dial(
     from idiolect.cli.training import Bar
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.dial import parse_values, walk
+    from idiolect.experiments.spec import check_seeds
 
     wanted = parse_values(values)
     if source is not None and source.suffix == ".toml":
@@ -52,7 +53,7 @@ def dial(
     if rounds is not None:
         spec = dataclasses.replace(spec, training=_training(spec, rounds))
     if seed is not None:
-        spec = dataclasses.replace(spec, seeds=(seed,))
+        spec = dataclasses.replace(spec, seeds=tuple(check_seeds([seed])))
     enable_cache()
     folder = out or Path("runs") / f"{spec.name}-dial"
     with Bar(quiet or not sys.stderr.isatty()) as bar:
