@@ -152,7 +152,7 @@ def test_a_penalty_is_dialled_to_the_point_that_a_cold_start_finds(workbench, ra
     (other,) = Session([dialled(base, penalty=3.0)], ragged, rounds, [3], ("log_loss",), None).run()
     near = workbench.distance(warm.personal_models(), cold.personal_models())
     far = workbench.distance(other.personal_models(), cold.personal_models())
-    assert near < 1e-5 * far
+    assert near < 1e-4 * far
 
 
 def test_a_block_solver_starts_anew_at_its_iterates(workbench, ragged):

@@ -66,7 +66,8 @@ class Session:
         door.check_rows(federation.train)
         door.check_seeds(seeds)
         self.federation, self.scores, self.seeds = federation, scores, list(seeds)
-        self.round, self.seconds, self._measure, self._requested = after.round if after else 0, 0.0, measure, training
+        self.round: int = 0 if after is None else after.round
+        self.seconds, self._measure, self._requested = 0.0, measure, training
         self._first_round = self.round
         self._splits: dict[str, ClientData] = {}
         self.participation = Participation(clients, training.cohort or clients, training.dropout)
@@ -93,6 +94,7 @@ class Session:
             self.lanes = "in_turn" if start.draws_steps(self.algorithms[0], capacity) else "together"
             self.algorithm = door.admit_lanes(self.algorithms)
             self.roots = jax.vmap(keys.root_key)(jnp.asarray(self.seeds))
+        self.server: Any
         self.population: InMemory | OnDisk
         if after is not None:
             states = self._states_of(after, state_folder)

@@ -254,7 +254,8 @@ def _found(
         )
     chosen, own = choose(validation, values, higher)
     picked = [scored[chosen, np.arange(federation.clients)] for scored in (validation, test)]
-    entries, total = [], Ledger()
+    entries: list[dict[str, Any]] = []
+    total = Ledger()
     for place, stretch in enumerate(stretches):
         total = total + stretch.cost
         entries.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -76,10 +77,10 @@ def _scores(axes: Axes, dial: Dial) -> None:
         chosen = next(place for place, row in enumerate(rows[name]) if row["chosen"])
         # many clients choose alike: side by side they do not hide one another
         aside = 0.0 if len(names) <= _NAMED else 0.3 * (order / (len(names) - 1) - 0.5)
-        mark = {"s": 30 if len(names) <= 60 else 12, "linewidths": 0.8, "edgecolors": PAPER}
+        mark: dict[str, Any] = {"s": 30 if len(names) <= 60 else 12, "linewidths": 0.8, "edgecolors": PAPER}
         axes.scatter(chosen + aside, scores[chosen], color=_CHOICE, zorder=5, **mark)
         if len(names) <= _NAMED and np.isfinite(scores[-1]):
-            away = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+            away: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
             axes.annotate(name, (places[-1], scores[-1]), color=MUTED, fontsize=7, **away)
     for part, style, width in (("mean", "-", 2.4), ("worst_decile", (0, (4, 2)), 1.4)):
         line = _numbers([entry["test"][part] for entry in found["values"]]) * scale
@@ -104,13 +105,13 @@ def _prices(axes: Axes, dial: Dial) -> None:
 
 
 def _legend(figure: Figure, dial: Dial) -> None:
-    dot = {"linestyle": "none", "marker": "o", "markersize": 5}
+    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5}
     entries = [
         Line2D([], [], color=_MEAN, linewidth=2.4, label="one value for all: mean over clients"),
         Line2D([], [], color=_MEAN, linewidth=1.4, linestyle=(0, (4, 2)), label="their worst tenth"),
         Line2D([], [], color=MUTED, linewidth=0.8, label="each client"),
         Line2D([], [], color=_CHOICE, linewidth=1.6, label="own choice: mean (dashed: worst tenth)"),
-        Line2D([], [], color=_CHOICE, label="its choice on validation rows", **dot),  # type: ignore[arg-type]
+        Line2D([], [], color=_CHOICE, label="its choice on validation rows", **dot),
         Line2D([], [], color=_BARS, linewidth=6, label="bytes of the stretch (line: so far)"),
     ]
     figure.legend(handles=entries, loc="outside upper left", ncols=3, handlelength=1.8, columnspacing=1.4)
