@@ -229,6 +229,3 @@ def _with_snapshots_of(working: Working, moved: Any) -> Any:
     return moved._replace(
         shared=_widen(moved.shared, working.shared), personal=_widen(moved.personal, working.personal)
     )
-
-
-__all__ = ["ASCDThenASVRCD", "Broadcast", "ClientState", "ServerState", "Upload", "Working"]
