@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import inspect
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -34,6 +36,20 @@ def strict_dtypes():
     """No silent change of dtype in any test: an operation of mixed dtypes raises."""
     with jax.numpy_dtype_promotion("strict"):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_memory_maps():
+    """Forget compiled programs before they use up the process's memory maps.
+
+    Every compiled program holds some ten maps; Linux allows a process 65530 (vm.max_map_count) and the compiler
+    crashes beyond. Programs are shared between modules, so they are only forgotten when half of that is in use.
+    """
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
