@@ -13,6 +13,7 @@ import pytest
 from idiolect.core import batches, keys
 from idiolect.core.data import ClientData, Rows, masked_mean
 from idiolect.core.keys import Purpose
+from idiolect.core.threefry import threefry
 
 ROWS, FEATURES = 7, 2
 
@@ -113,3 +114,17 @@ def test_a_masked_mean_sees_real_rows_only():
     assert float(masked_mean(values, jnp.asarray([True, True, False]))) == 2.0
     assert float(masked_mean(values, jnp.zeros(3, bool))) == 0.0
     assert float(masked_mean(values[:2], None)) == 2.0
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_threefry_written_out_gives_the_bits_of_jax_random(x64):
+    with jax.enable_x64(x64):
+        theirs, ours = jax.random.key(7), jax.random.key(7, impl=threefry)
+        for width in (8, 16, 32, 64) if x64 else (8, 16, 32):
+            for shape in ((), (3, 5)):
+                dtype = jnp.dtype(f"uint{width}")
+                assert jnp.array_equal(jax.random.bits(ours, shape, dtype), jax.random.bits(theirs, shape, dtype))
+        for number in (0, 3, 2**32 - 1):
+            folded = [jax.random.key_data(jax.random.fold_in(key, number)) for key in (ours, theirs)]
+            assert jnp.array_equal(*folded)
+        assert jnp.array_equal(*(jax.random.key_data(jax.random.split(key, 4)) for key in (ours, theirs)))

@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from idiolect.core.threefry import threefry
+
 Key = Any
 
 
@@ -40,7 +42,7 @@ class Purpose(enum.IntEnum):
 
 def root_key(seed: Any) -> Key:
     """The key of a whole run."""
-    return jax.random.key(seed)
+    return jax.random.key(seed, impl=threefry)
 
 
 def round_key(root: Key, purpose: Purpose, round_number: Any) -> Key:
