@@ -19,8 +19,7 @@ from idiolect.accounting.ledger import Ledger
 from idiolect.algorithms import find
 from idiolect.core.checks import DivergedError, RequestError, nearest
 from idiolect.data.federation import Federation
-from idiolect.engines.cohorts import Participation
-from idiolect.engines.door import check_participation, check_training
+from idiolect.engines.door import check_participation, check_training, participation_of
 from idiolect.engines.run import Run
 from idiolect.engines.simulate import Session
 from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
@@ -170,8 +169,10 @@ def _at(method: MethodSpec, setting: str, value: float) -> MethodSpec:
 
 def _warnings(spec: Spec, built: list[Built], clients: int) -> list[str]:
     """What theory has to say about the settings, every sentence once, and about absent clients."""
-    chance = Participation(clients, spec.training.cohort or clients, spec.training.dropout).chance
-    absent = [check_participation(ready.algorithm, chance) for ready in built[:1]]
+    absent = dict.fromkeys(
+        check_participation(ready.algorithm, participation_of(ready.algorithm, spec.training, clients).chance)
+        for ready in built
+    )
     return [*dict.fromkeys(text for ready in built for text in ready.warnings), *(text for text in absent if text)]
 
 

@@ -18,8 +18,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.cohorts import Participation
-from idiolect.engines.door import check_participation, check_training
+from idiolect.engines.door import check_participation, check_training, participation_of
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
@@ -122,8 +121,10 @@ def _check_comparable(federation: Federation, spec: Spec, synthetic: bool) -> No
 
 def _absence_warnings(spec: Spec, built: list[Built], clients: int) -> list[str]:
     """What theory does not cover when clients are absent; refused, before anything is written, where that is all."""
-    chance = Participation(clients, spec.training.cohort or clients, spec.training.dropout).chance
-    sentences = [check_participation(ready.algorithm, chance) for ready in built]
+    sentences = [
+        check_participation(ready.algorithm, participation_of(ready.algorithm, spec.training, clients).chance)
+        for ready in built
+    ]
     return [f"{method.label}: {text}" for method, text in zip(spec.methods, sentences) if text is not None]
 
 

@@ -46,7 +46,7 @@ def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
             ledgers = [Ledger(**{name: row[name] for name in FIELDS}) for row in run.history]
             increments = [later - earlier for earlier, later in zip([Ledger(), *ledgers], ledgers)]
             slowest = np.diff([0, *(row["slowest_gradients"] for row in run.history)])
-            cohort = run.session.participation.cohort
+            cohort = run.session.participations[run.lane].cohort
             modelled = np.cumsum(model.history_seconds(increments, cohort, slowest))
             for row, seconds in zip(run.history, modelled):
                 rows.append({"method": entry.method.label, "seed": run.seed, **row, "modelled_seconds": float(seconds)})
@@ -89,6 +89,7 @@ def _run_rows(
             column = "gain" if part == "value" else f"gain_{part}"
             row[column] = None if gain is None else float(getattr(gain, part)[client])
         row["verdict"] = verdict[client] or None
+        row["traffic_bytes"] = run.recorder.client_bytes[client] if run.recorder.client_bytes else None
         for when, recorded in (("last", run.recorder.last), ("selected", run.recorder.selected)):
             for split, models in recorded.items():
                 for model, named in models.items():

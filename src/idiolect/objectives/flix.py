@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
@@ -36,7 +37,7 @@ class FLIX(ComposedObjective):
 
     F is (mean alpha_m^2 L_m)-smooth and (mean alpha_m^2 mu_m)-strongly convex. x*_m is found once, on the client, from
     its own rows, and counted as personal gradients; no such solve where alpha_m = 1. A client with alpha_m = 0 keeps
-    x*_m, and w means nothing to it.
+    x*_m and never takes part: w means nothing to it.
     """
 
     has_shared = True
@@ -102,6 +103,11 @@ class FLIX(ComposedObjective):
             rows, passes = solved.gradients * data.count, solved.gradients
         optimum = tree.choose(wanted, found, tree.zeros(found))
         return Prepared(optimum, reached), Tally(personal=rows, samples=rows, full_personal=passes)
+
+    def takes_part(self) -> Any:
+        """Not where alpha_m = 0."""
+        alpha: Any = self.personalization
+        return np.asarray(alpha.values if isinstance(alpha, PerClient) else alpha) > 0
 
     def unprepared(self, prepared: Prepared) -> Any:
         """Whether the solve stopped short of the tolerance."""
