@@ -74,7 +74,7 @@ def test_settings_find_their_owner(built):
         ),
         (
             {"name": "ascd_pfl", "objective": "apfl2", "mixing": [0.1, 0.1, 0.1, 0.1, 0.1, 1.5]},
-            "methods.it.mixing must be at least 0 and at most 1, got [0.1, 0.1, 0.1, 0.1, 0.1, 1.5].",
+            "methods.it.mixing must be at least 0 and at most 1, got 1.5 as entry 6 of 6.",
         ),
         ({"name": "ascd_pfl", "objective": "apfl2", "mixing": "x"}, "must be a number or a list of numbers, got 'x'."),
         ({"name": "acd_pfl", "step_size": 0.1}, "[methods.it] acd_pfl has no setting 'step_size'."),

@@ -82,13 +82,14 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
 
 def check_addressed(algorithm: Algorithm, clients: int) -> None:
     """Every PerClient setting needs one row per client."""
-    for node in jax.tree.leaves(algorithm, is_leaf=is_per_client):
+    for path, node in jax.tree_util.tree_leaves_with_path(algorithm, is_leaf=is_per_client):
         if isinstance(node, PerClient):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
             for leaf in jax.tree.leaves(node.values):
                 if np.shape(leaf)[:1] != (clients,):
                     raise RequestError(
-                        f"A PerClient setting of {type(algorithm).__name__} must have one row per client, {clients}, "
-                        f"got shape {np.shape(leaf)}."
+                        f"{type(algorithm).__name__}.{name} must have one row per client, {clients}, "
+                        f"got shape {np.shape(leaf)}; give as many, or one number for all."
                     )
 
 
