@@ -150,7 +150,12 @@ COMMANDS = [  # (command line, a part of the sentence)
     ("compare --data digits --held-out 1.5", "held_out must be a number of clients (0, 1, ...), a fraction below 1"),
     ("sweep spec.toml", "A sweep needs something to vary: --over 'step_size = [0.1, 0.3]', or several --seeds."),
     ("sweep spec.toml --over step_size=0.1", "--over step_size needs a list of values such as [0.1, 0.3], got 0.1."),
-    ("sweep spec.toml --over step=[1]", "--over: local has no setting 'step'. Did you mean 'step_size'?"),
+    (
+        "sweep spec.toml --over step=[1]",
+        "--over: no method of the spec has a setting 'step'. Did you mean 'step_size'?",
+    ),
+    ("sweep spec.toml --over methods.fedavg.step=[1]", "--over: fedavg has no setting 'step'. Did you mean"),
+    ("sweep spec.toml --over methods.fed.step_size=[1]", "--over methods.fed.step_size: there is no such method in"),
     ("sweep spec.toml --over step_size=[1,1]", "--over names local[step_size=1] twice; give every value once."),
     ("sweep spec.toml --over x", "--over needs TOML such as 'step_size = [0.1, 0.3]', got 'x'"),
     ("sweep spec.toml --seeds 0,0", "seeds must be one or more different whole numbers of at least 0, got [0, 0]."),

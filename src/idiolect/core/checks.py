@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-
 FEW = 4  # entries that a sentence can show
 
 

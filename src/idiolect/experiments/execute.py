@@ -29,6 +29,7 @@ from idiolect.experiments.build import (
     choose_scores,
     problem_constants,
 )
+from idiolect.experiments.choice import write_choices
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
@@ -58,12 +59,14 @@ def execute(
     path: Path,
     *,
     resume: bool = False,
+    choosing: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> Executed:
     """Train every method of `spec` and leave a complete run folder at `path`.
 
-    A wrong request is refused before the folder is made.
+    A wrong request is refused before the folder is made. `choosing`: methods that are one method with several
+    settings of its objective (a sweep) also leave what each client would choose among them, in choices.json.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -101,6 +104,8 @@ def execute(
         for entry in entries:
             if entry.tuned is not None:
                 tell(f"{entry.method.label}: {entry.tuned}.")
+    if choosing:
+        write_choices(folder, spec.name, trained, federation, scores[0])
     summary = _write(spec, folder, trained, federation, scores, reason, warnings)
     return Executed(summary, trained, federation, path)
 
@@ -333,13 +338,18 @@ def _write(
     return summary
 
 
+def write_names(folder: RunFolder, federation: Federation) -> None:
+    """What a reader of models needs: the order of clients, and how a table becomes inputs."""
+    folder.write_json("models/clients.json", list(federation.names))
+    if federation.preprocessing is not None:
+        folder.write_text("models/preprocessing.json", federation.preprocessing.to_json())
+
+
 def _write_models(spec: Spec, folder: RunFolder, trained: list[Trained], federation: Federation) -> None:
     """The selected round's models; personal ones stacked over clients, in the order of clients.json."""
     if spec.output.models == "none":
         return
-    folder.write_json("models/clients.json", list(federation.names))
-    if federation.preprocessing is not None:
-        folder.write_text("models/preprocessing.json", federation.preprocessing.to_json())
+    write_names(folder, federation)
     for entry in trained:
         for run in entry.runs:
             name = f"{safe_name(entry.method.label)}-seed{run.seed}"

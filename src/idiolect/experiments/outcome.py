@@ -175,7 +175,7 @@ def method_summary(
         "settings": _settings(entry.runs[0].algorithm),
         "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in parts},
         "seed_means": seed_means,
-        "interval": _interval(seed_means, answers[0], entry.runs[0].seed),
+        "interval": mean_interval(seed_means, answers[0], entry.runs[0].seed),
         "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
         "last_mean": _mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
         **{name: _final(entry, name) for name in ("train_loss", "suboptimality", "distance_to_optimum")},
@@ -213,7 +213,7 @@ def _against_alone(entry: Trained, alone: Trained | None, answers: list[np.ndarr
     }
 
 
-def _interval(seed_means: list[float], answer: np.ndarray, seed: int) -> list[float]:
+def mean_interval(seed_means: list[float], answer: np.ndarray, seed: int) -> list[float]:
     """95 %: over seeds when there are several (Student's t), else a bootstrap over clients."""
     if len(seed_means) > 1:
         quantile = float(stats.t.ppf(0.975, len(seed_means) - 1))
