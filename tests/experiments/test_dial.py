@@ -228,7 +228,7 @@ def test_a_sweep_over_alpha_is_one_batched_program(small, tmp_path, monkeypatch)
 
     monkeypatch.setattr(executing, "Session", Counted)
     spec = flix_spec(small)
-    done = executing.execute(expand(spec, {"personalization": list(VALUES)}), tmp_path / "sweep", choosing=True)
+    done = executing.execute(expand(spec, {"personalization": list(VALUES)}), tmp_path / "sweep")
     assert lanes == [3]
     (found,) = json.loads((tmp_path / "sweep" / "choices.json").read_text())["choices"]
     assert (found["kind"], found["method"], found["setting"]) == ("sweep", "scafflix", "personalization")

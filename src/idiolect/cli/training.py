@@ -31,7 +31,7 @@ def train_and_show(
     folder = out or Path("runs") / spec.name
     with Bar(quiet or not sys.stderr.isatty()) as bar:
         remark = None if quiet else bar.say
-        done = execute(spec, folder, resume=resume, choosing=exploring, progress=bar.update, say=remark)
+        done = execute(spec, folder, resume=resume, progress=bar.update, say=remark)
     show(folder, as_format, quiet)
     lost = [f"{entry['method']}: {entry['diverged']}." for entry in done.summary["methods"] if entry["diverged"]]
     if lost and (not exploring or len(lost) == len(done.summary["methods"])):

@@ -214,7 +214,9 @@ def write_choices(
     found = []
     groups: dict[str, list[Trained]] = {}
     for entry in trained:
-        groups.setdefault(split_label(entry.method.label)[0], []).append(entry)
+        base, inside = split_label(entry.method.label)
+        if inside:
+            groups.setdefault(base, []).append(entry)
     for base, entries in groups.items():
         swept = [axis for axis in entries[0].method.settings if len(_values(entries, axis)) > 1]
         personal = set(swept) & set(objective_settings(entries[0].method))

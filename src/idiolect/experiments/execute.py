@@ -59,14 +59,13 @@ def execute(
     path: Path,
     *,
     resume: bool = False,
-    choosing: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> Executed:
     """Train every method of `spec` and leave a complete run folder at `path`.
 
-    A wrong request is refused before the folder is made. `choosing`: methods that are one method with several
-    settings of its objective (a sweep) also leave what each client would choose among them, in choices.json.
+    A wrong request is refused before the folder is made. Methods that are one method with several settings of its
+    objective (a sweep) also leave what each client would choose among them, in choices.json.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -104,8 +103,7 @@ def execute(
         for entry in entries:
             if entry.tuned is not None:
                 tell(f"{entry.method.label}: {entry.tuned}.")
-    if choosing:
-        write_choices(folder, spec.name, trained, federation, scores[0])
+    write_choices(folder, spec.name, trained, federation, scores[0])
     summary = _write(spec, folder, trained, federation, scores, reason, warnings)
     return Executed(summary, trained, federation, path)
 
