@@ -68,6 +68,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "name": "`linear` is softmax or linear regression; a synthetic problem brings its own model",
         "hidden": "`mlp`: widths of the hidden layers",
         "bias": "`linear`: whether there is one",
+        "loss": "of a classification: `cross_entropy` has one output per class; `logistic` one output, for two classes",
         "l2": "weight of half the squared norm of all parameters, added to every client's loss; unset: none",
     },
     "method": {

@@ -47,6 +47,7 @@ SPEC_SETTINGS = [  # (--set, a part of the sentence)
     ("defaults.stepsize = 1", "[defaults] has no setting 'stepsize'. Did you mean 'step_size'?"),
     ("defaults = 1", "defaults must be a table of settings, got 1."),
     ("model.name = 'cnn'", "model.name must be one of 'linear', 'mlp', got 'cnn'."),
+    ("model.loss = 'logit'", "model.loss must be one of 'cross_entropy', 'logistic', got 'logit'."),
     ("model.hidden = [8, 0]", "model.hidden must be at least 1, got [8, 0]."),
     ("model.l2 = -1", "model.l2 must be at least 0, got -1."),
     ("evaluation.scores = ['accurracy']", "There is no score 'accurracy'. Did you mean 'accuracy'?"),
@@ -90,6 +91,35 @@ def test_a_wrong_setting_is_refused_before_anything_is_made(idiolect, here, chan
     assert not (here / "out").exists()
 
 
+FLIX_SETTINGS = [  # (settings of scafflix, a part of the sentence); issue of paper 001: bad input
+    ("personalization = 1.2", "must be at least 0 and at most 1, got 1.2. 1 trains one model for all, 0 every client"),
+    ("personalization = [0.1, -1, 0, 1]", "must be at least 0 and at most 1, got [0.1, -1.0, 0.0, 1.0]. 1 trains"),
+    ("personalization = [0.1, 0.2]", "an entry for each of the 4 clients, got 2; give one number for all."),
+    ("personalization = 0.5", "Client 's0' has no unique optimum of its own to be mixed in: its rows leave some "),
+    ("personalization = 0.5", "direction of the model free; give l2 a value above 0, or personalization 1, or set "),
+    ("communication_probability = 0", "must be above 0 and at most 1, got 0. 1 communicates in every iteration."),
+    ("communication_probability = 1.5", "must be above 0 and at most 1, got 1.5. 1 communicates in every"),
+    ("local_step = -1", "methods.scafflix.local_step must be above 0, got -1."),
+    ("personalization = 1", "set model.l2, or communication_probability by hand."),
+]
+
+
+@pytest.mark.parametrize(("settings", "sentence"), FLIX_SETTINGS)
+def test_a_wrong_personalization_is_refused_before_anything_is_made(idiolect, here, settings, sentence):
+    (here / "flix.toml").write_text((here / "spec.toml").read_text() + f"[methods.scafflix]\n{settings}\n")
+    answer = idiolect("run", "flix.toml", "--out", "out")
+    assert_refused(answer, sentence)
+    assert not (here / "out").exists()
+
+
+def test_a_cohort_of_more_than_take_part_is_refused(idiolect, here):
+    spec = (here / "spec.toml").read_text() + "[methods.scafflix]\npersonalization = [0, 0, 1, 0.5]\n"
+    (here / "flix.toml").write_text(spec)
+    answer = idiolect("run", "flix.toml", "--out", "out", "--set", "model.l2 = 0.1", "--set", "training.cohort = 3")
+    assert_refused(answer, "training.cohort must be at most the number of clients that take part, 2 of 4, got 3.")
+    assert not (here / "out").exists()
+
+
 COMMANDS = [  # (command line, a part of the sentence)
     ("run nothing.toml", "There is no spec file nothing.toml; write one, or start from `idiolect compare`."),
     ("run full", "There is no spec file full/spec.toml"),
@@ -120,7 +150,12 @@ COMMANDS = [  # (command line, a part of the sentence)
     ("compare --data digits --held-out 1.5", "held_out must be a number of clients (0, 1, ...), a fraction below 1"),
     ("sweep spec.toml", "A sweep needs something to vary: --over 'step_size = [0.1, 0.3]', or several --seeds."),
     ("sweep spec.toml --over step_size=0.1", "--over step_size needs a list of values such as [0.1, 0.3], got 0.1."),
-    ("sweep spec.toml --over step=[1]", "--over: local has no setting 'step'. Did you mean 'step_size'?"),
+    (
+        "sweep spec.toml --over step=[1]",
+        "--over: no method of the spec has a setting 'step'. Did you mean 'step_size'?",
+    ),
+    ("sweep spec.toml --over methods.fedavg.step=[1]", "--over: fedavg has no setting 'step'. Did you mean"),
+    ("sweep spec.toml --over methods.fed.step_size=[1]", "--over methods.fed.step_size: there is no such method in"),
     ("sweep spec.toml --over step_size=[1,1]", "--over names local[step_size=1] twice; give every value once."),
     ("sweep spec.toml --over x", "--over needs TOML such as 'step_size = [0.1, 0.3]', got 'x'"),
     ("sweep spec.toml --seeds 0,0", "seeds must be one or more different whole numbers of at least 0, got [0, 0]."),

@@ -37,6 +37,10 @@ def test_a_table_is_dialled(idiolect, here):
     folder = here / "runs" / "hospitals-dial"
     assert (folder / "figures" / "dial.png").read_bytes().startswith(b"\x89PNG")
     assert "personalization, in the order of the path" in (folder / "figures" / "dial.svg").read_text()
+    page = (folder / "report.html").read_text()
+    assert "Values side by side" in page
+    assert page.count("class=best") == 4  # every client's choice
+    assert "{{" not in page
     again = idiolect("report", folder, "--quiet")
     assert again.code == 0
     assert again.out.strip() == answer.out[: answer.out.index("Run folder:")].strip()
@@ -48,18 +52,18 @@ def test_a_table_is_dialled(idiolect, here):
 def test_a_spec_is_dialled_to_json(idiolect, here):
     (here / "flix.toml").write_text(FLIX)
     answer = idiolect(
-        "dial", "flix.toml", "--values", "0.9,0.3", "--format", "json", "--quiet", "--out", "d", "--seed", 4
+        "dial", "flix.toml", "--values", "0.9,0.3", "--format", "json", "--quiet", "--out", "d", "--seeds", "4"
     )
     assert answer.code == 0, answer.err
     assert answer.err == ""
     found = json.loads(answer.out)
     assert [entry["value"] for entry in found["values"]] == [0.9, 0.3]
     assert [entry["rounds"] for entry in found["values"]] == [2, 2]
-    assert found["seed"] == 4
+    assert found["seeds"] == [4]
     assert found["clients"] == ["s0", "s1", "s2", "s3"]
     assert len(found["chosen"]["values"]) == 4
     assert set(found["chosen"]["values"]) <= {0.9, 0.3}
-    assert found["figure"] == "d/figures/dial.png"
+    assert (found["figure"], found["report"]) == ("d/figures/dial.png", "d/report.html")
 
 
 def test_a_penalty_is_dialled(idiolect):
@@ -81,7 +85,8 @@ WRONG = [
     ("dial flix.toml --rounds 0", "training.rounds must be at least 1 for every value of a dial, got 0"),
     ("dial flix.toml --method local", "--setting personalization needs a method on the objective flix, and local has"),
     ("dial flix.toml --set data.validation=0.0", "No client has a validation row to choose a value on."),
-    ("dial flix.toml --seed -1", "seeds must be one or more different whole numbers of at least 0, got [-1]."),
+    ("dial flix.toml --seeds -1", "--seeds needs numbers such as 0,1,2 or 0-9, got '-1'."),
+    ("dial flix.toml --resume", "There is no run to resume in runs/flix-dial; start one without --resume."),
     ("dial spec.toml", "--setting personalization needs a method on the objective flix, and local, fedavg has none"),
 ]
 
@@ -103,3 +108,21 @@ def test_a_dial_that_diverges_is_a_miss(idiolect, here):
     answer = idiolect("dial", "flix.toml", "--values", "1,0.5", "--rounds", "20", *change)
     assert answer.code == 1
     assert "scafflix at personalization = 1: Training diverged" in answer.error
+
+
+def test_a_sweep_shows_what_each_client_would_choose(idiolect, here):
+    (here / "flix.toml").write_text(FLIX)
+    asked = ("sweep", "flix.toml", "--over", "personalization = [1, 0.5, 0]", "--out", "s")
+    answer = idiolect(*asked)
+    assert answer.code == 0, answer.err
+    assert "scafflix[personalization=0.5]" in answer.out
+    assert "Each client's own personalization, chosen on its validation rows, gives" in answer.out
+    assert "All runs together cost" in answer.out
+    page = (here / "s" / "report.html").read_text()
+    assert "Each client&#39;s own choice" in page
+    assert "personalization, each from a cold start" in (here / "s" / "figures" / "choice-0.svg").read_text()
+    again = idiolect("report", "s", "--format", "json")
+    (choice,) = json.loads(again.out)["choices"]
+    assert [entry["value"] for entry in choice["values"]] == [1, 0.5, 0]
+    assert choice["seeds"] == [0]
+    assert choice["values"][2]["spent"]["total_bytes"] == 0

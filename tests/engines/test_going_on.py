@@ -22,8 +22,8 @@ def dialled(algorithm, **settings):
     return dataclasses.replace(algorithm, objective=dataclasses.replace(algorithm.objective, **settings))
 
 
-def path(algorithms, federation, training=EXACT, seeds=(3,)):
-    """One finished session per algorithm, each after the one before, `training.rounds` rounds each."""
+def path(algorithms, federation, training=EXACT, seeds=(3,), act=None):
+    """One session per algorithm, each after the one before, `training.rounds` rounds each; `act` on it at once."""
     sessions = []
     for place, algorithm in enumerate(algorithms):
         asked = dataclasses.replace(training, rounds=(place + 1) * training.rounds)
@@ -33,6 +33,8 @@ def path(algorithms, federation, training=EXACT, seeds=(3,)):
                 lanes, federation, asked, list(seeds), ("log_loss",), None, after=sessions[-1] if sessions else None
             )
         )
+        if act is not None:
+            act(sessions[-1])
         yield sessions[-1]
 
 
@@ -153,6 +155,34 @@ def test_a_penalty_is_dialled_to_the_point_that_a_cold_start_finds(workbench, ra
     near = workbench.distance(warm.personal_models(), cold.personal_models())
     far = workbench.distance(other.personal_models(), cold.personal_models())
     assert near < 1e-4 * far
+
+
+AS_THEY_ARE = {  # whose states hold nothing of the old setting: (further settings, what is dialled, there and back)
+    "pfedme": ({"step_size": 0.2, "local_steps": 5, "inner_steps": 5, "batch_size": 0}, "penalty", (3.0, 0.5)),
+    "l2gd": ({"step_size": 2.0}, "penalty", (3.0, 0.5)),
+    "flix_sgd": ({"step_size": 0.5, "local_steps": 5, "batch_size": 0}, "personalization", (0.8, 0.3)),
+}
+
+
+@pytest.mark.parametrize("name", AS_THEY_ARE)
+def test_a_path_that_stays_is_a_plain_run_and_one_that_comes_back_ends_where_that_ends(workbench, ragged, name):
+    """Rounds count on, so that the last stretch has the coins of the plain run: both must meet, to rounding.
+
+    The first two stretches show the first half: the same value twice is the plain run, bit for bit.
+    """
+    more, setting, (here, there) = AS_THEY_ARE[name]
+    base = workbench.build(name, **more)
+    training = dataclasses.replace(EXACT, rounds=400, record_every=400, block=400)
+    plain = list(path([dialled(base, **{setting: here})] * 3, ragged, training, act=Session.train))
+    whole = dataclasses.replace(training, rounds=800)
+    once = Session([dialled(base, **{setting: here})], ragged, whole, [3], ("log_loss",), None)
+    once.train()
+    assert workbench.same_bits((plain[1].server, plain[1].population.states), (once.server, once.population.states))
+    values = (here, there, here)
+    walked = list(path([dialled(base, **{setting: v}) for v in values], ragged, training, act=Session.train))
+    ends = [[(one.server, one.population.states) for one in sessions] for sessions in (plain, walked)]
+    assert workbench.distance(ends[0][1], ends[1][1]) > 1e-3  # elsewhere in between
+    assert workbench.distance(ends[0][2], ends[1][2]) < 1e-12
 
 
 def test_a_block_solver_starts_anew_at_its_iterates(workbench, ragged):

@@ -11,8 +11,10 @@ import pytest
 
 from idiolect.core.checks import RequestError
 from idiolect.experiments import execute as executing
-from idiolect.experiments.dial import choose, parse_values, walk
-from idiolect.experiments.sweeping import expand
+from idiolect.experiments.choice import choose
+from idiolect.experiments.dial import parse_values, walk
+from idiolect.experiments.predict import predict
+from idiolect.experiments.sweeping import expand, parse_over
 
 NAN = float("nan")
 VALUES = (1.0, 0.5, 0.0)
@@ -32,19 +34,19 @@ def dialled(small, tmp_path_factory):
 def test_ties_go_to_the_least_personal_value():
     scores = np.array([[0.5, 0.5, 0.2], [0.9, 0.5, 0.2], [0.9, 0.4, 0.3]])  # (values, clients)
     for values, wanted in (((1, 0.5, 0), [1, 0, 2]), ((0, 0.5, 1), [2, 1, 2])):
-        places, own = choose(scores, values, higher_is_better=True)
+        places, own = choose(scores, [-value for value in values], higher_is_better=True)
         assert places.tolist() == wanted
         assert own.all()
 
 
 def test_a_lower_error_is_the_better_choice():
-    places, _ = choose(np.array([[3.0, 1.0], [2.0, 1.5]]), (1, 0.5), higher_is_better=False)
+    places, _ = choose(np.array([[3.0, 1.0], [2.0, 1.5]]), (-1, -0.5), higher_is_better=False)
     assert places.tolist() == [1, 0]
 
 
 def test_a_client_without_a_score_takes_what_is_best_on_average():
     scores = np.array([[0.5, 0.9, NAN], [0.8, 0.8, NAN]])  # means 0.7 and 0.8
-    places, own = choose(scores, (1, 0.5), higher_is_better=True)
+    places, own = choose(scores, (-1, -0.5), higher_is_better=True)
     assert places.tolist() == [1, 0, 1]
     assert own.tolist() == [True, True, False]
 
@@ -52,9 +54,8 @@ def test_a_client_without_a_score_takes_what_is_best_on_average():
 def test_the_folder_says_what_was_found(dialled):
     found, folder = dialled
     assert json.loads((folder / "dial.json").read_text()) == found
-    assert {"dial.json", "dial.parquet", "spec.toml", "machine.json", "done"} == {
-        file.name for file in folder.iterdir()
-    }
+    files = {"dial.json", "dial.parquet", "spec.toml", "request.json", "machine.json", "models", "done"}
+    assert files == {file.name for file in folder.iterdir()}
     assert [entry["value"] for entry in found["values"]] == list(VALUES)
     assert sum(entry["chosen_by"] for entry in found["values"]) == len(found["clients"]) == 4
     rows = pq.read_table(folder / "dial.parquet").to_pylist()
@@ -69,6 +70,8 @@ def test_the_folder_says_what_was_found(dialled):
         assert chosen["test"] == found["chosen"]["test"]["clients"][client]
     assert found["chosen"]["test"]["mean"] == pytest.approx(np.mean([row["test"] for row in rows if row["chosen"]]))
     for entry in found["values"]:
+        paid = [row["traffic_bytes"] for row in rows if row["value"] == entry["value"]]
+        assert sum(paid) == entry["spent"]["total_bytes"]
         at = [row["test"] for row in rows if row["value"] == entry["value"]]
         assert entry["test"]["mean"] == pytest.approx(np.mean(at))
         assert entry["test"]["worst_decile"] == min(at)  # one client of four
@@ -87,6 +90,55 @@ def test_prices_add_up_and_own_optima_are_paid_once(dialled):
     assert [entry["rounds"] for entry in entries] == [4, 4, 0]
     assert entries[2]["spent"]["total_bytes"] == entries[2]["spent"]["gradients"] == 0
     assert entries[0]["spent"]["total_bytes"] == entries[1]["spent"]["total_bytes"] > 0
+
+
+def test_several_seeds_are_lanes_of_the_same_path(small, tmp_path, dialled):
+    found = walk(flix_spec(small, seeds=[0, 5]), tmp_path / "run", "personalization", VALUES)
+    assert found["seeds"] == [0, 5]
+    for entry, alone in zip(found["values"], dialled[0]["values"]):
+        assert entry["test"]["seed_means"][0] == pytest.approx(alone["test"]["mean"], rel=1e-6)  # seed 0 by itself
+        assert entry["test"]["mean"] == pytest.approx(np.mean(entry["test"]["seed_means"]))
+        low, high = entry["test"]["interval"]
+        assert low <= entry["test"]["mean"] <= high
+        assert entry["spent"]["total_bytes"] == alone["spent"]["total_bytes"]  # of one seed, not of both
+
+
+def test_an_interrupted_dial_goes_on_to_the_same_bits(small, tmp_path, dialled):
+    spec, folder = flix_spec(small, output={"checkpoint_every": 1}), tmp_path / "run"
+
+    def interrupt(label, done, total):
+        if done == 6:  # in the middle of the second value
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        walk(spec, folder, "personalization", VALUES, progress=interrupt)
+    assert not (folder / "done").exists()
+    with pytest.raises(RequestError, match="Add --resume to go on with it"):
+        walk(spec, folder, "personalization", VALUES)
+    with pytest.raises(
+        RequestError, match=r"was started with personalization = 1, 0\.5, 0, and this asks for .* = 1, 0;"
+    ):
+        walk(spec, folder, "personalization", (1.0, 0.0), resume=True)
+    with pytest.raises(RequestError, match=r"was started with training\.rounds = 4, and this asks for 5"):
+        walk(flix_spec(small, training={"rounds": 5}), folder, "personalization", VALUES, resume=True)
+    reached = []
+    found = walk(spec, folder, "personalization", VALUES, resume=True, progress=lambda *at: reached.append(at[1]))
+    assert reached == [7, 8]
+    for part in ("values", "chosen"):
+        assert found[part] == dialled[0][part]
+    assert not (folder / "checkpoint").exists()
+
+
+def test_every_client_predicts_with_the_model_it_chose(small, dialled):
+    found, folder = dialled
+    models = {path.name for path in (folder / "models" / "scafflix-seed0").iterdir()}
+    assert models == {"personal.safetensors", "at-1", "at-0.5", "at-0"}  # output.models = "all"
+    answers = predict(folder, small.folder / "classification.csv").to_pylist()
+    assert {row["model"] for row in answers} == {"personal"}
+    for client, name in enumerate(found["clients"]):
+        own = [row for row in answers if row["site"] == name and row["part"] == "test"]
+        right = np.mean([str(row["outcome"]) == row["prediction"] for row in own])
+        assert right == pytest.approx(found["chosen"]["test"]["clients"][client])
 
 
 def test_at_zero_every_client_is_alone(small, tmp_path):
@@ -121,7 +173,6 @@ REFUSED = [  # (setting, values, changes of the spec, a part of the sentence)
     ("personalization", (1.0, 1.0), {}, "--values names 1 twice"),
     ("personalization", (1.0, 2.0), {}, r"personalization must be at least 0 and at most 1, got 2\. 1 trains one"),
     ("personalization", (1.0, NAN), {}, "personalization must be a finite number, got nan"),
-    ("personalization", VALUES, {"seeds": [0, 1]}, r"A dial walks one path, with one seed, got seeds \[0, 1\]"),
     ("personalization", VALUES, {"training": {"rounds": 0}}, "training.rounds must be at least 1 for every value"),
     (
         "personalization",
@@ -179,9 +230,38 @@ def test_a_sweep_over_alpha_is_one_batched_program(small, tmp_path, monkeypatch)
     spec = flix_spec(small)
     done = executing.execute(expand(spec, {"personalization": list(VALUES)}), tmp_path / "sweep")
     assert lanes == [3]
-    for value, entry in zip(VALUES, done.trained):
+    (found,) = json.loads((tmp_path / "sweep" / "choices.json").read_text())["choices"]
+    assert (found["kind"], found["method"], found["setting"]) == ("sweep", "scafflix", "personalization")
+    assert [entry["value"] for entry in found["values"]] == list(VALUES)
+    recorders = [entry.runs[0].recorder for entry in done.trained]
+    validation, test = (
+        np.array([recorder.selected[split]["personal"][found["score"]] for recorder in recorders])
+        for split in ("validation", "test")
+    )
+    places, _ = choose(validation, [-value for value in VALUES], found["higher_is_better"])
+    assert found["chosen"]["places"] == places.tolist()
+    assert found["chosen"]["test"]["clients"] == test[places, np.arange(4)].tolist()
+    for entry, recorder in zip(found["values"], recorders):
+        assert entry["spent"]["total_bytes"] == sum(entry["client_bytes"]) == recorder.ledger.total_bytes
+    assert [entry["rounds"] for entry in found["values"]] == [4, 4, 0]  # alpha = 0 asks nobody for anything
+    assert len(pq.read_table(tmp_path / "sweep" / "choices.parquet")) == 3 * 4
+    for value, entry in zip(VALUES[:2], done.trained):
         single = expand(spec, {"personalization": [value]})
         (alone,) = executing.execute(single, tmp_path / f"single-{value}").trained
         ours, theirs = (one.runs[0].recorder.last["test"]["personal"]["log_loss"] for one in (entry, alone))
         np.testing.assert_allclose(ours, theirs, rtol=1e-4)
         assert entry.runs[0].ledger.gradients_personal > 0 or value == 1
+
+
+def test_a_sweep_varies_who_has_the_setting_and_keeps_the_others(small):
+    spec = flix_spec(small, methods={"local": {"step_size": 0.1}, "scafflix": {}, "gd": {"name": "flix_gd"}})
+    labels = [method.label for method in expand(spec, {"personalization": [1.0, 0.5]}).methods]
+    assert labels == [
+        "local",
+        *(f"{name}[personalization={value}]" for name in ("scafflix", "gd") for value in VALUES[:2]),
+    ]
+    axes = parse_over(["methods.gd.personalization = [1.0, 0.5]"])
+    labels = [method.label for method in expand(spec, axes).methods]
+    assert labels == ["local", "scafflix", "gd[personalization=1.0]", "gd[personalization=0.5]"]
+    with pytest.raises(RequestError, match=r"--over: no method of the spec has a setting 'alpha'\."):
+        expand(spec, {"alpha": [1.0, 0.5]})

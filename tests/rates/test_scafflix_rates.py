@@ -268,7 +268,9 @@ def test_a_step_beyond_the_theorem_earns_a_warning():
     algorithm = Scafflix(objective, clients=CLIENTS, local_step=PerClient(steps), communication_probability=0.3)
     _, advice = from_theory("scafflix", algorithm, own, float(ROWS))
     (sentence,) = advice.warnings
-    assert sentence.startswith(f"local_step {steps[1]:.3g} is above {1 / own.client_smoothness[1]:.3g}, from 1/L_m")
+    assert sentence.startswith(
+        f"local_step {steps[1]:.3g} of client number 1 is above {1 / own.client_smoothness[1]:.3g}, from 1/L_m"
+    )
     assert "paper 001, theorem 4" in sentence
     _, fine = from_theory("scafflix", dataclasses.replace(algorithm, local_step=0.9 * steps.min()), own, float(ROWS))
     assert fine.warnings == ()

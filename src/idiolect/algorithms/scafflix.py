@@ -15,8 +15,8 @@ h starts at 0: sum_m alpha_m h_m never changes and must be 0 (the paper prints s
 exact gradients, also with noise of bounded variance added; 2 Lc_m for single rows; 2 Lc_m/b + (1 - 2/b) L_m for b rows.
 
 A round is the coin-0 iterations before an exchange, as many as the server drew, and the iteration of the exchange: xh_m
-goes up, xbar comes back at once, so that sum_m alpha_m h_m stays 0 over any cohort. A client with alpha_m = 0 has no
-weight, and nothing of it moves; its messages and gradients are counted all the same.
+goes up, xbar comes back at once, so that sum_m alpha_m h_m stays 0 over any cohort. A client with alpha_m = 0
+keeps x*_m and never takes part.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Set
+from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, parse_seeds
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
@@ -33,9 +33,10 @@ def dial(
     target: Annotated[str | None, typer.Option(help="Table: column to predict.")] = None,
     data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
     l2: Annotated[float, typer.Option(help="Table or data set: weight of the ridge, so that own optima exist.")] = 0.01,
-    seed: Annotated[int | None, typer.Option(help="Seed. Default: the spec's, or 0.")] = None,
+    seeds: Seeds = None,
     out: Out = None,
     override: Set = None,
+    resume: Resume = False,
     as_format: AsFormat = Format.text,
     quiet: Quiet = False,
 ) -> None:
@@ -52,29 +53,30 @@ def dial(
         spec, label = _from_data(source, client, target, data, setting, method, l2, override or []), None
     if rounds is not None:
         spec = dataclasses.replace(spec, training=_training(spec, rounds))
-    if seed is not None:
-        spec = dataclasses.replace(spec, seeds=tuple(check_seeds([seed])))
+    if seeds is not None:
+        spec = dataclasses.replace(spec, seeds=tuple(check_seeds(parse_seeds(seeds))))
     enable_cache()
     folder = out or Path("runs") / f"{spec.name}-dial"
     with Bar(quiet or not sys.stderr.isatty()) as bar:
         remark = None if quiet else bar.say
-        walk(spec, folder, setting, wanted, label=label, progress=bar.update, say=remark)
+        walk(spec, folder, setting, wanted, label=label, resume=resume, progress=bar.update, say=remark)
     show_dial(folder, as_format, quiet)
 
 
 def show_dial(folder: Path, as_format: Format, quiet: bool) -> None:
-    """Draw a finished dial's figure and print its tables."""
-    from idiolect.report.dial_figure import write_figure
-    from idiolect.report.dial_table import dial_text, read_dial
+    """Draw a finished dial's figure, build its page and print its tables."""
+    from idiolect.report.choice import read_dial
+    from idiolect.report.choice_table import choice_text
+    from idiolect.report.dial_page import build_dial_report
 
-    found = read_dial(folder)
-    figure = write_figure(found)
+    page, choice = build_dial_report(folder), read_dial(folder)
     if as_format is Format.json:
-        typer.echo(json.dumps(found.found | {"folder": str(folder), "figure": str(figure)}))
+        files = {"folder": str(folder), "figure": str(folder / "figures" / "dial.png"), "report": str(page)}
+        typer.echo(json.dumps(choice.found | files))
         return
-    typer.echo(dial_text(found))
+    typer.echo(choice_text(choice))
     if not quiet:
-        typer.echo(f"Run folder: {folder}    Figure: {figure}")
+        typer.echo(f"Run folder: {folder}    Report: {page}")
 
 
 def _training(spec: Spec, rounds: int) -> Any:

@@ -30,7 +30,8 @@ def train_and_show(
     enable_cache()
     folder = out or Path("runs") / spec.name
     with Bar(quiet or not sys.stderr.isatty()) as bar:
-        done = execute(spec, folder, resume=resume, progress=bar.update, say=None if quiet else bar.say)
+        remark = None if quiet else bar.say
+        done = execute(spec, folder, resume=resume, progress=bar.update, say=remark)
     show(folder, as_format, quiet)
     lost = [f"{entry['method']}: {entry['diverged']}." for entry in done.summary["methods"] if entry["diverged"]]
     if lost and (not exploring or len(lost) == len(done.summary["methods"])):
@@ -40,13 +41,19 @@ def train_and_show(
 def show(folder: Path, as_format: Format, quiet: bool) -> None:
     """Build the report of a finished run and print its table."""
     from idiolect.report import build_report, comparison_table
+    from idiolect.report.choice import read_choices
+    from idiolect.report.choice_table import choice_text
 
     page = build_report(folder)
-    table = comparison_table(folder)
+    table, choices = comparison_table(folder), read_choices(folder)
     if as_format is Format.json:
-        typer.echo(json.dumps(table.as_dict() | {"folder": str(folder), "report": str(page)}))
+        files = {"folder": str(folder), "report": str(page)}
+        chosen = {"choices": [choice.found for choice in choices]} if choices else {}
+        typer.echo(json.dumps(table.as_dict() | chosen | files))
         return
     typer.echo(table.to_text())
+    for choice in choices:
+        typer.echo(choice_text(choice))
     if not quiet:
         typer.echo(f"Run folder: {folder}    Report: {page}")
 

@@ -116,6 +116,13 @@ class Algorithm(Settings, abc.ABC):
         """
         return server, clients
 
+    def takes_part(self) -> Any:
+        """Who is ever in a round, one truth value or one per client: the others cost no message and no step.
+
+        Asked on the host, where PerClient settings are whole. A client left out keeps what `init_client` gave it.
+        """
+        return self.objective.takes_part()
+
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of `shared_model` or `personal_model`."""
         return self.objective.predict(model, inputs)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+FEW = 4  # entries that a sentence can show
+
 
 class RequestError(ValueError):
     """The request was wrong: one sentence with the rule, the value and the way out. The command line exits 2."""
@@ -93,6 +95,12 @@ def check(owner: str, name: str, value: Any, limits: Range) -> None:
     if value is None or limits.admits(value):
         return
     way_out = f" {limits.way_out}" if limits.way_out else ""
+    if not limits.choices and np.ndim(value) == 1 and len(value) > FEW:  # a reader could not find it
+        place = next(place for place, entry in enumerate(value) if not limits.admits(entry))
+        raise RequestError(
+            f"{owner}.{name} must be {limits.rule()}, got {shown(value[place])} as entry {place + 1} of {len(value)}."
+            f"{way_out}"
+        )
     if isinstance(value, str) and limits.choices and not way_out:
         close = difflib.get_close_matches(value, [str(choice) for choice in limits.choices], n=1)
         way_out = f" Did you mean {close[0]!r}?" if close else ""

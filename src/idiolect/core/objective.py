@@ -54,6 +54,10 @@ class Objective(Settings, abc.ABC):
         """What a client keeps when settings change from `earlier`'s to these, and what that costs beyond `prepared`."""
         return self.prepare(key, data)
 
+    def takes_part(self) -> Any:
+        """Whether a client's term depends on w, one truth value or one per client; PerClient settings are whole."""
+        return True
+
     def unprepared(self, prepared: Params) -> Any:
         """Whether `prepare` did not find what it looked for."""
         return False

@@ -35,9 +35,9 @@ def resolve(session: Session, training: Training) -> Training:
 
 
 def _fastest(session: Session, training: Training) -> tuple[Training, float]:
-    cohort = session.participation.cohort
+    cohort = session.widest
     batched = dataclasses.replace(training, executor="batched", chunk=0)
-    if training.rounds == 0:
+    if training.rounds == 0 or cohort == 0:
         return batched, 0.0
     seconds = _measure(session, batched)
     if seconds * training.rounds < WORTH_SECONDS:

@@ -8,7 +8,7 @@ import numpy as np
 from idiolect.accounting.bytes import bytes_of
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.tally import Tally
-from idiolect.engines.cohorts import Participation
+from idiolect.engines.cohorts import NOBODY, Participation
 from idiolect.engines.recording import Recorder
 from idiolect.engines.round import RoundCost
 from idiolect.engines.start import WireTypes
@@ -22,7 +22,12 @@ def bill_block(
     participation: Participation,
     wire: WireTypes,
 ) -> None:
-    """Charge the rounds of one block. A broadcast goes to the whole cohort; an upload counts where it arrived."""
+    """Charge the rounds of one block. A broadcast goes to the whole cohort; an upload counts where it arrived.
+
+    Rounds in which nobody takes part are none.
+    """
+    if participation.cohort == 0:
+        return
     arrived, cohort = int(costs.present.sum()), participation.cohort
     counts = np.where(costs.present[..., None], costs.counts, 0).astype(np.int64)  # (rounds, cohort, 10)
     *tally, useful, _ = (int(count) for count in counts.sum(axis=(0, 1)))
@@ -33,19 +38,38 @@ def bill_block(
     if traffic is not None:
         down, up = traffic
         ledger = ledger.charge(download_bytes=rounds * down, upload_bytes=rounds * up)
+        if down or up:
+            recorder.client_bytes = []  # whose they are, only the method knows
     else:
         ledger = ledger.charge_download(cohort * rounds, bytes_of(wire.sent))
         ledger = ledger.charge_upload(arrived, bytes_of(wire.upload))
+        for_upload = bytes_of(wire.upload)
         if algorithm.settles and not participation.full:
-            # with everybody taking part, what settles is the next round's broadcast and is billed there
+            # with the same clients in every round, what settles is the next round's broadcast and is billed there
             ledger = ledger.charge_download(arrived, bytes_of(wire.sent))
+            for_upload += bytes_of(wire.sent)
+        asked, came = costs.clients[costs.clients != NOBODY], costs.clients[costs.present]
+        _bill_clients(recorder, asked, bytes_of(wire.sent))
+        _bill_clients(recorder, came, for_upload)
     recorder.ledger = ledger
+
+
+def _bill_clients(recorder: Recorder, clients: np.ndarray, bytes_each: int) -> None:
+    """The same bytes once more, by whom they went to or came from; `clients` has a number per message."""
+    if recorder.client_bytes:
+        messages = np.bincount(clients, minlength=len(recorder.client_bytes))
+        recorder.client_bytes = [sum(pair) for pair in zip(recorder.client_bytes, (messages * bytes_each).tolist())]
 
 
 def bill_delivery(
     recorder: Recorder, cost: Tally, algorithm: Algorithm, participation: Participation, wire: WireTypes
 ) -> None:
-    """Charge the personal models once, at the end: what clients compute for them and what is delivered to them."""
-    recorder.ledger = recorder.ledger.charge_work(Tally(*(int(count) for count in cost)))
+    """Charge the personal models once, at the end: what clients compute for them and what is delivered to them.
+
+    `cost` has a row per client; a client that never takes part is not sent anything.
+    """
+    takes = slice(None) if participation.able is None else participation.able
+    recorder.ledger = recorder.ledger.charge_work(Tally(*(int(np.sum(count[takes], dtype=np.int64)) for count in cost)))
     if recorder.ledger.rounds and algorithm.traffic(wire.sent, 1) != (0, 0):
-        recorder.ledger = recorder.ledger.charge_delivery(participation.clients, bytes_of(wire.delivered))
+        recorder.ledger = recorder.ledger.charge_delivery(participation.candidates, bytes_of(wire.delivered))
+        _bill_clients(recorder, np.arange(participation.clients)[takes], bytes_of(wire.delivered))

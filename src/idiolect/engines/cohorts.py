@@ -9,36 +9,55 @@ import numpy as np
 
 from idiolect.core.keys import Purpose, host_generator
 
+NOBODY = 2**31 - 1  # fills a cohort up; never present, so that nothing is done for it
+
 
 @dataclasses.dataclass(frozen=True)
 class Participation:
-    """`cohort` clients per round out of `clients`, each dropping out of the round with probability `dropout`."""
+    """`cohort` clients per round out of `clients`, each dropping out of the round with probability `dropout`.
+
+    `able` are the numbers of those that ever take part, ascending; None: all clients. `cohort` is at most that many.
+    """
 
     clients: int
     cohort: int
     dropout: float = 0.0
+    able: np.ndarray | None = None
+
+    @property
+    def candidates(self) -> int:
+        """Clients that ever take part."""
+        return self.clients if self.able is None else len(self.able)
 
     @property
     def full(self) -> bool:
-        """Everybody, every round: no draw is needed."""
-        return self.cohort == self.clients and self.dropout == 0.0
+        """The same clients in every round, all that ever take part."""
+        return self.cohort == self.candidates and self.dropout == 0.0
+
+    @property
+    def everybody(self) -> bool:
+        """All clients, every round: no draw is needed."""
+        return self.full and self.able is None
 
     @property
     def chance(self) -> float:
-        """The probability that a client takes part in a round."""
-        return self.cohort / self.clients * (1 - self.dropout)
+        """The probability that a client that ever takes part is in a round."""
+        return self.cohort / self.candidates * (1 - self.dropout) if self.candidates else 1.0
 
-    def draw(self, seed: int, rounds: range) -> tuple[np.ndarray, np.ndarray]:
-        """Client numbers (rounds, cohort), ascending, and who of them is present.
+    def draw(self, seed: int, rounds: range, width: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Client numbers (rounds, width), ascending, and who of them is present; a wider one ends in nobodies.
 
         NumPy's sampling without replacement is Floyd's here: its cost grows with the cohort, not with the population.
         """
-        members = np.empty((len(rounds), self.cohort), np.int32)
-        present = np.ones((len(rounds), self.cohort), bool)
-        for row, round_number in enumerate(rounds):
+        size = self.cohort
+        members = np.full((len(rounds), size if width is None else width), NOBODY, np.int32)
+        present = members != NOBODY
+        present[:, :size] = True
+        for row, round_number in enumerate(rounds if size else ()):
             draw = host_generator(seed, Purpose.COHORT, round_number)
-            members[row] = np.sort(draw.choice(self.clients, self.cohort, replace=False, shuffle=False))
+            chosen = np.sort(draw.choice(self.candidates, size, replace=False, shuffle=False))
+            members[row, :size] = chosen if self.able is None else self.able[chosen]
             if self.dropout:
-                coins = host_generator(seed, Purpose.DROPOUT, round_number).random(self.cohort)
-                present[row] = coins >= self.dropout
+                coins = host_generator(seed, Purpose.DROPOUT, round_number).random(size)
+                present[row, :size] = coins >= self.dropout
         return members, present

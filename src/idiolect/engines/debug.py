@@ -23,7 +23,6 @@ from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.engines import door
-from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Training
 from idiolect.engines.population import to_device
 
@@ -80,7 +79,7 @@ def debug(
     door.check_seeds([seed])
     watch = observe or (lambda event: None)
     with door.run_precision(training.precision):
-        participation = Participation(rows.clients, training.cohort or rows.clients, training.dropout)
+        participation = door.participation_of(algorithm, training, rows.clients)
         admitted = door.admit(algorithm, rows.clients, training.precision, participation.chance)
         data = [_rows_of(rows, client, door.PRECISIONS[training.precision]) for client in range(rows.clients)]
         root = keys.root_key(seed)

@@ -17,6 +17,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, check, setting, unset
 from idiolect.core.data import Rows
 from idiolect.core.settings import check_settings, know_population
+from idiolect.engines.cohorts import Participation
 
 EXECUTORS = ("auto", "batched", "chunked", "looped", "looped_steps")
 PRECISIONS = {"float32": jnp.float32, "float64": jnp.float64}
@@ -67,14 +68,7 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
     if reason is not None:
         pair = f"{type(algorithm).__name__} cannot minimise {type(algorithm.objective).__name__}"
         raise RequestError(f"{pair}: {reason}.")
-    for node in jax.tree.leaves(algorithm, is_leaf=is_per_client):
-        if isinstance(node, PerClient):
-            for leaf in jax.tree.leaves(node.values):
-                if np.shape(leaf)[:1] != (clients,):
-                    raise RequestError(
-                        f"A PerClient setting of {type(algorithm).__name__} must have one row per client, {clients}, "
-                        f"got shape {np.shape(leaf)}."
-                    )
+    check_addressed(algorithm, clients)
     left = unset(algorithm)
     if left:
         raise RequestError(
@@ -84,6 +78,35 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
     filled = know_population(algorithm, clients, chance)
     dtype = PRECISIONS[precision]
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), filled)
+
+
+def check_addressed(algorithm: Algorithm, clients: int) -> None:
+    """Every PerClient setting needs one row per client."""
+    for path, node in jax.tree_util.tree_leaves_with_path(algorithm, is_leaf=is_per_client):
+        if isinstance(node, PerClient):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            for leaf in jax.tree.leaves(node.values):
+                if np.shape(leaf)[:1] != (clients,):
+                    raise RequestError(
+                        f"{type(algorithm).__name__}.{name} must have one row per client, {clients}, "
+                        f"got shape {np.shape(leaf)}; give as many, or one number for all."
+                    )
+
+
+def participation_of(algorithm: Algorithm, training: Training, clients: int) -> Participation:
+    """Who takes part in the rounds of `algorithm`: cohorts are drawn from those that ever do."""
+    check_settings(algorithm)
+    check_addressed(algorithm, clients)
+    takes = np.broadcast_to(np.asarray(algorithm.takes_part(), bool), (clients,))
+    if takes.all():
+        return Participation(clients, training.cohort or clients, training.dropout)
+    able = np.flatnonzero(takes).astype(np.int32)
+    if 0 < len(able) < training.cohort:
+        raise RequestError(
+            f"training.cohort must be at most the number of clients that take part, {len(able)} of {clients}, got "
+            f"{training.cohort}. Use 0 for all of them, or leave fewer clients to themselves."
+        )
+    return Participation(clients, min(training.cohort or clients, len(able)), training.dropout, able)
 
 
 def check_participation(algorithm: Algorithm, chance: float) -> str | None:

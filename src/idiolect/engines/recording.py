@@ -24,6 +24,7 @@ class Recorder:
     scores: tuple[str, ...]  # the first one selects, the others break ties
     ledger: Ledger = dataclasses.field(default_factory=Ledger)
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    client_bytes: list[int] = dataclasses.field(default_factory=list)  # the ledger's, by client; empty: not known
     slowest_gradients: int = 0  # sum over rounds of the largest gradient count of one client: the critical path
     best: list[float] = dataclasses.field(default_factory=list)  # validation means at the selected round, oriented
     selected_round: int = -1

@@ -19,10 +19,11 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
+from idiolect.engines.cohorts import NOBODY
 
 
 class Cohort(NamedTuple):
-    """Who takes part in a round. Padding has the largest client number, 2^31 - 1, and is never present."""
+    """Who takes part in a round. Padding has the largest client number, NOBODY, and is never present."""
 
     clients: Any  # (cohort,) client numbers
     rows: Any  # (cohort,) where their data and state stand in the tables at hand
@@ -273,7 +274,7 @@ def _chunks_by_size(cohort: Cohort, data: ClientData, chunk: int) -> Cohort:
     if size > chunk:
         cohort = tree.take(cohort, jnp.argsort(data.count[cohort.rows], stable=True))
     missing = -size % chunk
-    nobody = Cohort(*(jnp.full((missing,), value) for value in (2**31 - 1, 0, False)))
+    nobody = Cohort(*(jnp.full((missing,), value) for value in (NOBODY, 0, False)))
     padded = jax.tree.map(lambda a, b: jnp.concatenate([a, b.astype(a.dtype)]), cohort, nobody)
     return jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), padded)
 

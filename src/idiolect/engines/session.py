@@ -27,12 +27,12 @@ from idiolect.engines import auto, door, start
 from idiolect.engines.billing import bill_block, bill_delivery
 from idiolect.engines.block import run_block
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.cohorts import Participation
+from idiolect.engines.cohorts import NOBODY
 from idiolect.engines.door import Training
 from idiolect.engines.evaluate import Moment, Scores, Standing, evaluate, models_and_outputs, standing
 from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.looped import run_looped
-from idiolect.engines.population import InMemory, OnDisk, load, sum_counts, to_device
+from idiolect.engines.population import InMemory, OnDisk, load, to_device
 from idiolect.engines.recording import ClientScores, Recorder, to_lists
 from idiolect.engines.round import Cohort, RoundCost, finite_rows
 from idiolect.engines.run import Run, Snapshot, Splits
@@ -70,14 +70,14 @@ class Session:
         self.seconds, self._measure, self._requested = 0.0, measure, training
         self._first_round = self.round
         self._splits: dict[str, ClientData] = {}
-        self.participation = Participation(clients, training.cohort or clients, training.dropout)
+        self.participations = [door.participation_of(algorithm, training, clients) for algorithm in algorithms]
         counts = federation.train.counts
         self.uniform = bool((counts == counts[0]).all())
         with door.run_precision(training.precision):
             self._dtype = door.PRECISIONS[training.precision]
             self.algorithms = [
-                door.admit(algorithm, clients, training.precision, self.participation.chance)
-                for algorithm in algorithms
+                door.admit(algorithm, clients, training.precision, who.chance)
+                for algorithm, who in zip(algorithms, self.participations)
             ]
             self._start(state_folder, after)
             self.training = auto.resolve(self, training)
@@ -113,7 +113,7 @@ class Session:
         if self.population.unprepared is not None:
             name = self.federation.names[self.population.unprepared]
             raise RequestError(f"Client {name!r} {self.algorithms[0].objective.why_unprepared()}.")
-        self.recorders = [Recorder(self.scores) for _ in self.seeds]
+        self.recorders = [Recorder(self.scores, client_bytes=[0] * rows.clients) for _ in self.seeds]
         for lane, recorder in enumerate(self.recorders):
             own = tally if single else tree.take(tally, lane)
             recorder.ledger = recorder.ledger.charge_work(Tally(*(int(count) for count in own)))
@@ -173,17 +173,23 @@ class Session:
                 if progress is not None:
                     progress(self.round, rounds)
 
+    @property
+    def widest(self) -> int:
+        """Clients in a round of the lane that has most."""
+        return max(who.cohort for who in self.participations)
+
     def block(self, first: int, count: int, training: Training) -> tuple[Any, Any, RoundCost]:
         """Compute rounds first .. first + count - 1; nothing is kept. Costs have a row per round that was run."""
         looped = training.executor.startswith("looped")
         # a compiled block always has its full length, of which `count` rounds are run: one program for all
         rounds = range(first, first + (count if looped else max(training.block or training.record_every, count)))
         cohorts, members = None, None
-        if not self.participation.full:
-            drawn = [self.participation.draw(seed, rounds) for seed in self.seeds]
+        if not all(who.everybody for who in self.participations):
+            drawn = [who.draw(seed, rounds, max(self.widest, 1)) for who, seed in zip(self.participations, self.seeds)]
             members = np.stack([lane[0] for lane in drawn])
             present = np.stack([lane[1] for lane in drawn])
-        states, data, places = self.population.gather(members)
+        somebody = None if members is None else np.where(members == NOBODY, 0, members)
+        states, data, places = self.population.gather(somebody)
         if members is not None and places is not None:
             parts = (members, places, present)
             cohorts = Cohort(*(jnp.asarray(part[0] if self.lanes == "one" else part) for part in parts))
@@ -210,6 +216,9 @@ class Session:
         return server, states, tree.take(costs, cut)
 
     def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
+        if self.widest == 0:  # nobody takes part in any lane: nothing moves, nothing is sent
+            self.round += length
+            return
         began = time.perf_counter()
         server, states, costs = self.block(self.round, length, self.training)
         costs = jax.tree.map(np.asarray, costs)  # waits for the device
@@ -220,7 +229,7 @@ class Session:
         for lane, recorder in enumerate(self.recorders):
             own = costs if self.lanes == "one" else tree.take(costs, lane)
             self._check_finite(recorder, own, bool(sound[lane]), length, checkpoint)
-            bill_block(recorder, own, length, self.algorithms[0], self.participation, self.wire)
+            bill_block(recorder, own, length, self.algorithms[0], self.participations[lane], self.wire)
         self.server = server
         self.population.scatter(states)
         self.round += length
@@ -292,7 +301,7 @@ class Session:
             yield clients, Moment(algorithm, root, np.int32(at.round), at.server, numbers, states, data)
 
     def _evaluate(self, algorithm: Any, root: Any, at: Snapshot, split: str, lanes: str) -> tuple[Scores, Tally]:
-        """Scores on one split."""
+        """Scores on one split, and what each client's model cost."""
         parts = []
         for clients, moment in self._moments(algorithm, root, at):
             scored = evaluate(moment, self._split(split, clients), names=self.scores, lanes=lanes)
@@ -302,9 +311,7 @@ class Session:
         def join(*leaves: Any) -> np.ndarray:
             return np.concatenate(leaves, axis=client_axis)
 
-        scores = jax.tree.map(join, *(part[0] for part in parts))
-        tally = functools.reduce(Tally.plus, (sum_counts(part[1]) for part in parts))
-        return scores, tally
+        return jax.tree.map(join, *parts)
 
     def _split(self, name: str, clients: np.ndarray) -> ClientData:
         if name not in self._splits or isinstance(self.population, OnDisk):
@@ -324,7 +331,7 @@ class Session:
         recorder.selected = recorder.last
         if selected.round != last.round:
             recorder.selected, cost = self._scores_after(selected, algorithm, root)
-        bill_delivery(recorder, cost, algorithm, self.participation, self.wire)
+        bill_delivery(recorder, cost, algorithm, self.participations[lane], self.wire)
         return Run(algorithm, self.seeds[lane], self.training, recorder, last, selected, self, lane)
 
     def _scores_after(self, snapshot: Snapshot, algorithm: Algorithm, root: Any) -> tuple[ClientScores, Tally]:

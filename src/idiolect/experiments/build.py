@@ -53,14 +53,23 @@ def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem 
 
 
 def client_loss_for(spec: ModelSpec, task: Task, input_shape: tuple[int, ...], plain_number: bool) -> ClientLoss:
-    """f'_m for a task: cross-entropy over its classes, or the squared error of one number or several."""
+    """f'_m for a task: cross-entropy over its classes, or the squared error of one number or several.
+
+    Two classes need no more than one output, whose logistic loss is the cross-entropy of (0, output): half as many
+    parameters of a linear model, and half the bytes.
+    """
     features = math.prod(input_shape)
-    width = 0 if plain_number else task.outputs
+    if spec.loss == "logistic" and len(task.classes) != 2:
+        what = f"{len(task.classes)} classes" if task.kind == "classification" else "a regression"
+        raise RequestError(
+            f"model.loss = 'logistic' needs a target of two classes, got {what}; use 'cross_entropy', the default."
+        )
+    width = 0 if plain_number or spec.loss == "logistic" else task.outputs
     models: dict[str, Callable[[], Model]] = {
         "linear": lambda: Linear(features, width, spec.bias),
         "mlp": lambda: MLP(features, width, tuple(spec.hidden)),
     }
-    criterion = "cross_entropy" if task.kind == "classification" else "squared"
+    criterion = spec.loss if task.kind == "classification" else "squared"
     return ClientLoss(model=models[spec.name](), criterion=criterion, l2=spec.l2)
 
 

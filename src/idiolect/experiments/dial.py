@@ -8,44 +8,31 @@ prepare (x*_m of FLIX) is paid once. Clients choose their value on validation ro
 from __future__ import annotations
 
 import dataclasses
-import math
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax
 import numpy as np
 
-from idiolect.accounting.ledger import Ledger
-from idiolect.algorithms import find
 from idiolect.core.checks import DivergedError, RequestError, nearest
 from idiolect.data.federation import Federation
-from idiolect.engines.cohorts import Participation
-from idiolect.engines.door import check_participation, check_training
-from idiolect.engines.run import Run
-from idiolect.engines.simulate import Session
+from idiolect.engines.door import check_participation, check_training, participation_of
+from idiolect.engines.simulate import Checkpoint, Session
 from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
-from idiolect.experiments.execute import Progress, Say, is_tuned
-from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
+from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
+from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, write_names
+from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
-from idiolect.experiments.spec import MethodSpec, Spec, own_settings
+from idiolect.experiments.spec import MethodSpec, Spec, resumed
 from idiolect.experiments.units import restore_units
-from idiolect.metrics.scores import SCORES
-from idiolect.metrics.summary import summarise
-from idiolect.objectives import OBJECTIVES
 
-# What can be dialled, and for whom. The largest value of either is the least personal: alpha = 1 is one model for all,
-# a large penalty holds every personal model at the shared one.
+# What can be dialled, and for whom. The largest value of either is the least personal.
 DIALS = {"personalization": ("flix",), "penalty": ("mx2", "mt2")}
 METHODS = {"personalization": "scafflix", "penalty": "acd_pfl"}  # who walks, unless told: exact, steps from theory
 MOST = 200  # values; more is almost surely a slip
-
-
-class Stretch(NamedTuple):
-    """One value of the path: the run that reached it, and what it alone cost."""
-
-    value: float
-    run: Run
-    cost: Ledger
+REQUEST = "request.json"  # in the folder: what was asked, for a dial that is resumed
 
 
 def parse_values(text: str) -> list[float]:
@@ -63,15 +50,24 @@ def walk(
     values: Sequence[float],
     *,
     label: str | None = None,
+    resume: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> dict[str, Any]:
-    """Train `training.rounds` rounds at every value in turn, each from where the last ended; leave a run folder."""
+    """Train `training.rounds` rounds at every value in turn, each from where the last ended; leave a run folder.
+
+    With `resume`, an interrupted dial goes on from its last checkpoint, to the same bits.
+    """
     folder = RunFolder(path)
-    folder.check(resume=False)
+    folder.check(resume)
     method = _method(spec, setting, label)
     _check_values(setting, values)
     _check_one_path(spec, method)
+    spec = dataclasses.replace(spec, methods=(method,))
+    request = {"setting": setting, "values": list(values)}
+    if resume:
+        _check_same(folder, request)
+        spec = resumed(folder.read_spec(), spec, path)
     tell = say or (lambda text: None)
     federation, problem = build_data(spec.data, spec.training.precision)
     check_training(spec.training, federation.clients)
@@ -87,19 +83,37 @@ def walk(
         for value in values
     ]
     warnings = _warnings(spec, built, federation.clients)
-    folder.open(resume=False)
+    folder.open(resume)
+    folder.write_spec(spec)
+    folder.write_json(REQUEST, request)
     notes = [*federation.describe(), *federation.notes, *dict.fromkeys(text for ready in built for text in ready.notes)]
     for text in (*notes, reason, *(f"Warning: {text}" for text in warnings)):
         tell(text)
-    stretches = _train(spec, method, setting, values, built, federation, scores, progress)
-    found = _found(spec, method, setting, stretches, federation, scores)
+    tried = _train(spec, method, setting, values, built, federation, scores, folder, progress)
+    found = find_choice("dial", spec.name, method, setting, tried, federation, scores[0], "last")
     found |= {"score_reason": reason, "notes": notes, "warnings": warnings}
-    folder.write_spec(dataclasses.replace(spec, methods=(method,)))
-    folder.write_table("dial.parquet", _client_rows(stretches, found, federation, scores[0]))
+    folder.write_table("dial.parquet", client_rows(found, federation))
+    _write_models(spec, folder, method, tried, found["chosen"]["places"], federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("dial.json", found)
     folder.finish()
     return found
+
+
+def _check_same(folder: RunFolder, request: dict[str, Any]) -> None:
+    """An interrupted dial goes on with its own setting and values."""
+    path = folder.path / REQUEST
+    if not path.is_file():
+        raise RequestError(f"The folder {folder.path} holds a run that is no dial; resume it with `idiolect run`.")
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    if stored != request:
+        before, now = (
+            f"{one['setting']} = {', '.join(f'{value:g}' for value in one['values'])}" for one in (stored, request)
+        )
+        raise RequestError(
+            f"The dial in {folder.path} was started with {before}, and this asks for {now}; resume it as it was, or "
+            "choose another --out."
+        )
 
 
 def _method(spec: Spec, setting: str, label: str | None) -> MethodSpec:
@@ -114,7 +128,7 @@ def _method(spec: Spec, setting: str, label: str | None) -> MethodSpec:
     if label is not None and label not in labels:
         raise RequestError(f"There is no method {label!r} in the spec.{nearest(label, labels)}")
     asked = [method for method in spec.methods if label in (None, method.label)]
-    fitting = [method for method in asked if setting in _objective_settings(method)]
+    fitting = [method for method in asked if setting in objective_settings(method)]
     if not fitting:
         raise RequestError(
             f"--setting {setting} needs a method on the objective {' or '.join(DIALS[setting])}, and "
@@ -124,11 +138,6 @@ def _method(spec: Spec, setting: str, label: str | None) -> MethodSpec:
         names = ", ".join(method.label for method in fitting)
         raise RequestError(f"A dial walks with one method, and {names} all have {setting}; choose with --method LABEL.")
     return fitting[0]
-
-
-def _objective_settings(method: MethodSpec) -> list[str]:
-    name = method.objective or find(method.algorithm).objective
-    return own_settings(OBJECTIVES[name]) if name in OBJECTIVES else []
 
 
 def _check_values(setting: str, values: Sequence[float]) -> None:
@@ -143,8 +152,6 @@ def _check_values(setting: str, values: Sequence[float]) -> None:
 
 
 def _check_one_path(spec: Spec, method: MethodSpec) -> None:
-    if len(spec.seeds) > 1:
-        raise RequestError(f"A dial walks one path, with one seed, got seeds {list(spec.seeds)}; give one of them.")
     if spec.training.rounds < 1:
         raise RequestError("training.rounds must be at least 1 for every value of a dial, got 0; give more.")
     if is_tuned(spec, method):
@@ -170,8 +177,10 @@ def _at(method: MethodSpec, setting: str, value: float) -> MethodSpec:
 
 def _warnings(spec: Spec, built: list[Built], clients: int) -> list[str]:
     """What theory has to say about the settings, every sentence once, and about absent clients."""
-    chance = Participation(clients, spec.training.cohort or clients, spec.training.dropout).chance
-    absent = [check_participation(ready.algorithm, chance) for ready in built[:1]]
+    absent = dict.fromkeys(
+        check_participation(ready.algorithm, participation_of(ready.algorithm, spec.training, clients).chance)
+        for ready in built
+    )
     return [*dict.fromkeys(text for ready in built for text in ready.warnings), *(text for text in absent if text)]
 
 
@@ -183,10 +192,14 @@ def _train(
     built: list[Built],
     federation: Federation,
     scores: tuple[str, ...],
+    folder: RunFolder,
     progress: Progress | None,
-) -> list[Stretch]:
-    """The path: every session goes on after the one before."""
-    stretches: list[Stretch] = []
+) -> list[Tried]:
+    """The path: every session goes on after the one before, all seeds as lanes of one program.
+
+    A stretch that a checkpoint holds is read back instead of walked again.
+    """
+    tried: list[Tried] = []
     session: Session | None = None
     lengths = [0 if _needs_nobody(setting, value) else spec.training.rounds for value in values]
     training = spec.training
@@ -197,16 +210,25 @@ def _train(
 
     for place, (value, ready) in enumerate(zip(values, built)):
         training = dataclasses.replace(training, rounds=sum(lengths[: place + 1]))
-        session = Session([ready.algorithm], federation, training, list(spec.seeds), scores, None, after=session)
-        if lengths[place]:
-            training = session.training  # what `auto` chose at first holds for the whole path
+        lanes = [ready.algorithm] * len(spec.seeds)
+        session = Session(lanes, federation, training, list(spec.seeds), scores, None, after=session)
+        checkpoint = Checkpoint(folder.path / "checkpoint" / str(place), spec.output.checkpoint_every)
         try:
-            (run,) = session.run(progress=report)
+            runs = session.run(checkpoint, True, report)
         except DivergedError as error:
             raise DivergedError(f"{method.label} at {setting} = {value:g}: {error}") from None
-        restore_units(run.recorder, federation)
-        stretches.append(Stretch(value, run, run.ledger))
-    return stretches
+        lost = next((run for run in runs if run.recorder.diverged), None)
+        if lost is not None:
+            raise DivergedError(
+                f"{method.label} at {setting} = {value:g}, seed {lost.seed}: {lost.recorder.diverged}: its parameters "
+                "are no longer finite. Use a smaller step size."
+            )
+        if lengths[place]:
+            training = session.training  # what `auto` chose at first holds for the whole path
+        for run in runs:
+            restore_units(run.recorder, federation)
+        tried.append(Tried(value, runs, -value))
+    return tried
 
 
 def _needs_nobody(setting: str, value: float) -> bool:
@@ -214,119 +236,25 @@ def _needs_nobody(setting: str, value: float) -> bool:
     return setting == "personalization" and value == 0
 
 
-def choose(validation: np.ndarray, values: Sequence[float], higher_is_better: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(place of each client's value, whether it is the client's own choice) from scores of shape (values, clients).
-
-    Ties go to the least personal value. A client without a score takes the value with the best mean over the others.
-    """
-    order = np.argsort([-value for value in values], kind="stable")  # least personal first: argmax takes the first
-    oriented = (1 if higher_is_better else -1) * np.asarray(validation, float)[order]
-    unknown = np.isnan(oriented)
-    scored = np.where(unknown, -np.inf, oriented)
-    own = ~unknown.all(axis=0)
-    common = 0
-    if own.any():
-        common = int(np.argmax(np.mean(scored[:, own], axis=1)))
-    return order[np.where(own, np.argmax(scored, axis=0), common)], own
-
-
-def _scores(stretches: list[Stretch], split: str, score: str) -> np.ndarray:
-    """(values, clients): the personal models after the last round of every stretch."""
-    return np.asarray([stretch.run.recorder.last[split]["personal"][score] for stretch in stretches], float)
-
-
-def _found(
-    spec: Spec,
-    method: MethodSpec,
-    setting: str,
-    stretches: list[Stretch],
-    federation: Federation,
-    scores: tuple[str, ...],
-) -> dict[str, Any]:
-    """dial.json."""
-    score, values = scores[0], [stretch.value for stretch in stretches]
-    higher = SCORES[score].higher_is_better
-    validation, test = (_scores(stretches, split, score) for split in ("validation", "test"))
-    if np.isnan(validation).all():
-        raise RequestError(
-            f"No value can be chosen: {score} is undefined on every client's validation rows; choose another in "
-            "[evaluation] scores, or give [data] validation a larger share."
-        )
-    chosen, own = choose(validation, values, higher)
-    picked = [scored[chosen, np.arange(federation.clients)] for scored in (validation, test)]
-    entries: list[dict[str, Any]] = []
-    total = Ledger()
-    for place, stretch in enumerate(stretches):
-        total = total + stretch.cost
-        entries.append(
-            {
-                "value": stretch.value,
-                "rounds": stretch.cost.rounds,
-                "validation": _summary(validation[place], higher) | {"clients": validation[place].tolist()},
-                "test": _summary(test[place], higher) | {"clients": test[place].tolist()},
-                "chosen_by": int((chosen == place).sum()),
-                "spent": _price(stretch.cost),
-                "spent_so_far": _price(total),
-            }
-        )
-    oriented = [(1 if higher else -1) * entry["validation"]["mean"] for entry in entries]
-    best = max(range(len(values)), key=lambda place: (_or_least(oriented[place]), values[place]))
-    return {
-        "schema": SCHEMA,
-        "kind": "dial",
-        "name": spec.name,
-        "method": method.label,
-        "algorithm": method.algorithm,
-        "objective": method.objective or find(method.algorithm).objective,
-        "setting": setting,
-        "seed": spec.seeds[0],
-        "score": score,
-        "higher_is_better": higher,
-        "clients": list(federation.names),
-        "values": entries,
-        "best_fixed": values[best],
-        "chosen": {
-            "values": [values[place] for place in chosen],
-            "own": own.tolist(),
-            "validation": _summary(picked[0], higher) | {"clients": picked[0].tolist()},
-            "test": _summary(picked[1], higher) | {"clients": picked[1].tolist()},
-        },
-    }
-
-
-def _summary(values: np.ndarray, higher_is_better: bool) -> dict[str, float]:
-    summary = summarise(values, higher_is_better)
-    return {"mean": float(summary.mean), "worst_decile": float(summary.worst_decile)}
-
-
-def _price(ledger: Ledger) -> dict[str, int]:
-    return ledger.to_dict() | {"total_bytes": ledger.total_bytes, "gradients": ledger.gradients}
-
-
-def _or_least(value: float) -> float:
-    return -math.inf if math.isnan(value) else value
-
-
-def _client_rows(
-    stretches: list[Stretch], found: dict[str, Any], federation: Federation, score: str
-) -> list[dict[str, Any]]:
-    """dial.parquet: one row per value and client."""
-    validation, test = (_scores(stretches, split, score) for split in ("validation", "test"))
-    rows = []
-    for place, stretch in enumerate(stretches):
-        for client, name in enumerate(federation.names):
-            rows.append(
-                {
-                    "client": name,
-                    "value": stretch.value,
-                    "chosen": found["chosen"]["values"][client] == stretch.value,
-                    "own_choice": found["chosen"]["own"][client],
-                    "validation": float(validation[place, client]),
-                    "test": float(test[place, client]),
-                }
-                | {f"{split}_rows": int(getattr(federation, split).counts[client]) for split in _SPLITS}
-            )
-    return rows
-
-
-_SPLITS = ("train", "validation", "test")
+def _write_models(
+    spec: Spec, folder: RunFolder, method: MethodSpec, tried: list[Tried], chosen: list[int], federation: Federation
+) -> None:
+    """Every client's chosen model, as a run's personal models lie; with "all" also those of every value."""
+    kept = spec.output.models
+    few = federation.clients <= MOST_KEPT
+    if kept == "none" or (kept == "auto" and not few):
+        return
+    write_names(folder, federation)
+    for lane, seed in enumerate(spec.seeds):
+        name = f"{safe_name(method.label)}-seed{seed}"
+        if kept in ("auto", "all"):
+            models = [one.runs[lane].personal_models() for one in tried]
+            own = jax.tree.map(lambda *leaves: np.stack(leaves)[chosen, np.arange(federation.clients)], *models)
+            folder.write_model(f"{name}/personal", own)
+        for one in tried if kept in ("shared", "all") else ():
+            at = f"{name}/at-{one.value:g}"
+            shared = one.runs[lane].shared_model()
+            if shared is not None:
+                folder.write_model(f"{at}/shared", shared)
+            if kept == "all":
+                folder.write_model(f"{at}/personal", one.runs[lane].personal_models())

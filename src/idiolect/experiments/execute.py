@@ -18,8 +18,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.cohorts import Participation
-from idiolect.engines.door import check_participation, check_training
+from idiolect.engines.door import check_participation, check_training, participation_of
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
@@ -30,6 +29,7 @@ from idiolect.experiments.build import (
     choose_scores,
     problem_constants,
 )
+from idiolect.experiments.choice import write_choices
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
@@ -64,7 +64,8 @@ def execute(
 ) -> Executed:
     """Train every method of `spec` and leave a complete run folder at `path`.
 
-    A wrong request is refused before the folder is made.
+    A wrong request is refused before the folder is made. Methods that are one method with several settings of its
+    objective (a sweep) also leave what each client would choose among them, in choices.json.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -102,6 +103,7 @@ def execute(
         for entry in entries:
             if entry.tuned is not None:
                 tell(f"{entry.method.label}: {entry.tuned}.")
+    write_choices(folder, spec.name, trained, federation, scores[0])
     summary = _write(spec, folder, trained, federation, scores, reason, warnings)
     return Executed(summary, trained, federation, path)
 
@@ -122,8 +124,10 @@ def _check_comparable(federation: Federation, spec: Spec, synthetic: bool) -> No
 
 def _absence_warnings(spec: Spec, built: list[Built], clients: int) -> list[str]:
     """What theory does not cover when clients are absent; refused, before anything is written, where that is all."""
-    chance = Participation(clients, spec.training.cohort or clients, spec.training.dropout).chance
-    sentences = [check_participation(ready.algorithm, chance) for ready in built]
+    sentences = [
+        check_participation(ready.algorithm, participation_of(ready.algorithm, spec.training, clients).chance)
+        for ready in built
+    ]
     return [f"{method.label}: {text}" for method, text in zip(spec.methods, sentences) if text is not None]
 
 
@@ -332,13 +336,18 @@ def _write(
     return summary
 
 
+def write_names(folder: RunFolder, federation: Federation) -> None:
+    """What a reader of models needs: the order of clients, and how a table becomes inputs."""
+    folder.write_json("models/clients.json", list(federation.names))
+    if federation.preprocessing is not None:
+        folder.write_text("models/preprocessing.json", federation.preprocessing.to_json())
+
+
 def _write_models(spec: Spec, folder: RunFolder, trained: list[Trained], federation: Federation) -> None:
     """The selected round's models; personal ones stacked over clients, in the order of clients.json."""
     if spec.output.models == "none":
         return
-    folder.write_json("models/clients.json", list(federation.names))
-    if federation.preprocessing is not None:
-        folder.write_text("models/preprocessing.json", federation.preprocessing.to_json())
+    write_names(folder, federation)
     for entry in trained:
         for run in entry.runs:
             name = f"{safe_name(entry.method.label)}-seed{run.seed}"

@@ -46,7 +46,7 @@ def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
             ledgers = [Ledger(**{name: row[name] for name in FIELDS}) for row in run.history]
             increments = [later - earlier for earlier, later in zip([Ledger(), *ledgers], ledgers)]
             slowest = np.diff([0, *(row["slowest_gradients"] for row in run.history)])
-            cohort = run.session.participation.cohort
+            cohort = run.session.participations[run.lane].cohort
             modelled = np.cumsum(model.history_seconds(increments, cohort, slowest))
             for row, seconds in zip(run.history, modelled):
                 rows.append({"method": entry.method.label, "seed": run.seed, **row, "modelled_seconds": float(seconds)})
@@ -89,6 +89,7 @@ def _run_rows(
             column = "gain" if part == "value" else f"gain_{part}"
             row[column] = None if gain is None else float(getattr(gain, part)[client])
         row["verdict"] = verdict[client] or None
+        row["traffic_bytes"] = run.recorder.client_bytes[client] if run.recorder.client_bytes else None
         for when, recorded in (("last", run.recorder.last), ("selected", run.recorder.selected)):
             for split, models in recorded.items():
                 for model, named in models.items():
@@ -174,7 +175,7 @@ def method_summary(
         "settings": _settings(entry.runs[0].algorithm),
         "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in parts},
         "seed_means": seed_means,
-        "interval": _interval(seed_means, answers[0], entry.runs[0].seed),
+        "interval": mean_interval(seed_means, answers[0], entry.runs[0].seed),
         "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
         "last_mean": _mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
         **{name: _final(entry, name) for name in ("train_loss", "suboptimality", "distance_to_optimum")},
@@ -212,7 +213,7 @@ def _against_alone(entry: Trained, alone: Trained | None, answers: list[np.ndarr
     }
 
 
-def _interval(seed_means: list[float], answer: np.ndarray, seed: int) -> list[float]:
+def mean_interval(seed_means: list[float], answer: np.ndarray, seed: int) -> list[float]:
     """95 %: over seeds when there are several (Student's t), else a bootstrap over clients."""
     if len(seed_means) > 1:
         quantile = float(stats.t.ppf(0.975, len(seed_means) - 1))

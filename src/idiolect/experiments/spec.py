@@ -45,6 +45,7 @@ class ModelSpec:
         default_factory=lambda: [64], metadata={"range": Range(at_least=1)}
     )
     bias: bool = True  # linear
+    loss: str = setting(default="cross_entropy", choices=("cross_entropy", "logistic"))  # of classes
     l2: float | None = setting(default=None, at_least=0)
 
 

@@ -12,9 +12,8 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import RequestError, nearest
 from idiolect.experiments.spec import MethodSpec, Spec, setting_names
-from idiolect.experiments.strict import refuse_unknown
 
 MOST = 1000  # combinations; more is almost surely a slip
 
@@ -27,26 +26,45 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise RequestError(f"--over needs TOML such as 'step_size = [0.1, 0.3]', got {text!r} ({error}).") from None
-        for name, values in table.items():
+        for name, values in _flat(table).items():
             if not isinstance(values, list) or not values:
                 raise RequestError(f"--over {name} needs a list of values such as [0.1, 0.3], got {values!r}.")
             axes[name] = values
     return axes
 
 
+def _flat(table: dict[str, Any]) -> dict[str, Any]:
+    """'methods.LABEL.x' stays one name, for that method alone; 'algorithm.x' is 'x'."""
+    flat: dict[str, Any] = {}
+    for name, values in table.items():
+        if name == "algorithm" and isinstance(values, dict):
+            flat |= values
+        elif name == "methods" and isinstance(values, dict):
+            flat |= {
+                f"methods.{label}.{key}": entry
+                for label, inside in values.items()
+                for key, entry in (inside.items() if isinstance(inside, dict) else [("", inside)])
+            }
+        else:
+            flat[name] = values
+    return flat
+
+
 def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
-    """One method per combination, labelled `name[setting=value]`."""
+    """One method per combination, labelled `name[setting=value]`; a method that has none of the settings stays one."""
     if not axes and len(spec.seeds) == 1:
         raise RequestError("A sweep needs something to vary: --over 'step_size = [0.1, 0.3]', or several --seeds.")
-    methods = []
+    methods, used = [], set()
     for method in spec.methods:
-        known = setting_names(method.algorithm, method.objective)
-        refuse_unknown(axes, known, f"--over: {method.algorithm}")
-        for values in itertools.product(*axes.values()):
-            chosen = dict(zip(axes, values))
+        own = _own_axes(method, axes)
+        used |= set(own)
+        named = {axis.rpartition(".")[2]: values for axis, values in own.items()}
+        for values in itertools.product(*named.values()):
+            chosen = dict(zip(named, values))
             inside = ",".join(f"{name}={_shown(value)}" for name, value in chosen.items())
             label = f"{method.label}[{inside}]" if chosen else method.label
             methods.append(MethodSpec(label, method.algorithm, method.objective, method.settings | chosen))
+    _refuse_unused([axis for axis in axes if axis not in used], spec)
     labels = [method.label for method in methods]
     doubled = next((label for label in labels if labels.count(label) > 1), None)
     if doubled is not None:
@@ -54,6 +72,38 @@ def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
     if len(methods) > MOST:
         raise RequestError(f"A sweep of {len(methods)} combinations is more than {MOST}; thin the lists out.")
     return dataclasses.replace(spec, methods=tuple(methods))
+
+
+def _own_axes(method: MethodSpec, axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The axes that this method has, by the names they were given under."""
+    known = setting_names(method.algorithm, method.objective)
+    names = {name for name in known if name in axes} | {f"methods.{method.label}.{name}" for name in known}
+    return {axis: values for axis, values in axes.items() if axis in names}
+
+
+def _refuse_unused(axes: list[str], spec: Spec) -> None:
+    """An axis that no method has is a slip."""
+    if not axes:
+        return
+    name, labels = axes[0], [method.label for method in spec.methods]
+    if name.startswith("methods."):
+        label = next((label for label in labels if name.startswith(f"methods.{label}.")), None)
+        if label is None:
+            raise RequestError(f"--over {name}: there is no such method in the spec, which has {', '.join(labels)}.")
+        method = next(method for method in spec.methods if method.label == label)
+        known = setting_names(method.algorithm, method.objective)
+        key = name.removeprefix(f"methods.{label}.")
+        raise RequestError(f"--over: {method.algorithm} has no setting {key!r}.{nearest(key, known)}")
+    every = {key for method in spec.methods for key in setting_names(method.algorithm, method.objective)}
+    owner = spec.methods[0].algorithm if len(spec.methods) == 1 else "no method of the spec"
+    word = "has no" if len(spec.methods) == 1 else "has a"
+    raise RequestError(f"--over: {owner} {word} setting {name!r}.{nearest(name, every)}")
+
+
+def split_label(label: str) -> tuple[str, str]:
+    """'scafflix[personalization=0.5]' as the method and what was swept; nothing was: ''."""
+    base, bracket, inside = label.partition("[")
+    return base, inside.removesuffix("]") if bracket else ""
 
 
 def _shown(value: Any) -> str:

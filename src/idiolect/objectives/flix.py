@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
@@ -18,9 +19,9 @@ from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.objectives.composed import ComposedObjective
-from idiolect.objectives.local_solve import by_epochs, to_tolerance
+from idiolect.objectives.local_solve import by_epochs, to_tolerance, until_no_better
 
-SOLVERS = ("tolerance", "epochs")
+SOLVERS = ("tolerance", "epochs", "early_stopping")
 
 
 class Prepared(NamedTuple):
@@ -36,7 +37,7 @@ class FLIX(ComposedObjective):
 
     F is (mean alpha_m^2 L_m)-smooth and (mean alpha_m^2 mu_m)-strongly convex. x*_m is found once, on the client, from
     its own rows, and counted as personal gradients; no such solve where alpha_m = 1. A client with alpha_m = 0 keeps
-    x*_m, and w means nothing to it.
+    x*_m and never takes part: w means nothing to it.
     """
 
     has_shared = True
@@ -51,13 +52,26 @@ class FLIX(ComposedObjective):
         doc="alpha_m, the share of the shared model in a client's own",
     )
     solver: str = setting(
-        default="tolerance", choices=SOLVERS, doc="of x*_m: tolerance for convex losses, epochs of SGD for networks"
+        default="tolerance",
+        choices=SOLVERS,
+        doc="of x*_m: tolerance for convex losses; epochs of SGD or early_stopping for networks",
     )
     tolerance: float = setting(default=1e-6, above=0, doc="gradient norm at which x*_m counts as found")
     solver_steps: int = setting(default=20_000, at_least=2, doc="tolerance: gradients on all rows at most")
-    solver_epochs: int = setting(default=10, at_least=1, doc="epochs: passes over the client's rows")
-    solver_batch_size: int = setting(default=100, at_least=0, doc="epochs: rows per step; 0: all of them")
-    solver_step_size: float = setting(default=0.1, above=0, doc="epochs: step of SGD")
+    solver_epochs: int = setting(
+        default=10, at_least=1, doc="epochs: passes over the client's rows; early_stopping: at most"
+    )
+    solver_batch_size: int = setting(default=100, at_least=0, doc="of SGD: rows per step; 0: all of them")
+    solver_step_size: float = setting(default=0.1, above=0, doc="of SGD: its step")
+    stopping_share: float = setting(
+        default=0.2,
+        above=0,
+        below=1,
+        doc="early_stopping: share of the client's training rows that it does not learn from",
+    )
+    patience: int = setting(
+        default=3, at_least=1, doc="early_stopping: epochs without a lower loss on those rows before it stops"
+    )
 
     def init_shared(self, key: Key) -> Params:
         """The model's start."""
@@ -81,27 +95,58 @@ class FLIX(ComposedObjective):
 
     def _solve(self, key: Key, data: ClientData, wanted: Any) -> tuple[Prepared, Tally]:
         """x*_m; zeros, for nothing, where it is not `wanted`."""
-        start = self.client_loss.init(key)
-        if self.solver == "epochs":
-            budget = {"epochs": self.solver_epochs, "batch_size": self.solver_batch_size}
-            gradient, step_size = self.client_loss.gradient, self.solver_step_size
-            found = by_epochs(gradient, key, start, data, **budget, step_size=step_size, wanted=wanted)
-            reached = jnp.asarray(True)
-            rows = jnp.where(wanted, self.solver_epochs * data.count, 0)
-            passes = jnp.where(wanted, 0 if self.solver_batch_size else self.solver_epochs, 0)
-        else:
-            batch = data.batch()
-            solved = to_tolerance(
-                lambda params: self.client_loss.gradient(key, params, batch),
-                start,
-                tolerance=self.tolerance,
-                most=self.solver_steps,
-                wanted=wanted,
-            )
-            found, reached = solved.params, jnp.logical_or(solved.reached, jnp.logical_not(wanted))
-            rows, passes = solved.gradients * data.count, solved.gradients
+        solve = {"tolerance": self._by_tolerance, "epochs": self._by_epochs, "early_stopping": self._by_stopping}
+        found, reached, tally = solve[self.solver](key, self.client_loss.init(key), data, wanted)
         optimum = tree.choose(wanted, found, tree.zeros(found))
-        return Prepared(optimum, reached), Tally(personal=rows, samples=rows, full_personal=passes)
+        cost = Tally(*(jnp.where(wanted, count, 0) for count in tally))
+        return Prepared(optimum, jnp.logical_or(reached, jnp.logical_not(wanted))), cost
+
+    def _by_tolerance(self, key: Key, start: Params, data: ClientData, wanted: Any) -> tuple[Params, Any, Tally]:
+        batch = data.batch()
+        solved = to_tolerance(
+            lambda params: self.client_loss.gradient(key, params, batch),
+            start,
+            tolerance=self.tolerance,
+            most=self.solver_steps,
+            wanted=wanted,
+        )
+        rows = solved.gradients * data.count
+        return solved.params, solved.reached, Tally(personal=rows, samples=rows, full_personal=solved.gradients)
+
+    def _by_epochs(self, key: Key, start: Params, data: ClientData, wanted: Any) -> tuple[Params, Any, Tally]:
+        found = by_epochs(self.client_loss.gradient, key, start, data, **self._sgd, wanted=wanted)
+        rows = self.solver_epochs * data.count
+        passes = 0 if self.solver_batch_size else self.solver_epochs
+        return found, True, Tally(personal=rows, samples=rows, full_personal=passes)
+
+    def _by_stopping(self, key: Key, start: Params, data: ClientData, wanted: Any) -> tuple[Params, Any, Tally]:
+        """Only some of the rows are learnt from: no gradient of it is a full one."""
+        ended = until_no_better(
+            self.client_loss.gradient,
+            lambda params, rows: self.client_loss.value(key, params, rows)[0],
+            key,
+            start,
+            data,
+            **self._sgd,
+            stopping_share=self.stopping_share,
+            patience=self.patience,
+            wanted=wanted,
+        )
+        learnt, seen = ended.epochs * ended.learning_rows, (ended.epochs + 1) * ended.stopping_rows
+        return ended.params, True, Tally(personal=learnt, forward=seen, samples=learnt + seen)
+
+    @property
+    def _sgd(self) -> dict[str, Any]:
+        return {
+            "epochs": self.solver_epochs,
+            "batch_size": self.solver_batch_size,
+            "step_size": self.solver_step_size,
+        }
+
+    def takes_part(self) -> Any:
+        """Not where alpha_m = 0."""
+        alpha: Any = self.personalization
+        return np.asarray(alpha.values if isinstance(alpha, PerClient) else alpha) > 0
 
     def unprepared(self, prepared: Prepared) -> Any:
         """Whether the solve stopped short of the tolerance."""
@@ -112,7 +157,7 @@ class FLIX(ComposedObjective):
         return (
             f"has no optimum of its own that {self.solver_steps} gradients find to a norm of {float(self.tolerance):g}"
             ": its rows may not determine one; give l2 a value above 0, raise tolerance or solver_steps, "
-            "or set solver = 'epochs'"
+            "or set solver = 'epochs' or 'early_stopping'"
         )
 
     def loss(self, key: Key, shared: Params, personal: Prepared, batch: Batch) -> tuple[Any, Any]:

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client's own optimum, on the client: descent to a gradient norm for convex losses, epochs of SGD for the others."""
+"""A client's own optimum, on the client: descent to a gradient norm for convex losses, epochs of SGD for the others.
+
+Rows that stop a solve early are held out of the client's training rows. Its validation rows are not for that: they
+choose rounds and settings, and would favour a model that had been stopped on them.
+"""
 
 from __future__ import annotations
 
@@ -109,3 +113,74 @@ def by_epochs(
         return tree.descend(params, step_size, gradient(step_key(key, t), params, batch))
 
     return jax.lax.fori_loop(0, jnp.where(wanted, steps, 0), one_step, start)
+
+
+class Stopped(NamedTuple):
+    """Where early stopping ended: the best point seen, epochs walked, rows to learn from and to stop by."""
+
+    params: Params
+    epochs: Any
+    learning_rows: Any
+    stopping_rows: Any
+
+
+class _Walk(NamedTuple):
+    params: Any
+    best: Any
+    best_loss: Any
+    since: Any  # epochs since the best point
+    epochs: Any
+
+
+def until_no_better(
+    gradient: Callable[[Key, Params, Batch], Params],
+    loss: Callable[[Params, Batch], Any],
+    key: Key,
+    start: Params,
+    data: ClientData,
+    *,
+    epochs: int,
+    batch_size: int,
+    step_size: Any,
+    stopping_share: Any,
+    patience: int,
+    wanted: Any = True,
+) -> Stopped:
+    """SGD that ends when `patience` epochs brought no lower loss on held-out rows, or after `epochs`.
+
+    `stopping_share` of the client's rows, drawn by lot, are held out: at least one and never all. They are evaluated
+    at the start and after every epoch, `Stopped.epochs + 1` times. A client of one row has none to hold out and walks
+    through all `epochs`.
+    """
+    lot = batches.draw_orders(step_key(key, epochs), 1, data)[0]  # epoch e's order is drawn with fold e < `epochs`
+    held = jnp.round(stopping_share * data.count.astype(jnp.result_type(float))).astype(jnp.int32)
+    held = jnp.minimum(jnp.maximum(held, 1), data.count - 1)
+    learning = data._replace(count=data.count - held)
+    places = jnp.arange(data.capacity, dtype=jnp.int32)
+    is_held = jnp.logical_and(places >= learning.count, places < data.count)
+    stopping, own = (
+        Batch(data.inputs, data.targets, jnp.zeros(data.capacity, bool).at[lot].set(mask))
+        for mask in (is_held, places < learning.count)
+    )
+    orders = lot[batches.draw_orders(key, epochs, learning)] if batch_size else ()
+    steps = batches.batches_per_epoch(learning.count, batch_size)
+
+    def one_step(t: Any, params: Params) -> Params:
+        batch = batches.take_from_order(learning, orders, t, batch_size) if batch_size else own
+        return tree.descend(params, step_size, gradient(step_key(key, t), params, batch))
+
+    def one_epoch(now: _Walk) -> _Walk:
+        first = now.epochs * steps
+        params = jax.lax.fori_loop(first, first + steps, one_step, now.params)
+        reached = loss(params, stopping)
+        better = jnp.logical_or(reached < now.best_loss, held == 0)
+        best = tree.choose(better, params, now.best)
+        best_loss = jnp.where(better, reached, now.best_loss)
+        return _Walk(params, best, best_loss, jnp.where(better, 0, now.since + 1), now.epochs + 1)
+
+    def goes_on(now: _Walk) -> Any:
+        return jnp.logical_and(wanted, jnp.logical_and(now.epochs < epochs, now.since < patience))
+
+    none = jnp.asarray(0, jnp.int32)
+    ended = jax.lax.while_loop(goes_on, one_epoch, _Walk(start, start, loss(start, stopping), none, none))
+    return Stopped(ended.best, ended.epochs, learning.count, held)

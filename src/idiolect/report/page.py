@@ -7,10 +7,14 @@ import base64
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from idiolect.report import sections
+from idiolect.report.choice import Choice, read_choices
+from idiolect.report.choice_figure import drawn_choice
+from idiolect.report.choice_sections import choices_section
 from idiolect.report.clients import client_table
 from idiolect.report.figures import FIGURES, Drawn, draw_all
 from idiolect.report.folder import FolderError, Run
@@ -19,15 +23,22 @@ from idiolect.report.table import compare
 from idiolect.report.wording import plural, score_words
 
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_MAIN = re.compile(r"<main>.*</main>", re.DOTALL)
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def write_report(run: Run) -> Path:
     """Draw, write figures/*.png|svg and report.html into the run folder, return the page's path."""
     drawn, undrawn = draw_all(run)
-    page = render(run, drawn, undrawn)
+    choices = read_choices(run.path)
+    drawn += [drawn_choice(choice, f"choice-{place}") for place, choice in enumerate(choices)]
+    return write_page(run.path, render(run, drawn, undrawn, choices), drawn)
+
+
+def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
+    """report.html and the figures' files, each whole or not at all; figures of an older report are removed."""
     try:
-        folder = run.path / "figures"
+        folder = path / "figures"
         folder.mkdir(exist_ok=True)
         for one in drawn:
             _write(folder / f"{one.name}.png", one.png)
@@ -35,16 +46,38 @@ def write_report(run: Run) -> Path:
         for name in {name for name, *_ in FIGURES} - {one.name for one in drawn}:
             for kind in ("png", "svg"):  # an older report's figure would contradict this one
                 (folder / f"{name}.{kind}").unlink(missing_ok=True)
-        _write(run.path / "report.html", page.encode("utf-8"))
+        _write(path / "report.html", page.encode("utf-8"))
     except OSError as error:
         raise FolderError(
-            f"The report must be written into {str(run.path)!r}, which refused it ({error.strerror}); copy the run "
+            f"The report must be written into {str(path)!r}, which refused it ({error.strerror}); copy the run "
             "to a folder you may write to."
         ) from error
-    return run.path / "report.html"
+    return path / "report.html"
 
 
-def render(run: Run, drawn: list[Drawn], undrawn: list[str]) -> str:
+def fill_frame(*, title: str, eyebrow: str, answer: str, tiles: str, main: str, folder: str) -> str:
+    """A page of other sections between a run's head and foot; all but title and folder are HTML."""
+    template = _template()
+    template = _MAIN.sub("<main>{{main}}</main>", template)
+    parts = {
+        "script_hash": _script_hash(template),
+        "title": e(title),
+        "eyebrow": eyebrow,
+        "answer": answer,
+        "caution": "",
+        "tiles": tiles,
+        "main": main,
+        "folder": f"<code>{e(folder)}/</code>",
+        "client_data": '{"methods":[]}',
+    }
+    return _PLACE.sub(lambda place: parts[place[1]], template)
+
+
+def _template() -> str:
+    return files("idiolect.report").joinpath("page.html").read_text(encoding="utf-8")
+
+
+def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[Choice] = ()) -> str:
     """The page as text."""
     words, table = score_words(run.score), compare(run)
     missing = [*run.missing, *undrawn]
@@ -58,7 +91,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str]) -> str:
     question = run.summary.get("question")
     eyebrow = e(" · ".join(facts)) + (f"<br>{e(question)}" if question else "")
     caution = "" if run.finished else f'<p class="caution" role="note">{e(run.missing[0])}</p>'
-    template = files("idiolect.report").joinpath("page.html").read_text(encoding="utf-8")
+    template = _template()
     parts = {
         "script_hash": _script_hash(template),
         "title": e(f"{run.name}: idiolect report"),
@@ -70,6 +103,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str]) -> str:
         "comparison": sections.comparison(table),
         "remarks": sections.remarks(run, missing),
         "figures": sections.figures(drawn),
+        "choices": choices_section(list(choices)),
         "clients_about": e(_clients_about(run)),
         "clients": sections.clients(tables, shown, words),
         "client_data": sections.client_data(tables, shown, words),

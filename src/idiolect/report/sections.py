@@ -65,7 +65,7 @@ def comparison(table: ComparisonTable) -> str:
                 mark = '<span class="skip">best: </span>' if best else ""
                 parts.append(f'<td{kind} data-value="{e(value)}">{mark}{_small(text)}</td>')
         lines.append(f"<tr>{''.join(parts)}</tr>")
-    return _scroll("Methods side by side", _head(head), lines)
+    return scrolling("Methods side by side", table_head(head), lines)
 
 
 def remarks(run: Run, missing: Sequence[str]) -> str:
@@ -76,6 +76,11 @@ def remarks(run: Run, missing: Sequence[str]) -> str:
         ("Notes", ([reason] if reason else []) + (run.summary.get("notes") or [])),
         ("What this report could not find", missing),
     )
+    return remarks_section(groups)
+
+
+def remarks_section(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """Sentences under headings; nothing where there are none."""
     body = "".join(
         f"<h3>{e(title)}</h3><ul>{''.join(f'<li>{e(line)}</li>' for line in lines)}</ul>"
         for title, lines in groups
@@ -186,7 +191,7 @@ def ledger(run: Run) -> str:
         seconds = entry.get("seconds")
         cells.append((seconds, NONE if absent(seconds) else f"{seconds:.3g}"))
         lines.append(_line(entry["method"], cells))
-    return _scroll("What it cost", _head(head), lines)
+    return scrolling("What it cost", table_head(head), lines)
 
 
 def seeds(run: Run) -> str:
@@ -206,7 +211,7 @@ def seeds(run: Run) -> str:
         each = ", ".join(words.bare(value) for value in entry.get("seed_means") or []) or NONE
         rounds = ", ".join(str(number) for number in entry.get("selected_rounds") or []) or NONE
         lines.append(_line(entry["method"], cells, (each, rounds)))
-    return _scroll("Every seed, and the last round", _head(head), lines)
+    return scrolling("Every seed, and the last round", table_head(head), lines)
 
 
 def settings(run: Run) -> str:
@@ -272,7 +277,8 @@ def _client_line(table: ClientTable, m: int, words: ScoreWords) -> str:
     )
 
 
-def _head(columns: Sequence[tuple[str, str, bool]]) -> str:
+def table_head(columns: Sequence[tuple[str, str, bool]]) -> str:
+    """Headings to sort by: (title, what it means, whether it holds words)."""
     return "".join(
         f'<th scope="col"{_kind(words)}{f" title={chr(34)}{e(about)}{chr(34)}" if about else ""}>'
         f'<button type="button">{e(title)}</button></th>'
@@ -298,7 +304,8 @@ def _small(text: str) -> str:
     return e(number) + (f" <small>[{e(interval)}</small>" if bracket else "")
 
 
-def _scroll(label: str, head: str, lines: Sequence[str]) -> str:
+def scrolling(label: str, head: str, lines: Sequence[str]) -> str:
+    """A sortable table that scrolls by itself on a narrow screen."""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{e(label)}"><table class="sortable">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"

@@ -295,9 +295,11 @@ def _warnings(rule: Rule, parameters: Parameters) -> list[str]:
     for parameter in parameters:
         beyond = parameter.beyond()
         if beyond is not None:
-            side, value, limit = beyond
+            side, value, limit, client = beyond
+            whose = "" if client is None else f" of client number {client}"
             sentences.append(
-                f"{parameter.name} {value:.3g} is {side} {limit:.3g}, from {parameter.formula} ({rule.theorem}): "
+                f"{parameter.name} {value:.3g}{whose} is {side} {limit:.3g}, from {parameter.formula} "
+                f"({rule.theorem}): "
                 f"{_RISKS[parameter.name]}. Leave it out to have it chosen."
             )
     return sentences

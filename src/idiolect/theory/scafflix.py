@@ -150,7 +150,8 @@ def refuse_singular(objective: Objective, own: Constants | None, names: Any) -> 
     if found.size:
         raise RequestError(
             f"Client {names[int(found[0])]!r} has no unique optimum of its own to be mixed in: its rows leave some "
-            "direction of the model free; give l2 a value above 0, or personalization 1, or set solver = 'epochs'."
+            "direction of the model free; give l2 a value above 0, or personalization 1, or set solver = 'epochs' or "
+            "'early_stopping'."
         )
 
 

@@ -32,15 +32,18 @@ class Parameter(NamedTuple):
         entries = np.asarray(self.value)
         return f"{entries.min():.3g} to {entries.max():.3g}" if entries.ndim else f"{self.value:.3g}"
 
-    def beyond(self) -> tuple[str, float, float] | None:
-        """(side, value, limit) where one set by hand is outside its range, that of the worst client."""
+    def beyond(self) -> tuple[str, float, float, int | None] | None:
+        """(side, value, limit, client) where one set by hand is outside its range, that of the worst client.
+
+        The client is None where all have one value and one range.
+        """
         value, most = np.broadcast_arrays(np.asarray(self.value, float), np.asarray(self.most, float))
         above = value > most
         if self.by_hand and above.any():
             worst = int(np.argmax(np.where(above, value / most, 0.0)))
-            return "above", float(value.flat[worst]), float(most.flat[worst])
+            return "above", float(value.flat[worst]), float(most.flat[worst]), worst if value.ndim else None
         if self.by_hand and value.min() < self.least:
-            return "below", float(value.min()), self.least
+            return "below", float(value.min()), self.least, int(value.argmin()) if value.ndim else None
         return None
 
 

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each client's own choice among settings, on its validation rows: what a dial (one warm path) and a sweep share.
+
+Test rows only judge. With several seeds a client chooses by its mean over them, and means come with an interval.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idiolect.accounting.ledger import FIELDS, Ledger
+from idiolect.algorithms import find
+from idiolect.core.checks import RequestError
+from idiolect.data.federation import Federation
+from idiolect.engines.run import Run
+from idiolect.experiments.outcome import Trained, mean_interval
+from idiolect.experiments.run_folder import SCHEMA, RunFolder
+from idiolect.experiments.spec import MethodSpec, own_settings
+from idiolect.experiments.sweeping import split_label
+from idiolect.metrics.scores import SCORES
+from idiolect.metrics.summary import summarise
+from idiolect.objectives import OBJECTIVES
+
+# The largest value is the least personal: alpha = 1 is one model for all, a large penalty holds every personal model at
+# the shared one, mixing is the shared model's share.
+LESS_PERSONAL = ("personalization", "penalty", "mixing")
+
+Value = float | str  # a number, or "personalization=0.5,step_size=0.1"
+
+
+class Tried(NamedTuple):
+    """One setting to choose from: its run for every seed; the smallest rank is the least personal."""
+
+    value: Value
+    runs: list[Run]
+    rank: float
+
+    @property
+    def cost(self) -> Ledger:
+        """What it cost, a mean over seeds in whole units."""
+        counts = {name: round(np.mean([getattr(run.ledger, name) for run in self.runs])) for name in FIELDS}
+        return Ledger(**counts)
+
+    def scores(self, split: str, score: str, when: str) -> np.ndarray:
+        """(seeds, clients): the personal models' scores, not-a-number where a run diverged."""
+        return np.array(
+            [
+                np.full(len(run.session.federation.names), np.nan)
+                if run.recorder.diverged
+                else getattr(run.recorder, when)[split]["personal"][score]
+                for run in self.runs
+            ],
+            float,
+        )
+
+    def client_bytes(self) -> list[float] | None:
+        """Bytes to and from each client, a mean over seeds; None where the method alone knows."""
+        known = [run.recorder.client_bytes for run in self.runs]
+        return np.mean(known, axis=0).tolist() if all(known) else None
+
+
+class Table(NamedTuple):
+    """Scores of shape (values, seeds, clients)."""
+
+    validation: np.ndarray
+    test: np.ndarray
+
+
+def choose(validation: np.ndarray, ranks: Sequence[float], higher_is_better: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(place of each client's value, whether it is the client's own choice) from scores of shape (values, clients).
+
+    Ties go to the smallest rank. A client without a score takes the value with the best mean over the others.
+    """
+    order = np.argsort(ranks, kind="stable")  # argmax takes the first
+    oriented = (1 if higher_is_better else -1) * np.asarray(validation, float)[order]
+    unknown = np.isnan(oriented)
+    scored = np.where(unknown, -np.inf, oriented)
+    own = ~unknown.all(axis=0)
+    common = 0
+    if own.any():
+        common = int(np.argmax(np.mean(scored[:, own], axis=1)))
+    return order[np.where(own, np.argmax(scored, axis=0), common)], own
+
+
+def find_choice(
+    kind: str,
+    name: str,
+    method: MethodSpec,
+    setting: str,
+    tried: list[Tried],
+    federation: Federation,
+    score: str,
+    when: str,
+) -> dict[str, Any]:
+    """dial.json, or one entry of choices.json. `when` is the round that counts: "last" or "selected"."""
+    higher = SCORES[score].higher_is_better
+    table = Table(*(np.stack([one.scores(split, score, when) for one in tried]) for split in ("validation", "test")))
+    mean = table.validation.mean(axis=1)
+    if np.isnan(mean).all():
+        raise RequestError(
+            f"No value can be chosen: {score} is undefined on every client's validation rows; choose another in "
+            "[evaluation] scores, or give [data] validation a larger share."
+        )
+    chosen, own = choose(mean, [one.rank for one in tried], higher)
+    seeds = [run.seed for run in tried[0].runs]
+    entries: list[dict[str, Any]] = []
+    total = Ledger()
+    for place, one in enumerate(tried):
+        cost = one.cost
+        total = total + cost
+        entries.append(
+            {
+                "value": one.value,
+                "rounds": cost.rounds,
+                "validation": _summary(table.validation[place], higher, seeds),
+                "test": _summary(table.test[place], higher, seeds),
+                "chosen_by": int((chosen == place).sum()),
+                "spent": _price(cost),
+                "spent_so_far": _price(total),
+                "client_bytes": one.client_bytes(),
+                "diverged": next((run.recorder.diverged for run in one.runs if run.recorder.diverged), None),
+            }
+        )
+    picked = (scores[chosen, :, np.arange(federation.clients)].T for scores in table)
+    of_validation, of_test = (_summary(scores, higher, seeds) for scores in picked)
+    return {
+        "schema": SCHEMA,
+        "kind": kind,
+        "name": name,
+        "method": method.label,
+        "algorithm": method.algorithm,
+        "objective": method.objective or find(method.algorithm).objective,
+        "setting": setting,
+        "seeds": seeds,
+        "score": score,
+        "higher_is_better": higher,
+        "clients": list(federation.names),
+        "values": entries,
+        "best_fixed": entries[_best(entries, tried, higher)]["value"],
+        "chosen": {
+            "values": [tried[place].value for place in chosen],
+            "places": chosen.tolist(),
+            "own": own.tolist(),
+            "validation": of_validation,
+            "test": of_test,
+        },
+    }
+
+
+def _best(entries: list[dict[str, Any]], tried: list[Tried], higher: bool) -> int:
+    """The fixed value with the best mean on validation rows, the least personal of those."""
+
+    def merit(place: int) -> tuple[float, float]:
+        mean = (1 if higher else -1) * entries[place]["validation"]["mean"]
+        return (-math.inf if math.isnan(mean) else mean), -tried[place].rank
+
+    return max(range(len(entries)), key=merit)
+
+
+def _summary(scores: np.ndarray, higher: bool, seeds: list[int]) -> dict[str, Any]:
+    """Of (seeds, clients): means over clients, then over seeds; 95 % over seeds, or over clients where there is one."""
+    summaries = [summarise(line, higher) for line in scores]
+    seed_means = [float(summary.mean) for summary in summaries]
+    undefined = any(math.isnan(mean) for mean in seed_means)
+    return {
+        "mean": float(np.mean(seed_means)),
+        "worst_decile": float(np.mean([summary.worst_decile for summary in summaries])),
+        "seed_means": seed_means,
+        "interval": [] if undefined else mean_interval(seed_means, scores[0], seeds[0]),
+        "clients": scores.mean(axis=0).tolist(),
+    }
+
+
+def _price(ledger: Ledger) -> dict[str, int]:
+    return ledger.to_dict() | {"total_bytes": ledger.total_bytes, "gradients": ledger.gradients}
+
+
+def client_rows(found: dict[str, Any], federation: Federation) -> list[dict[str, Any]]:
+    """dial.parquet and choices.parquet: one row per value and client, means over seeds."""
+    rows = []
+    for place, entry in enumerate(found["values"]):
+        for client, name in enumerate(federation.names):
+            rows.append(
+                {
+                    "method": found["method"],
+                    "client": name,
+                    "value": entry["value"],
+                    "chosen": found["chosen"]["places"][client] == place,
+                    "own_choice": found["chosen"]["own"][client],
+                    "validation": entry["validation"]["clients"][client],
+                    "test": entry["test"]["clients"][client],
+                    "traffic_bytes": None if entry["client_bytes"] is None else float(entry["client_bytes"][client]),
+                }
+                | {f"{split}_rows": int(getattr(federation, split).counts[client]) for split in _SPLITS}
+            )
+    return rows
+
+
+_SPLITS = ("train", "validation", "test")
+
+
+def write_choices(
+    folder: RunFolder, name: str, trained: list[Trained], federation: Federation, score: str
+) -> list[dict[str, Any]]:
+    """choices.json and choices.parquet of a sweep: every method whose objective's settings were swept.
+
+    The selected round counts. Without validation rows nobody can choose, and nothing is written.
+    """
+    found = []
+    groups: dict[str, list[Trained]] = {}
+    for entry in trained:
+        base, inside = split_label(entry.method.label)
+        if inside:
+            groups.setdefault(base, []).append(entry)
+    for base, entries in groups.items():
+        swept = [axis for axis in entries[0].method.settings if len(_values(entries, axis)) > 1]
+        personal = set(swept) & set(objective_settings(entries[0].method))
+        if not personal or federation.validation.counts.sum() == 0:
+            continue
+        method = dataclasses.replace(entries[0].method, label=base)
+        tried = [_tried(entry, swept) for entry in entries]
+        if any(np.isfinite(one.scores("validation", score, "selected")).any() for one in tried):
+            arguments = (method, ", ".join(swept), tried, federation, score, "selected")
+            found.append(find_choice("sweep", name, *arguments))
+    if found:
+        rows = [row for one in found for row in client_rows(one, federation)]
+        if len({type(row["value"]) for row in rows}) > 1:
+            rows = [row | {"value": str(row["value"])} for row in rows]
+        folder.write_table("choices.parquet", rows)
+        folder.write_json("choices.json", {"schema": SCHEMA, "choices": found})
+    return found
+
+
+def _values(entries: list[Trained], axis: str) -> set[str]:
+    return {repr(entry.method.settings.get(axis)) for entry in entries}
+
+
+def _tried(entry: Trained, swept: list[str]) -> Tried:
+    """One combination: its number where one number was swept, else its text; less personal ones rank first."""
+    values = [entry.method.settings[axis] for axis in swept]
+    value: Value = split_label(entry.method.label)[1]
+    if len(values) == 1 and isinstance(values[0], int | float) and not isinstance(values[0], bool):
+        value = float(values[0])
+    towards = [np.mean(one) for axis, one in zip(swept, values) if axis in LESS_PERSONAL]
+    return Tried(value, entry.runs, -float(sum(towards)))
+
+
+def objective_settings(method: MethodSpec) -> list[str]:
+    """What can be set on the objective that a method minimises."""
+    name = method.objective or find(method.algorithm).objective
+    return own_settings(OBJECTIVES[name]) if name in OBJECTIVES else []

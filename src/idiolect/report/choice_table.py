@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A choice as a person reads it: score and price of every value, and what the clients' own choices give."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from idiolect.report.choice import Choice, chosen_of, shown
+from idiolect.report.wording import NONE, ScoreWords, count, megabytes, plural, size
+
+MOST_CLIENTS = 30  # lines of the table of clients; more are in the Parquet file
+MOST_VALUES = 8  # columns of that table
+
+
+def choice_text(choice: Choice, width: int = 120) -> str:
+    """Two tables and the answer in words."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
+    console.print(_by_value(choice))
+    console.print(escape(legend(choice)))
+    console.print()
+    console.print(_by_client(choice))
+    hidden = len(choice.found["clients"]) - MOST_CLIENTS
+    if hidden > 0:
+        console.print(f"{plural(hidden, 'more client')} in {file_of(choice)}.")
+    console.print("\n" + escape(answer(choice)))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+
+
+def file_of(choice: Choice) -> str:
+    """Where all rows are."""
+    return "dial.parquet" if choice.warm else "choices.parquet"
+
+
+def legend(choice: Choice) -> str:
+    """What the columns mean."""
+    direction = "higher" if choice.found["higher_is_better"] else "lower"
+    price = "for the stretch, and in all so far" if choice.warm else "for its own run, and in all"
+    over = " [95 % over seeds]" if len(choice.found["seeds"]) > 1 else ""
+    return (
+        f"{choice.words.title} of the personal models{choice.seeds_about()}{over}, {direction} is better; "
+        "worst 10 %: mean of the worst tenth of clients; MB both ways and delivered, gradients per example: "
+        f"{price}. * best mean on validation rows of the fixed values."
+    )
+
+
+def answer(choice: Choice) -> str:
+    """What the choice on validation rows is worth, and what it all cost."""
+    found, words = choice.found, choice.words
+    best = next(entry for entry in found["values"] if entry["value"] == found["best_fixed"])
+    total, chosen = found["values"][-1]["spent_so_far"], found["chosen"]
+    own, fixed = (
+        f"{words.show(entry['test']['mean'])} (worst tenth {words.show(entry['test']['worst_decile'])})"
+        for entry in (chosen, best)
+    )
+    whole = "The whole path" if choice.warm else "All runs together"
+    a_seed = " a seed" if len(found["seeds"]) > 1 else ""
+    sentence = (
+        f"Each client's own {found['setting']}, chosen on its validation rows, gives {own} on test rows; the best "
+        f"fixed value, {shown(best['value'])}, gives {fixed}. {whole} cost {size(total['total_bytes'])} and "
+        f"{count(total['gradients'])} gradients{a_seed}."
+    )
+    without = sum(not own for own in chosen["own"])
+    if without:
+        sentence += (
+            f" {plural(without, 'client')} without a score on validation rows took the value that is best on average."
+        )
+    return sentence
+
+
+def interval(words: ScoreWords, entry: dict[str, Any]) -> str:
+    """' [low, high]' of a mean, or nothing where it is unknown."""
+    ends = entry.get("interval") or []
+    return f" [{words.bare(ends[0])}, {words.bare(ends[1])}]" if ends else ""
+
+
+def _by_value(choice: Choice) -> Table:
+    words, found = choice.words, choice.found
+    unit = f" {words.unit}" if words.unit else ""
+    several = len(found["seeds"]) > 1
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, 1) if several else (0, 1))
+    table.add_column(found["setting"], overflow="fold")
+    titles = (
+        f"validation\nmean{unit}",
+        "worst\n10 %",
+        f"test mean{unit}\n[95 %]" if several else f"test\nmean{unit}",
+        "worst\n10 %",
+        "chosen\nby",
+        "rounds",
+        "MB",
+        "MB\nin all",
+        "gradients",
+        "gradients\nin all",
+    )
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for entry in found["values"]:
+        star = "*" if entry["value"] == found["best_fixed"] else " "
+        table.add_row(
+            f"{shown(entry['value'])}{star}",
+            *_four(entry, words, several),
+            str(entry["chosen_by"]),
+            count(entry["rounds"]),
+            megabytes(entry["spent"]["total_bytes"]),
+            megabytes(entry["spent_so_far"]["total_bytes"]),
+            count(entry["spent"]["gradients"]),
+            count(entry["spent_so_far"]["gradients"]),
+        )
+    last = found["values"][-1]["spent_so_far"]
+    rounds = sum(entry["rounds"] for entry in found["values"])
+    totals = (megabytes(last["total_bytes"]), "", count(last["gradients"]), "")
+    table.add_row(
+        "own choice", *_four(found["chosen"], words, several), str(len(found["clients"])), count(rounds), *totals
+    )
+    return table
+
+
+def _four(entry: dict[str, Any], words: ScoreWords, several: bool) -> list[str]:
+    """Mean and worst tenth on both splits; the test mean with its interval over seeds where there are `several`."""
+    cells = [words.bare(entry[split][part]) for split in ("validation", "test") for part in ("mean", "worst_decile")]
+    if several:
+        cells[2] = escape(cells[2] + interval(words, entry["test"]))
+    return cells
+
+
+def _by_client(choice: Choice) -> Table:
+    """Every client's test score at every value, brackets mark its choice; and the bytes that its choice cost it."""
+    words, few = choice.words, len(choice.values) <= MOST_VALUES
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    table.add_column("client", overflow="fold")
+    table.add_column("rows", justify="right", no_wrap=True)
+    for value in choice.values if few else ["its choice"]:
+        table.add_column(f"test at\n{value}", justify="right")
+    table.add_column("chooses", justify="right")
+    table.add_column("its own\nkB there", justify="right", no_wrap=True)
+    for name, own in list(choice.of_clients().items())[:MOST_CLIENTS]:
+        _, chosen = chosen_of(own)
+        cells = [
+            escape(f"[{words.bare(row['test'])}]") if row["chosen"] else f"{words.bare(row['test'])} " for row in own
+        ]
+        cells = cells if few else [words.bare(chosen["test"])]
+        paid = NONE if chosen["traffic_bytes"] is None else f"{chosen['traffic_bytes'] / 1e3:.3g}"
+        table.add_row(escape(name), count(own[0]["train_rows"]), *cells, shown(chosen["value"]), paid)
+    return table
