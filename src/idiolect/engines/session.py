@@ -238,7 +238,9 @@ class Session:
             for _, moment in self._moments(self.algorithm, self.roots, self._now):
                 parts.append(jax.tree.map(np.asarray, standing(moment, lanes=self.lanes)))
         axis = 0 if self.lanes == "one" else 1
-        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *parts)
+        # w has no axis of clients, and a scalar in it none to join along
+        of_clients = [part._replace(shared=()) for part in parts]
+        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *of_clients)
         return joined._replace(shared=parts[0].shared)
 
     def _snapshot(self, lane: int) -> Snapshot:
