@@ -35,7 +35,6 @@ from idiolect.objectives.client_loss import ClientLoss
 from idiolect.theory.constants import Constants, client_constants
 from idiolect.theory.parameters import from_theory
 
-TITLES = {"mushrooms": "mushrooms", "a6a": "a6a", "w6a": "w6a"}
 # the paper's word -> our partitioner and its options
 SPLITS: dict[str, tuple[str, dict[str, Any]]] = {
     "iid": ("iid", {}),
@@ -43,6 +42,7 @@ SPLITS: dict[str, tuple[str, dict[str, Any]]] = {
     "feature-wise": ("feature_clusters", {}),
     "quantity-wise": ("dirichlet_quantity", {"concentration": 0.5}),
 }
+IN_ORDER = "in-order"
 SCORE = ("log_loss",)  # engines want a score to record; nothing is read from it
 
 
@@ -57,23 +57,24 @@ class FromOnes(FLIX):
 
 def deal(data_set: str, split: str, spec: Spec) -> Splits:
     """The rows of a LIBSVM set on the spec's clients; all of them train."""
+    if split == IN_ORDER:
+        return deal_in_order(data_set, spec)
     name, options = SPLITS[split]
     return shared_files.libsvm(data_set, spec["clients"], name, seed=spec["data_seed"], **options)
 
 
-def in_order(data_set: str, clients: int) -> Rows:
+def deal_in_order(data_set: str, spec: Spec) -> Splits:
     """The released script's split: equal parts of the file, one after another."""
-    whole = shared_files.libsvm(data_set, 1).train
-    parts = np.array_split(np.arange(len(whole.targets)), clients)
-    owner = np.concatenate([np.full(len(part), client) for client, part in enumerate(parts)])
-    return shared_files.libsvm(data_set, clients, Partition(owner)).train
+    rows = int(shared_files.libsvm(data_set, spec["clients"]).train.counts.sum())
+    owner = np.arange(rows) * spec["clients"] // rows
+    return shared_files.libsvm(data_set, spec["clients"], Partition(owner))
 
 
 def flix(federation: Splits, spec: Spec, alpha: float, **fields: Any) -> FLIX:
     """FLIX of logistic regression with one alpha for all."""
     model = Linear(features=federation.train.inputs.shape[1], outputs=0, bias=True)
     loss = ClientLoss(model=model, criterion="logistic", l2=spec["l2"])
-    return FromOnes(client_loss=loss, personalization=alpha, **({"tolerance": spec["tolerance"]} | fields))
+    return FromOnes(client_loss=loss, personalization=alpha, **({"tolerance": spec.get("tolerance", 1e-6)} | fields))
 
 
 def constants_of(objective: FLIX, federation: Splits) -> Constants:
@@ -101,18 +102,20 @@ class Traces(NamedTuple):
 
     rounds: np.ndarray  # (records,) communications
     shared: np.ndarray  # (lanes, records, d): w, intercept last
-    models: np.ndarray  # (lanes, clients, d): xt_m at the end
+    models: np.ndarray  # (lanes, records, clients, d): xt_m
     columns: Mapping[str, np.ndarray]  # the ledger, (lanes, records)
 
 
-def run(algorithms: Sequence[Algorithm], federation: Splits, *, rounds: int, every: int, seeds: Sequence[int]) -> Traces:
+def run(
+    algorithms: Sequence[Algorithm], federation: Splits, *, rounds: int, every: int, seeds: Sequence[int]
+) -> Traces:
     """All algorithms, which differ in floats only, as lanes of one compiled program in float64."""
     points: list[list[np.ndarray]] = [[] for _ in algorithms]
-    models: list[np.ndarray] = [np.empty(0)] * len(algorithms)
+    models: list[list[np.ndarray]] = [[] for _ in algorithms]
 
     def measure(lane: int, where: Standing) -> dict[str, float]:
         points[lane].append(_flat(where.shared))
-        models[lane] = _flat(where.models)
+        models[lane].append(_flat(where.models))
         return {}
 
     training = Training(rounds=rounds, record_every=every, precision="float64", executor="batched")
@@ -137,6 +140,7 @@ class Problem:
     designs: tuple[np.ndarray, ...]  # -y_i (x_i, 1), so that a row's loss is log(1 + exp(row . v))
     l2: float
     own: np.ndarray  # (clients, d): x*_m
+    solved: dict[float, np.ndarray] = dataclasses.field(default_factory=dict)  # what optimum() has found
 
     @classmethod
     def of(cls, rows: Rows, l2: float) -> Problem:
@@ -151,7 +155,10 @@ class Problem:
 
     def optimum(self, alpha: float) -> np.ndarray:
         """alpha w*, w* the minimiser of F; unlike w* it does not lose digits as alpha goes to 0."""
-        return _newton(self.designs, self.l2, alpha * self.own.mean(axis=0), (1 - alpha) * self.own)
+        if alpha not in self.solved:
+            start = alpha * self.own.mean(axis=0)
+            self.solved[alpha] = _newton(self.designs, self.l2, start, (1 - alpha) * self.own)
+        return self.solved[alpha]
 
     def gaps(self, alpha: float, shared: np.ndarray) -> np.ndarray:
         """F(w) - F* at every w of (records, d).
@@ -176,22 +183,17 @@ class Problem:
         return alpha**2 * (slope**2).sum(axis=1)
 
     def distances(self, alpha: float, models: np.ndarray) -> np.ndarray:
-        """mean_m |xt_m - xt*_m|^2 at models of (lanes, clients, d)."""
+        """mean_m |xt_m - xt*_m|^2 at models of (..., clients, d)."""
         return ((models - self.optimum(alpha) - (1 - alpha) * self.own) ** 2).sum(axis=-1).mean(axis=-1)
 
 
-def released_smoothness(designs: Sequence[np.ndarray], l2: float) -> np.ndarray:
-    """L_m of the released script, lambda_max(X^T X + l2 I)/(4 n): it divides l2 by 4 n too (E001-7)."""
-    return np.array([(_steepest(design) + l2) / (4 * len(design)) for design in designs])
-
-
-def smoothness(designs: Sequence[np.ndarray], l2: float) -> np.ndarray:
-    """L_m = lambda_max(X^T X)/(4 n) + l2."""
-    return np.array([_steepest(design) / (4 * len(design)) + l2 for design in designs])
-
-
-def _steepest(design: np.ndarray) -> float:
-    return float(np.linalg.eigvalsh(design.T @ design)[-1])
+def released_probability(rows: Rows, l2: float) -> float:
+    """p = 1/sqrt(mean L_m/l2) with the released script's L_m = lambda_max(X^T X + l2 I)/(4 n_m) (E001-7)."""
+    curvatures = []
+    for inputs, _ in map(rows.of, range(rows.clients)):
+        columns = np.concatenate([np.asarray(inputs, np.float64), np.ones((len(inputs), 1))], axis=1)
+        curvatures.append((np.linalg.eigvalsh(columns.T @ columns)[-1] + l2) / (4 * len(columns)))
+    return float(1 / np.sqrt(np.mean(curvatures) / l2))
 
 
 def _newton(designs: Sequence[np.ndarray], l2: float, start: np.ndarray, shifts: np.ndarray) -> np.ndarray:
@@ -209,7 +211,8 @@ def _newton(designs: Sequence[np.ndarray], l2: float, start: np.ndarray, shifts:
         hessian = l2 * np.eye(len(point))
         for design, shift in zip(designs, shifts):
             at = _sigmoid(design @ (point + shift))
-            hessian += (design.T * (at * (1 - at))) @ design / (len(design) * len(designs))
+            scaled = design * np.sqrt(at * (1 - at) / (len(design) * len(designs)))[:, None]
+            hessian += scaled.T @ scaled
         step, length, norm = np.linalg.solve(hessian, now), 1.0, np.linalg.norm(now)
         after = slope(point - step)
         while norm > 1e-10 and np.linalg.norm(after) >= norm:  # Newton's step points down |slope|^2: it ends
