@@ -66,7 +66,8 @@ def deal(data_set: str, split: str, spec: Spec) -> Splits:
 def deal_in_order(data_set: str, spec: Spec) -> Splits:
     """The released script's split: equal parts of the file, one after another."""
     rows = int(shared_files.libsvm(data_set, spec["clients"]).train.counts.sum())
-    owner = np.arange(rows) * spec["clients"] // rows
+    parts = np.array_split(np.arange(rows), spec["clients"])
+    owner = np.repeat(np.arange(spec["clients"]), [len(part) for part in parts])
     return shared_files.libsvm(data_set, spec["clients"], Partition(owner))
 
 
