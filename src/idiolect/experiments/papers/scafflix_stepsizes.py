@@ -6,9 +6,12 @@ Both have p = 1/sqrt(max L_m/mu_m) and the same coins; methods, alpha and seeds 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.figure import Figure
 
+from idiolect.core.algorithm import Algorithm
 from idiolect.experiments.papers.drawing import BLUE, INK, VERMILION, blank
 from idiolect.experiments.papers.reproduction import Measured, Progress, Spec
 from idiolect.experiments.papers.scafflix import (
@@ -22,7 +25,10 @@ from idiolect.experiments.papers.scafflix import (
     solver,
 )
 
-LOOKS = {"individual": {"color": BLUE, "linestyle": "-"}, "common": {"color": VERMILION, "linestyle": (0, (4, 2))}}
+LOOKS: dict[str, dict[str, Any]] = {
+    "individual": {"color": BLUE, "linestyle": "-"},
+    "common": {"color": VERMILION, "linestyle": (0, (4, 2))},
+}
 # split -> (rounds, relative gaps of (alphas, steps, seeds, records)); steps in the order of LOOKS
 Results = dict[str, tuple[np.ndarray, np.ndarray]]
 
@@ -51,7 +57,9 @@ def _courses(split: str, spec: Spec) -> tuple[np.ndarray, np.ndarray, float]:
     federation = deal(spec["data_set"], split, spec)
     problem = Problem.of(federation.train, spec["l2"])
     own = constants_of(flix(federation, spec, 1.0), federation)
-    lanes, seeds, alphas = [], [], []
+    lanes: list[Algorithm] = []
+    seeds: list[int] = []
+    alphas: list[float] = []
     for alpha in spec["alphas"]:
         objective = flix(federation, spec, alpha)
         plain = solver("scafflix", objective, own)
