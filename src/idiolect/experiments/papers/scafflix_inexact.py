@@ -86,7 +86,7 @@ def draw(spec: Spec, results: Results) -> Figure:
                 axes.plot(course.rounds, values, color=shade, label=f"{name:g}", linewidth=1.2)
             axes.set_yscale("log")
             axes.set_xlabel("communications", fontsize=8)
-            axes.legend(title=kind, fontsize=6.5, title_fontsize=7, loc="lower left", ncols=2, labelcolor=INK)
+            axes.legend(title=kind, fontsize=6.5, title_fontsize=7, loc="lower left", labelcolor=INK)
             ends = course.distances[:, -1]
             line[2].plot(course.gradients, ends, color=color, marker=marker, markersize=3.5, label=f"by {kind}")
         line[0].set_ylabel(rf"$\alpha$ = {alpha:g}" + "\n" + r"mean $|\tilde{x}_m - \tilde{x}^*_m|^2$")
