@@ -129,15 +129,23 @@ def build(name, objective=None, kind="classification", **settings):
     return dataclasses.replace(algorithm, **{field: DECIDED[field] for field in unset(algorithm)})
 
 
+def _contract(algorithm):
+    """The functions that make up an algorithm's rounds."""
+    return tuple(getattr(algorithm, name) for name in ("broadcast", "receive", "step", "send", "server_step", "settle"))
+
+
 def fitting_rows():
     """(name, objective, further settings) of every pair that fits, and of every choice no registered name makes."""
     rows, made = [], set()
     for name, method in ALGORITHMS.items():
-        for objective in OBJECTIVES:
-            # a preset is tried on its own objective; on the others it would only repeat its class
-            new = objective == method.objective or (method.algorithm, objective) not in made
+        for objective, cls in OBJECTIVES.items():
+            # a preset is tried on its own objective; on the others it would only repeat its class. A class that
+            # inherits its whole contract repeats its relatives, but for the kind of blocks that an objective has.
+            blocks = (method.algorithm, cls.has_shared, cls.has_personal)
+            repeats = (_contract(method.algorithm), objective) in made and blocks in made
+            new = objective == method.objective or not (repeats or (method.algorithm, objective) in made)
             if new and build(name, objective).misfit() is None:
-                made.add((method.algorithm, objective))
+                made |= {(method.algorithm, objective), (_contract(method.algorithm), objective), blocks}
                 rows.append((name, objective, {}))
         made |= {(method.algorithm, field, value) for field, value in method.preset.items()}
     for name, method in ALGORITHMS.items():

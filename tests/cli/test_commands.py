@@ -40,7 +40,7 @@ def test_version(idiolect):
 def test_help_names_every_command(idiolect):
     answer = idiolect("--help")
     assert answer.code == 0
-    for command in ("compare", "run", "sweep", "reproduce", "predict", "report", "list", "explain"):
+    for command in ("compare", "run", "sweep", "dial", "reproduce", "predict", "report", "list", "explain"):
         assert f"  {command} " in answer.out
 
 

@@ -199,7 +199,7 @@ def test_beyond_the_condition_the_2_by_2_bound_is_attained(kind, kept, broken):
     sentence = condition(outside, own)
     assert sentence.startswith(f"{kind.__name__}.")
     assert "must be at least" in sentence
-    assert sentence.endswith("Raise it, or rely on the mu of block_constants, which holds without it.")
+    assert sentence.endswith("Raise it, or go on with the smaller mu that holds without it.")
     least = np.linalg.eigvalsh(scalar_hessian(outside, rows)[0])[0]
     blocks = block_constants(outside, own)
     assert blocks.strong_convexity == pytest.approx(least, rel=1e-10)

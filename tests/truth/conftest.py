@@ -56,6 +56,15 @@ def softmax_problem(sizes=(3, 5, 4, 7, 2)):
     return ClientLoss(model=Linear(FEATURES, CLASSES), criterion="cross_entropy", l2=L2), data, rows
 
 
+def softmax_gradient(v, x, y):
+    """grad f'_m of `softmax_problem` in NumPy: inputs^T (softmax - one hot) / n + l2 v; v is bias, then weights."""
+    logits = x @ v[CLASSES:].reshape(x.shape[1], CLASSES) + v[:CLASSES]
+    off = np.exp(logits - logits.max(1, keepdims=True))
+    off /= off.sum(1, keepdims=True)
+    off[np.arange(len(y)), y] -= 1
+    return np.concatenate([off.mean(0), (x.T @ off / len(y)).ravel()]) + L2 * v
+
+
 def quadratic_problem(curvatures, optima):
     """f'_m(v) = (1/2) sum_j h_mj (v_j - o_mj)^2 as one row per client: input sqrt(h), target sqrt(h) o."""
     optima = np.atleast_2d(np.asarray(optima, float))
@@ -154,6 +163,7 @@ def lab():
     return SimpleNamespace(
         Run=Run,
         softmax_problem=softmax_problem,
+        softmax_gradient=softmax_gradient,
         quadratic_problem=quadratic_problem,
         begin=begin,
         simulate=simulate,

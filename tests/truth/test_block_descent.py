@@ -66,13 +66,8 @@ class Reference:
                 self.tally[f"full_{full}"] += times
 
     def plain(self, v, m, chosen):
-        """grad f'_m: softmax regression with l2, parameters ordered bias, weights."""
-        x, y = self.rows[m][0][chosen], self.rows[m][1][chosen]
-        logits = x @ v[self.lab.classes :].reshape(x.shape[1], -1) + v[: self.lab.classes]
-        off = np.exp(logits - logits.max(1, keepdims=True))
-        off /= off.sum(1, keepdims=True)
-        off[np.arange(len(y)), y] -= 1
-        return np.concatenate([off.mean(0), (x.T @ off / len(y)).ravel()]) + self.lab.l2 * v
+        """grad f'_m."""
+        return self.lab.softmax_gradient(v, self.rows[m][0][chosen], self.rows[m][1][chosen])
 
     def value(self, w, b):
         total = 0.0

@@ -30,15 +30,6 @@ CASES = [
 ]
 
 
-def softmax_gradient(v, x, y, classes, l2):
-    """inputs^T (softmax - one hot) / n + l2 v, parameters ordered bias, weights."""
-    logits = x @ v[classes:].reshape(x.shape[1], classes) + v[:classes]
-    off = np.exp(logits - logits.max(1, keepdims=True))
-    off /= off.sum(1, keepdims=True)
-    off[np.arange(len(y)), y] -= 1
-    return np.concatenate([off.mean(0), (x.T @ off / len(y)).ravel()]) + l2 * v
-
-
 def batches_of(algorithm, data, r, m, n):
     """Row numbers of each outer iteration, as the package draws them."""
     size = algorithm.batch_size
@@ -73,7 +64,7 @@ def test_rounds_equal_a_plain_loop(lab, case):
                     theta[m] = w
                 for chosen in batches_of(algorithm, data, r, m, len(y)):
                     for _ in range(inner_steps):
-                        g = softmax_gradient(theta[m], x[chosen], y[chosen], lab.classes, lab.l2)
+                        g = lab.softmax_gradient(theta[m], x[chosen], y[chosen])
                         theta[m] = theta[m] - a * (g + PENALTY * (theta[m] - own))
                     own = own - eta * PENALTY * (own - theta[m])
                     outer, examples = outer + 1, examples + inner_steps * len(chosen)

@@ -34,21 +34,17 @@ BATCHING: dict[str, dict[str, int]] = {
 class Problem:
     """What a reference sees: plain rows, plain gradients (counted), the batches of every round, who is present."""
 
-    def __init__(self, rows, steps, tuning_rows, present, classes, l2, exact):
+    def __init__(self, rows, steps, tuning_rows, present, slope, exact):
         self.exact = exact  # every step is on all rows
         self.rows, self.steps, self.tuning_rows, self.present = rows, steps, tuning_rows, present
-        self.classes, self.l2, self.examples, self.passes = classes, l2, 0, 0
+        self.slope, self.examples, self.passes = slope, 0, 0
 
     def gradient(self, v, m, chosen, whole=False):
-        """Softmax regression: inputs^T (softmax - one hot) / n + l2 v, parameters ordered bias, weights."""
+        """grad f'_m on some rows, counted."""
         x, y = self.rows[m][0][chosen], self.rows[m][1][chosen]
         self.examples += len(y)
         self.passes += self.exact or whole
-        logits = x @ v[self.classes :].reshape(x.shape[1], self.classes) + v[: self.classes]
-        off = np.exp(logits - logits.max(1, keepdims=True))
-        off /= off.sum(1, keepdims=True)
-        off[np.arange(len(y)), y] -= 1
-        return np.concatenate([off.mean(0), (x.T @ off / len(y)).ravel()]) + self.l2 * v
+        return self.slope(v, x, y)
 
     def full(self, m):
         return np.arange(len(self.rows[m][1]))
@@ -310,7 +306,7 @@ def test_three_rounds_equal_the_reference(lab, plans, case, batching):
     plan = plans[batching], tuning_rows_of(algorithm, data, sizes)
     for present in (EVERYBODY, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
-        p = Problem(rows, *plan, present, lab.classes, lab.l2, batching == "full")
+        p = Problem(rows, *plan, present, lab.softmax_gradient, batching == "full")
         server_truth, client_truth, models = case.reference(p, settings, w, personal)
         for field, truth in server_truth.items():
             close(lab.flat(getattr(run.server, field)), truth)

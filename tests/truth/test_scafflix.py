@@ -33,22 +33,13 @@ EVERYBODY = np.ones((ROUNDS, 5), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1], [0, 0, 0, 0, 1], [1, 0, 1, 1, 0]], bool)
 
 
-def softmax_gradient(v, x, y, classes, l2):
-    """inputs^T (softmax - one hot) / n + l2 v, parameters ordered bias, weights."""
-    logits = x @ v[classes:].reshape(x.shape[1], classes) + v[:classes]
-    off = np.exp(logits - logits.max(1, keepdims=True))
-    off /= off.sum(1, keepdims=True)
-    off[np.arange(len(y)), y] -= 1
-    return np.concatenate([off.mean(0), (x.T @ off / len(y)).ravel()]) + l2 * v
-
-
 @pytest.fixture
 def softmax(lab):
     """(client loss, device data, gradient of client m on some rows, rows per client)."""
     client_loss, data, rows = lab.softmax_problem()
 
     def gradient(v, m, chosen):
-        return softmax_gradient(v, rows[m][0][chosen], rows[m][1][chosen], lab.classes, lab.l2)
+        return lab.softmax_gradient(v, rows[m][0][chosen], rows[m][1][chosen])
 
     return client_loss, data, gradient, [len(y) for _, y in rows]
 

@@ -18,19 +18,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.block_descent import (
-    BlockDescent,
-    Broadcast,
-    ClientState,
-    Coefficients,
-    ServerState,
-    Upload,
-    Working,
-)
+from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.core.checks import setting
 from idiolect.core.settings import settings
-
-__all__ = ["ACDPFL", "Broadcast", "ClientState", "ServerState", "Upload", "Working"]
 
 
 @settings

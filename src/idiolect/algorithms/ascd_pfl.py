@@ -15,19 +15,9 @@ theta = min{0.8, 1/eta}. Stops at a noise floor that shrinks with eta, the same 
 
 from __future__ import annotations
 
-from idiolect.algorithms.block_descent import (
-    BlockDescent,
-    Broadcast,
-    ClientState,
-    Coefficients,
-    ServerState,
-    Upload,
-    Working,
-)
+from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.core.checks import setting
 from idiolect.core.settings import settings
-
-__all__ = ["ASCDPFL", "Broadcast", "ClientState", "ServerState", "Upload", "Working"]
 
 
 @settings

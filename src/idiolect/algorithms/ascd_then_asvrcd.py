@@ -81,9 +81,9 @@ class ASCDThenASVRCD(ASVRCDPFL):
             return "without a shared block there is nothing to exchange; asvrcd_pfl takes it"
         return super().skip()
 
-    def init_server(self, key: Key) -> Any:
-        """Everything at the objective's start; the first round evaluates F."""
-        shared = self._start(self.objective.init_shared(key))
+    def _server_at(self, start: Params) -> Any:
+        """Everything at `start`; the first round evaluates F."""
+        shared = self._start(start)
         kinds, counts = (_whole(START), _whole(EVALUATE)), (_whole(0), _whole(0))
         return ServerState(shared, shared.y, *kinds, *counts, jnp.zeros(()), jnp.zeros(()))
 
@@ -229,6 +229,3 @@ def _with_snapshots_of(working: Working, moved: Any) -> Any:
     return moved._replace(
         shared=_widen(moved.shared, working.shared), personal=_widen(moved.personal, working.personal)
     )
-
-
-__all__ = ["ASCDThenASVRCD", "Broadcast", "ClientState", "ServerState", "Upload", "Working"]

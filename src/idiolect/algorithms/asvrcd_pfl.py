@@ -17,19 +17,9 @@ client draws j among its own rows, so with unequal n_m a component of client m w
 
 from __future__ import annotations
 
-from idiolect.algorithms.block_descent import (
-    BlockDescent,
-    Broadcast,
-    ClientState,
-    Coefficients,
-    ServerState,
-    Upload,
-    Working,
-)
+from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.core.checks import setting
 from idiolect.core.settings import settings
-
-__all__ = ["ASVRCDPFL", "SVRCDPFL", "Broadcast", "ClientState", "ServerState", "Upload", "Working"]
 
 
 @settings

@@ -147,8 +147,16 @@ class BlockDescent(Algorithm):
 
     def init_server(self, key: Key) -> ServerState:
         """Everything at the objective's start; a snapshot needs its gradient before the first iteration."""
-        shared = self._start(self.objective.init_shared(key))
+        return self._server_at(self.objective.init_shared(key))
+
+    def _server_at(self, start: Params) -> Any:
+        """The server before the first round, with w at `start`."""
+        shared = self._start(start)
         return ServerState(shared, shared.y, _kind(START), jnp.asarray(self.reduces_variance))
+
+    def carry(self, earlier: Algorithm, server: Any, clients: ClientState) -> tuple[Any, ClientState]:
+        """A new start at both blocks' y: momentum and the snapshot's gradient belong to the old F."""
+        return self._server_at(server.shared.y), clients._replace(personal=self._start(clients.personal.y))
 
     def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
         """beta_m at the objective's start; the copy of w starts with the first broadcast."""

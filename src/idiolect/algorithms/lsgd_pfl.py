@@ -102,6 +102,13 @@ class LSGDPFL(Algorithm):
         average = (personal, jnp.zeros((), jnp.int32)) if self._averages else ((), ())
         return ClientState(personal, *average), NOTHING
 
+    def carry(self, earlier: Algorithm, server: ServerState, clients: ClientState) -> tuple[ServerState, ClientState]:
+        """w and beta_m stay; their averages begin anew, since those of the past belong to another F."""
+        if not self._averages:
+            return server, clients
+        begun = ServerState(server.shared, server.shared, jnp.zeros_like(server.rounds))
+        return begun, ClientState(clients.personal, clients.personal, jnp.zeros_like(clients.rounds))
+
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """w."""
         return Broadcast(server.shared, server.rounds)

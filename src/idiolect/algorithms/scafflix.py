@@ -176,6 +176,16 @@ class Scafflix(Algorithm):
         """What the objective makes of xbar and x*_m."""
         return self.objective.personalize(key, sent.shared, client.prepared, data.batch())
 
+    def carry(self, earlier: Algorithm, server: ServerState, clients: ClientState) -> tuple[ServerState, ClientState]:
+        """h_m follows alpha: near the optimum h_m = grad f'_m(xt_m) is proportional to alpha_m.
+
+        One ratio of new to old alpha_m for everybody keeps sum_m alpha_m h_m = 0; with several h_m starts anew at 0.
+        """
+        before, now = _rows(earlier.objective, clients), _rows(self.objective, clients)
+        ratio = jnp.where(before > 0, now / jnp.where(before > 0, before, 1), 0)
+        ratio = jnp.where((ratio == ratio[0]).all(), ratio[0], 0)
+        return server, clients._replace(control=tree.scale(ratio, clients.control))
+
     @property
     def _share(self) -> Any:
         """alpha_m; 1 for an objective without it."""
@@ -214,3 +224,11 @@ class Scafflix(Algorithm):
             for place, leaf in enumerate(leaves)
         ]
         return jax.tree.unflatten(form, drawn)
+
+
+def _rows(objective: Any, clients: ClientState) -> Any:
+    """Everybody's alpha_m."""
+    alpha = getattr(objective, "personalization", 1.0)
+    values = alpha.values if isinstance(alpha, PerClient) else alpha
+    number = jax.tree.leaves(clients.control)[0].shape[0]
+    return jnp.broadcast_to(jnp.asarray(values, jnp.result_type(float)), (number,))

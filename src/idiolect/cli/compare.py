@@ -43,7 +43,8 @@ def compare(
     label = name or (table.stem if table else data or "compare")
     spec: dict[str, Any] = {
         "name": label,
-        "data": _data(table, client, target, data) | ({"held_out": _number(held_out)} if held_out else {}),
+        "data": data_table("compare", table, client, target, data)
+        | ({"held_out": _number(held_out)} if held_out else {}),
         "model": {"name": model},
         "training": {"rounds": rounds, "cohort": cohort, "record_every": max(1, rounds // 20)},
         "defaults": {"batch_size": batch_size, "epochs": epochs},
@@ -59,16 +60,19 @@ def compare(
     train_and_show(specs.from_table(specs.override(spec, override or [])), out, resume, as_format, quiet)
 
 
-def _data(table: Path | None, client: str | None, target: str | None, data: str | None) -> dict[str, Any]:
+def data_table(
+    command: str, table: Path | None, client: str | None, target: str | None, data: str | None
+) -> dict[str, Any]:
+    """[data] of a spec from what a command was given."""
     from idiolect.core.checks import RequestError
 
     if (table is None) == (data is None):
-        raise RequestError("compare needs either a TABLE or --data NAME; `idiolect compare --help` shows how.")
+        raise RequestError(f"{command} needs either a TABLE or --data NAME; `idiolect {command} --help` shows how.")
     if data is not None:
         return {"source": data}
     for flag, value, meaning in (("--client", client, "names the client"), ("--target", target, "is to be predicted")):
         if value is None:
-            raise RequestError(f"compare TABLE needs {flag} COLUMN, the column that {meaning}.")
+            raise RequestError(f"{command} TABLE needs {flag} COLUMN, the column that {meaning}.")
     return {"source": "table", "path": str(table), "client": client, "target": target}
 
 

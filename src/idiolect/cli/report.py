@@ -17,6 +17,8 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Rebuild a run folder's figures and page from its files alone, and print the table."""
+    from idiolect.cli.dial import show_dial
     from idiolect.cli.training import show
+    from idiolect.report.dial_table import is_dial
 
-    show(run, as_format, quiet)
+    (show_dial if is_dial(run) else show)(run, as_format, quiet)

@@ -108,6 +108,14 @@ class Algorithm(Settings, abc.ABC):
         """Where the method stands in F(w, beta): w as delivered and beta_m; the empty tuple for what it lacks."""
         return getattr(sent, "shared", ()), getattr(client, "personal", ())
 
+    def carry(self, earlier: Algorithm, server: Any, clients: Any) -> tuple[Any, Any]:
+        """(server, clients) to go on with when settings change from `earlier`'s to these, between two rounds.
+
+        `clients` has a row per client, and PerClient settings are whole. Default: everything stays as it is; a method
+        whose states are right for its old settings only must mend them here.
+        """
+        return server, clients
+
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of `shared_model` or `personal_model`."""
         return self.objective.predict(model, inputs)

@@ -50,6 +50,10 @@ class Objective(Settings, abc.ABC):
         """
         return (), NOTHING
 
+    def prepare_again(self, key: Key, data: ClientData, prepared: Params, earlier: Objective) -> tuple[Params, Tally]:
+        """What a client keeps when settings change from `earlier`'s to these, and what that costs beyond `prepared`."""
+        return self.prepare(key, data)
+
     def unprepared(self, prepared: Params) -> Any:
         """Whether `prepare` did not find what it looked for."""
         return False

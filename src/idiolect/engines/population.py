@@ -18,7 +18,7 @@ from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key
 from idiolect.core.tally import Tally
 from idiolect.data.store import RecordFile
-from idiolect.engines.start import init_clients
+from idiolect.engines.start import carry, init_clients
 
 # Mapped pages count as this process's memory, and reading one maps its neighbours too: a few hundred kB per client.
 _GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)  # Windows has no such advice
@@ -106,6 +106,16 @@ class InMemory(Population):
         self.states, tally = start(algorithm, roots, clients, self.data)
         self.look_at_start(algorithm, np.arange(self.rows.clients), self.states)
         return sum_counts(tally)
+
+    def go_on(
+        self, algorithm: Algorithm, earlier: Algorithm, roots: Key, server: Any, states: Any, lanes: bool
+    ) -> tuple[Any, Tally]:
+        """Take over the states of a run of `earlier`; returns the server to go on with and the cost, per lane."""
+        clients = jnp.arange(self.rows.clients, dtype=jnp.int32)
+        ready = jax.vmap(carry, in_axes=(0, 0, 0, 0, None, 0, None)) if lanes else carry
+        server, self.states, tally = ready(algorithm, earlier, roots, server, clients, states, self.data)
+        self.look_at_start(algorithm, np.arange(self.rows.clients), self.states)
+        return server, sum_counts(tally)
 
     def gather(self, members: np.ndarray | None) -> tuple[Any, ClientData, np.ndarray | None]:
         """All of it: a member's place is its number."""

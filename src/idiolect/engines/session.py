@@ -44,7 +44,11 @@ Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands)
 
 
 class Session:
-    """The state of a training run between compiled blocks."""
+    """The state of a training run between compiled blocks.
+
+    With `after`, it goes on where that session stands, with other settings of the same algorithm: rounds count on, up
+    to `training.rounds` in all, while records and ledger are its own.
+    """
 
     def __init__(
         self,
@@ -55,13 +59,16 @@ class Session:
         scores: tuple[str, ...],
         state_folder: Path | None,
         measure: Measure | None = None,
+        after: Session | None = None,
     ):
         clients = federation.train.clients
         door.check_training(training, clients)
         door.check_rows(federation.train)
         door.check_seeds(seeds)
         self.federation, self.scores, self.seeds = federation, scores, list(seeds)
-        self.round, self.seconds, self._measure, self._requested = 0, 0.0, measure, training
+        self.round: int = 0 if after is None else after.round
+        self.seconds, self._measure, self._requested = 0.0, measure, training
+        self._first_round = self.round
         self._splits: dict[str, ClientData] = {}
         self.participation = Participation(clients, training.cohort or clients, training.dropout)
         counts = federation.train.counts
@@ -72,11 +79,11 @@ class Session:
                 door.admit(algorithm, clients, training.precision, self.participation.chance)
                 for algorithm in algorithms
             ]
-            self._start(state_folder)
+            self._start(state_folder, after)
             self.training = auto.resolve(self, training)
             self.selected = [self._snapshot(lane) for lane in range(len(self.seeds))]
 
-    def _start(self, state_folder: Path | None) -> None:
+    def _start(self, state_folder: Path | None, after: Session | None) -> None:
         rows = self.federation.train
         single = len(self.seeds) == 1
         if single:
@@ -87,15 +94,22 @@ class Session:
             self.lanes = "in_turn" if start.draws_steps(self.algorithms[0], capacity) else "together"
             self.algorithm = door.admit_lanes(self.algorithms)
             self.roots = jax.vmap(keys.root_key)(jnp.asarray(self.seeds))
-        init = start.init_server if single else jax.vmap(start.init_server)
-        self.server = init(self.algorithm, self.roots)
+        self.server: Any
         self.population: InMemory | OnDisk
-        if state_folder is None:
+        if after is not None:
+            states = self._states_of(after, state_folder)
             self.population = InMemory(rows, self._dtype)
-            tally = self.population.start(self.algorithm, self.roots, lanes=not single)
+            changed = (self.algorithm, after.algorithm, self.roots)
+            self.server, tally = self.population.go_on(*changed, after.server, states, lanes=not single)
         else:
-            self.population = OnDisk(rows, self._dtype, state_folder)
-            tally = self.population.start(self.algorithm, self.roots)
+            init = start.init_server if single else jax.vmap(start.init_server)
+            self.server = init(self.algorithm, self.roots)
+            if state_folder is None:
+                self.population = InMemory(rows, self._dtype)
+                tally = self.population.start(self.algorithm, self.roots, lanes=not single)
+            else:
+                self.population = OnDisk(rows, self._dtype, state_folder)
+                tally = self.population.start(self.algorithm, self.roots)
         if self.population.unprepared is not None:
             name = self.federation.names[self.population.unprepared]
             raise RequestError(f"Client {name!r} {self.algorithms[0].objective.why_unprepared()}.")
@@ -106,6 +120,24 @@ class Session:
         shape = rows.pad(np.arange(1), self.population.capacity)
         example = jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), to_device(shape, self._dtype))
         self.wire = start.wire_types(self.algorithms[0], example)
+
+    def _states_of(self, after: Session, state_folder: Path | None) -> Any:
+        """The clients' states of the session to go on after; refuses one that this one cannot follow."""
+
+        def kinds(session: Session) -> list[Any]:
+            return [(type(one), type(one.objective)) for one in session.algorithms]
+
+        if state_folder is not None or not isinstance(after.population, InMemory):
+            raise RequestError(
+                "A session can go on after another only with client states in memory; use no state_folder."
+            )
+        same = kinds(self) == kinds(after) and self.seeds == after.seeds and self._dtype == after._dtype
+        if not same or self.federation.names != after.federation.names:
+            raise RequestError(
+                "A session can go on after another only with its algorithm, objective, seeds, precision and clients; "
+                "change settings alone, or start a new one."
+            )
+        return after.population.states
 
     def run(
         self, checkpoint: Checkpoint | None = None, resume: bool = False, progress: Progress | None = None
@@ -126,7 +158,7 @@ class Session:
         with door.run_precision(self.training.precision):
             if resume and checkpoint is not None and checkpoint.exists():
                 self._load(checkpoint)
-            elif self.round == 0:
+            elif self.round == self._first_round:
                 self._record()
             rounds, every = self.training.rounds, self.training.record_every
             saved = self.round

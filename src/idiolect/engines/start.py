@@ -14,7 +14,7 @@ from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
-from idiolect.core.tally import Tally
+from idiolect.core.tally import NOTHING, Tally
 
 
 @jax.jit
@@ -34,6 +34,26 @@ def init_clients(algorithm: Algorithm, root: Key, clients: Any, data: ClientData
     client_keys = keys.init_client_keys(root, clients, common=algorithm.objective.prepares)
     own = address(algorithm, clients)
     return jax.vmap(one, in_axes=(axes(algorithm), 0, 0))(own, client_keys, data)
+
+
+@jax.jit
+def carry(
+    algorithm: Algorithm, earlier: Algorithm, root: Key, server: Any, clients: Any, states: Any, data: ClientData
+) -> tuple[Any, Any, Tally]:
+    """Server and clients of a run of `earlier`, ready to go on with `algorithm`; and the cost, a row per client."""
+
+    def prepare(own: tuple[Algorithm, Algorithm], key: Key, before: Any, rows: ClientData) -> tuple[Any, Tally]:
+        prepared, cost = own[0].objective.prepare_again(key, rows, before, own[1].objective)
+        return prepared, cost.counters()
+
+    cost = jax.tree.map(lambda count: jnp.broadcast_to(count, jnp.shape(clients)), NOTHING.counters())
+    if algorithm.objective.prepares:
+        both = (algorithm, earlier)
+        client_keys = keys.init_client_keys(root, clients, common=True)
+        again = jax.vmap(prepare, in_axes=(axes(both), 0, 0, 0))
+        prepared, cost = again(address(both, clients), client_keys, states.prepared, data)
+        states = states._replace(prepared=prepared)
+    return *algorithm.carry(earlier, server, states), cost
 
 
 class WireTypes(NamedTuple):

@@ -86,7 +86,7 @@ def execute(
         for method in spec.methods
     ]
     # a step chosen on validation rows needs no warning: it was tried
-    given = [ready for method, ready in zip(spec.methods, built) if not _is_tuned(spec, method)]
+    given = [ready for method, ready in zip(spec.methods, built) if not is_tuned(spec, method)]
     warnings = [text for ready in given for text in ready.warnings]
     warnings += _absence_warnings(spec, built, federation.clients)
     folder.open(resume)
@@ -113,7 +113,7 @@ def _check_comparable(federation: Federation, spec: Spec, synthetic: bool) -> No
             "No client has a test row, so no method could be judged. Give [data] test a larger share, "
             "or bring more rows per client."
         )
-    if federation.validation.counts.sum() == 0 and any(_is_tuned(spec, method) for method in spec.methods):
+    if federation.validation.counts.sum() == 0 and any(is_tuned(spec, method) for method in spec.methods):
         raise RequestError(
             "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
             "or one step_size instead of a list."
@@ -247,7 +247,7 @@ def _step_size(
     known = spec.resolved.get(method.label)
     if known is not None:
         return known.step_size
-    if not _is_tuned(spec, method):
+    if not is_tuned(spec, method):
         return None
     report = _progress_of(progress, f"{method.label} (tuning)")
     return _tune(spec, method.label, algorithm, federation, scores, report)
@@ -259,7 +259,7 @@ def _chosen_before(spec: Spec, method: MethodSpec) -> dict[str, Any] | None:
     return None if known is None else known.chosen
 
 
-def _is_tuned(spec: Spec, method: MethodSpec) -> bool:
+def is_tuned(spec: Spec, method: MethodSpec) -> bool:
     """Whether the step is chosen on validation rows: not where it is stated, absent, or left to theory."""
     fields = {field.name: field for field in dataclasses.fields(find(method.algorithm).algorithm)}
     free = "step_size" in fields and not fields["step_size"].metadata.get("theory")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
+from idiolect.core.objective import Objective
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
@@ -68,7 +69,19 @@ class FLIX(ComposedObjective):
 
     def prepare(self, key: Key, data: ClientData) -> tuple[Prepared, Tally]:
         """x*_m, from the model's start; zeros, for nothing, where alpha_m = 1."""
-        start, wanted = self.client_loss.init(key), self._share < 1
+        return self._solve(key, data, self._share < 1)
+
+    def prepare_again(
+        self, key: Key, data: ClientData, prepared: Prepared, earlier: Objective
+    ) -> tuple[Prepared, Tally]:
+        """x*_m does not depend on alpha_m: solved only where it is needed now and was not before."""
+        new = jnp.logical_and(self._share < 1, cast(FLIX, earlier)._share >= 1)
+        solved, tally = self._solve(key, data, new)
+        return tree.choose(new, solved, prepared), tally
+
+    def _solve(self, key: Key, data: ClientData, wanted: Any) -> tuple[Prepared, Tally]:
+        """x*_m; zeros, for nothing, where it is not `wanted`."""
+        start = self.client_loss.init(key)
         if self.solver == "epochs":
             budget = {"epochs": self.solver_epochs, "batch_size": self.solver_batch_size}
             gradient, step_size = self.client_loss.gradient, self.solver_step_size

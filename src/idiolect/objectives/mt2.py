@@ -14,18 +14,17 @@ from idiolect.core.keys import Key
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
-from idiolect.objectives.rescaled import RescaledObjective
+from idiolect.objectives.pulled import PulledObjective
 
 
 @settings
-class MT2(RescaledObjective):
+class MT2(PulledObjective):
     """f_m(w, beta_m) = Lam f'_m(u) + f'_m(beta_m) + (lam/2) |beta_m - u|^2, with lam = penalty, Lam = relaxation.
 
     The printed eq. 7 has lam instead of lam/2; the lemmas, the constants and the released code have lam/2 (E002-8).
     The gradients decouple: each block takes one pass at its own model, so both together take two.
     """
 
-    penalty: float = setting(default=1.0, at_least=0, doc="pull of every personal model towards the shared one (lam)")
     relaxation: float = setting(default=1.0, at_least=0, doc="weight of the shared model's own loss (Lam)")
 
     def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
@@ -36,10 +35,6 @@ class MT2(RescaledObjective):
         apart = tree.squared_norm(tree.subtract(personal, model))
         return self.relaxation * together + own + 0.5 * self.penalty * apart, statistics
 
-    def deployed(self, shared: Params, personal: Params) -> Params:
-        """beta_m."""
-        return personal
-
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """M^{-1/2} [Lam grad f'_m(u) + lam (u - beta_m)]: one pass at u."""
         model = self.to_model(shared)
@@ -47,13 +42,6 @@ class MT2(RescaledObjective):
         shrink, relaxation, penalty = self.shrink, self.relaxation, self.penalty
         total = jax.tree.map(lambda g, u, b: shrink * (relaxation * g + penalty * (u - b)), slope, model, personal)
         return total, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
-
-    def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
-        """grad f'_m(beta_m) + lam (beta_m - u): one pass at beta_m."""
-        slope = self.client_loss.gradient(key, personal, batch)
-        penalty = self.penalty
-        total = jax.tree.map(lambda g, b, u: g + penalty * (b - u), slope, personal, self.to_model(shared))
-        return total, Tally(personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes)
 
     def gradient_both(
         self, key: Key, shared: Params, personal: Params, batch: Batch

@@ -5,21 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-
 from idiolect.core import tree
-from idiolect.core.checks import setting
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.objective import Mixture
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
-from idiolect.objectives.rescaled import RescaledObjective
+from idiolect.objectives.pulled import PulledObjective
 
 
 @settings
-class MX2(RescaledObjective, Mixture):
+class MX2(PulledObjective, Mixture):
     """f_m(w, beta_m) = f'_m(beta_m) + (lam/2) |u - beta_m|^2, with lam = penalty.
 
     At the optimum u is the mean of the beta_m, so beta solves mean f'_m(beta_m) + (lam/2) mean |beta_m - betabar|^2
@@ -27,35 +24,17 @@ class MX2(RescaledObjective, Mixture):
     component, so a component's w-gradient needs no row at all: it is counted, as theory counts it, but reads nothing.
     """
 
-    penalty: float = setting(
-        default=1.0,
-        at_least=0,
-        way_out="0 trains every client alone.",
-        doc="pull between the shared and every personal model (lam)",
-    )
-
     def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
         """f'_m(beta_m) + (lam/2) |u - beta_m|^2."""
         own, statistics = self.client_loss.value(key, personal, batch)
         apart = tree.squared_norm(tree.subtract(self.to_model(shared), personal))
         return own + 0.5 * self.penalty * apart, statistics
 
-    def deployed(self, shared: Params, personal: Params) -> Params:
-        """beta_m."""
-        return personal
-
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """M^{-1/2} lam (u - beta_m): no row is read."""
         pull = self.shrink * self.penalty
         slope = tree.scale(pull, tree.subtract(self.to_model(shared), personal))
         return slope, Tally(shared=batch.rows(), full_shared=batch.passes)
-
-    def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
-        """grad f'_m(beta_m) + lam (beta_m - u)."""
-        slope = self.client_loss.gradient(key, personal, batch)
-        penalty = self.penalty
-        total = jax.tree.map(lambda g, b, u: g + penalty * (b - u), slope, personal, self.to_model(shared))
-        return total, Tally(personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes)
 
     def gradient_both(
         self, key: Key, shared: Params, personal: Params, batch: Batch

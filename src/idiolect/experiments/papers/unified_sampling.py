@@ -63,7 +63,7 @@ def _others(spec: Spec) -> dict[str, float]:
 def _numbers(spec: Spec, rows: list[dict[str, Curves]]) -> dict[str, float]:
     """The worst of the data sets."""
     found = [_compare(row) for row in rows]
-    numbers = {name: max(one[name] for one in found) for name in ("theory_over_best", "theory_gap_in_deviations")}
+    numbers = {name: max(one[name] for one in found) for name in ("theory_over_best", "theory_gap_in_standard_errors")}
     for name in _others(spec):
         numbers[f"p_w_{name}_over_theory"] = min(one[name] for one in found)
     least = min(_others(spec), key=float)
@@ -74,11 +74,12 @@ def _numbers(spec: Spec, rows: list[dict[str, Curves]]) -> dict[str, float]:
 
 
 def _compare(row: dict[str, Curves]) -> dict[str, float]:
-    """Final losses relative to theory's, and how far theory's is above the best, in deviations of one seed."""
+    """Final losses relative to theory's, and how far theory's is above the best, in standard errors of that."""
     ends = {name: relative_loss(curves)[:, -1] for name, curves in row.items()}
     theory, best = ends[THEORY].mean(), min(ends.values(), key=np.mean)
-    spread = ends[THEORY].std(ddof=1) if len(ends[THEORY]) > 1 else np.inf
-    numbers = {"theory_over_best": theory / best.mean(), "theory_gap_in_deviations": (theory - best.mean()) / spread}
+    errors = [end.std(ddof=1) / np.sqrt(len(end)) if len(end) > 1 else np.inf for end in (ends[THEORY], best)]
+    gap = (theory - best.mean()) / np.hypot(errors[0], errors[1])
+    numbers = {"theory_over_best": theory / best.mean(), "theory_gap_in_standard_errors": gap}
     return numbers | {name: end.mean() / theory for name, end in ends.items() if name != THEORY}
 
 

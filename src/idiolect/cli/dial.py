@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect dial SPEC.toml --setting personalization --values 1,0.5,0.1,0`, or the same on a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from idiolect.cli.options import AsFormat, Format, Out, Quiet, Set
+
+if TYPE_CHECKING:
+    from idiolect.experiments.spec import Spec
+
+
+def dial(
+    source: Annotated[
+        Path | None, typer.Argument(help="A spec (.toml), or a CSV, Parquet or Feather file, one row per example.")
+    ] = None,
+    setting: Annotated[
+        str, typer.Option(help="personalization (alpha of flix) or penalty (lambda of mx2 and mt2).")
+    ] = "personalization",
+    values: Annotated[str, typer.Option(help="Values, in the order of the path.")] = "1,0.5,0.2,0.1,0",
+    rounds: Annotated[int | None, typer.Option(help="Exchanges for every value. Default: the spec's, or 30.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="The spec's method to walk with; for a table an algorithm. Default: by setting.")
+    ] = None,
+    client: Annotated[str | None, typer.Option(help="Table: column that names the client.")] = None,
+    target: Annotated[str | None, typer.Option(help="Table: column to predict.")] = None,
+    data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
+    l2: Annotated[float, typer.Option(help="Table or data set: weight of the ridge, so that own optima exist.")] = 0.01,
+    seed: Annotated[int | None, typer.Option(help="Seed. Default: the spec's, or 0.")] = None,
+    out: Out = None,
+    override: Set = None,
+    as_format: AsFormat = Format.text,
+    quiet: Quiet = False,
+) -> None:
+    """Walk a personalization setting along one warm-started path: score and price of values, and who wants which."""
+    from idiolect.cli.training import Bar
+    from idiolect.experiments.compilation import enable_cache
+    from idiolect.experiments.dial import parse_values, walk
+    from idiolect.experiments.spec import check_seeds
+
+    wanted = parse_values(values)
+    if source is not None and source.suffix == ".toml":
+        spec, label = _from_spec(source, client, target, data, override or []), method
+    else:
+        spec, label = _from_data(source, client, target, data, setting, method, l2, override or []), None
+    if rounds is not None:
+        spec = dataclasses.replace(spec, training=_training(spec, rounds))
+    if seed is not None:
+        spec = dataclasses.replace(spec, seeds=tuple(check_seeds([seed])))
+    enable_cache()
+    folder = out or Path("runs") / f"{spec.name}-dial"
+    with Bar(quiet or not sys.stderr.isatty()) as bar:
+        remark = None if quiet else bar.say
+        walk(spec, folder, setting, wanted, label=label, progress=bar.update, say=remark)
+    show_dial(folder, as_format, quiet)
+
+
+def show_dial(folder: Path, as_format: Format, quiet: bool) -> None:
+    """Draw a finished dial's figure and print its tables."""
+    from idiolect.report.dial_figure import write_figure
+    from idiolect.report.dial_table import dial_text, read_dial
+
+    found = read_dial(folder)
+    figure = write_figure(found)
+    if as_format is Format.json:
+        typer.echo(json.dumps(found.found | {"folder": str(folder), "figure": str(figure)}))
+        return
+    typer.echo(dial_text(found))
+    if not quiet:
+        typer.echo(f"Run folder: {folder}    Figure: {figure}")
+
+
+def _training(spec: Spec, rounds: int) -> Any:
+    # one record per stretch is enough to say where it ended; a spec may ask for more
+    return dataclasses.replace(
+        spec.training, rounds=rounds, record_every=min(spec.training.record_every, max(rounds, 1))
+    )
+
+
+def _from_spec(path: Path, client: str | None, target: str | None, data: str | None, overrides: list[str]) -> Spec:
+    from idiolect.core.checks import RequestError
+    from idiolect.experiments import spec as specs
+
+    for flag, value in (("--client", client), ("--target", target), ("--data", data)):
+        if value is not None:
+            raise RequestError(f"dial SPEC.toml takes its data from the spec, got {flag} {value}; leave it out.")
+    return specs.load(path, overrides)
+
+
+def _from_data(
+    table: Path | None,
+    client: str | None,
+    target: str | None,
+    data: str | None,
+    setting: str,
+    method: str | None,
+    l2: float,
+    overrides: list[str],
+) -> Spec:
+    from idiolect.cli.compare import data_table
+    from idiolect.experiments import spec as specs
+    from idiolect.experiments.dial import METHODS
+
+    spec: dict[str, Any] = {
+        "name": table.stem if table else data or "dial",
+        "data": data_table("dial", table, client, target, data),
+        "model": {"l2": l2},
+        "training": {"rounds": 30},
+        "methods": {method or METHODS.get(setting, "scafflix"): {}},
+    }
+    return specs.from_table(specs.override(spec, overrides))

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dial: its arithmetic by hand, its folder against the runs it stands for, its refusals, and the cold grid."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from idiolect.core.checks import RequestError
+from idiolect.experiments import execute as executing
+from idiolect.experiments.dial import choose, parse_values, walk
+from idiolect.experiments.sweeping import expand
+
+NAN = float("nan")
+VALUES = (1.0, 0.5, 0.0)
+
+
+def flix_spec(small, kind="classification", **tables):
+    given = {"methods": {"scafflix": {}}, "defaults": {}, "model": {"l2": 0.1}, "training": {"rounds": 4}}
+    return small.spec(kind, **(given | tables))
+
+
+@pytest.fixture(scope="module")
+def dialled(small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dials") / "run"
+    return walk(flix_spec(small), folder, "personalization", VALUES), folder
+
+
+def test_ties_go_to_the_least_personal_value():
+    scores = np.array([[0.5, 0.5, 0.2], [0.9, 0.5, 0.2], [0.9, 0.4, 0.3]])  # (values, clients)
+    for values, wanted in (((1, 0.5, 0), [1, 0, 2]), ((0, 0.5, 1), [2, 1, 2])):
+        places, own = choose(scores, values, higher_is_better=True)
+        assert places.tolist() == wanted
+        assert own.all()
+
+
+def test_a_lower_error_is_the_better_choice():
+    places, _ = choose(np.array([[3.0, 1.0], [2.0, 1.5]]), (1, 0.5), higher_is_better=False)
+    assert places.tolist() == [1, 0]
+
+
+def test_a_client_without_a_score_takes_what_is_best_on_average():
+    scores = np.array([[0.5, 0.9, NAN], [0.8, 0.8, NAN]])  # means 0.7 and 0.8
+    places, own = choose(scores, (1, 0.5), higher_is_better=True)
+    assert places.tolist() == [1, 0, 1]
+    assert own.tolist() == [True, True, False]
+
+
+def test_the_folder_says_what_was_found(dialled):
+    found, folder = dialled
+    assert json.loads((folder / "dial.json").read_text()) == found
+    assert {"dial.json", "dial.parquet", "spec.toml", "machine.json", "done"} == {
+        file.name for file in folder.iterdir()
+    }
+    assert [entry["value"] for entry in found["values"]] == list(VALUES)
+    assert sum(entry["chosen_by"] for entry in found["values"]) == len(found["clients"]) == 4
+    rows = pq.read_table(folder / "dial.parquet").to_pylist()
+    assert len(rows) == 3 * 4
+    for client, name in enumerate(found["clients"]):
+        own = [row for row in rows if row["client"] == name]
+        best = max(row["validation"] for row in own)
+        chosen = next(row for row in own if row["chosen"])
+        # the first of the path with the best validation score is the least personal: the path goes down from 1
+        assert chosen["value"] == next(row["value"] for row in own if row["validation"] == best)
+        assert chosen["value"] == found["chosen"]["values"][client]
+        assert chosen["test"] == found["chosen"]["test"]["clients"][client]
+    assert found["chosen"]["test"]["mean"] == pytest.approx(np.mean([row["test"] for row in rows if row["chosen"]]))
+    for entry in found["values"]:
+        at = [row["test"] for row in rows if row["value"] == entry["value"]]
+        assert entry["test"]["mean"] == pytest.approx(np.mean(at))
+        assert entry["test"]["worst_decile"] == min(at)  # one client of four
+
+
+def test_prices_add_up_and_own_optima_are_paid_once(dialled):
+    found, _ = dialled
+    entries = found["values"]
+    for name in ("upload_bytes", "total_bytes", "gradients", "gradients_personal"):
+        spent = [entry["spent"][name] for entry in entries]
+        assert [entry["spent_so_far"][name] for entry in entries] == np.cumsum(spent).tolist()
+    # alpha = 1 needs no x*_m; 0.5 pays for it; 0 has it already, and asks nothing of anybody
+    personal = [entry["spent"]["gradients_personal"] for entry in entries]
+    assert personal[0] == personal[2] == 0
+    assert personal[1] > 0
+    assert [entry["rounds"] for entry in entries] == [4, 4, 0]
+    assert entries[2]["spent"]["total_bytes"] == entries[2]["spent"]["gradients"] == 0
+    assert entries[0]["spent"]["total_bytes"] == entries[1]["spent"]["total_bytes"] > 0
+
+
+def test_at_zero_every_client_is_alone(small, tmp_path):
+    """alpha = 0 is x*_m wherever the path comes from."""
+    ends = [
+        walk(flix_spec(small), tmp_path / str(place), "personalization", values)["values"]
+        for place, values in enumerate(((1.0, 0.0), (0.0, 0.7)))
+    ]
+    assert ends[0][1]["test"] == ends[1][0]["test"]
+    assert ends[0][1]["validation"] == ends[1][0]["validation"]
+
+
+def test_errors_of_a_regression_are_in_the_tables_own_units(small, tmp_path):
+    found = walk(flix_spec(small, "regression"), tmp_path / "run", "personalization", (1.0, 0.2))
+    assert found["score"] == "squared_error"
+    assert not found["higher_is_better"]
+    assert found["values"][0]["test"]["mean"] > 10  # outcomes spread over about 40 units
+
+
+def test_a_penalty_can_be_dialled(small, tmp_path):
+    spec = flix_spec(small, methods={"local": {}, "acd_pfl": {"objective": "mt2"}})
+    found = walk(spec, tmp_path / "run", "penalty", (1.0, 0.3))
+    assert (found["method"], found["objective"]) == ("acd_pfl", "mt2")
+    assert [entry["rounds"] for entry in found["values"]] == [4, 4]
+
+
+REFUSED = [  # (setting, values, changes of the spec, a part of the sentence)
+    ("personalisation", VALUES, {}, r"--setting must be personalization \(of flix\) or penalty"),
+    ("step_size", VALUES, {}, "`idiolect sweep` tries values of any other setting"),
+    ("penalty", VALUES, {}, "--setting penalty needs a method on the objective mx2 or mt2, and scafflix has none"),
+    ("personalization", (0.5,), {}, "--values needs at least 2 values to choose from, got 0.5"),
+    ("personalization", (1.0, 1.0), {}, "--values names 1 twice"),
+    ("personalization", (1.0, 2.0), {}, r"personalization must be at least 0 and at most 1, got 2\. 1 trains one"),
+    ("personalization", (1.0, NAN), {}, "personalization must be a finite number, got nan"),
+    ("personalization", VALUES, {"seeds": [0, 1]}, r"A dial walks one path, with one seed, got seeds \[0, 1\]"),
+    ("personalization", VALUES, {"training": {"rounds": 0}}, "training.rounds must be at least 1 for every value"),
+    (
+        "personalization",
+        VALUES,
+        {"methods": {"flix_sgd": {}}, "tuning": {"step_size": [0.1, 1.0]}},
+        "A dial takes one step size, got tuning.step_size",
+    ),
+    (
+        "personalization",
+        VALUES,
+        {"methods": {"scafflix": {}, "flix_gd": {}}},
+        "A dial walks with one method, and scafflix, flix_gd all have personalization; choose with --method",
+    ),
+    (
+        "personalization",
+        VALUES,
+        {"data": {"split_column": None, "features": ["age", "dose"], "validation": 0.0}},
+        "No client has a validation row to choose a value on",
+    ),
+    ("personalization", VALUES, {"model": {"l2": None}}, "l2"),  # no unique x*_m
+]
+
+
+@pytest.mark.parametrize(("setting", "values", "changes", "sentence"), REFUSED)
+def test_a_wrong_dial_is_refused_before_anything_is_made(small, tmp_path, setting, values, changes, sentence):
+    spec = flix_spec(small, **changes)
+    with pytest.raises(RequestError, match=sentence):
+        walk(spec, tmp_path / "run", setting, values)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_method_is_chosen_by_its_label(small, tmp_path):
+    spec = flix_spec(small, methods={"scafflix": {}, "gd": {"name": "flix_gd"}})
+    with pytest.raises(RequestError, match=r"There is no method 'gdd' in the spec\. Did you mean 'gd'"):
+        walk(spec, tmp_path / "run", "personalization", VALUES, label="gdd")
+    assert walk(spec, tmp_path / "run", "personalization", VALUES, label="gd")["algorithm"] == "flix_gd"
+
+
+def test_values_are_numbers():
+    assert parse_values("1, 0.5,0") == [1.0, 0.5, 0.0]
+    with pytest.raises(RequestError, match=r"--values needs numbers such as 1,0.5,0.1,0, got '1,half'"):
+        parse_values("1,half")
+
+
+def test_a_sweep_over_alpha_is_one_batched_program(small, tmp_path, monkeypatch):
+    """The cold grid: every alpha a lane of one session, each equal to the run it stands for."""
+    lanes = []
+
+    class Counted(executing.Session):
+        def __init__(self, algorithms, *rest):
+            lanes.append(len(algorithms))
+            super().__init__(algorithms, *rest)
+
+    monkeypatch.setattr(executing, "Session", Counted)
+    spec = flix_spec(small)
+    done = executing.execute(expand(spec, {"personalization": list(VALUES)}), tmp_path / "sweep")
+    assert lanes == [3]
+    for value, entry in zip(VALUES, done.trained):
+        single = expand(spec, {"personalization": [value]})
+        (alone,) = executing.execute(single, tmp_path / f"single-{value}").trained
+        ours, theirs = (one.runs[0].recorder.last["test"]["personal"]["log_loss"] for one in (entry, alone))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+        assert entry.runs[0].ledger.gradients_personal > 0 or value == 1
