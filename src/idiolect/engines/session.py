@@ -113,6 +113,9 @@ class Session:
         if self.population.unprepared is not None:
             name = self.federation.names[self.population.unprepared]
             raise RequestError(f"Client {name!r} {self.algorithms[0].objective.why_unprepared()}.")
+        self._turns = None
+        if self.lanes == "in_turn":
+            self._turns = start.turns(self.algorithm, self.roots, self.server, self.population.capacity)
         self.recorders = [Recorder(self.scores) for _ in self.seeds]
         for lane, recorder in enumerate(self.recorders):
             own = tally if single else tree.take(tally, lane)
@@ -202,6 +205,7 @@ class Session:
             numbers,
             np.int32(count),
             cohorts,
+            self._turns,
             uniform=self.uniform,
             chunk=chunk,
             lanes=self.lanes,

@@ -198,7 +198,10 @@ def released_probability(rows: Rows, l2: float) -> float:
 
 
 def _newton(designs: Sequence[np.ndarray], l2: float, start: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """argmin over u of mean_m f'_m(u + shift_m): Newton's method, steps halved until the slope falls, to rounding."""
+    """argmin over u of mean_m f'_m(u + shift_m), to rounding: Newton's method with steps halved until the slope falls.
+
+    A Hessian, as dear as hundreds of slopes, is kept as long as its steps divide the slope by ten.
+    """
 
     def slope(point: np.ndarray) -> np.ndarray:
         parts = [
@@ -207,22 +210,31 @@ def _newton(designs: Sequence[np.ndarray], l2: float, start: np.ndarray, shifts:
         ]
         return np.mean(parts, axis=0)
 
-    point, now = start, slope(start)
-    for _ in range(50):
-        hessian = l2 * np.eye(len(point))
+    def hessian(point: np.ndarray) -> np.ndarray:
+        total = l2 * np.eye(len(point))
         for design, shift in zip(designs, shifts):
             at = _sigmoid(design @ (point + shift))
             scaled = design * np.sqrt(at * (1 - at) / (len(design) * len(designs)))[:, None]
-            hessian += scaled.T @ scaled
-        step, length, norm = np.linalg.solve(hessian, now), 1.0, np.linalg.norm(now)
+            total += scaled.T @ scaled
+        return total
+
+    point, now = start, slope(start)
+    curvature, fresh = hessian(point), True
+    for _ in range(200):
+        step, norm = np.linalg.solve(curvature, now), np.linalg.norm(now)
         after = slope(point - step)
-        while norm > 1e-10 and np.linalg.norm(after) >= norm:  # Newton's step points down |slope|^2: it ends
-            length /= 2
-            after = slope(point - length * step)
-        if np.linalg.norm(after) < norm:
-            point, now = point - length * step, after
-        if norm <= 1e-10:  # that step squared the slope: the rest is rounding
-            break
+        if np.linalg.norm(after) <= norm / 10:
+            point, now, fresh = point - step, after, False
+        elif not fresh:
+            curvature, fresh = hessian(point), True
+        elif norm <= 1e-10:  # a new Hessian's step squares so small a slope: the rest is rounding
+            return point - step if np.linalg.norm(after) < norm else point
+        else:
+            while np.linalg.norm(after) >= norm:  # Newton's step points down |slope|^2: it ends
+                step = step / 2
+                after = slope(point - step)
+            point, now = point - step, after
+            curvature = hessian(point)
     return point
 
 

@@ -73,14 +73,15 @@ def _courses(data_set: str, split: str, spec: Spec) -> dict[str, Course]:
     own = constants_of(flix(federation, spec, 1.0), federation)
     courses = {}
     for method, name in METHODS.items():
-        lanes = [solver(name, flix(federation, spec, alpha), own) for alpha in alphas]
-        gaps, slopes = [], []
-        for seed in range(spec["seeds"] if method == "scafflix" else 1):  # p = 1 draws nothing
-            rounds = spec[f"{method}_rounds"][data_set]
-            traces = run(lanes, federation, rounds=rounds, every=spec["record_every"], seeds=[seed] * len(lanes))
-            gaps.append([problem.gaps(alpha, lane) for alpha, lane in zip(alphas, traces.shared)])
-            slopes.append([problem.squared_slopes(alpha, lane) for alpha, lane in zip(alphas, traces.shared)])
-        courses[method] = Course(traces.rounds, np.swapaxes(gaps, 0, 1), np.swapaxes(slopes, 0, 1))
+        seeds = range(spec["seeds"] if method == "scafflix" else 1)  # p = 1 draws nothing
+        lanes = [solver(name, flix(federation, spec, alpha), own) for alpha in alphas for _ in seeds]
+        rounds, every = spec[f"{method}_rounds"][data_set], spec["record_every"]
+        traces = run(lanes, federation, rounds=rounds, every=every, seeds=[*seeds] * len(alphas))
+        points = traces.shared.reshape(len(alphas), len(seeds) * len(traces.rounds), -1)
+        shape = (len(alphas), len(seeds), len(traces.rounds))
+        gaps = [problem.gaps(alpha, lane) for alpha, lane in zip(alphas, points)]
+        slopes = [problem.squared_slopes(alpha, lane) for alpha, lane in zip(alphas, points)]
+        courses[method] = Course(traces.rounds, np.reshape(gaps, shape), np.reshape(slopes, shape))
     return courses
 
 
