@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from idiolect.algorithms import find
+from idiolect.algorithms.scafflix import Scafflix
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.data import Rows
+from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key
 from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
 from idiolect.data import shared_files
 from idiolect.data.partition import Partition
@@ -32,8 +34,10 @@ from idiolect.experiments.papers.reproduction import Spec
 from idiolect.models import Linear
 from idiolect.objectives import FLIX
 from idiolect.objectives.client_loss import ClientLoss
+from idiolect.objectives.flix import Prepared
 from idiolect.theory.constants import Constants, client_constants
 from idiolect.theory.parameters import from_theory
+from idiolect.theory.scafflix import contraction
 
 # the paper's word -> our partitioner and its options
 SPLITS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,11 +52,19 @@ SCORE = ("log_loss",)  # engines want a score to record; nothing is read from it
 
 @settings
 class FromOnes(FLIX):
-    """FLIX started at x = (1, ..., 1), as the released script does; the x*_m are solved from 0."""
+    """FLIX started at x = (1, ..., 1), as the released script does; x*_m are `known`, or else solved from 0."""
+
+    known: PerClient | None = None  # they depend neither on alpha nor on the seed: lanes need not solve them again
 
     def init_shared(self, key: Key) -> Params:
         """All ones."""
         return jax.tree.map(jnp.ones_like, self.client_loss.init(key))
+
+    def prepare(self, key: Key, data: ClientData) -> tuple[Prepared, Tally]:
+        """What is known, for nothing."""
+        if self.known is None:
+            return super().prepare(key, data)
+        return Prepared(cast(Params, self.known), jnp.asarray(True)), NOTHING
 
 
 def deal(data_set: str, split: str, spec: Spec) -> Splits:
@@ -86,11 +98,11 @@ def constants_of(objective: FLIX, federation: Splits) -> Constants:
     return own
 
 
-def solver(name: str, objective: FLIX, own: Constants, **given: Any) -> Algorithm:
+def solver(name: str, objective: FLIX, own: Constants, **given: Any) -> Scafflix:
     """The named method, preset, with what is not given from theory: gamma_m = 1/L_m, p = 1/sqrt(max L_m/mu_m)."""
     method = find(name)
     algorithm = method.algorithm(objective=objective, **(dict(method.preset) | given))
-    return from_theory(name, algorithm, own, 1.0)[0]
+    return cast(Scafflix, from_theory(name, algorithm, own, 1.0)[0])
 
 
 def common_step(own: Constants) -> PerClient:
@@ -154,6 +166,11 @@ class Problem:
         own = [_newton((design,), l2, start, start[None]) for design in designs]
         return cls(tuple(designs), l2, np.array(own))
 
+    @property
+    def known(self) -> PerClient:
+        """The x*_m as the objective takes them."""
+        return PerClient({"weights": self.own[:, :-1], "bias": self.own[:, -1]})
+
     def optimum(self, alpha: float) -> np.ndarray:
         """alpha w*, w* the minimiser of F; unlike w* it does not lose digits as alpha goes to 0."""
         if alpha not in self.solved:
@@ -183,9 +200,35 @@ class Problem:
             slope += (_sigmoid(design @ models.T).T @ design / len(design) + self.l2 * models) / len(self.designs)
         return alpha**2 * (slope**2).sum(axis=1)
 
+    def value(self, alpha: float) -> float:
+        """F*."""
+        models = self.optimum(alpha) + (1 - alpha) * self.own
+        losses = [np.logaddexp(0, design @ model).mean() for design, model in zip(self.designs, models)]
+        return float(np.mean(losses) + self.l2 / 2 * (models**2).sum(axis=1).mean())
+
+    def theorem_4(self, alpha: float, own: Constants, algorithm: Scafflix, rounds: np.ndarray) -> np.ndarray:
+        """The bound on E F - F* from x = (1, ..., 1) and h = 0 after as many iterations as have `rounds` on average.
+
+        F - F* <= Psi/(2 gmin), since f'_m is L_m-smooth and gamma_m <= 1/L_m; Psi falls by 1 - zeta per iteration.
+        """
+        steps, chance = np.broadcast_to(_values(algorithm.local_step), own.clients), algorithm.communication_probability
+        best = self.optimum(alpha)
+        models = best + (1 - alpha) * self.own
+        slopes = np.array(
+            [_sigmoid(design @ v) @ design / len(design) + self.l2 * v for design, v in zip(self.designs, models)]
+        )
+        apart = ((alpha - best) ** 2).sum() * np.mean(1 / steps)  # xt_m - xt*_m is the same for all clients
+        start = (apart + np.mean(steps * (slopes**2).sum(axis=1)) / chance**2) / 2
+        zeta = contraction(steps, own, np.ones(own.clients), chance)
+        return start * (1 - zeta) ** (rounds / chance)
+
     def distances(self, alpha: float, models: np.ndarray) -> np.ndarray:
         """mean_m |xt_m - xt*_m|^2 at models of (..., clients, d)."""
         return ((models - self.optimum(alpha) - (1 - alpha) * self.own) ** 2).sum(axis=-1).mean(axis=-1)
+
+
+def _values(setting: Any) -> np.ndarray:
+    return np.asarray(setting.values if isinstance(setting, PerClient) else setting, np.float64)
 
 
 def released_probability(rows: Rows, l2: float) -> float:

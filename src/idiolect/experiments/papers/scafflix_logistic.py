@@ -36,6 +36,7 @@ class Course(NamedTuple):
     rounds: np.ndarray  # (records,)
     gaps: np.ndarray  # (alphas, seeds, records): F(w) - F*
     slopes: np.ndarray  # the same: |grad F(w)|^2
+    bounds: np.ndarray  # (alphas, records): theorem 4's, on the mean gap
 
     @property
     def relative(self) -> np.ndarray:
@@ -61,28 +62,33 @@ def measure(spec: Spec, progress: Progress) -> Measured:
         numbers[f"{data_set}_released_p"] = released_probability(rows, spec["l2"])
         progress(f"{data_set} {IN_ORDER}", place * (len(spec["splits"]) + 1) + 1, total)
         for number, split in enumerate(spec["splits"]):
-            courses = results[data_set, split] = _courses(data_set, split, spec)
+            courses, optimum = _courses(data_set, split, spec)
+            results[data_set, split] = courses
+            numbers[f"{data_set}_{split}_optimum"] = optimum
             numbers |= {f"{data_set}_{split}_{name}": value for name, value in _numbers(courses, spec).items()}
             progress(f"{data_set} {split}", place * (len(spec["splits"]) + 1) + number + 2, total)
     return Measured(numbers, results)
 
 
-def _courses(data_set: str, split: str, spec: Spec) -> dict[str, Course]:
+def _courses(data_set: str, split: str, spec: Spec) -> tuple[dict[str, Course], float]:
+    """Both methods, and F* of one model for all."""
     federation = deal(data_set, split, spec)
     problem, alphas = Problem.of(federation.train, spec["l2"]), spec["alphas"]
     own = constants_of(flix(federation, spec, 1.0), federation)
     courses = {}
-    for method, name in METHODS.items():
-        seeds = range(spec["seeds"] if method == "scafflix" else 1)  # p = 1 draws nothing
-        lanes = [solver(name, flix(federation, spec, alpha), own) for alpha in alphas for _ in seeds]
-        rounds, every = spec[f"{method}_rounds"][data_set], spec["record_every"]
+    for kind, name in METHODS.items():
+        seeds = range(spec["seeds"] if kind == "scafflix" else 1)  # p = 1 draws nothing
+        methods = [solver(name, flix(federation, spec, alpha, known=problem.known), own) for alpha in alphas]
+        lanes = [method for method in methods for _ in seeds]
+        rounds, every = spec[f"{kind}_rounds"][data_set], spec["record_every"]
         traces = run(lanes, federation, rounds=rounds, every=every, seeds=[*seeds] * len(alphas))
         points = traces.shared.reshape(len(alphas), len(seeds) * len(traces.rounds), -1)
         shape = (len(alphas), len(seeds), len(traces.rounds))
         gaps = [problem.gaps(alpha, lane) for alpha, lane in zip(alphas, points)]
         slopes = [problem.squared_slopes(alpha, lane) for alpha, lane in zip(alphas, points)]
-        courses[method] = Course(traces.rounds, np.reshape(gaps, shape), np.reshape(slopes, shape))
-    return courses
+        bounds = [problem.theorem_4(alpha, own, one, traces.rounds) for alpha, one in zip(alphas, methods)]
+        courses[kind] = Course(traces.rounds, np.reshape(gaps, shape), np.reshape(slopes, shape), np.array(bounds))
+    return courses, problem.value(1.0)
 
 
 def _numbers(courses: dict[str, Course], spec: Spec) -> dict[str, float]:
@@ -92,7 +98,9 @@ def _numbers(courses: dict[str, Course], spec: Spec) -> dict[str, float]:
     return {
         "gd_communications": float(needed.max()),
         "scafflix_communications": float(ours.mean(axis=1).max()),
+        "gain": float((needed / ours.mean(axis=1, keepdims=True)).mean()),
         "least_gain": float((needed / ours).min()),  # not a number where a method has not got there
+        "bound_over_gap": float((scafflix.bounds / scafflix.gaps.mean(axis=1)).min()),
         "alphas_out_of_order": float(_out_of_order(gd.gaps) + _out_of_order(scafflix.gaps)),
         "gd_end": float(gd.relative[..., -1].max()),
         "scafflix_end": float(scafflix.relative[..., -1].max()),

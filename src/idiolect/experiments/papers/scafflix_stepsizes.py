@@ -61,7 +61,7 @@ def _courses(split: str, spec: Spec) -> tuple[np.ndarray, np.ndarray, float]:
     seeds: list[int] = []
     alphas: list[float] = []
     for alpha in spec["alphas"]:
-        objective = flix(federation, spec, alpha)
+        objective = flix(federation, spec, alpha, known=problem.known)
         plain = solver("scafflix", objective, own)
         for algorithm in (plain, solver("scafflix", objective, own, local_step=common_step(own))):
             lanes += [algorithm] * spec["seeds"]
