@@ -7,6 +7,7 @@ from idiolect.experiments.papers import (
     plsgd_consensus,
     plsgd_rates,
     plsgd_trajectory,
+    scafflix_condition,
     scafflix_inexact,
     scafflix_logistic,
     scafflix_stepsizes,
@@ -61,6 +62,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "figures 4, 12 and 13",
         scafflix_inexact.measure,
         scafflix_inexact.draw,
+    ),
+    "scafflix-condition": Reproduction(
+        "Communications grow like the root of the condition number",
+        _SCAFFLIX,
+        "theorem 4",
+        scafflix_condition.measure,
+        scafflix_condition.draw,
     ),
     "unified-mx2": Reproduction(
         "Solvers of the mixture objective",
