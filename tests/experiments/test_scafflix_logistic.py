@@ -17,6 +17,7 @@ from idiolect.data.split import Split
 from idiolect.experiments.papers import (
     REPRODUCTIONS,
     scafflix,
+    scafflix_condition,
     scafflix_inexact,
     scafflix_logistic,
     scafflix_stepsizes,
@@ -26,7 +27,7 @@ from idiolect.experiments.papers.scafflix import Problem, communications_to, fli
 from idiolect.experiments.reproduce import compare, load_expected, load_spec, read_me
 from idiolect.theory.joint import joint_problem
 
-SLUGS = ("scafflix-logistic", "scafflix-stepsizes", "scafflix-inexact")
+SLUGS = ("scafflix-logistic", "scafflix-stepsizes", "scafflix-inexact", "scafflix-condition")
 FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER))
 with_data = pytest.mark.skipif(
     not FOLDER.is_dir(), reason=f"no data folder at {FOLDER}; set {shared_files.VARIABLE} to one"
@@ -148,9 +149,35 @@ def test_inexact_at_a_small_size(monkeypatch):
         assert to_bytes(scafflix_inexact.draw(spec, measured.curves), "png").startswith(b"\x89PNG")
 
 
+def test_condition_at_a_small_size():
+    spec = load_spec("scafflix-condition") | {"kappas": [4.0, 25.0], "seeds": 2, "target": 1e-6}
+    measured = scafflix_condition.measure(spec, lambda *news: None)
+    numbers = measured.numbers
+    assert numbers["kappa_25_gain"] > 1.5
+    assert numbers["kappa_25_promised_over_scafflix"] > 1
+    assert numbers["kappa_25_bound_over_gap"] > 1
+    assert numbers["scafflix_exponent"] < 0.75 < numbers["gd_exponent"]
+    course = measured.curves[25.0]["scafflix"]
+    bound = scafflix_condition.family(spec, 25.0).bound(np.array([course.promised]))
+    assert bound == pytest.approx(spec["target"], rel=0.1)  # the promise is where the bound meets the target
+    with drawing("scafflix-condition"):
+        assert b"theorem 4" in to_bytes(scafflix_condition.draw(spec, measured.curves), "svg")
+
+
+def test_theorem_4_from_the_start(problem):
+    # one iteration in each round, so that the bound is start (1 - 1/kappa)^k; Psi^0/(2 gmin) is above the first gap
+    federation = small_federation()
+    own = scafflix.constants_of(flix(federation, SPEC, 0.3), federation)
+    algorithm = scafflix.solver("flix_gd", flix(federation, SPEC, 0.3), own)
+    bound = problem.theorem_4(0.3, own, algorithm, np.arange(3))
+    assert bound[1] / bound[0] == pytest.approx(1 - 1 / own.condition_number)
+    assert bound[0] > problem.gaps(0.3, np.ones((1, 6)))[0]
+    assert problem.value(0.3) < problem.value(1.0)  # the more personal, the better the fit
+
+
 @pytest.mark.parametrize("slug", SLUGS)
 def test_every_slug_is_registered_documented_and_can_fail(slug):
-    assert REPRODUCTIONS[slug].shows.startswith("figure")
+    assert REPRODUCTIONS[slug].shows.startswith(("figure", "theorem"))
     text = read_me(slug)
     for part in ("Claim", "Data", "Hardware", "Hyperparameters", "Command", "Expected result", "Errata that apply"):
         assert f"**{part}" in text

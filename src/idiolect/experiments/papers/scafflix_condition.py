@@ -153,8 +153,8 @@ def _course(problem: Family, name: str, spec: Spec) -> Course:
 
 def draw(spec: Spec, results: Results) -> Figure:
     """Left: the course of the gap. Right: communications to the target against kappa."""
-    figure = blank(9.2, 3.9)
-    left, right = figure.subplots(1, 2, width_ratios=(1.35, 1))
+    figure = blank(10.4, 3.9)
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     _draw_courses(left, spec, results)
     _draw_growth(right, spec, results)
     return figure
@@ -164,22 +164,23 @@ def _draw_courses(axes: Axes, spec: Spec, results: Results) -> None:
     shades = mpl.colormaps["viridis"](np.linspace(0.0, 0.8, len(results)))
     for (kappa, courses), shade in zip(results.items(), shades):
         ours, gd = courses["scafflix"], courses["gd"]
-        floor = spec["target"] / 10
-        axes.plot(gd.communications[1:], np.maximum(gd.gaps[0, 1:], floor), color=shade, linestyle=(0, (4, 2)))
-        middle = np.exp(np.log(np.maximum(ours.gaps, 1e-300)).mean(axis=0))
-        axes.plot(ours.communications[1:], middle[1:], color=shade, label=rf"$\kappa$ = {kappa:g}")
+        axes.plot(gd.communications[1:], gd.gaps[0, 1:], color=shade, linestyle=(0, (4, 2)))
+        middle = np.exp(np.log(ours.gaps).mean(axis=0))
+        axes.plot(ours.communications[1:], middle[1:], color=shade)
         band = {"color": shade, "alpha": 0.15, "linewidth": 0}
         axes.fill_between(ours.communications[1:], ours.gaps.min(axis=0)[1:], ours.gaps.max(axis=0)[1:], **band)
         along = np.geomspace(1, ours.promised, 200)
         axes.plot(along, family(spec, kappa).bound(along), color=shade, linestyle=":", linewidth=1.2)
     axes.axhline(spec["target"], color=MUTED, linewidth=0.8)
-    for dash, words in (("-", "Scafflix"), ((0, (4, 2)), "GD"), (":", "theorem 4's bound")):
-        axes.plot([], [], color=INK, linestyle=dash, label=words)
     axes.set(xscale="log", yscale="log", ylim=(spec["target"] / 10, None))
     axes.set_title("Gap against communications")
     axes.set_xlabel("communications (messages up per client)")
     axes.set_ylabel(r"$(F - F^*)/(F_0 - F^*)$")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3)
+    looks = [{"color": shade} for shade in shades]
+    looks += [{"color": INK, "linestyle": dash} for dash in ("-", (0, (4, 2)), ":")]
+    words = [rf"$\kappa$ = {kappa:g}" for kappa in results] + ["Scafflix", "GD", "theorem 4's bound"]
+    handles = [axes.plot([], [], **look)[0] for look in looks]
+    axes.legend(handles, words, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=len(words), columnspacing=1.0)
 
 
 def _draw_growth(axes: Axes, spec: Spec, results: Results) -> None:
@@ -191,7 +192,7 @@ def _draw_growth(axes: Axes, spec: Spec, results: Results) -> None:
     promised = [courses["scafflix"].promised for courses in results.values()]
     axes.plot(kappas, promised, color=BLUE, linestyle=":", linewidth=1.2, label="theorem 4 promises Scafflix")
     axes.set(xscale="log", yscale="log")
-    axes.set_title(f"Communications to a gap of {target:g}")
+    axes.set_title(f"Communications to a relative gap of {target:g}")
     axes.set_xlabel(r"condition number $\kappa$ of every client")
     axes.set_ylabel("communications")
     axes.legend(loc="upper left")
