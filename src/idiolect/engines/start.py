@@ -101,23 +101,28 @@ def draws_steps(algorithm: Algorithm, capacity: int) -> bool:
 LOOK_AHEAD = 64  # rounds whose drawn steps are compared: lanes that agree so long share their schedule
 
 
-def turns(algorithm: Algorithm, roots: Key, server: Any, capacity: int) -> np.ndarray:
-    """(groups, lanes) of lane numbers: a group's lanes draw the same numbers of local steps.
+@functools.partial(jax.jit, static_argnames=("capacity",))
+def _drawn_steps(algorithm: Algorithm, roots: Key, server: Any, capacity: int) -> Any:
+    """(lanes, LOOK_AHEAD): how many local steps the server draws in the first rounds."""
 
-    They can take them side by side, none waiting for another, and read the rows once for all. With few rows per step
-    a lane has nothing to share, and with groups of different sizes there is no common shape: then everybody alone.
-    """
-
-    def drawn(algorithm: Algorithm, root: Key, server: Any) -> Any:
+    def of_lane(algorithm: Algorithm, root: Key, server: Any) -> Any:
         def in_round(number: Any) -> Any:
             sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number), server)
             return jnp.asarray(algorithm.steps(sent, capacity), jnp.int32)
 
         return jax.vmap(in_round)(jnp.arange(LOOK_AHEAD, dtype=jnp.int32))
 
-    schedules = np.asarray(jax.jit(jax.vmap(drawn))(algorithm, roots, server))
-    alone = np.arange(len(schedules), dtype=np.int32)[:, None]
+    return jax.vmap(of_lane)(algorithm, roots, server)
+
+
+def turns(algorithm: Algorithm, roots: Key, server: Any, capacity: int) -> np.ndarray:
+    """(groups, lanes) of lane numbers: a group's lanes draw the same numbers of local steps.
+
+    They can take them side by side, none waiting for another, and read the rows once for all. With few rows per step
+    a lane has nothing to share, and with groups of different sizes there is no common shape: then everybody alone.
+    """
+    schedules = np.asarray(_drawn_steps(algorithm, roots, server, capacity=capacity))
     _, group, sizes = np.unique(schedules, axis=0, return_inverse=True, return_counts=True)
     if algorithm.batch_size or (sizes != sizes[0]).any():
-        return alone
+        return np.arange(len(schedules), dtype=np.int32)[:, None]
     return np.argsort(group.reshape(-1), kind="stable").astype(np.int32).reshape(len(sizes), -1)

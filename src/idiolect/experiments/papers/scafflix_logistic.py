@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures 1 and 9 to 11 of paper 001: Scafflix against gradient descent on FLIX, three data sets, four splits.
 
-All alpha and seeds of a method on one data set and split are lanes of one compiled program. A seed's alphas draw the
-same coins and advance side by side.
+All alpha of one data set and split are lanes of one compiled program, which both methods and all seeds share. The
+alphas draw the same coins, so that they advance side by side and read the rows once.
 """
 
 from __future__ import annotations
@@ -78,17 +78,15 @@ def _courses(data_set: str, split: str, spec: Spec) -> tuple[dict[str, Course], 
     own = constants_of(flix(federation, spec, 1.0), federation)
     courses = {}
     for kind, name in METHODS.items():
-        seeds = range(spec["seeds"] if kind == "scafflix" else 1)  # p = 1 draws nothing
-        methods = [solver(name, flix(federation, spec, alpha, known=problem.known), own) for alpha in alphas]
-        lanes = [method for method in methods for _ in seeds]
-        rounds, every = spec[f"{kind}_rounds"][data_set], spec["record_every"]
-        traces = run(lanes, federation, rounds=rounds, every=every, seeds=[*seeds] * len(alphas))
-        points = traces.shared.reshape(len(alphas), len(seeds) * len(traces.rounds), -1)
-        shape = (len(alphas), len(seeds), len(traces.rounds))
-        gaps = [problem.gaps(alpha, lane) for alpha, lane in zip(alphas, points)]
-        slopes = [problem.squared_slopes(alpha, lane) for alpha, lane in zip(alphas, points)]
-        bounds = [problem.theorem_4(alpha, own, one, traces.rounds) for alpha, one in zip(alphas, methods)]
-        courses[kind] = Course(traces.rounds, np.reshape(gaps, shape), np.reshape(slopes, shape), np.array(bounds))
+        lanes = [solver(name, flix(federation, spec, alpha, known=problem.known), own) for alpha in alphas]
+        gaps, slopes = [], []
+        for seed in range(spec["seeds"] if kind == "scafflix" else 1):  # p = 1 draws nothing
+            schedule = {"rounds": spec[f"{kind}_rounds"][data_set], "every": spec["record_every"]}
+            traces = run(lanes, federation, **schedule, seeds=[seed] * len(lanes))
+            gaps.append([problem.gaps(alpha, lane) for alpha, lane in zip(alphas, traces.shared)])
+            slopes.append([problem.squared_slopes(alpha, lane) for alpha, lane in zip(alphas, traces.shared)])
+        bounds = np.array([problem.theorem_4(alpha, own, lane, traces.rounds) for alpha, lane in zip(alphas, lanes)])
+        courses[kind] = Course(traces.rounds, np.swapaxes(gaps, 0, 1), np.swapaxes(slopes, 0, 1), bounds)
     return courses, problem.value(1.0)
 
 
