@@ -117,7 +117,7 @@ DASHES: dict[str, Any] = {"scafflix": "-", "gd": (0, (4, 2)), "bound": ":"}
 def draw(spec: Spec, results: Results) -> Figure:
     """A column per split; for every data set a row of gaps, with theorem 4's bound, and a row of squared slopes."""
     sets, splits = spec["data_sets"], spec["splits"]
-    figure = blank(2.7 * len(splits) + 0.6, 2 * 1.8 * len(sets) + 0.9)
+    figure = blank(2.7 * len(splits) + 0.6, 2 * 2.0 * len(sets) + 0.9)
     grid = figure.subplots(2 * len(sets), len(splits), squeeze=False, sharex="row", sharey="row")
     shades = mpl.colormaps["viridis"](np.linspace(0.0, 0.85, len(spec["alphas"])))
     for place, data_set in enumerate(sets):
@@ -127,8 +127,11 @@ def draw(spec: Spec, results: Results) -> Figure:
                 _draw_lines(upper, course.rounds, course.gaps, shades, DASHES[method])
                 _draw_lines(lower, course.rounds, course.slopes, shades, DASHES[method])
             ours = results[data_set, split]["scafflix"]
-            for bound, shade in zip(ours.bounds, shades):
-                upper.plot(ours.rounds, bound, color=shade, linestyle=DASHES["bound"], linewidth=1.0)
+            along, bound = np.array([0, 2 * ours.rounds[-1]]), ours.bounds[0]
+            # a straight line on this scale; those of the other alpha run below it
+            upper.plot(along, [bound[0], bound[-1] ** 2 / bound[0]], color=shades[0], linestyle=DASHES["bound"])
+            for axes, bottom in ((upper, 1e-18), (lower, 1e-24)):  # GD goes on to the right
+                axes.set(xlim=along, ylim=(bottom, None))
             upper.set_title(f"{data_set}, {split}", fontsize=8.5)
             lower.set_xlabel("communications", fontsize=8)
         grid[2 * place, 0].set_ylabel(r"$F(x) - F^*$")
@@ -137,7 +140,7 @@ def draw(spec: Spec, results: Results) -> Figure:
     looks += [{"color": INK, "linestyle": dash} for dash in DASHES.values()]
     handles = [grid[0, 0].plot([], [], **look)[0] for look in looks]
     labels = [rf"$\alpha$ = {alpha:g}" for alpha in spec["alphas"]]
-    labels += ["Scafflix", "GD", "theorem 4's bound for Scafflix"]
+    labels += ["Scafflix", "GD", rf"theorem 4's bound, $\alpha$ = {spec['alphas'][0]:g}"]
     figure.legend(handles, labels, loc="outside lower center", ncols=len(handles), labelcolor=INK)
     return figure
 
@@ -149,5 +152,4 @@ def _draw_lines(axes: Axes, rounds: np.ndarray, values: np.ndarray, shades: np.n
         if len(own) > 1:
             axes.fill_between(rounds, own.min(axis=0), own.max(axis=0), color=shade, alpha=0.15, linewidth=0)
     axes.set_yscale("log")
-    axes.set_ylim(bottom=1e-20)
     axes.tick_params(labelsize=7)
