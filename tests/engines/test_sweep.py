@@ -11,7 +11,7 @@ import pytest
 from idiolect.core import RequestError
 from idiolect.engines.block import TRACES
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.simulate import simulate, sweep
+from idiolect.engines.simulate import Session, simulate, sweep
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +70,24 @@ def test_only_floats_and_seeds_may_differ(bench, ragged):
         sweep([bench.stateful, longer], ragged, bench.partial, seeds=[0, 0])
     with pytest.raises(RequestError, match="A sweep needs one seed per algorithm, got 1 algorithms and 2 seeds"):
         sweep([bench.stateful], ragged, bench.partial, seeds=[0, 1])
+
+
+def test_lanes_that_draw_the_same_steps_run_side_by_side(bench, ragged, workbench):
+    """Two seeds by two step sizes: the seed draws the schedule, the step size has no part in it."""
+    drawn = workbench.build("scaffnew", local_step=0.1, communication_probability=0.4)
+    algorithms = [dataclasses.replace(drawn, local_step=step) for step in (0.1, 0.1, 0.3, 0.3)]
+    session = Session(algorithms, ragged, bench.full, [3, 8, 3, 8], ("log_loss",), None)
+    assert sorted(map(sorted, session._turns.tolist())) == [[0, 2], [1, 3]]
+    for algorithm, run in zip(algorithms, session.run()):
+        alone = simulate(algorithm, ragged, bench.full, seed=run.seed)
+        assert workbench.distance((run.server, run.states), (alone.server, alone.states)) < 1e-6
+        assert run.ledger == alone.ledger
+
+    def groups(lanes, seeds):
+        return Session(lanes, ragged, bench.full, seeds, ("log_loss",), None)._turns.shape
+
+    assert groups(algorithms, [3, 3, 3, 8]) == (4, 1)  # three and one have no common shape
+    few_rows = [dataclasses.replace(algorithm, batch_size=2) for algorithm in algorithms]
+    assert groups(few_rows, [3, 8, 3, 8]) == (4, 1)  # nothing to be read together
+    often = [dataclasses.replace(drawn, communication_probability=p) for p in (0.2, 0.6)]
+    assert groups(often, [3, 3]) == (2, 1)

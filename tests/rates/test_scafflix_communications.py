@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communications by the ledger where every client has the same condition number kappa, and real data to 1e-10.
 
-f'_m(v) = (L_m/2) sum_j s_j (v_j - o_mj)^2 with s from 1 to 1/kappa: all clients share the eigenvectors, so that FLIX
-has the condition number kappa too, and gradient descent with step 1/(mean alpha^2 L) multiplies coordinate j by
-1 - s_j. Measured, for kappa = 1e2, 1e3, 1e4: 74, 218, 580 communications, promised 231, 820, 2875; gradient descent
-697, 6364, 56037.
+The problems are those of the reproduction scafflix-condition, which draws what is tested here. All clients share the
+eigenvectors, so that gradient descent with step 1/(mean alpha^2 L) multiplies coordinate j by 1 - s_j. Measured, for
+kappa = 1e2, 1e3, 1e4: 74, 218, 580 communications, promised 231, 820, 2875; gradient descent 697, 6364, 56037.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,61 +18,31 @@ import pytest
 
 from idiolect.algorithms import find
 from idiolect.core.addressing import PerClient
-from idiolect.core.data import Rows
 from idiolect.data import shared_files
-from idiolect.data.problem import federate
-from idiolect.data.task import Task
+from idiolect.engines.evaluate import Standing
 from idiolect.engines.simulate import Session, Training
-from idiolect.models import Linear, Location
+from idiolect.experiments.papers import scafflix_condition
+from idiolect.experiments.reproduce import load_spec
+from idiolect.models import Linear
 from idiolect.objectives import FLIX, ClientLoss
-from idiolect.theory import block_constants, client_constants, from_theory, joint_problem, predict, scafflix
+from idiolect.theory import client_constants, from_theory, joint_problem, scafflix
 
-GAP, CLIENTS, FEATURES, SEEDS = 1e-8, 4, 6, range(3)
-
-
-class Family(NamedTuple):
-    """One problem, and where its optimum is."""
-
-    objective: FLIX
-    federation: Any
-    own: Any
-    problem: Any
-    best: Any
-    start: float
-
-    def measure(self, lane, where):
-        return {"gap": (self.problem.value(where.shared, ()) - self.best.value) / self.start}
-
-    def algorithm(self, name):
-        method = find(name)
-        blank = method.algorithm(self.objective, clients=CLIENTS, **method.preset)
-        return from_theory(name, blank, self.own, 1.0)[0]
-
-    def promise(self, name):
-        blocks = block_constants(self.objective, self.own)
-        return predict(name, self.algorithm(name), self.own, blocks, 1.0, GAP)
+SPEC = load_spec("scafflix-condition")
+GAP, CLIENTS, FEATURES, SEEDS = SPEC["target"], len(SPEC["alphas"]), SPEC["features"], range(SPEC["seeds"])
 
 
 @functools.cache
 def family(kappa):
-    draw = np.random.default_rng(2)
-    smooth = np.array([1.0, 5.0, 20.0, 2.0])
-    curvature = smooth[:, None] * np.geomspace(1, 1 / kappa, FEATURES)
-    own = draw.normal(size=(CLIENTS, FEATURES))
-    root = np.sqrt(curvature)
-    rows = Rows(root, root * own, np.arange(CLIENTS + 1))
-    loss = ClientLoss(model=Location(FEATURES), criterion="squared")
-    # solved far enough that x*_m does not limit a gap of 1e-8
-    objective = FLIX(
-        loss, personalization=PerClient(np.array([1.0, 0.4, 0.1, 0.7])), tolerance=1e-12, solver_steps=10**6
-    )
-    problem = joint_problem(objective, rows)
+    return scafflix_condition.family(SPEC, kappa)
+
+
+def test_the_gap_is_that_of_the_objective():
+    ours = family(100)
+    problem = joint_problem(ours.objective, ours.federation.train)
+    point, zero = ({"location": place} for place in (np.linspace(-1, 2, FEATURES), np.zeros(FEATURES)))
     best = problem.optimum()
-    zero = {"location": np.zeros(FEATURES)}
-    federation = federate(rows, Task.regression(FEATURES), "")
-    return Family(
-        objective, federation, client_constants(loss, rows), problem, best, problem.value(zero, ()) - best.value
-    )
+    gap = (problem.value(point, ()) - best.value) / (problem.value(zero, ()) - best.value)
+    assert ours.measure(0, Standing(point, (), ()))["gap"] == pytest.approx(gap, rel=1e-9)
 
 
 def communications(problem, name, rounds, every, seeds=(0,)):
@@ -93,13 +61,13 @@ def communications(problem, name, rounds, every, seeds=(0,)):
 
 @functools.cache
 def scafflix_count(kappa):
-    promised = family(kappa).promise("scafflix").cost.exchanges
+    promised = family(kappa).promise("scafflix", GAP)
     return communications(family(kappa), "scafflix", int(1.5 * promised), max(int(kappa**0.5 / 5), 1), SEEDS)
 
 
 def gradient_descent_count(kappa):
     """In closed form, see above: the gap is mean_m alpha_m^2 L_m/2 times sum_j s_j (1 - s_j)^{2k} (w_j - w*_j)^2."""
-    spectrum, best = np.geomspace(1, 1 / kappa, FEATURES), family(kappa).best.shared["location"]
+    spectrum, best = np.geomspace(1, 1 / kappa, FEATURES), family(kappa).best
     weights = spectrum * best**2 / (spectrum @ best**2)
     low, high = 0, 10**7
     while low < high:
@@ -112,7 +80,7 @@ def gradient_descent_count(kappa):
 def test_gradient_descent_on_flix_needs_what_its_spectrum_says():
     counted = communications(family(100), "flix_gd", 1200, 5)
     assert abs(counted - gradient_descent_count(100)) <= 5
-    promised = family(100).promise("flix_gd").cost.exchanges
+    promised = family(100).promise("flix_gd", GAP)
     assert counted < promised < 3 * counted
 
 
@@ -132,7 +100,7 @@ def test_rounds_grow_like_the_root_of_kappa():
 
 @pytest.mark.parametrize("kappa", [1e2, 1e3, 1e4])
 def test_theorem_4_is_kept(kappa):
-    promised = family(kappa).promise("scafflix").cost.exchanges
+    promised = family(kappa).promise("scafflix", GAP)
     assert scafflix_count(kappa) < promised < 8 * scafflix_count(kappa)
 
 

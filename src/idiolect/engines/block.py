@@ -58,6 +58,7 @@ def run_block(
     rounds: Any,
     count: Any,
     cohorts: Cohort | None,
+    turns: Any = None,
     *,
     uniform: bool,
     chunk: int,
@@ -65,9 +66,9 @@ def run_block(
 ) -> tuple[Any, Any, RoundCost]:
     """Run the first `count` of `rounds` (an array of round numbers) in one program; costs: one row per round.
 
-    `lanes` is "one" (no lane axis), "together" (a `vmap` over lanes) or "in_turn" (one lane after another, for
-    drawn step counts that would otherwise run in lockstep): then everything but `data`, `rounds` and `count` has a lane
-    axis.
+    `lanes` is "one" (no lane axis), "together" (a `vmap` over lanes) or "in_turn" (for drawn step counts, which would
+    otherwise run in lockstep): then everything but `data`, `rounds` and `count` has a lane axis. In turn, the rows of
+    `turns` (lane numbers) come one after another, the lanes of a row side by side.
     """
     TRACES["block"] += 1
     if lanes == "one":
@@ -77,5 +78,11 @@ def run_block(
         algorithm, root, server, states, cohorts = own
         return _block(algorithm, root, server, states, data, rounds, count, cohorts, uniform, chunk)
 
-    run_lanes = jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane)
-    return run_lanes((algorithm, root, server, states, cohorts))
+    everything = (algorithm, root, server, states, cohorts)
+    if lanes == "together" or turns.shape[0] == 1:
+        return jax.vmap(lane)(everything)
+    if turns.shape[1] == 1:
+        return jax.lax.map(lane, everything)
+    done = jax.lax.map(jax.vmap(lane), tree.take(everything, turns))
+    back = jnp.argsort(turns.reshape(-1))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[back], done)

@@ -113,6 +113,9 @@ class Session:
         if self.population.unprepared is not None:
             name = self.federation.names[self.population.unprepared]
             raise RequestError(f"Client {name!r} {self.algorithms[0].objective.why_unprepared()}.")
+        self._turns = None
+        if self.lanes == "in_turn":
+            self._turns = start.turns(self.algorithm, self.roots, self.server, self.population.capacity)
         self.recorders = [Recorder(self.scores, client_bytes=[0] * rows.clients) for _ in self.seeds]
         for lane, recorder in enumerate(self.recorders):
             own = tally if single else tree.take(tally, lane)
@@ -208,6 +211,7 @@ class Session:
             numbers,
             np.int32(count),
             cohorts,
+            self._turns,
             uniform=self.uniform,
             chunk=chunk,
             lanes=self.lanes,
@@ -279,7 +283,9 @@ class Session:
             for _, moment in self._moments(self.algorithm, self.roots, self._now):
                 parts.append(jax.tree.map(np.asarray, standing(moment, lanes=self.lanes)))
         axis = 0 if self.lanes == "one" else 1
-        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *parts)
+        # w has no axis of clients, and a scalar in it none to join along
+        of_clients = [part._replace(shared=()) for part in parts]
+        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *of_clients)
         return joined._replace(shared=parts[0].shared)
 
     def _snapshot(self, lane: int) -> Snapshot:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from idiolect.core import keys
 from idiolect.core.addressing import address, axes
@@ -95,3 +96,33 @@ def draws_steps(algorithm: Algorithm, capacity: int) -> bool:
 
     jax.eval_shape(look, jax.eval_shape(functools.partial(keys.root_key, 0)))
     return drawn[0]
+
+
+LOOK_AHEAD = 64  # rounds whose drawn steps are compared: lanes that agree so long share their schedule
+
+
+@functools.partial(jax.jit, static_argnames=("capacity",))
+def _drawn_steps(algorithm: Algorithm, roots: Key, server: Any, capacity: int) -> Any:
+    """(lanes, LOOK_AHEAD): how many local steps the server draws in the first rounds."""
+
+    def of_lane(algorithm: Algorithm, root: Key, server: Any) -> Any:
+        def in_round(number: Any) -> Any:
+            sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number), server)
+            return jnp.asarray(algorithm.steps(sent, capacity), jnp.int32)
+
+        return jax.vmap(in_round)(jnp.arange(LOOK_AHEAD, dtype=jnp.int32))
+
+    return jax.vmap(of_lane)(algorithm, roots, server)
+
+
+def turns(algorithm: Algorithm, roots: Key, server: Any, capacity: int) -> np.ndarray:
+    """(groups, lanes) of lane numbers: a group's lanes draw the same numbers of local steps.
+
+    They can take them side by side, none waiting for another, and read the rows once for all. With few rows per step
+    a lane has nothing to share, and with groups of different sizes there is no common shape: then everybody alone.
+    """
+    schedules = np.asarray(_drawn_steps(algorithm, roots, server, capacity=capacity))
+    _, group, sizes = np.unique(schedules, axis=0, return_inverse=True, return_counts=True)
+    if algorithm.batch_size or (sizes != sizes[0]).any():
+        return np.arange(len(schedules), dtype=np.int32)[:, None]
+    return np.argsort(group.reshape(-1), kind="stable").astype(np.int32).reshape(len(sizes), -1)

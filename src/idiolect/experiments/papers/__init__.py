@@ -7,6 +7,10 @@ from idiolect.experiments.papers import (
     plsgd_consensus,
     plsgd_rates,
     plsgd_trajectory,
+    scafflix_condition,
+    scafflix_inexact,
+    scafflix_logistic,
+    scafflix_stepsizes,
     unified_images,
     unified_relaxation,
     unified_reparametrisation,
@@ -17,6 +21,7 @@ from idiolect.experiments.papers import (
 from idiolect.experiments.papers.reproduction import Measured, Reproduction
 
 _PLSGD = "000: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning"
+_SCAFFLIX = "001: Explicit personalization and local training: double communication acceleration in federated learning"
 _UNIFIED = "002: Personalized federated learning: a unified framework and universal optimization techniques"
 
 REPRODUCTIONS: dict[str, Reproduction] = {
@@ -36,6 +41,34 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     ),
     "plsgd-rates": Reproduction(
         "The rate of personalized local SGD", _PLSGD, "theorem 1", plsgd_rates.measure, plsgd_rates.draw
+    ),
+    "scafflix-logistic": Reproduction(
+        "Scafflix against gradient descent on FLIX",
+        _SCAFFLIX,
+        "figures 1, 9, 10 and 11",
+        scafflix_logistic.measure,
+        scafflix_logistic.draw,
+    ),
+    "scafflix-stepsizes": Reproduction(
+        "Individual steps against a common one",
+        _SCAFFLIX,
+        "figure 5",
+        scafflix_stepsizes.measure,
+        scafflix_stepsizes.draw,
+    ),
+    "scafflix-inexact": Reproduction(
+        "Inexact local optima",
+        _SCAFFLIX,
+        "figures 4, 12 and 13",
+        scafflix_inexact.measure,
+        scafflix_inexact.draw,
+    ),
+    "scafflix-condition": Reproduction(
+        "Communications grow like the root of the condition number",
+        _SCAFFLIX,
+        "theorem 4",
+        scafflix_condition.measure,
+        scafflix_condition.draw,
     ),
     "unified-mx2": Reproduction(
         "Solvers of the mixture objective",

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figure 5 of paper 001: every client its own step gamma_m = 1/L_m, against one step 1/max L_m for all.
+
+Both have p = 1/sqrt(max L_m/mu_m) and the same coins; methods, alpha and seeds of one split are lanes of one program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from idiolect.core.algorithm import Algorithm
+from idiolect.experiments.papers.drawing import BLUE, INK, VERMILION, blank
+from idiolect.experiments.papers.reproduction import Measured, Progress, Spec
+from idiolect.experiments.papers.scafflix import (
+    Problem,
+    common_step,
+    communications_to,
+    constants_of,
+    deal,
+    flix,
+    run,
+    solver,
+)
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "individual": {"color": BLUE, "linestyle": "-"},
+    "common": {"color": VERMILION, "linestyle": (0, (4, 2))},
+}
+# split -> (rounds, relative gaps of (alphas, steps, seeds, records)); steps in the order of LOOKS
+Results = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def measure(spec: Spec, progress: Progress) -> Measured:
+    """Communications with a common step over those with individual ones, mean over seeds and the worst seed."""
+    results: Results = {}
+    numbers: dict[str, float] = {}
+    for done, split in enumerate(spec["splits"], 1):
+        rounds, gaps, spread = _courses(split, spec)
+        results[split] = rounds, gaps
+        needed = np.array(
+            [communications_to(rounds, lane, spec["target"]) for lane in gaps.reshape(-1, len(rounds))]
+        ).reshape(gaps.shape[:-1])
+        individual, common = needed[:, 0], needed[:, 1]
+        numbers[f"{split}_spread"] = spread
+        for place, alpha in enumerate(spec["alphas"]):
+            numbers[f"{split}_alpha_{alpha:g}_gain"] = float((common / individual)[place].mean())
+            numbers[f"{split}_alpha_{alpha:g}_least_gain"] = float((common / individual)[place].min())
+        progress(split, done, len(spec["splits"]))
+    return Measured(numbers, results)
+
+
+def _courses(split: str, spec: Spec) -> tuple[np.ndarray, np.ndarray, float]:
+    """Rounds, relative gaps of all lanes, and max L_m/mean L_m: how much the clients differ."""
+    federation = deal(spec["data_set"], split, spec)
+    problem = Problem.of(federation.train, spec["l2"])
+    own = constants_of(flix(federation, spec, 1.0), federation)
+    lanes: list[Algorithm] = []
+    seeds: list[int] = []
+    alphas: list[float] = []
+    for alpha in spec["alphas"]:
+        objective = flix(federation, spec, alpha, known=problem.known)
+        plain = solver("scafflix", objective, own)
+        for algorithm in (plain, solver("scafflix", objective, own, local_step=common_step(own))):
+            lanes += [algorithm] * spec["seeds"]
+            seeds += range(spec["seeds"])
+            alphas += [alpha] * spec["seeds"]
+    traces = run(lanes, federation, rounds=spec["rounds"], every=spec["record_every"], seeds=seeds)
+    gaps = np.array([problem.gaps(alpha, lane) for alpha, lane in zip(alphas, traces.shared)])
+    shape = (len(spec["alphas"]), len(LOOKS), spec["seeds"], len(traces.rounds))
+    return traces.rounds, (gaps / gaps[:, :1]).reshape(shape), own.smoothness / float(own.client_smoothness.mean())
+
+
+def draw(spec: Spec, results: Results) -> Figure:
+    """A column per split, a row per alpha; bands hold all seeds."""
+    figure = blank(2.5 * len(results) + 0.6, 1.9 * len(spec["alphas"]) + 0.8)
+    grid = figure.subplots(len(spec["alphas"]), len(results), squeeze=False, sharex=True, sharey=True)
+    for column, (split, (rounds, gaps)) in enumerate(results.items()):
+        for row, alpha in enumerate(spec["alphas"]):
+            axes = grid[row, column]
+            for lines, look in zip(gaps[row], LOOKS.values()):
+                axes.plot(rounds, np.exp(np.log(lines).mean(axis=0)), **look)
+                axes.fill_between(rounds, lines.min(axis=0), lines.max(axis=0), color=look["color"], alpha=0.15, lw=0)
+            axes.set_yscale("log")
+            axes.tick_params(labelsize=7)
+            grid[row, 0].set_ylabel(rf"$\alpha$ = {alpha:g}" + "\n" + r"$(F - F^*)/(F_0 - F^*)$")
+        grid[0, column].set_title(f"{spec['data_set']}, {split}", fontsize=8.5)
+        grid[-1, column].set_xlabel("communications", fontsize=8)
+    handles = [grid[0, 0].plot([], [], **look)[0] for look in LOOKS.values()]
+    labels = [r"individual $\gamma_m = 1/L_m$", r"common $\gamma = 1/\max L_m$"]
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, labelcolor=INK)
+    return figure
