@@ -30,7 +30,7 @@ from idiolect.objectives import OBJECTIVES
 # the shared one, mixing is the shared model's share.
 LESS_PERSONAL = ("personalization", "penalty", "mixing")
 
-Value = float | str  # a number, or "personalization=0.5,step_size=0.1"
+Value = float | str  # a number, or "0.5, 0.1" where two settings were swept
 
 
 class Tried(NamedTuple):
@@ -243,7 +243,7 @@ def _values(entries: list[Trained], axis: str) -> set[str]:
 def _tried(entry: Trained, swept: list[str]) -> Tried:
     """One combination: its number where one number was swept, else its text; less personal ones rank first."""
     values = [entry.method.settings[axis] for axis in swept]
-    value: Value = split_label(entry.method.label)[1]
+    value: Value = ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in values)
     if len(values) == 1 and isinstance(values[0], int | float) and not isinstance(values[0], bool):
         value = float(values[0])
     towards = [np.mean(one) for axis, one in zip(swept, values) if axis in LESS_PERSONAL]

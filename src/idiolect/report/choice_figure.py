@@ -54,7 +54,7 @@ def _ticks(choice: Choice) -> list[str]:
     """Every value, and its gradients where there is room."""
     roomy = len(choice.values) <= _ROOMY
     return [
-        value.replace(",", "\n") + (f"\n{short(entry['spent']['gradients'])} gradients" if roomy else "")
+        value.replace(", ", "\n") + (f"\n{short(entry['spent']['gradients'])} gradients" if roomy else "")
         for value, entry in zip(choice.values, choice.found["values"])
     ]
 

@@ -103,7 +103,7 @@ def _by_value(choice: Choice) -> Table:
     for entry in found["values"]:
         star = "*" if entry["value"] == found["best_fixed"] else " "
         table.add_row(
-            f"{shown(entry['value'])}{star}",
+            escape(f"{shown(entry['value'])}{star}"),
             *_four(entry, words, several),
             str(entry["chosen_by"]),
             count(entry["rounds"]),
@@ -136,7 +136,7 @@ def _by_client(choice: Choice) -> Table:
     table.add_column("client", overflow="fold")
     table.add_column("rows", justify="right", no_wrap=True)
     for value in choice.values if few else ["its choice"]:
-        table.add_column(f"test at\n{value}", justify="right")
+        table.add_column(escape(f"test at\n{value}"), justify="right")
     table.add_column("chooses", justify="right")
     table.add_column("its own\nkB there", justify="right", no_wrap=True)
     for name, own in list(choice.of_clients().items())[:MOST_CLIENTS]:
@@ -146,5 +146,5 @@ def _by_client(choice: Choice) -> Table:
         ]
         cells = cells if few else [words.bare(chosen["test"])]
         paid = NONE if chosen["traffic_bytes"] is None else f"{chosen['traffic_bytes'] / 1e3:.3g}"
-        table.add_row(escape(name), count(own[0]["train_rows"]), *cells, shown(chosen["value"]), paid)
+        table.add_row(escape(name), count(own[0]["train_rows"]), *cells, escape(shown(chosen["value"])), paid)
     return table
