@@ -171,6 +171,11 @@ class Problem:
         """The x*_m as the objective takes them."""
         return PerClient({"weights": self.own[:, :-1], "bias": self.own[:, -1]})
 
+    def slope(self, client: int, point: np.ndarray) -> np.ndarray:
+        """grad f'_m."""
+        design = self.designs[client]
+        return _sigmoid(design @ point) @ design / len(design) + self.l2 * point
+
     def optimum(self, alpha: float) -> np.ndarray:
         """alpha w*, w* the minimiser of F; unlike w* it does not lose digits as alpha goes to 0."""
         if alpha not in self.solved:
@@ -214,9 +219,7 @@ class Problem:
         steps, chance = np.broadcast_to(_values(algorithm.local_step), own.clients), algorithm.communication_probability
         best = self.optimum(alpha)
         models = best + (1 - alpha) * self.own
-        slopes = np.array(
-            [_sigmoid(design @ v) @ design / len(design) + self.l2 * v for design, v in zip(self.designs, models)]
-        )
+        slopes = np.array([self.slope(client, model) for client, model in enumerate(models)])
         apart = ((alpha - best) ** 2).sum() * np.mean(1 / steps)  # xt_m - xt*_m is the same for all clients
         start = (apart + np.mean(steps * (slopes**2).sum(axis=1)) / chance**2) / 2
         zeta = contraction(steps, own, np.ones(own.clients), chance)

@@ -6,11 +6,12 @@ Both have p = 1/sqrt(max L_m/mu_m) and the same coins; methods, alpha and seeds 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from idiolect.algorithms.scafflix import Scafflix
 from idiolect.core.algorithm import Algorithm
 from idiolect.experiments.papers.drawing import BLUE, INK, VERMILION, blank
 from idiolect.experiments.papers.reproduction import Measured, Progress, Spec
@@ -29,8 +30,19 @@ LOOKS: dict[str, dict[str, Any]] = {
     "individual": {"color": BLUE, "linestyle": "-"},
     "common": {"color": VERMILION, "linestyle": (0, (4, 2))},
 }
-# split -> (rounds, relative gaps of (alphas, steps, seeds, records)); steps in the order of LOOKS
-Results = dict[str, tuple[np.ndarray, np.ndarray]]
+BOUND: dict[str, Any] = {"color": INK, "linestyle": ":", "linewidth": 1.0}
+
+
+class Course(NamedTuple):
+    """One split."""
+
+    rounds: np.ndarray  # (records,)
+    gaps: np.ndarray  # (alphas, steps, seeds, records), relative; steps in the order of LOOKS
+    bounds: np.ndarray  # (alphas, records): theorem 4's on the mean, relative, for individual steps
+    spread: float  # max L_m/mean L_m: how much the clients differ
+
+
+Results = dict[str, Course]  # by split
 
 
 def measure(spec: Spec, progress: Progress) -> Measured:
@@ -38,13 +50,12 @@ def measure(spec: Spec, progress: Progress) -> Measured:
     results: Results = {}
     numbers: dict[str, float] = {}
     for done, split in enumerate(spec["splits"], 1):
-        rounds, gaps, spread = _courses(split, spec)
-        results[split] = rounds, gaps
-        needed = np.array(
-            [communications_to(rounds, lane, spec["target"]) for lane in gaps.reshape(-1, len(rounds))]
-        ).reshape(gaps.shape[:-1])
-        individual, common = needed[:, 0], needed[:, 1]
-        numbers[f"{split}_spread"] = spread
+        course = results[split] = _course(split, spec)
+        lanes = course.gaps.reshape(-1, len(course.rounds))
+        needed = np.array([communications_to(course.rounds, lane, spec["target"]) for lane in lanes])
+        individual, common = np.moveaxis(needed.reshape(course.gaps.shape[:-1]), 1, 0)
+        numbers[f"{split}_spread"] = course.spread
+        numbers[f"{split}_bound_over_gap"] = float((course.bounds / course.gaps[:, 0].mean(axis=1)).min())
         for place, alpha in enumerate(spec["alphas"]):
             numbers[f"{split}_alpha_{alpha:g}_gain"] = float((common / individual)[place].mean())
             numbers[f"{split}_alpha_{alpha:g}_least_gain"] = float((common / individual)[place].min())
@@ -52,43 +63,49 @@ def measure(spec: Spec, progress: Progress) -> Measured:
     return Measured(numbers, results)
 
 
-def _courses(split: str, spec: Spec) -> tuple[np.ndarray, np.ndarray, float]:
-    """Rounds, relative gaps of all lanes, and max L_m/mean L_m: how much the clients differ."""
+def _course(split: str, spec: Spec) -> Course:
     federation = deal(spec["data_set"], split, spec)
     problem = Problem.of(federation.train, spec["l2"])
     own = constants_of(flix(federation, spec, 1.0), federation)
     lanes: list[Algorithm] = []
     seeds: list[int] = []
     alphas: list[float] = []
+    plains: list[Scafflix] = []
     for alpha in spec["alphas"]:
         objective = flix(federation, spec, alpha, known=problem.known)
-        plain = solver("scafflix", objective, own)
-        for algorithm in (plain, solver("scafflix", objective, own, local_step=common_step(own))):
+        plains.append(solver("scafflix", objective, own))
+        for algorithm in (plains[-1], solver("scafflix", objective, own, local_step=common_step(own))):
             lanes += [algorithm] * spec["seeds"]
             seeds += range(spec["seeds"])
             alphas += [alpha] * spec["seeds"]
     traces = run(lanes, federation, rounds=spec["rounds"], every=spec["record_every"], seeds=seeds)
     gaps = np.array([problem.gaps(alpha, lane) for alpha, lane in zip(alphas, traces.shared)])
     shape = (len(spec["alphas"]), len(LOOKS), spec["seeds"], len(traces.rounds))
-    return traces.rounds, (gaps / gaps[:, :1]).reshape(shape), own.smoothness / float(own.client_smoothness.mean())
+    relative = (gaps / gaps[:, :1]).reshape(shape)
+    bounds = [problem.theorem_4(alpha, own, plain, traces.rounds) for alpha, plain in zip(spec["alphas"], plains)]
+    starts = gaps[:, 0].reshape(shape[:-1])[:, 0, 0]  # of an alpha, all lanes start at the same point
+    spread = own.smoothness / float(own.client_smoothness.mean())
+    return Course(traces.rounds, relative, np.array(bounds) / starts[:, None], spread)
 
 
 def draw(spec: Spec, results: Results) -> Figure:
     """A column per split, a row per alpha; bands hold all seeds."""
     figure = blank(2.5 * len(results) + 0.6, 1.9 * len(spec["alphas"]) + 0.8)
     grid = figure.subplots(len(spec["alphas"]), len(results), squeeze=False, sharex=True, sharey=True)
-    for column, (split, (rounds, gaps)) in enumerate(results.items()):
+    for column, (split, course) in enumerate(results.items()):
         for row, alpha in enumerate(spec["alphas"]):
             axes = grid[row, column]
-            for lines, look in zip(gaps[row], LOOKS.values()):
-                axes.plot(rounds, np.exp(np.log(lines).mean(axis=0)), **look)
-                axes.fill_between(rounds, lines.min(axis=0), lines.max(axis=0), color=look["color"], alpha=0.15, lw=0)
+            for lines, look in zip(course.gaps[row], LOOKS.values()):
+                axes.plot(course.rounds, np.exp(np.log(lines).mean(axis=0)), **look)
+                band = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
+                axes.fill_between(course.rounds, lines.min(axis=0), lines.max(axis=0), **band)
+            axes.plot(course.rounds, course.bounds[row], **BOUND)
             axes.set_yscale("log")
             axes.tick_params(labelsize=7)
             grid[row, 0].set_ylabel(rf"$\alpha$ = {alpha:g}" + "\n" + r"$(F - F^*)/(F_0 - F^*)$")
         grid[0, column].set_title(f"{spec['data_set']}, {split}", fontsize=8.5)
         grid[-1, column].set_xlabel("communications", fontsize=8)
-    handles = [grid[0, 0].plot([], [], **look)[0] for look in LOOKS.values()]
-    labels = [r"individual $\gamma_m = 1/L_m$", r"common $\gamma = 1/\max L_m$"]
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, labelcolor=INK)
+    handles = [grid[0, 0].plot([], [], **look)[0] for look in (*LOOKS.values(), BOUND)]
+    labels = [r"individual $\gamma_m = 1/L_m$", r"common $\gamma = 1/\max L_m$", "theorem 4's bound, individual"]
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, labelcolor=INK)
     return figure
