@@ -20,15 +20,17 @@ STRIDES = (1, 2, 2, 2)  # of the stages
 class ResNet18(Model):
     """A 3 x 3 stem, four stages of two residual blocks with `filters` 2^stage channels, mean over positions, dense.
 
-    Layers `stem`, `stage_0_block_0_conv_0`, ..., each convolution with its `..._norm`, and `dense`. Strides of 1 in the stem and no
-    pooling there suit small images. 3 channels, 10 classes, 64 filters: 11,173,962 parameters.
+    Layers `stem`, `stage_0_block_0_conv_0`, ..., each convolution with its `..._norm`, and `dense`. Stride 1 in the
+    stem and no pooling there suit small images. 3 channels, 10 classes, 64 filters: 11,173,962 parameters.
     """
 
     height: int
     width: int
     channels: int
     outputs: int
-    filters: int = setting(default=64, at_least=1, doc="channels of the first stage; stages have 1, 2, 4, 8 times as many")
+    filters: int = setting(
+        default=64, at_least=1, doc="channels of the first stage; stages have 1, 2, 4, 8 times as many"
+    )
     groups: int = setting(default=2, at_least=1, doc="groups of a group normalisation; divides filters")
     compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
 
