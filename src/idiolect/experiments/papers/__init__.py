@@ -7,6 +7,7 @@ from idiolect.experiments.papers import (
     plsgd_consensus,
     plsgd_rates,
     plsgd_trajectory,
+    scafflix_networks,
     unified_images,
     unified_relaxation,
     unified_reparametrisation,
@@ -17,6 +18,7 @@ from idiolect.experiments.papers import (
 from idiolect.experiments.papers.reproduction import Measured, Reproduction
 
 _PLSGD = "000: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning"
+_SCAFFLIX = "001: Explicit personalization and local training: double communication acceleration in federated learning"
 _UNIFIED = "002: Personalized federated learning: a unified framework and universal optimization techniques"
 
 REPRODUCTIONS: dict[str, Reproduction] = {
@@ -36,6 +38,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     ),
     "plsgd-rates": Reproduction(
         "The rate of personalized local SGD", _PLSGD, "theorem 1", plsgd_rates.measure, plsgd_rates.draw
+    ),
+    "scafflix-networks": Reproduction(
+        "FedAvg, FLIX, Scaffnew and Scafflix with networks",
+        _SCAFFLIX,
+        "figures 2 and 3, table 1",
+        scafflix_networks.measure,
+        scafflix_networks.draw,
     ),
     "unified-mx2": Reproduction(
         "Solvers of the mixture objective",
