@@ -13,7 +13,7 @@ import pytest
 
 import idiolect.data
 from idiolect.core.checks import RequestError
-from idiolect.data import shared_files
+from idiolect.data import shared_files, speeches
 from idiolect.data.bundled import digits
 
 FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER))
@@ -107,14 +107,27 @@ def test_writers_of_the_test_images_can_be_held_out():
 
 
 @with_data
-def test_roles_guess_the_next_character():
-    federation = shared_files.shakespeare(4, length=20)
+def test_roles_guess_every_next_character_in_the_order_of_the_play():
+    federation = speeches.shakespeare(4, length=20)
     assert federation.clients == 4
     assert federation.input_shape == (20,)
     assert federation.train.inputs.dtype == np.int32
     assert federation.task.outputs == 72  # distinct characters of all plays
+    for client in range(4):
+        parts = [rows.of(client) for rows in (federation.train, federation.validation, federation.test)]
+        inputs, targets = (np.concatenate([part[side] for part in parts]).reshape(-1) for side in (0, 1))
+        amount = int((targets >= 0).sum())
+        assert len(targets) - amount < 20
+        np.testing.assert_array_equal(inputs[1:amount], targets[: amount - 1])
     text = "".join(federation.task.classes[code] for code in federation.train.inputs[:200].reshape(-1))
     assert " the " in text
+
+
+@with_data
+def test_every_role_with_two_speeches_is_a_client():
+    federation = speeches.shakespeare()
+    assert federation.clients == 1138  # as the data's own page counts them
+    assert federation.train.counts.min() >= 1
 
 
 @with_data

@@ -20,7 +20,8 @@ from idiolect.data.task import Task, check_kind, encode_labels, infer_kind
 class Federation:
     """Train, validation and test rows of the same clients in the same order, and what they are about.
 
-    Classification targets are int32 class numbers, regression targets floats (rows,) or (rows, k).
+    Classification targets are int32 class numbers, (rows,) or of sequences (rows, length) with -1 for none; regression
+    targets are floats, (rows,) or (rows, k).
     """
 
     train: Rows
@@ -166,7 +167,8 @@ class Federation:
         """Fraction of the training rows in each class."""
         if self.task.kind != "classification":
             raise RequestError("class_balance needs a classification task; this federation's task is regression.")
-        counts = np.bincount(self.train.targets.reshape(-1), minlength=len(self.task.classes))
+        targets = self.train.targets.reshape(-1)
+        counts = np.bincount(targets[targets >= 0], minlength=len(self.task.classes))
         return counts / max(1, counts.sum())
 
     def label_skew(self) -> float:
@@ -179,7 +181,8 @@ class Federation:
         targets = self.train.targets.reshape(len(owner), -1)
         if self.task.kind == "classification":
             table = np.zeros((self.clients, len(self.task.classes)))
-            np.add.at(table, (np.repeat(owner, targets.shape[1]), targets.reshape(-1)), 1)
+            labels = targets.reshape(-1)
+            np.add.at(table, (np.repeat(owner, targets.shape[1])[labels >= 0], labels[labels >= 0]), 1)
             shares = table / np.maximum(1, table.sum(axis=1, keepdims=True))
             return float(np.abs(shares - shares.mean(axis=0)).sum(axis=1).mean() / 2)
         values = targets.astype(np.float64)
@@ -303,7 +306,7 @@ def _from_owned(
         raise RequestError(
             "Arrays have no columns; give parts= or groups=, one value per row, instead of a column name."
         )
-    columns = {"inputs": np.asarray(inputs), "targets": np.asarray(targets), "clients": owner}
+    columns = {"inputs": _array(inputs, "inputs"), "targets": _array(targets, "targets"), "clients": owner}
     columns |= {key: np.asarray(value) for key, value in (("groups", groups), ("parts", parts)) if value is not None}
     for word, values in columns.items():
         if values.ndim == 0 or len(values) != len(owner):
@@ -316,6 +319,17 @@ def _from_owned(
     known, values, notes = _as_targets(columns["targets"], task, classes, dtype)
     planned = plan(owner, names, split, seed, held_out, columns.get("groups"), columns.get("parts"))
     return assemble(cls, numbers, values, owner, names, known, planned, notes)
+
+
+def _array(values: Any, word: str) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:  # rows of different shapes
+        shapes = sorted({np.shape(row) for row in values})
+        raise RequestError(
+            f"All rows of {word} must have one shape, got {' and '.join(map(str, shapes[:2]))}; "
+            "crop, pad or resize them alike."
+        ) from None
 
 
 def _as_inputs(inputs: np.ndarray, tokens: bool, dtype: Any) -> np.ndarray:
@@ -347,8 +361,13 @@ def _as_targets(
             raise RequestError(f"All targets equal {targets.reshape(-1)[0]:g}; a constant has nothing to learn.")
         return Task.regression(1 if targets.ndim == 1 else targets.shape[1]), targets.astype(dtype), notes
     if classes is not None:
-        if targets.dtype.kind not in "iu" or targets.min() < 0 or targets.max() >= len(classes):
-            raise RequestError(f"With classes given, targets must be class numbers 0 to {len(classes) - 1}.")
+        lowest = 0 if targets.ndim == 1 else -1  # a position of a sequence may have no target
+        if targets.dtype.kind not in "iu" or targets.min() < lowest or targets.max() >= len(classes):
+            found = f"{targets.min()} to {targets.max()}" if targets.dtype.kind in "iu" else f"the type {targets.dtype}"
+            raise RequestError(
+                f"With classes given, targets must be class numbers 0 to {len(classes) - 1}, got {found}; "
+                "name every class, or number them from 0."
+            )
         return Task.classification(tuple(classes)), targets.astype(np.int32), notes
     if targets.dtype.kind == "f":
         _check_finite(targets, "targets")

@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.data.compressed import read_bytes
 from idiolect.data.federation import Federation
 from idiolect.data.partition import Partition, deal
 from idiolect.data.sources import read_csv, read_libsvm, read_npz
@@ -174,47 +171,6 @@ def mnist_writers(
         split=split,
         held_out=[str(int(name)) for name in outside],
         seed=seed,
-    )
-
-
-def shakespeare(
-    roles: int | None = None,
-    *,
-    length: int = 80,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
-    """Shakespeare's speaking roles: guess the next character after `length` characters (inputs are numbers).
-
-    Windows of one role do not overlap, so that no test window holds training text; roles need at least three
-    windows, and `roles` keeps those with most text.
-    """
-    texts: dict[str, list[str]] = defaultdict(list)
-    for line in read_bytes(dataset_file("text/shakespeare_speeches.jsonl.xz")).decode("utf-8").splitlines():
-        speech = json.loads(line)
-        texts[f"{speech['play']} / {speech['role']}"].append(speech["text"])
-    joined = {role: "\n".join(speeches) for role, speeches in texts.items()}
-    alphabet = "".join(sorted(set().union(*joined.values())))
-    number = np.zeros(ord(alphabet[-1]) + 1, np.int32)
-    number[[ord(character) for character in alphabet]] = np.arange(len(alphabet))
-    long_enough = [role for role in joined if len(joined[role]) >= 3 * (length + 1)]
-    inputs, targets, ids = [], [], []
-    for role in sorted(long_enough, key=lambda role: (-len(joined[role]), role))[:roles]:
-        codes = number[[ord(character) for character in joined[role]]]
-        windows = codes[: len(codes) // (length + 1) * (length + 1)].reshape(-1, length + 1)
-        inputs.append(windows[:, :-1])
-        targets.append(windows[:, -1])
-        ids += [role] * len(windows)
-    return Federation.from_arrays(
-        np.concatenate(inputs),
-        np.concatenate(targets),
-        ids,
-        classes=tuple(alphabet),
-        split=split,
-        held_out=held_out,
-        seed=seed,
-        tokens=True,
     )
 
 

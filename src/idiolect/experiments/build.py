@@ -20,8 +20,9 @@ from idiolect.core.settings import check_settings, know_population
 from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
 from idiolect.data.task import Task
+from idiolect.experiments.networks import LANGUAGE_MODELS, NETWORKS, check_vocabulary, holds_tokens, network
 from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec, own_settings
-from idiolect.experiments.strict import coerce
+from idiolect.experiments.strict import coerce, refuse_unknown
 from idiolect.experiments.units import unit_sentence
 from idiolect.metrics.scores import SCORES, default_score, find_score
 from idiolect.models import MLP, Linear, Location, Model
@@ -49,10 +50,15 @@ def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem 
         }
         return ClientLoss(model=models[problem.model], criterion=problem.criterion, l2=problem.l2 or None)
     plain = federation.task.kind == "regression" and federation.train.targets.ndim == 1
-    return client_loss_for(spec, federation.task, federation.input_shape, plain_number=plain)
+    tokens = holds_tokens(federation)
+    if tokens:
+        check_vocabulary(federation)
+    return client_loss_for(spec, federation.task, federation.input_shape, plain_number=plain, tokens=tokens)
 
 
-def client_loss_for(spec: ModelSpec, task: Task, input_shape: tuple[int, ...], plain_number: bool) -> ClientLoss:
+def client_loss_for(
+    spec: ModelSpec, task: Task, input_shape: tuple[int, ...], plain_number: bool, tokens: bool = False
+) -> ClientLoss:
     """f'_m for a task: cross-entropy over its classes, or the squared error of one number or several.
 
     Two classes need no more than one output, whose logistic loss is the cross-entropy of (0, output): half as many
@@ -69,6 +75,12 @@ def client_loss_for(spec: ModelSpec, task: Task, input_shape: tuple[int, ...], p
         "linear": lambda: Linear(features, width, spec.bias),
         "mlp": lambda: MLP(features, width, tuple(spec.hidden)),
     }
+    for name in NETWORKS:
+        models[name] = lambda name=name: network(name, spec.settings, input_shape, width, tokens)  # type: ignore[misc]
+    if spec.name not in NETWORKS:
+        if tokens:
+            raise RequestError(f"{spec.name} needs numbers as inputs, got tokens; use {' or '.join(LANGUAGE_MODELS)}.")
+        refuse_unknown(spec.settings, (), f"[model.settings] {spec.name}")
     criterion = spec.loss if task.kind == "classification" else "squared"
     return ClientLoss(model=models[spec.name](), criterion=criterion, l2=spec.l2)
 
@@ -209,6 +221,9 @@ def choose_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], 
         primary = spec.evaluation.scores[0]
         reason = f"{primary} decides, as the spec asks. {unit_sentence(primary, federation)}"
         return tuple(spec.evaluation.scores), reason.rstrip()
+    if kind == "classification" and federation.train.targets.ndim == 2:
+        reason = "Scored by accuracy (higher is better): the share of positions whose next token is guessed."
+        return ("accuracy", "log_loss"), reason
     balance = federation.class_balance() if kind == "classification" else None
     primary, reason = default_score(kind, balance)
     others = [name for name, score in SCORES.items() if score.task == kind and name in ("log_loss", "squared_error")]

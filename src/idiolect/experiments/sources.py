@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.data import bundled, shared_files, synthetic, synthetic_logistic
+from idiolect.data import bundled, shared_files, speeches, synthetic, synthetic_logistic
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import read_leaf_json
 from idiolect.data.partition import deal
@@ -121,7 +121,7 @@ SOURCES: dict[str, Source] = {
     "vehicle": shared_files.vehicle,
     "uci_har": shared_files.uci_har,
     "mnist_writers": shared_files.mnist_writers,
-    "shakespeare": shared_files.shakespeare,
+    "shakespeare": speeches.shakespeare,
     "libsvm": shared_files.libsvm,
     "quadratics": synthetic.quadratics,
     "noisy_quadratics": synthetic.noisy_quadratics,

@@ -40,13 +40,14 @@ class DataSpec:
 class ModelSpec:
     """The model every method trains. Its width follows the data."""
 
-    name: str = setting(default="linear", choices=("linear", "mlp"))
+    name: str = setting(default="linear", choices=("linear", "mlp", "cnn", "resnet18", "character_lstm", "word_lstm"))
     hidden: list[int] = dataclasses.field(  # mlp
         default_factory=lambda: [64], metadata={"range": Range(at_least=1)}
     )
     bias: bool = True  # linear
     loss: str = setting(default="cross_entropy", choices=("cross_entropy", "logistic"))  # of classes
     l2: float | None = setting(default=None, at_least=0)
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a network
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,9 @@
 
 Every score takes `(outputs, targets, mask)` of ONE client: outputs (rows, classes) logits, or (rows,) or
 (rows, k) values; targets (rows,) class indices, or values shaped like the outputs; mask (rows,). Rows whose
-mask is 0 are padding and never matter, whatever they hold. Not-a-number means *this client has no such score*
+mask is 0 are padding and never matter, whatever they hold. A row may be a sequence: outputs (rows, time, classes),
+targets (rows, time), a negative target being none; the row then counts as the mean of its positions, or for scores
+that are no mean over rows (balanced accuracy, auc) as so many rows. Not-a-number means *this client has no such score*
 (no row, one class only); a model that answers not-a-number on a real row gets the score's worst value.
 """
 
@@ -23,17 +25,31 @@ RARE_FRACTION = 0.10  # under this share of the rows a class is rare enough for 
 
 
 def correct_rows(outputs: Array, targets: Array, mask: Array) -> Array:
-    """Per row: does the largest logit name the target? False on padding and on not-a-number logits."""
-    logits, classes, real = _classification(outputs, targets, mask)
+    """Per row: does the largest logit name the target? False on padding and on not-a-number logits.
+
+    Of a sequence, the share of positions where it does.
+    """
+    right = _correct(*_classification(outputs, targets, mask))
+    return right if targets.ndim == 1 else _mean_of_positions(right.astype(_floating(outputs)), targets)
+
+
+def _correct(logits: Array, classes: Array, real: Array) -> Array:
     answered = ~jnp.isnan(logits).any(axis=1)  # argmax would return the first not-a-number as the answer
     return real & answered & (jnp.argmax(logits, axis=1).astype(jnp.int32) == classes)
+
+
+def _mean_of_positions(values: Array, targets: Array) -> Array:
+    """(rows,) from a value per position, 0 where there is no target."""
+    known = jnp.sum((targets >= 0).astype(values.dtype), axis=1)
+    return jnp.sum(values.reshape(targets.shape), axis=1) / jnp.maximum(known, 1)
 
 
 def log_loss_rows(outputs: Array, targets: Array, mask: Array) -> Array:
     """Per row: minus the log-probability of the target, in nats; 0 on padding."""
     logits, classes, real = _classification(outputs, targets, mask)
     losses = -jnp.take_along_axis(jax.nn.log_softmax(logits, axis=1), classes[:, None], axis=1)[:, 0]
-    return jnp.where(real, _worst_if_nan(losses), 0)
+    losses = jnp.where(real, _worst_if_nan(losses), 0)
+    return losses if targets.ndim == 1 else _mean_of_positions(losses, targets)
 
 
 def squared_error_rows(outputs: Array, targets: Array, mask: Array) -> Array:
@@ -61,7 +77,7 @@ def squared_error(outputs: Array, targets: Array, mask: Array) -> Array:
 def balanced_accuracy(outputs: Array, targets: Array, mask: Array) -> Array:
     """Mean recall over the classes present in the client's rows."""
     logits, classes, real = _classification(outputs, targets, mask)
-    correct = correct_rows(outputs, targets, mask)
+    correct = _correct(logits, classes, real)
     nothing = jnp.zeros(logits.shape[1], logits.dtype)
     # A target outside the classes is dropped here and in `auc`; `accuracy` counts it as wrong.
     rows = nothing.at[classes].add(real.astype(logits.dtype), mode="drop")
@@ -115,7 +131,13 @@ def _floating(outputs: Array) -> jnp.dtype:
 
 
 def _classification(outputs: Array, targets: Array, mask: Array) -> tuple[Array, Array, Array]:
-    """Logits, class indices and mask, with padding replaced by zeros so that nothing in it can spread."""
+    """Logits, class indices and mask, with padding replaced by zeros so that nothing in it can spread.
+
+    Positions of sequences become rows, and one without a target is padding.
+    """
+    if targets.ndim == 2 and outputs.ndim == 3:
+        mask = mask.astype(bool)[:, None] & (targets >= 0)
+        outputs, targets, mask = outputs.reshape(-1, outputs.shape[2]), targets.reshape(-1), mask.reshape(-1)
     if outputs.ndim != 2 or outputs.shape[1] < 2:
         raise RequestError(
             f"Classification scores need logits of shape (rows, classes >= 2), got {tuple(outputs.shape)}. "

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import abc
+import math
 from typing import Any
+
+from idiolect.core.checks import RequestError
 
 Params = Any
 
@@ -19,3 +22,17 @@ class Model(abc.ABC):
     @abc.abstractmethod
     def apply(self, params: Params, inputs: Any) -> Any:
         """Outputs for a batch of inputs: one row each."""
+
+    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+        """Outputs as training sees them: `apply`, but for what is random then (dropout)."""
+        return self.apply(params, inputs)
+
+
+def as_images(inputs: Any, height: int, width: int, channels: int) -> Any:
+    """(rows, height, width, channels), from the same or from flat rows."""
+    if math.prod(inputs.shape[1:]) != height * width * channels:
+        raise RequestError(
+            f"The model was made for images of {height} x {width} x {channels}, got inputs of shape "
+            f"{inputs.shape[1:]}; make it for these, or bring all images to one size."
+        )
+    return inputs.reshape(inputs.shape[0], height, width, channels)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from idiolect.core.checks import setting
+from idiolect.core.checks import RequestError, setting
 from idiolect.core.data import Batch, masked_mean
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings, settings
@@ -17,9 +17,22 @@ from idiolect.models import Model
 
 
 def cross_entropy(outputs: Any, targets: Any) -> Any:
-    """-log softmax(outputs)[target], per row; targets are class numbers."""
+    """-log softmax(outputs)[target], per row; targets are class numbers.
+
+    A row that is a sequence has a target per position, and its loss is the mean over the positions that have one: a
+    negative target is none.
+    """
+    if outputs.ndim != targets.ndim + 1:
+        raise RequestError(
+            f"cross_entropy needs a column per class for every target, got outputs of shape {outputs.shape} for "
+            f"targets of shape {targets.shape}; a language model needs a target per position, other models one per row."
+        )
     chosen = jnp.sum(outputs * jax.nn.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype), axis=-1)
-    return jax.nn.logsumexp(outputs, axis=-1) - chosen
+    losses = jax.nn.logsumexp(outputs, axis=-1) - chosen
+    if targets.ndim == 1:
+        return losses
+    real = (targets >= 0).astype(losses.dtype)
+    return jnp.sum(losses * real, axis=1) / jnp.maximum(jnp.sum(real, axis=1), 1)
 
 
 def logistic(outputs: Any, targets: Any) -> Any:
@@ -63,7 +76,7 @@ class ClientLoss(Settings):
 
     def value(self, key: Key, params: Params, batch: Batch) -> tuple[Any, Any]:
         """The loss on a batch and the pass's statistics (none for these models)."""
-        return self.value_of(self.model.apply(params, batch.inputs), params, batch), ()
+        return self.value_of(self.model.train(key, params, batch.inputs), params, batch), ()
 
     def value_of(self, outputs: Any, params: Params, batch: Batch) -> Any:
         """The loss of given outputs on a batch, with the l2 term of the parameters that gave them."""

@@ -10,6 +10,7 @@ from idiolect.experiments.papers import (
     scafflix_condition,
     scafflix_inexact,
     scafflix_logistic,
+    scafflix_networks,
     scafflix_stepsizes,
     unified_images,
     unified_relaxation,
@@ -69,6 +70,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "theorem 4",
         scafflix_condition.measure,
         scafflix_condition.draw,
+    ),
+    "scafflix-networks": Reproduction(
+        "FedAvg, FLIX, Scaffnew and Scafflix with networks",
+        _SCAFFLIX,
+        "figures 2 and 3, table 1",
+        scafflix_networks.measure,
+        scafflix_networks.draw,
     ),
     "unified-mx2": Reproduction(
         "Solvers of the mixture objective",

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks from a spec: their own settings from the table, their shapes from the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from idiolect.core.checks import RequestError, check
+from idiolect.data.federation import Federation
+from idiolect.experiments.strict import coerce, refuse_unknown
+from idiolect.models import MODELS, Model
+
+IMAGE_MODELS = ("cnn", "resnet18")
+LANGUAGE_MODELS = ("character_lstm", "word_lstm")
+NETWORKS = (*IMAGE_MODELS, *LANGUAGE_MODELS)
+SMALLEST_IMAGE = 6  # pixels: two 3 x 3 convolutions leave two, which are pooled
+
+
+def network(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
+    """The named network for inputs of this shape; `outputs` is the number of classes, or of tokens to guess from."""
+    cls: Any = MODELS[name]
+    chosen = _chosen(name, cls, settings)
+    if name in LANGUAGE_MODELS:
+        if not tokens or len(input_shape) != 1:
+            raise RequestError(
+                f"{name} needs sequences of tokens, got inputs of shape {input_shape}"
+                f"{'' if tokens else ' that are no whole numbers'}; use cnn, mlp or linear."
+            )
+        return cls(outputs, outputs, **chosen)
+    if tokens or len(input_shape) not in (2, 3) or min(input_shape[:2]) < SMALLEST_IMAGE:
+        given, other = ("tokens", LANGUAGE_MODELS[0]) if tokens else ("inputs", "mlp")
+        raise RequestError(
+            f"{name} needs images of at least {SMALLEST_IMAGE} x {SMALLEST_IMAGE} pixels (height, width, channels), "
+            f"got {given} of shape {input_shape}; use {other}."
+        )
+    height, width, channels = (*input_shape, 1)[:3]
+    if name == "resnet18" and chosen.get("filters", 64) % chosen.get("groups", 2):
+        raise RequestError(
+            f"[model.settings] resnet18 needs groups that divide filters, got {chosen.get('groups', 2)} and "
+            f"{chosen.get('filters', 64)}; set groups = 1."
+        )
+    return cls(height, width, channels, outputs, **chosen)
+
+
+def network_settings(name: str) -> dict[str, dataclasses.Field[Any]]:
+    """What can be set on a network; the rest follows the data."""
+    fields = dataclasses.fields(MODELS[name])  # type: ignore[arg-type]
+    return {field.name: field for field in fields if "range" in field.metadata}
+
+
+def _chosen(name: str, cls: type, settings: Mapping[str, Any]) -> dict[str, Any]:
+    known, hints = network_settings(name), typing.get_type_hints(cls)
+    refuse_unknown(settings, known, f"[model.settings] {name}")
+    chosen = {}
+    for key, value in settings.items():
+        several = typing.get_args(hints[key])
+        hint = list[several[0]] if several else hints[key]  # type: ignore[valid-type]
+        kept = coerce(hint, value, f"model.settings.{key}")
+        if several and len(kept) != len(several):
+            raise RequestError(f"model.settings.{key} must be {len(several)} numbers, got {value!r}.")
+        check("model.settings", key, kept, known[key].metadata["range"])
+        chosen[key] = tuple(kept) if several else kept
+    return chosen
+
+
+def check_vocabulary(federation: Federation) -> None:
+    """RequestError where a token of the inputs is none of those that are to be guessed."""
+    vocabulary = federation.task.outputs
+    for part in (federation, federation.held_out):
+        for rows in () if part is None else (part.train, part.validation, part.test):
+            outside = rows.inputs[(rows.inputs < 0) | (rows.inputs >= vocabulary)]
+            if outside.size:
+                raise RequestError(
+                    f"The inputs hold the token {int(outside[0])}, and the vocabulary is 0 to {vocabulary - 1}: "
+                    "inputs and targets must number the same tokens; give `classes` a name for every token."
+                )
+
+
+def holds_tokens(federation: Federation) -> bool:
+    """Whether inputs are tokens: whole numbers that name something and are never scaled."""
+    return bool(np.issubdtype(federation.train.inputs.dtype, np.integer))

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two-convolution network for small images (papers 001 and 003: handwriting, 28 x 28)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from idiolect.core.checks import setting
+from idiolect.models.layers import COMPUTE, Convolution, Dense, dropout, max_pool
+from idiolect.models.model import Model, Params, as_images
+
+
+@dataclasses.dataclass(frozen=True)
+class CNN(Model):
+    """Two 3 x 3 convolutions, the larger half of 2 x 2 windows, two dense layers; rectifiers between them.
+
+    Layers `conv_0`, `conv_1`, `dense_0`, `dense_1`. 28 x 28 x 1 and 62 classes: 1,206,590 parameters. `dropout` is the
+    rate before and after `dense_0`, in training only (0.25 and 0.5 in paper 003).
+    """
+
+    height: int
+    width: int
+    channels: int
+    outputs: int
+    filters: tuple[int, int] = setting(default=(32, 64), at_least=1, doc="channels of the two convolutions")
+    hidden: int = setting(default=128, at_least=1, doc="width of the dense layer")
+    dropout: tuple[float, float] = setting(
+        default=(0.0, 0.0), at_least=0, below=1, doc="rates before and after the dense layer, in training"
+    )
+    compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
+
+    @property
+    def layers(self) -> dict[str, Any]:
+        """The layers by name."""
+        first, second = self.filters
+        flat = ((self.height - 4) // 2) * ((self.width - 4) // 2) * second
+        return {
+            "conv_0": Convolution(self.channels, first, compute=self.compute),
+            "conv_1": Convolution(first, second, compute=self.compute),
+            "dense_0": Dense(flat, self.hidden, compute=self.compute),
+            "dense_1": Dense(self.hidden, self.outputs or 1, gain=1.0, compute=self.compute),
+        }
+
+    def init(self, key: Any) -> Params:
+        """Start parameters of every layer."""
+        named = enumerate(self.layers.items())
+        return {name: layer.init(jax.random.fold_in(key, place)) for place, (name, layer) in named}
+
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """(rows, outputs); or (rows,) where `outputs` is 0."""
+        return self.train(None, params, inputs)
+
+    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+        """The same with dropout."""
+        layers = self.layers
+        keys = (None, None) if key is None else tuple(jax.random.fold_in(key, place) for place in range(2))
+        flow = as_images(inputs, self.height, self.width, self.channels)
+        flow = jax.nn.relu(layers["conv_0"].apply(params["conv_0"], flow))
+        # the rectifier commutes with the maximum, and after it has a quarter of the work
+        flow = jax.nn.relu(max_pool(layers["conv_1"].apply(params["conv_1"], flow), 2))
+        flow = dropout(keys[0], self.dropout[0], flow.reshape(flow.shape[0], -1))
+        flow = jax.nn.relu(layers["dense_0"].apply(params["dense_0"], flow))
+        flow = layers["dense_1"].apply(params["dense_1"], dropout(keys[1], self.dropout[1], flow))
+        return flow if self.outputs else flow[:, 0]

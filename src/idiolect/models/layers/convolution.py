@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two-dimensional convolution as patches and one matrix product.
+
+A library convolution inside a compiled loop is two orders of magnitude slower on a CPU, and with weights of its own per
+client it is a grouped convolution, slow on a GPU too. One product is a batched product under `vmap`, fast on both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.models.layers.precision import lowered, product
+from idiolect.models.model import Params
+
+PADDING = ("valid", "same")
+
+
+def patches(images: Any, kernel: int, stride: int = 1) -> Any:
+    """(rows, height', width', kernel * kernel * channels): what every output position sees, row of the kernel first."""
+    height, width = ((length - kernel) // stride + 1 for length in images.shape[1:3])
+    # Slices side by side. One step of the 32-64 CNN, 20 images, two CPU cores: 811 images/s, and 625 inside a loop over
+    # 10 clients under vmap; with lax.conv_general_dilated_patches 172 and 351, as sum of shifted products 221 and 232.
+    slices = [
+        images[:, i : i + stride * height : stride, j : j + stride * width : stride]
+        for i in range(kernel)
+        for j in range(kernel)
+    ]
+    return slices[0] if kernel == 1 else jnp.concatenate(slices, axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """images (rows, height, width, inside) -> (rows, height', width', outside).
+
+    "valid" keeps to positions where the whole kernel lies in the image, "same" surrounds it with (kernel - 1) / 2 zeros
+    (kernels are odd then); `stride` is the distance of two positions.
+    """
+
+    inside: int
+    outside: int
+    kernel: int = 3
+    stride: int = 1
+    padding: str = "valid"
+    bias: bool = True
+    compute: str = "float32"
+
+    def init(self, key: Any) -> Params:
+        """He's normal initialisation; zero bias."""
+        seen = self.kernel * self.kernel * self.inside
+        params = {"weights": jax.random.normal(key, (seen, self.outside)) * (2 / seen) ** 0.5}
+        return params | {"bias": jnp.zeros(self.outside)} if self.bias else params
+
+    def apply(self, params: Params, images: Any) -> Any:
+        """The convolved images."""
+        if self.padding == "same":
+            edge = (self.kernel - 1) // 2
+            images = jnp.pad(images, ((0, 0), (edge, edge), (edge, edge), (0, 0)))
+        seen = patches(lowered(images, self.compute), self.kernel, self.stride)
+        outputs = product(seen.reshape(-1, seen.shape[-1]), params["weights"], self.compute)
+        outputs = outputs.reshape(*seen.shape[:3], self.outside)
+        return outputs + params["bias"] if self.bias else outputs

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mixed precision: products in bfloat16 if asked for; parameters, states and gradients keep their own precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+COMPUTE = ("float32", "bfloat16")  # of products: "float32" is the parameters' own precision, which may be float64
+
+
+def lowered(values: Any, compute: str) -> Any:
+    """`values` as a product takes them."""
+    return values.astype(jnp.bfloat16) if compute == "bfloat16" else values
+
+
+def product(left: Any, right: Any, compute: str = "float32") -> Any:
+    """left @ right in the asked precision, given back in the precision of `right`, the weights."""
+    return (lowered(left, compute) @ lowered(right, compute)).astype(right.dtype)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResNet-18 with group normalisation, for images of about 32 x 32 (paper 003: CIFAR)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from idiolect.core.checks import setting
+from idiolect.models.layers import COMPUTE, Convolution, Dense, GroupNorm
+from idiolect.models.model import Model, Params, as_images
+
+BLOCKS = 2  # per stage
+STRIDES = (1, 2, 2, 2)  # of the stages
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNet18(Model):
+    """A 3 x 3 stem, four stages of two residual blocks with `filters` 2^stage channels, mean over positions, dense.
+
+    Layers `stem`, `stage_0_block_0_conv_0`, ..., each convolution with its `..._norm`, and `dense`. Stride 1 in the
+    stem and no pooling there suit small images. 3 channels, 10 classes, 64 filters: 11,173,962 parameters.
+    """
+
+    height: int
+    width: int
+    channels: int
+    outputs: int
+    filters: int = setting(
+        default=64, at_least=1, doc="channels of the first stage; stages have 1, 2, 4, 8 times as many"
+    )
+    groups: int = setting(default=2, at_least=1, doc="groups of a group normalisation; divides filters")
+    compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
+
+    def _convolution(self, inside: int, outside: int, kernel: int, stride: int) -> Convolution:
+        return Convolution(inside, outside, kernel, stride, "same", bias=False, compute=self.compute)
+
+    @property
+    def layers(self) -> dict[str, Any]:
+        """The layers by name."""
+        named: dict[str, Any] = {}
+
+        def add(name: str, inside: int, outside: int, kernel: int, stride: int) -> None:
+            named[name] = self._convolution(inside, outside, kernel, stride)
+            named[f"{name}_norm"] = GroupNorm(outside, self.groups)
+
+        add("stem", self.channels, self.filters, 3, 1)
+        inside = self.filters
+        for stage, stride in enumerate(STRIDES):
+            outside = self.filters * 2**stage
+            for block in range(BLOCKS):
+                name, step = f"stage_{stage}_block_{block}", stride if block == 0 else 1
+                add(f"{name}_conv_0", inside, outside, 3, step)
+                add(f"{name}_conv_1", outside, outside, 3, 1)
+                if inside != outside:
+                    add(f"{name}_skip", inside, outside, 1, step)
+                inside = outside
+        return named | {"dense": Dense(inside, self.outputs or 1, gain=1.0, compute=self.compute)}
+
+    def init(self, key: Any) -> Params:
+        """Start parameters of every layer."""
+        named = enumerate(self.layers.items())
+        return {name: layer.init(jax.random.fold_in(key, place)) for place, (name, layer) in named}
+
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """(rows, outputs); or (rows,) where `outputs` is 0."""
+        layers = self.layers
+
+        def normal(name: str, flow: Any) -> Any:
+            convolved = layers[name].apply(params[name], flow)
+            return layers[f"{name}_norm"].apply(params[f"{name}_norm"], convolved)
+
+        flow = as_images(inputs, self.height, self.width, self.channels)
+        flow = jax.nn.relu(normal("stem", flow))
+        for stage in range(len(STRIDES)):
+            for block in range(BLOCKS):
+                name = f"stage_{stage}_block_{block}"
+                own = normal(f"{name}_conv_1", jax.nn.relu(normal(f"{name}_conv_0", flow)))
+                skipped = normal(f"{name}_skip", flow) if f"{name}_skip" in layers else flow
+                flow = jax.nn.relu(own + skipped)
+        flow = layers["dense"].apply(params["dense"], flow.mean(axis=(1, 2)))
+        return flow if self.outputs else flow[:, 0]
