@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from idiolect.algorithms.acd_pfl import ACDPFL
+from idiolect.algorithms.all_for_all import AllForAll
 from idiolect.algorithms.ascd_pfl import ASCDPFL
 from idiolect.algorithms.ascd_then_asvrcd import ASCDThenASVRCD
 from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, SVRCDPFL
@@ -39,6 +40,7 @@ class Method(NamedTuple):
 _PLSGD = "Personalization mitigates the perils of local SGD for heterogeneous distributed learning (paper 000)"
 _UNIFIED = "Personalized federated learning: a unified framework and universal optimization techniques (paper 002)"
 _FLIX = "Explicit personalization and local training: double communication acceleration (paper 001)"
+_EVEN = "Sample optimality and all-for-all strategies in personalized federated and collaborative learning (paper 004)"
 _GASANOV = "Gasanov et al. 2022, FLIX: a simple and communication-efficient alternative to local methods"
 _MISHCHENKO = "Mishchenko et al. 2022, ProxSkip: yes! local gradient steps provably lead to acceleration"
 _MCMAHAN = "McMahan et al. 2017, Communication-efficient learning of deep networks from decentralized data"
@@ -91,6 +93,9 @@ ALGORITHMS: dict[str, Method] = {
     "personalized_local_sgd": Method(
         PersonalizedLocalSGD, "additive", {}, _PLSGD, "a shared model plus a correction per client"
     ),
+    "all_for_all": Method(
+        AllForAll, "local_only", {}, _EVEN, "a model per client, gradients shared with those who are alike"
+    ),
 }
 
 
@@ -127,6 +132,7 @@ __all__ = [
     "SCDPFL",
     "SVRCDPFL",
     "ASCDThenASVRCD",
+    "AllForAll",
     "L2SGDPlus",
     "Local",
     "LocalSGD",

@@ -17,7 +17,7 @@ from idiolect.engines.start import WireTypes
 def bill_block(
     recorder: Recorder,
     costs: RoundCost,
-    rounds: int,
+    rounds: range,
     algorithm: Algorithm,
     participation: Participation,
     wire: WireTypes,
@@ -27,14 +27,22 @@ def bill_block(
     counts = np.where(costs.present[..., None], costs.counts, 0).astype(np.int64)  # (rounds, cohort, 10)
     *tally, useful, _ = (int(count) for count in counts.sum(axis=(0, 1)))
     executed = int(costs.executed_steps.sum(dtype=np.int64))
-    ledger = recorder.ledger.charge_rounds(rounds).charge_work(Tally(*tally), useful, executed)
+    ledger = recorder.ledger.charge_rounds(len(rounds)).charge_work(Tally(*tally), useful, executed)
     recorder.slowest_gradients += int(counts[..., :3].sum(axis=2).max(axis=1).sum())
     traffic = algorithm.traffic(wire.sent, cohort)
-    if traffic is not None:
+    messages = algorithm.traffic_of(wire.sent, wire.upload, np.asarray(rounds), costs.clients, costs.present)
+    if messages is not None:
+        ledger = ledger.charge(
+            download_bytes=messages.download_bytes,
+            upload_bytes=messages.upload_bytes,
+            messages_down=messages.down,
+            messages_up=messages.up,
+        )
+    elif traffic is not None:
         down, up = traffic
-        ledger = ledger.charge(download_bytes=rounds * down, upload_bytes=rounds * up)
+        ledger = ledger.charge(download_bytes=len(rounds) * down, upload_bytes=len(rounds) * up)
     else:
-        ledger = ledger.charge_download(cohort * rounds, bytes_of(wire.sent))
+        ledger = ledger.charge_download(cohort * len(rounds), bytes_of(wire.sent))
         ledger = ledger.charge_upload(arrived, bytes_of(wire.upload))
         if algorithm.settles and not participation.full:
             # with everybody taking part, what settles is the next round's broadcast and is billed there
@@ -47,5 +55,5 @@ def bill_delivery(
 ) -> None:
     """Charge the personal models once, at the end: what clients compute for them and what is delivered to them."""
     recorder.ledger = recorder.ledger.charge_work(Tally(*(int(count) for count in cost)))
-    if recorder.ledger.rounds and algorithm.traffic(wire.sent, 1) != (0, 0):
+    if recorder.ledger.rounds and algorithm.delivers and algorithm.traffic(wire.sent, 1) != (0, 0):
         recorder.ledger = recorder.ledger.charge_delivery(participation.clients, bytes_of(wire.delivered))
