@@ -273,6 +273,9 @@ ELSEWHERE = {
     "flix_gd",
     "flix_sgd",
     "all_for_all",
+    "all_for_all_adaptive",
+    "all_for_all_naive",
+    "all_for_one",
 }
 
 

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 from idiolect.algorithms.acd_pfl import ACDPFL
 from idiolect.algorithms.all_for_all import AllForAll
+from idiolect.algorithms.all_for_all_adaptive import AllForAllAdaptive
+from idiolect.algorithms.all_for_all_naive import AllForAllNaive
+from idiolect.algorithms.all_for_one import AllForOne
 from idiolect.algorithms.ascd_pfl import ASCDPFL
 from idiolect.algorithms.ascd_then_asvrcd import ASCDThenASVRCD
 from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, SVRCDPFL
@@ -96,6 +99,15 @@ ALGORITHMS: dict[str, Method] = {
     "all_for_all": Method(
         AllForAll, "local_only", {}, _EVEN, "a model per client, gradients shared with those who are alike"
     ),
+    "all_for_all_adaptive": Method(
+        AllForAllAdaptive, "local_only", {}, _EVEN, "all-for-all whose neighbourhoods shrink as samples come in"
+    ),
+    "all_for_all_naive": Method(
+        AllForAllNaive, "local_only", {}, _EVEN, "a model per client, each with gradients taken at it; many messages"
+    ),
+    "all_for_one": Method(
+        AllForOne, "global_model", {}, _EVEN, "one client's model from the gradients of those who are alike"
+    ),
 }
 
 
@@ -133,6 +145,9 @@ __all__ = [
     "SVRCDPFL",
     "ASCDThenASVRCD",
     "AllForAll",
+    "AllForAllAdaptive",
+    "AllForAllNaive",
+    "AllForOne",
     "L2SGDPlus",
     "Local",
     "LocalSGD",

@@ -99,7 +99,7 @@ class AllForAll(OnePoint):
         """Gradients are mixed by a matrix."""
         return gather
 
-    def init_server(self, key: Key) -> ServerState:
+    def init_server(self, key: Key) -> Any:
         """A common start."""
         return ServerState(self._everywhere(self.objective.init_personal(key)))
 
@@ -107,30 +107,28 @@ class AllForAll(OnePoint):
         """The first row, for a stream."""
         return (ClientState(jnp.zeros((), jnp.int32)) if self.order == "stream" else ()), NOTHING
 
-    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+    def broadcast(self, key: Key, server: Any) -> Any:
         """x_i to agent i."""
         return Broadcast(PerClient(server.models))
 
-    def evaluated(self, sent: Broadcast) -> Params:
+    def evaluated(self, sent: Any) -> Params:
         """x_i."""
         return sent.model
 
-    def slope(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
+    def slope(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
         """grad f_i(x_i) on a batch."""
         return self.objective.gradient_personal(key, (), sent.model, batch)
 
-    def weight(self, sent: Broadcast, data: ClientData) -> Any:
+    def weight(self, sent: Any, data: ClientData) -> Any:
         """The server weighs, by W."""
         return jnp.ones(())
 
-    def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
+    def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """No gradient yet; a stream goes on where it stood."""
         working, tally = super().receive(key, sent, client, data)
         return (working._replace(drawn=client.place) if self.order == "stream" else working), tally
 
-    def send(
-        self, key: Key, sent: Broadcast, working: Working, client: Any, data: ClientData
-    ) -> tuple[Upload, Any, Tally]:
+    def send(self, key: Key, sent: Any, working: Working, client: Any, data: ClientData) -> tuple[Upload, Any, Tally]:
         """The mean gradient; a stream moves on."""
         upload, client, tally = super().send(key, sent, working, client, data)
         if self.order == "stream":
@@ -148,15 +146,15 @@ class AllForAll(OnePoint):
             return batches.take_in_turn(data, drawn + t * self.batch_size, self.batch_size)
         return super().batch(t, drawn, data)
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: Any, sent: Any, received: Any) -> Any:
         """x <- x - eta W g."""
         return ServerState(tree.descend(server.models, self.step_size, self._mixed(self.neighbours, received)))
 
-    def point(self, sent: Broadcast, client: Any) -> tuple[Params, Params]:
+    def point(self, sent: Any, client: Any) -> tuple[Params, Params]:
         """x_i is the agent's own block."""
         return (), sent.model
 
-    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
+    def personal_model(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Params, Tally]:
         """What the objective makes of x_i."""
         return self.objective.personalize(key, (), sent.model, data.batch())
 
@@ -224,5 +222,5 @@ class AllForAll(OnePoint):
 def _peer_messages(sent: np.ndarray, present: np.ndarray, upload: Any) -> Messages:
     """`sent` messages of one gradient each, by agent and round; what one sends another receives."""
     number = int(np.where(present, sent, 0).sum())
-    each = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(upload.gradient))
+    each = tree.size_in_bytes(upload.gradient)
     return Messages(number, number, number * each, number * each)

@@ -58,6 +58,14 @@ class Discrepancies(NamedTuple):
         return int(self.values.shape[-1])
 
 
+class Phases(NamedTuple):
+    """How accuracies and steps change over the rounds, one entry per phase; the last one has no end."""
+
+    accuracy: Any  # eps_q: who is at most eps_q/2 away is listened to
+    step_size: Any  # eta_q
+    end: Any  # the first round of the next phase, ascending whole numbers
+
+
 def mix(neighbours: Neighbours, tree: Any) -> Any:
     """Lambda v for every leaf v, whose leading axis is agents: the weighted mean of what agent i listens to."""
     if neighbours.is_dense:
@@ -99,6 +107,7 @@ def from_pairs(agents: int, listener: Any, source: Any, weights: Any) -> Neighbo
     values = np.asarray(weights, np.float64)
     _check_pairs(agents, listener, source, values)
     _check_rows(values.min(initial=0.0), np.bincount(listener, values, agents))
+    listener, source, values = (part[values > 0] for part in (listener, source, values))
     indices, own = _lists(agents, listener, source, values, 0.0)
     listeners, theirs = _lists(agents, source, listener, values, 0.0)
     return Neighbours(indices, own, listeners, theirs)
