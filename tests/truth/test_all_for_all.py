@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from idiolect.algorithms import AllForAll, Local, MinibatchSGD
+from idiolect.algorithms import AllForAll, AllForAllAdaptive, AllForAllNaive, AllForOne, Local, MinibatchSGD
 from idiolect.core import keys, mixing
 from idiolect.core.checks import RequestError
 from idiolect.core.settings import in_precision
@@ -21,6 +21,7 @@ from idiolect.engines.debug import debug
 from idiolect.engines.door import Training
 from idiolect.engines.round import Cohort
 from idiolect.engines.simulate import simulate
+from idiolect.engines.start import wire_types
 from idiolect.objectives import GlobalModel, LocalOnly
 
 CLIENTS, ROUNDS, ETA = 5, 3, 0.3
@@ -275,3 +276,139 @@ def test_what_does_not_fit_is_refused(workbench, ragged, six):
         simulate(AllForAll(GlobalModel(loss)), ragged, Training(rounds=1))
     with pytest.raises(RequestError, match="a stream of rows needs batch_size above 0"):
         simulate(AllForAll(LocalOnly(loss), order="stream"), ragged, Training(rounds=1))
+
+
+# Time-adaptive: three phases of unequal length over five agents on a line.
+PLACES = np.array([0.0, 0.1, 0.25, 0.6, 0.7])
+B = 0.5 * (PLACES[:, None] - PLACES[None]) ** 2
+PHASES = mixing.Phases(np.array([1.0, 0.05, 0.011]), np.array([0.5, 0.3, 0.2]), np.array([2, 5, 6], np.int32))
+
+
+def phase_weights(place):
+    close = PHASES.accuracy[place] / 2 >= B
+    return close / close.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("between", ["continue", "restart"])
+@FORMS
+def test_adaptive_rounds_equal_the_reference(lab, dense, between):
+    client_loss, data, rows = lab.softmax_problem()
+    algorithm = AllForAllAdaptive(
+        LocalOnly(client_loss),
+        clients=CLIENTS,
+        step_size=0.9,
+        discrepancies=mixing.discrepancies_from_dense(B, dense=dense),
+        phases=PHASES,
+        between_phases=between,
+    )
+    assert algorithm.misplaced(CLIENTS) is None
+    algorithm = in_precision(algorithm, jnp.float64)
+    x, delivered = np.zeros((CLIENTS, 12)), []
+    for number, place in enumerate([0, 0, 1, 1, 1, 2, 2, 2]):  # the last phase goes on
+        if between == "restart" and number in PHASES.end:
+            x = np.zeros_like(x)
+        weights = phase_weights(place)
+        x = x - 0.9 * PHASES.step_size[place] * weights @ weights.T @ slopes(lab, rows, x)
+        delivered.append(x)
+    for rounds in (1, 4, 8):
+        run = lab.simulate(algorithm, data, rounds)
+        np.testing.assert_allclose(lab.flat_rows(run.server.models), delivered[rounds - 1], rtol=0, atol=1e-13)
+        out = algorithm.deliver(keys.root_key(0), run.server).model.values
+        last = {1: 1, 4: 2, 8: 6}[rounds] if between == "restart" else rounds  # the end of the last finished phase
+        np.testing.assert_allclose(lab.flat_rows(out), delivered[last - 1], rtol=0, atol=1e-13)
+
+
+def test_adaptive_peers_are_billed_by_the_phase(six):
+    shape = SimpleNamespace(gradient=jax.ShapeDtypeStruct((10,), np.float32))
+    settings = {"clients": CLIENTS, "discrepancies": mixing.discrepancies_from_dense(B), "phases": PHASES}
+    algorithm = AllForAllAdaptive(LocalOnly(None), route="peers", **settings)
+    rounds = np.array([1, 2, 7])
+    sent = [(phase_weights(place) @ phase_weights(place).T > 0).sum() - CLIENTS for place in range(3)]
+    assert len(set(sent)) == 3
+    everybody = (np.tile(np.arange(CLIENTS), (3, 1)), np.ones((3, CLIENTS), bool))
+    assert algorithm.traffic_of(None, shape, rounds, *everybody).up == sum(sent)
+
+
+def test_adaptive_needs_all_of_its_parts(lab):
+    client_loss, _, _ = lab.softmax_problem()
+    algorithm = AllForAllAdaptive(LocalOnly(client_loss), discrepancies=mixing.discrepancies_from_dense(B))
+    assert "needs phases" in algorithm.misplaced(CLIENTS)
+    assert "all 6 clients, got those of 5" in dataclasses.replace(algorithm, phases=PHASES).misplaced(6)
+    twisted = PHASES._replace(end=PHASES.end[::-1])
+    assert "ascend" in dataclasses.replace(algorithm, phases=twisted).misplaced(CLIENTS)
+
+
+@FORMS
+def test_naive_is_a_weighted_average_per_agent(lab, dense):
+    """x_i moves along lambda_ij grad f_j(x_i); with a cohort of one the gradient weighs N times."""
+    client_loss, data, rows = lab.softmax_problem()
+    neighbours = mixing.from_dense(LAMBDA, dense=dense)
+    algorithm = AllForAllNaive(LocalOnly(client_loss), clients=CLIENTS, step_size=ETA, neighbours=neighbours)
+    algorithm = in_precision(algorithm, jnp.float64)
+    x = np.zeros((CLIENTS, 12))
+    for _ in range(4):
+        at = [[lab.softmax_gradient(x[i], *rows[j]) for j in range(CLIENTS)] for i in range(CLIENTS)]
+        x = x - ETA * np.einsum("ij,ijd->id", LAMBDA, np.array(at))
+    run = lab.simulate(algorithm, data, 4)
+    np.testing.assert_allclose(lab.flat_rows(run.server.models), x, rtol=0, atol=1e-13)
+    # agent j takes a gradient for each of its listeners, and reads its rows once
+    sizes, listeners = np.array([len(y) for _, y in rows]), (LAMBDA > 0).sum(axis=0)
+    assert run.tally()["personal"] == 4 * (sizes * listeners).sum()
+    assert run.tally()["samples"] == 4 * sizes.sum()
+    alone = dataclasses.replace(algorithm, participation=1 / CLIENTS)
+    each = [lab.flat_rows(one_at_a_time(alone, data, [agent]).models) for agent in range(CLIENTS)]
+    together = lab.flat_rows(lab.simulate(algorithm, data, 1).server.models)
+    np.testing.assert_allclose(np.mean(each, axis=0), together, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("route", "messages"), [("server", 9), ("peers", 10)])
+def test_naive_bills_true_listeners(route, messages):
+    """Nine pairs listen; of the five that are not an agent and itself both ends send one message."""
+    everybody = (np.zeros(1, int), np.arange(CLIENTS)[None], np.ones((1, CLIENTS), bool))
+    assert (LAMBDA > 0).sum() == 9
+    for dense in (False, True):
+        neighbours = mixing.from_dense(LAMBDA, dense=dense)
+        algorithm = AllForAllNaive(LocalOnly(None), clients=CLIENTS, neighbours=neighbours, route=route)
+        slots = algorithm._listeners()[0].shape[0]
+        types = SimpleNamespace(gradient=jax.ShapeDtypeStruct((slots, 10), np.float32))
+        assert algorithm.traffic_of(None, types, *everybody) == (messages, messages, 40 * messages, 40 * messages)
+
+
+@FORMS
+def test_all_for_one(lab, dense):
+    """One row of Lambda; an agent that does not count is not asked, counted or billed."""
+    client_loss, data, rows = lab.softmax_problem()
+    neighbours = mixing.from_dense(LAMBDA, dense=dense)
+    settings = {"clients": CLIENTS, "step_size": ETA, "neighbours": neighbours, "target": 1}
+    algorithm = in_precision(AllForOne(GlobalModel(client_loss), **settings), jnp.float64)
+    x = np.zeros(12)
+    for _ in range(4):
+        x = x - ETA * LAMBDA[1] @ np.array([lab.softmax_gradient(x, *own) for own in rows])
+    run = lab.simulate(algorithm, data, 4)
+    np.testing.assert_allclose(lab.flat(run.server.shared), x, rtol=0, atol=1e-14)
+    assert run.tally()["shared"] == 4 * sum(len(rows[j][1]) for j in (0, 1, 2))
+    alone = dataclasses.replace(algorithm, participation=1 / CLIENTS)
+    each = [lab.flat(one_at_a_time(alone, data, [agent]).shared) for agent in range(CLIENTS)]
+    together = lab.flat(lab.simulate(algorithm, data, 1).server.shared)
+    np.testing.assert_allclose(np.mean(each, axis=0), together, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(each[3], 0)
+    wire = wire_types(algorithm, data)
+    everybody = (np.zeros(1, int), np.arange(CLIENTS)[None], np.array([[True, False, True, True, True]]))
+    bill = algorithm.traffic_of(wire.sent, wire.upload, *everybody)
+    assert bill == (3, 2, 3 * (12 * 8 + 8), 2 * (12 * 8 + 8))  # agent 1 was asked and vanished
+
+
+def test_all_for_one_special_cases(lab):
+    """lambda = e_i is SGD on f_i, 1/N minibatch SGD."""
+    client_loss, data, rows = lab.softmax_problem()
+    settings = {"clients": CLIENTS, "step_size": ETA, "target": 3}
+    alone = in_precision(AllForOne(GlobalModel(client_loss), own_share=1.0, **settings), jnp.float64)
+    v = np.zeros(12)
+    for _ in range(5):
+        v = v - ETA * lab.softmax_gradient(v, *rows[3])
+    np.testing.assert_allclose(lab.flat(lab.simulate(alone, data, 5).server.shared), v, rtol=0, atol=1e-14)
+    everybody = in_precision(AllForOne(GlobalModel(client_loss), own_share=0.0, **settings), jnp.float64)
+    one = MinibatchSGD(GlobalModel(client_loss), step_size=ETA, clients=CLIENTS)
+    found, expected = (lab.flat(lab.simulate(algorithm, data, 5).server.shared) for algorithm in (everybody, one))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+    assert "agents are numbered from 0 to 4" in dataclasses.replace(alone, target=5).misplaced(CLIENTS)

@@ -46,7 +46,17 @@ def _is_leaf(hint: Any) -> bool:
 
 
 def _is_subtree(kind: type) -> bool:
-    return issubclass(kind, (PerClient, Settings)) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    return issubclass(kind, (PerClient, Settings)) or _is_arrays(kind)
+
+
+def _is_arrays(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def array_fields(cls: type) -> tuple[str, ...]:
+    """Fields of `cls` that hold a NamedTuple of arrays: no file can."""
+    hints = typing.get_type_hints(cls)
+    return tuple(name for name, hint in hints.items() if any(map(_is_arrays, typing.get_args(hint) or (hint,))))
 
 
 def in_precision(owner: Any, dtype: Any) -> Any:

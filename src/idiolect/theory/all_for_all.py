@@ -2,8 +2,8 @@
 """Paper 004: steps, bounds, sample sizes and phases of all-for-all and all-for-one, corrected (E004-1 to E004-6).
 
 N agents; `shares` is Ssum = sum_i 1/N_i, N_i the agents that i listens to; eps `accuracy`, L `smoothness`, mu
-`strong_convexity`, sigma^2 `noise` (variance of one gradient), B^2 `second_moment` (of one gradient), D `radius`, rho(W)
-`spectral_radius`. Setting 1: convex, one agent per round; setting 2: strongly convex and smooth, everybody.
+`strong_convexity`, sigma^2 `noise` and B^2 `second_moment` (of one gradient), D `radius`, rho(W) `spectral_radius`.
+Setting 1: convex losses, one agent per round; setting 2: strongly convex and smooth ones, everybody.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from typing import Any
 import numpy as np
 
 from idiolect.core import mixing
+from idiolect.core.data import Rows
 from idiolect.core.mixing import Discrepancies, Neighbours, Phases
+from idiolect.core.objective import Objective
+from idiolect.theory.heterogeneity import gradient_noise
+from idiolect.theory.optimum import local_optima
 
 _LEVELS = 500  # accuracies tried where b takes more values
 _TOLERANCE = 1e-8  # of a spectral radius
@@ -97,6 +101,15 @@ def contraction(strong_convexity: float, step_size: float, weights: np.ndarray) 
     return 1 - step_size * strong_convexity * float(least)
 
 
+def largest_noise(objective: Objective, rows: Rows, batch_size: int) -> float | None:
+    """sigma^2: the largest variance of a batch's gradient at an agent's own optimum; None where that is not known."""
+    if batch_size == 0:
+        return 0.0
+    own = local_optima(objective, rows)
+    noise = None if own is None else gradient_noise(objective, rows, own, stacked=True)
+    return None if noise is None else float(noise.max()) / batch_size
+
+
 def neighbourhood_counts(discrepancies: Discrepancies, accuracy: float) -> np.ndarray:
     """N_i(eps), itself included."""
     close = np.asarray(discrepancies.values) <= accuracy / 2
@@ -123,7 +136,7 @@ def doubling(
     strong_convexity: float,
     noise: float,
 ) -> Phases:
-    """Setting 2: eps_q = eps_0 2^-q, eta_q = min{1/(2 L rho_q), mu N eps_q/(4 L sigma^2 Ssum_q)}, K_q = ln 4/(mu eta_q).
+    """Setting 2: eps_q = eps_0 2^-q, eta_q = `synchronous_step` of eps_q, K_q = ceil(ln 4/(mu eta_q)).
 
     As many phases as `rounds` rounds need. The error falls to a quarter over a phase, while its target is halved.
     """
@@ -164,7 +177,7 @@ def doubling_convex(
 def one_over_k(
     discrepancies: Discrepancies, rounds: int, *, smoothness: float, strong_convexity: float, noise: float
 ) -> Phases:
-    """A phase per round k = 1, 2, ...: eta = min{1/(mu k), 1/(2 L rho(W))}, eps the one whose step in theory is 1/(mu k).
+    """A phase per round k = 1, 2, ...: eta = min{1/(mu k), 1/(2 L rho(W))}, eps that whose step in theory is 1/(mu k).
 
     mu N eps/(4 L sigma^2 Ssum(eps)) rises with eps: the least value that b takes (times 2) with at least 1/(mu k).
     """
