@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from idiolect.experiments.papers import (
+    afa_bernoulli,
     plsgd_consensus,
     plsgd_rates,
     plsgd_trajectory,
@@ -18,6 +19,8 @@ from idiolect.experiments.papers.reproduction import Measured, Reproduction
 
 _PLSGD = "000: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning"
 _UNIFIED = "002: Personalized federated learning: a unified framework and universal optimization techniques"
+
+_AFA = "004: Sample optimality and all-for-all strategies in personalized federated and collaborative learning"
 
 REPRODUCTIONS: dict[str, Reproduction] = {
     "plsgd-consensus": Reproduction(
@@ -78,6 +81,20 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "figure 8",
         unified_relaxation.measure,
         unified_relaxation.draw,
+    ),
+    "afa-bernoulli": Reproduction(
+        "All-for-all on means of Bernoulli draws",
+        _AFA,
+        "figure 1(a)",
+        afa_bernoulli.measure,
+        afa_bernoulli.draw,
+    ),
+    "afa-noise": Reproduction(
+        "All-for-all with noise in the discrepancies",
+        _AFA,
+        "figure 1(b)",
+        afa_bernoulli.measure_noise,
+        afa_bernoulli.draw_noise,
     ),
 }
 
