@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from idiolect.experiments.papers import (
     afa_bernoulli,
+    afa_continuum,
+    afa_star,
     plsgd_consensus,
     plsgd_rates,
     plsgd_trajectory,
@@ -95,6 +97,20 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "figure 1(b)",
         afa_bernoulli.measure_noise,
         afa_bernoulli.draw_noise,
+    ),
+    "afa-continuum": Reproduction(
+        "Infinitely many agents: how samples grow with accuracy",
+        _AFA,
+        "appendix A.4, proposition 2",
+        afa_continuum.measure,
+        afa_continuum.draw,
+    ),
+    "afa-star": Reproduction(
+        "The printed step diverges on a star, the corrected one does not",
+        _AFA,
+        "theorem 3.b, erratum E004-4",
+        afa_star.measure,
+        afa_star.draw,
     ),
 }
 
