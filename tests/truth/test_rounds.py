@@ -255,8 +255,8 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-# whose rounds are of drawn length, and who prepare: references in test_block_descent.py, test_l2gd.py, test_scafflix.py
-# and, for its prox, test_pfedme.py
+# whose rounds are of drawn length, who prepare, and who mix gradients: references in test_block_descent.py,
+# test_l2gd.py, test_scafflix.py, test_all_for_all.py and, for its prox, test_pfedme.py
 ELSEWHERE = {
     "acd_pfl",
     "asvrcd_pfl",
@@ -272,6 +272,10 @@ ELSEWHERE = {
     "scaffnew",
     "flix_gd",
     "flix_sgd",
+    "all_for_all",
+    "all_for_all_adaptive",
+    "all_for_all_naive",
+    "all_for_one",
 }
 
 

@@ -42,6 +42,10 @@ TABLE = [
     ("scaffnew", {}, (1, 1), 1),
     ("flix_gd", {}, (1, 1), 1),
     ("flix_sgd", {}, (1, 1), 1),
+    ("all_for_all", {}, (1, 1), 1),
+    ("all_for_all_adaptive", {}, (1, 1), 1),
+    ("all_for_all_naive", {}, (5, 5), 1),  # everybody listens to everybody a little
+    ("all_for_one", {}, (1, 1), 1),
     ("personalized_local_sgd", {}, (1, 1), 1),
     ("personalized_local_sgd", {"output": "mean_of_means"}, (1, 2), 1),
     ("personalized_local_sgd", {"output": "own_mean"}, (1, 1), 1),

@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from idiolect.algorithms.acd_pfl import ACDPFL
+from idiolect.algorithms.all_for_all import AllForAll
+from idiolect.algorithms.all_for_all_adaptive import AllForAllAdaptive
+from idiolect.algorithms.all_for_all_naive import AllForAllNaive
+from idiolect.algorithms.all_for_one import AllForOne
 from idiolect.algorithms.ascd_pfl import ASCDPFL
 from idiolect.algorithms.ascd_then_asvrcd import ASCDThenASVRCD
 from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, SVRCDPFL
@@ -39,6 +43,7 @@ class Method(NamedTuple):
 _PLSGD = "Personalization mitigates the perils of local SGD for heterogeneous distributed learning (paper 000)"
 _UNIFIED = "Personalized federated learning: a unified framework and universal optimization techniques (paper 002)"
 _FLIX = "Explicit personalization and local training: double communication acceleration (paper 001)"
+_EVEN = "Sample optimality and all-for-all strategies in personalized federated and collaborative learning (paper 004)"
 _GASANOV = "Gasanov et al. 2022, FLIX: a simple and communication-efficient alternative to local methods"
 _MISHCHENKO = "Mishchenko et al. 2022, ProxSkip: yes! local gradient steps provably lead to acceleration"
 _MCMAHAN = "McMahan et al. 2017, Communication-efficient learning of deep networks from decentralized data"
@@ -91,6 +96,18 @@ ALGORITHMS: dict[str, Method] = {
     "personalized_local_sgd": Method(
         PersonalizedLocalSGD, "additive", {}, _PLSGD, "a shared model plus a correction per client"
     ),
+    "all_for_all": Method(
+        AllForAll, "local_only", {}, _EVEN, "a model per client, gradients shared with those who are alike"
+    ),
+    "all_for_all_adaptive": Method(
+        AllForAllAdaptive, "local_only", {}, _EVEN, "all-for-all whose neighbourhoods shrink as samples come in"
+    ),
+    "all_for_all_naive": Method(
+        AllForAllNaive, "local_only", {}, _EVEN, "a model per client, each with gradients taken at it; many messages"
+    ),
+    "all_for_one": Method(
+        AllForOne, "global_model", {}, _EVEN, "one client's model from the gradients of those who are alike"
+    ),
 }
 
 
@@ -127,6 +144,10 @@ __all__ = [
     "SCDPFL",
     "SVRCDPFL",
     "ASCDThenASVRCD",
+    "AllForAll",
+    "AllForAllAdaptive",
+    "AllForAllNaive",
+    "AllForOne",
     "L2SGDPlus",
     "Local",
     "LocalSGD",

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
-from idiolect.algorithms.averaging import toward
+from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key
 from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 
 
@@ -41,23 +38,8 @@ class Broadcast(NamedTuple):
     shared: Params
 
 
-class Working(NamedTuple):
-    """The mean over rows of the gradients so far, and the rows it covers."""
-
-    gradient: Params
-    rows: Any
-    drawn: Any
-
-
-class Upload(NamedTuple):
-    """The mean gradient goes up."""
-
-    gradient: Params
-    weight: Any
-
-
 @settings
-class MinibatchSGD(Algorithm):
+class MinibatchSGD(OnePoint):
     """SGD with one large batch per round, spread over the clients."""
 
     step_size: float = setting(
@@ -81,24 +63,17 @@ class MinibatchSGD(Algorithm):
         """The shared model."""
         return Broadcast(server.shared)
 
-    def receive(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Working, Tally]:
-        """No gradient yet."""
-        return Working(tree.zeros(sent.shared), jnp.zeros(()), self.draw_batches(key, data)), NOTHING
+    def evaluated(self, sent: Broadcast) -> Params:
+        """w."""
+        return sent.shared
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
-        """One more gradient at the shared model."""
-        batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(step_key(key, t), sent.shared, (), batch)
-        rows = jnp.asarray(batch.rows(), working.rows.dtype)
-        seen = working.rows + rows
-        part = rows / jnp.maximum(seen, 1)  # by rows: the last batch of an epoch may be short
-        return Working(toward(working.gradient, slope, part), seen, working.drawn), tally
+    def slope(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
+        """grad f_m(w) on a batch."""
+        return self.objective.gradient_shared(key, sent.shared, (), batch)
 
-    def send(
-        self, key: Key, sent: Broadcast, working: Working, client: tuple[()], data: ClientData
-    ) -> tuple[Upload, tuple[()], Tally]:
-        """The mean gradient."""
-        return Upload(working.gradient, client_weight(self.weighting, data)), client, NOTHING
+    def weight(self, sent: Broadcast, data: ClientData) -> Any:
+        """As `weighting` says."""
+        return client_weight(self.weighting, data)
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
         """One step of the server optimizer along the mean gradient."""

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from idiolect.core import batches
 from idiolect.core.checks import setting
@@ -29,6 +31,15 @@ from idiolect.core.reduction import Reduction, weighted_mean
 from idiolect.core.settings import Settings, settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+
+
+class Messages(NamedTuple):
+    """Messages of some rounds and their bytes, down and up. What one client sends another counts on both sides."""
+
+    down: int
+    up: int
+    download_bytes: int
+    upload_bytes: int
 
 
 @settings
@@ -129,6 +140,25 @@ class Algorithm(Settings, abc.ABC):
 
     def traffic(self, sent: Any, cohort: int) -> tuple[int, int] | None:
         """Bytes (down, up) of one round where types do not tell (peer to peer); None: read off the types."""
+        return None
+
+    def traffic_of(
+        self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
+    ) -> Messages | None:
+        """What some rounds sent, where that depends on who took part; None: `traffic`, or the types, tell.
+
+        `sent` and `upload` are types; `rounds` are round numbers, `clients` and `present` (rounds, cohort). Runs on the
+        host, with the settings as admitted.
+        """
+        return None
+
+    @property
+    def delivers(self) -> bool:
+        """Whether models are handed out at the end; not where every client holds its own already."""
+        return True
+
+    def misplaced(self, clients: int) -> str | None:
+        """What does not suit this number of clients: the rest of a sentence that begins with the class's name."""
         return None
 
     def skip(self) -> str | None:

@@ -2,7 +2,8 @@
 """Which rows a local step uses, drawn once per round.
 
 `batch_size = 0` means all rows (exact gradients). Otherwise `epochs > 0` walks through a fresh order of the rows per
-epoch, and `epochs = 0` draws every batch with replacement. No draw depends on the padded length.
+epoch, and `epochs = 0` draws every batch with replacement. No draw depends on the padded length. A stream (methods that
+have one say so) takes rows in their own order, from round to round, and starts again after the last.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ def draw_orders(key: Key, epochs: int, data: ClientData) -> Any:
 def take_rows(data: ClientData, rows: Any) -> Batch:
     """The named rows as a batch, every one of them real."""
     return Batch(data.inputs[rows], data.targets[rows])
+
+
+def take_in_turn(data: ClientData, place: Any, batch_size: int) -> Batch:
+    """`batch_size` rows from `place` on, in the order they came; after the last the first."""
+    places = place + jnp.arange(batch_size, dtype=jnp.int32)
+    return take_rows(data, places % jnp.maximum(data.count, 1).astype(jnp.int32))
 
 
 def take_from_order(data: ClientData, orders: Any, t: Any, batch_size: int) -> Batch:

@@ -8,8 +8,10 @@ import typing
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from idiolect.core.addressing import PerClient
+from idiolect.core.addressing import PerClient, is_per_client
 from idiolect.core.checks import check, setting
 
 Class = TypeVar("Class", bound=type)
@@ -25,8 +27,9 @@ class Settings:
 def settings(cls: Class) -> Class:
     """Make `cls` a frozen dataclass and a pytree.
 
-    A field annotated with `float`, `PerClient` or a `Settings` class is a leaf or a subtree: it can be swept, traced
-    and replaced without compiling again. Every other field (integers, names, models) is static: it shapes the program.
+    A field annotated with `float`, `PerClient`, a `Settings` class or a NamedTuple of arrays (`Neighbours`) is a leaf
+    or a subtree: it can be swept, traced and replaced without compiling again. Every other field (integers, names,
+    models) is static: it shapes the program.
     """
     dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls)
     hints = typing.get_type_hints(cls)
@@ -39,7 +42,31 @@ def settings(cls: Class) -> Class:
 
 def _is_leaf(hint: Any) -> bool:
     kinds = typing.get_args(hint) or (hint,)
-    return any(kind is float or (isinstance(kind, type) and issubclass(kind, (PerClient, Settings))) for kind in kinds)
+    return any(kind is float or (isinstance(kind, type) and _is_subtree(kind)) for kind in kinds)
+
+
+def _is_subtree(kind: type) -> bool:
+    return issubclass(kind, (PerClient, Settings)) or _is_arrays(kind)
+
+
+def _is_arrays(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def array_fields(cls: type) -> tuple[str, ...]:
+    """Fields of `cls` that hold a NamedTuple of arrays: no file can."""
+    hints = typing.get_type_hints(cls)
+    return tuple(name for name, hint in hints.items() if any(map(_is_arrays, typing.get_args(hint) or (hint,))))
+
+
+def in_precision(owner: Any, dtype: Any) -> Any:
+    """`owner` on the device: floats and what is given client by client as `dtype`, other whole numbers as int32."""
+
+    def cast(node: Any) -> Any:
+        whole = not is_per_client(node) and np.asarray(node).dtype.kind in "iu" and np.ndim(node) > 0
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.int32 if whole else dtype), node)
+
+    return jax.tree.map(cast, owner, is_leaf=is_per_client)
 
 
 def check_settings(owner: Any) -> None:
@@ -48,7 +75,7 @@ def check_settings(owner: Any) -> None:
         value = getattr(owner, field.name)
         if isinstance(value, Settings):
             check_settings(value)
-        elif "range" in field.metadata:
+        elif "range" in field.metadata and not hasattr(value, "_fields"):  # a tuple of arrays has no one range
             entries = value.values if isinstance(value, PerClient) else value
             check(type(owner).__name__, field.name, entries, field.metadata["range"])
 

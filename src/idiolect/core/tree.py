@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Params = Any
 
@@ -64,3 +65,8 @@ def choose_rows(conditions: Any, yes: Params, no: Params) -> Params:
 def take(tree: Params, index: Any) -> Params:
     """Row or rows `index` of every leaf."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def size_in_bytes(tree: Params) -> int:
+    """Bytes of all leaves, read off their shapes and types."""
+    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

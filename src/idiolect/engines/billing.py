@@ -17,7 +17,7 @@ from idiolect.engines.start import WireTypes
 def bill_block(
     recorder: Recorder,
     costs: RoundCost,
-    rounds: int,
+    rounds: range,
     algorithm: Algorithm,
     participation: Participation,
     wire: WireTypes,
@@ -32,16 +32,25 @@ def bill_block(
     counts = np.where(costs.present[..., None], costs.counts, 0).astype(np.int64)  # (rounds, cohort, 10)
     *tally, useful, _ = (int(count) for count in counts.sum(axis=(0, 1)))
     executed = int(costs.executed_steps.sum(dtype=np.int64))
-    ledger = recorder.ledger.charge_rounds(rounds).charge_work(Tally(*tally), useful, executed)
+    ledger = recorder.ledger.charge_rounds(len(rounds)).charge_work(Tally(*tally), useful, executed)
     recorder.slowest_gradients += int(counts[..., :3].sum(axis=2).max(axis=1).sum())
     traffic = algorithm.traffic(wire.sent, cohort)
-    if traffic is not None:
+    messages = algorithm.traffic_of(wire.sent, wire.upload, np.asarray(rounds), costs.clients, costs.present)
+    if messages is not None:
+        ledger = ledger.charge(
+            download_bytes=messages.download_bytes,
+            upload_bytes=messages.upload_bytes,
+            messages_down=messages.down,
+            messages_up=messages.up,
+        )
+        recorder.client_bytes = []  # whose they are, only the method knows
+    elif traffic is not None:
         down, up = traffic
-        ledger = ledger.charge(download_bytes=rounds * down, upload_bytes=rounds * up)
+        ledger = ledger.charge(download_bytes=len(rounds) * down, upload_bytes=len(rounds) * up)
         if down or up:
-            recorder.client_bytes = []  # whose they are, only the method knows
+            recorder.client_bytes = []
     else:
-        ledger = ledger.charge_download(cohort * rounds, bytes_of(wire.sent))
+        ledger = ledger.charge_download(cohort * len(rounds), bytes_of(wire.sent))
         ledger = ledger.charge_upload(arrived, bytes_of(wire.upload))
         for_upload = bytes_of(wire.upload)
         if algorithm.settles and not participation.full:
@@ -70,6 +79,6 @@ def bill_delivery(
     """
     takes = slice(None) if participation.able is None else participation.able
     recorder.ledger = recorder.ledger.charge_work(Tally(*(int(np.sum(count[takes], dtype=np.int64)) for count in cost)))
-    if recorder.ledger.rounds and algorithm.traffic(wire.sent, 1) != (0, 0):
+    if recorder.ledger.rounds and algorithm.delivers and algorithm.traffic(wire.sent, 1) != (0, 0):
         recorder.ledger = recorder.ledger.charge_delivery(participation.candidates, bytes_of(wire.delivered))
         _bill_clients(recorder, np.arange(participation.clients)[takes], bytes_of(wire.delivered))

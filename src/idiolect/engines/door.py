@@ -16,7 +16,7 @@ from idiolect.core.addressing import PerClient, is_per_client
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, check, setting, unset
 from idiolect.core.data import Rows
-from idiolect.core.settings import check_settings, know_population
+from idiolect.core.settings import check_settings, in_precision, know_population
 from idiolect.engines.cohorts import Participation
 
 EXECUTORS = ("auto", "batched", "chunked", "looped", "looped_steps")
@@ -68,6 +68,9 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
     if reason is not None:
         pair = f"{type(algorithm).__name__} cannot minimise {type(algorithm.objective).__name__}"
         raise RequestError(f"{pair}: {reason}.")
+    wrong = algorithm.misplaced(clients)
+    if wrong is not None:
+        raise RequestError(f"{type(algorithm).__name__} {wrong}.")
     check_addressed(algorithm, clients)
     left = unset(algorithm)
     if left:
@@ -76,8 +79,7 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
             "constants with idiolect.theory.parameters.from_theory."
         )
     filled = know_population(algorithm, clients, chance)
-    dtype = PRECISIONS[precision]
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), filled)
+    return in_precision(filled, PRECISIONS[precision])
 
 
 def check_addressed(algorithm: Algorithm, clients: int) -> None:

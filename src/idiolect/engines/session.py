@@ -226,14 +226,14 @@ class Session:
         began = time.perf_counter()
         server, states, costs = self.block(self.round, length, self.training)
         costs = jax.tree.map(np.asarray, costs)  # waits for the device
-        lanes = len(self.seeds)
+        lanes, rounds = len(self.seeds), range(self.round, self.round + length)
         sound = np.asarray(
             _finite_servers(server if lanes > 1 else jax.tree.map(lambda leaf: leaf[None], server), lanes)
         )
         for lane, recorder in enumerate(self.recorders):
             own = costs if self.lanes == "one" else tree.take(costs, lane)
             self._check_finite(recorder, own, bool(sound[lane]), length, checkpoint)
-            bill_block(recorder, own, length, self.algorithms[0], self.participations[lane], self.wire)
+            bill_block(recorder, own, rounds, self.algorithms[lane], self.participations[lane], self.wire)
         self.server = server
         self.population.scatter(states)
         self.round += length

@@ -20,6 +20,7 @@ from idiolect.core.settings import check_settings, know_population
 from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
 from idiolect.data.task import Task
+from idiolect.experiments.collaboration import Collaboration, join
 from idiolect.experiments.networks import LANGUAGE_MODELS, NETWORKS, check_vocabulary, holds_tokens, network
 from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec, own_settings
 from idiolect.experiments.strict import coerce, refuse_unknown
@@ -138,14 +139,16 @@ def build_method(
     rows: float,
     resolved: Mapping[str, Any] | None = None,
     names: Sequence[str] = (),
+    collaboration: Collaboration | None = None,
 ) -> Built:
     """The algorithm a spec describes. What is left to theory is found from the problem's constants.
 
     `rows` is the mean number of training rows per client. `resolved` is what theory chose when the run was started.
-    `names` are what clients are called.
+    `names` are what clients are called, `collaboration` is who listens to whom.
     """
     where = f"methods.{method.label}"
     algorithm, wanted, defaulted = assemble(method, client_loss, clients, where)
+    algorithm, told = join(algorithm, collaboration, constants, where)
     refuse_singular(algorithm.objective, constants, names or range(clients))
     algorithm, advice = from_theory(
         method.algorithm, algorithm, constants, rows, wanted=wanted, defaulted=defaulted, owner=where
@@ -154,7 +157,7 @@ def build_method(
     chosen |= dict(resolved) if resolved else {}  # a repeat runs on the very same numbers
     algorithm = dataclasses.replace(algorithm, **{name: _addressed(value) for name, value in chosen.items()})
     check_settings(algorithm)
-    notes = [f"{method.label}: {text}" for text in advice.sentences]
+    notes = [f"{method.label}: {text}" for text in (*told, *advice.sentences)]
     return Built(algorithm, notes, [f"{method.label}: {text}" for text in advice.warnings], chosen)
 
 

@@ -30,6 +30,7 @@ from idiolect.experiments.build import (
     problem_constants,
 )
 from idiolect.experiments.choice import write_choices
+from idiolect.experiments.collaboration import find_collaboration
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
@@ -80,9 +81,17 @@ def execute(
     client_loss = build_client_loss(spec.model, federation, problem)
     constants = problem_constants(client_loss, federation)
     rows = float(np.mean(federation.train.counts))
+    together = find_collaboration(spec.collaboration, federation.clients)
     built = [
         build_method(
-            method, client_loss, constants, federation.clients, rows, _chosen_before(spec, method), federation.names
+            method,
+            client_loss,
+            constants,
+            federation.clients,
+            rows,
+            _chosen_before(spec, method),
+            federation.names,
+            together,
         )
         for method in spec.methods
     ]

@@ -12,6 +12,7 @@ from typing import Any
 import tomli_w
 
 from idiolect.core.checks import Range, RequestError, setting
+from idiolect.core.settings import array_fields
 from idiolect.engines.door import Training
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
 
@@ -70,6 +71,17 @@ class EvaluationSpec:
 
 
 @dataclasses.dataclass(frozen=True)
+class CollaborationSpec:
+    """Who listens to whom, for the methods that ask (all-for-all and all-for-one); unset: their own_share."""
+
+    source: str | None = setting(default=None, choices=("identity", "uniform", "mixture", "file"))
+    own_share: float = setting(default=0.5, at_least=0, at_most=1)  # mixture
+    path: str | None = None  # file: .npy or .csv, a row and a column per client; discrepancies, or weights
+    accuracy: float | None = setting(default=None, above=0)  # of discrepancies: at most half of it is close
+    asymmetric: str = setting(default="refuse", choices=("refuse", "keep", "larger"))  # discrepancies
+
+
+@dataclasses.dataclass(frozen=True)
 class TuningSpec:
     """Step sizes to try on validation rows, as one batched program per method; empty: none."""
 
@@ -109,6 +121,7 @@ class Spec:
     training: Training = dataclasses.field(default_factory=Training)
     evaluation: EvaluationSpec = dataclasses.field(default_factory=EvaluationSpec)
     tuning: TuningSpec = dataclasses.field(default_factory=TuningSpec)
+    collaboration: CollaborationSpec = dataclasses.field(default_factory=CollaborationSpec)
     output: OutputSpec = dataclasses.field(default_factory=OutputSpec)
     resolved: dict[str, Resolved] = dataclasses.field(default_factory=dict)
 
@@ -119,9 +132,12 @@ _TABLES: dict[str, type] = {
     "training": Training,
     "evaluation": EvaluationSpec,
     "tuning": TuningSpec,
+    "collaboration": CollaborationSpec,
     "output": OutputSpec,
 }
-_HOMES = {field.name: f"{key}.{field.name}" for key, cls in _TABLES.items() for field in dataclasses.fields(cls)}
+_HOMES = {  # where two tables share a name, the first is meant
+    field.name: f"{key}.{field.name}" for key, cls in reversed(_TABLES.items()) for field in dataclasses.fields(cls)
+}
 _KEYS = ("name", "seed", "seeds", "algorithm", "methods", "defaults", "resolved", *_TABLES)
 
 
@@ -272,6 +288,7 @@ def _asks_theory(algorithm: str) -> bool:
 def own_settings(cls: type) -> list[str]:
     """What can be set on an algorithm or an objective; the rest is filled in for it, or of no use to it."""
     filled_in = ("objective", "client_loss", "clients", "participation", *getattr(cls, "without", ()))
+    filled_in += array_fields(cls)
     return [field.name for field in dataclasses.fields(cls) if field.name not in filled_in]
 
 
@@ -308,7 +325,8 @@ def to_table(spec: Spec) -> dict[str, Any]:
     """Plain values that `from_table` reads back to the same spec; unset values are left out."""
     table: dict[str, Any] = {"name": spec.name, "seeds": list(spec.seeds)}
     for key in _TABLES:
-        table[key] = _plain(dataclasses.asdict(getattr(spec, key)))
+        if key != "collaboration" or spec.collaboration.source is not None:
+            table[key] = _plain(dataclasses.asdict(getattr(spec, key)))
     table["methods"] = {
         method.label: {"name": method.algorithm}
         | ({"objective": method.objective} if method.objective else {})

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from idiolect.core import mixing
 from idiolect.core.algorithm import Algorithm
 from idiolect.objectives import Additive
+from idiolect.theory import all_for_all
 from idiolect.theory.constants import Constants, block_constants, term_constants
 
 
@@ -181,6 +183,57 @@ def lsgd_pfl_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice | No
     )
 
 
+def all_for_all_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+    """Paper 004, theorems 3 and 4, corrected: 1/(2 L rho(W)), less where a target accuracy and the noise ask for it."""
+    neighbours = algorithm.neighbours  # type: ignore[attr-defined]
+    radius = 1.0 if neighbours is None else mixing.spectral_radius(neighbours)  # a mixture is doubly stochastic
+    number = mixture_counts(algorithm) if neighbours is None else mixing.counts(neighbours)
+    return _filtered(algorithm, constants, radius, "1/(2 L rho(W))", float((1 / number).mean()))
+
+
+def naive_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+    """Paper 004, theorem 2.2, for the agent with the fewest neighbours."""
+    neighbours = algorithm.neighbours  # type: ignore[attr-defined]
+    number = mixture_counts(algorithm) if neighbours is None else mixing.counts(neighbours)
+    return _filtered(algorithm, constants, 1.0, "1/(2L)", float((1 / number).max()))
+
+
+def all_for_one_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+    """Paper 004, theorem 2.2, for the target."""
+    neighbours = algorithm.neighbours  # type: ignore[attr-defined]
+    number = mixture_counts(algorithm) if neighbours is None else mixing.counts(neighbours)
+    return _filtered(algorithm, constants, 1.0, "1/(2L)", float(1 / number[algorithm.target]))  # type: ignore[attr-defined]
+
+
+def mixture_counts(algorithm: Algorithm) -> np.ndarray:
+    """1/sum_j lambda_ij^2 of alpha I + (1-alpha) 11^T/N: what N_i is for equal weights."""
+    share, agents = float(algorithm.own_share), max(algorithm.clients, 1)  # type: ignore[attr-defined]
+    return np.full(agents, 1 / (share**2 + (1 - share**2) / agents))
+
+
+def _filtered(algorithm: Algorithm, constants: Constants, radius: float, formula: str, share: float) -> StepAdvice:
+    """`share` is the mean (or the largest) 1/N_i: the part of sigma^2 that averaging leaves."""
+    bound = all_for_all.stable_step(constants.smoothness, radius)
+    recommended = all_for_all.stable_step(constants.batch_smoothness(algorithm.batch_size), radius)
+    reason = f"{formula}, rho(W) = {radius:.3g}" if "rho" in formula else formula
+    accuracy, noise = algorithm.target_accuracy, None  # type: ignore[attr-defined]
+    if accuracy is not None and constants.rows is not None and constants.strong_convexity > 0:
+        noise = all_for_all.largest_noise(algorithm.objective, constants.rows, algorithm.batch_size)
+    if noise:
+        small = constants.strong_convexity * float(accuracy) / (4 * constants.smoothness * noise * share)
+        if small < recommended:
+            words = "mu N eps/(4 L sigma^2 sum 1/N_i)" if "rho" in formula else "mu eps N_i/(4 L sigma^2)"
+            recommended, reason = small, f"{words} for the target accuracy"
+    return StepAdvice(
+        recommended,
+        bound,
+        formula,
+        "paper 004, theorem 3, corrected" if "rho" in formula else "paper 004, theorem 2",
+        reason,
+        "gradients of many add up in W, and models may diverge",
+    )
+
+
 STEP_RULES: dict[str, StepRule] = {
     "local_sgd": local_sgd_rule,
     "fedavg": local_sgd_rule,
@@ -193,6 +246,9 @@ STEP_RULES: dict[str, StepRule] = {
     "minibatch_sgd": minibatch_sgd_rule,
     "personalized_local_sgd": personalized_local_sgd_rule,
     "lsgd_pfl": lsgd_pfl_rule,
+    "all_for_all": all_for_all_rule,
+    "all_for_all_naive": naive_rule,
+    "all_for_one": all_for_one_rule,
 }
 
 

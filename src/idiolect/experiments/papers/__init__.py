@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 from idiolect.experiments.papers import (
+    afa_bernoulli,
+    afa_continuum,
+    afa_star,
     plsgd_consensus,
     plsgd_rates,
     plsgd_trajectory,
@@ -24,6 +27,8 @@ from idiolect.experiments.papers.reproduction import Measured, Reproduction
 _PLSGD = "000: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning"
 _SCAFFLIX = "001: Explicit personalization and local training: double communication acceleration in federated learning"
 _UNIFIED = "002: Personalized federated learning: a unified framework and universal optimization techniques"
+
+_AFA = "004: Sample optimality and all-for-all strategies in personalized federated and collaborative learning"
 
 REPRODUCTIONS: dict[str, Reproduction] = {
     "plsgd-consensus": Reproduction(
@@ -119,6 +124,34 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "figure 8",
         unified_relaxation.measure,
         unified_relaxation.draw,
+    ),
+    "afa-bernoulli": Reproduction(
+        "All-for-all on means of Bernoulli draws",
+        _AFA,
+        "figure 1(a)",
+        afa_bernoulli.measure,
+        afa_bernoulli.draw,
+    ),
+    "afa-noise": Reproduction(
+        "All-for-all with noise in the discrepancies",
+        _AFA,
+        "figure 1(b)",
+        afa_bernoulli.measure_noise,
+        afa_bernoulli.draw_noise,
+    ),
+    "afa-continuum": Reproduction(
+        "Infinitely many agents: how samples grow with accuracy",
+        _AFA,
+        "appendix A.4, proposition 2",
+        afa_continuum.measure,
+        afa_continuum.draw,
+    ),
+    "afa-star": Reproduction(
+        "The printed step diverges on a star, the corrected one does not",
+        _AFA,
+        "theorem 3.b, erratum E004-4",
+        afa_star.measure,
+        afa_star.draw,
     ),
 }
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time-adaptive all-for-all (paper 004, algorithm 2): finer accuracies, and smaller neighbourhoods, as samples come in.
+
+    x_i <- x_i - eta_q sum_{j in S} W^q_ij g_j(x_j),   W^q = Lambda_q Lambda_q^T,   lambda^q_ij = 1{b_ij <= eps_q/2}/N_i
+
+in phase q = 0, 1, ..., rounds end_{q-1} to end_q. `discrepancies` are the b_ij, `phases` hold eps_q (`accuracy`), eta_q
+(`step_size`) and end_q (`end`): doubling has eps_q = eps_0 2^-q and the steps of theory; a phase per round with eta =
+1/k is allowed too (both in `idiolect.theory.all_for_all`). `step_size` multiplies every eta_q. The last phase goes on.
+
+The analysis needs x in the range of Lambda_q when a phase begins. `between_phases` "continue" goes on from where x is,
+as printed; "restart" begins every phase at the common start, and delivers what the last finished phase ended with.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.algorithms.all_for_all import AllForAll, Broadcast
+from idiolect.core import mixing, tree
+from idiolect.core.addressing import PerClient
+from idiolect.core.checks import setting
+from idiolect.core.keys import Key
+from idiolect.core.mixing import Discrepancies, Neighbours, Phases
+from idiolect.core.settings import settings
+from idiolect.core.tree import Params
+
+
+class ServerState(NamedTuple):
+    """Every agent's model, stacked; rounds so far; for restarts the start and what the last phase ended with."""
+
+    models: Params
+    round: Any
+    start: Params
+    finished: Params
+
+
+@settings
+class AllForAllAdaptive(AllForAll):
+    """All-for-all whose neighbourhoods shrink and whose steps fall, phase by phase."""
+
+    step_size: float = setting(default=1.0, above=0, doc="times the step eta_q of the phase; eta itself without phases")
+    discrepancies: Discrepancies | None = setting(default=None, doc="b_ij; from [collaboration]")
+    phases: Phases | None = setting(default=None, doc="eps_q, eta_q and the rounds where phases end; from theory")
+    between_phases: str = setting(
+        default="continue", choices=("continue", "restart"), doc="what a new phase begins with: x as it is, or x0"
+    )
+
+    def misplaced(self, clients: int) -> str | None:
+        """Discrepancies need a row per client, and phases that say how far is close."""
+        if self.discrepancies is not None and self.discrepancies.agents != clients:
+            return f"must be told the discrepancies of all {clients} clients, got those of {self.discrepancies.agents}"
+        if self.discrepancies is not None and self.phases is None:
+            return "needs phases that say which discrepancies are small; take them from idiolect.theory.all_for_all"
+        if self.phases is not None and not (np.diff(np.asarray(self.phases.end)) > 0).all():
+            return "needs phases whose ends ascend"
+        return super().misplaced(clients)
+
+    def init_server(self, key: Key) -> ServerState:
+        """A common start, round 0."""
+        start = self.objective.init_personal(key)
+        models = self._everywhere(start)
+        kept = (start, models) if self._restarts else ((), ())
+        return ServerState(models, jnp.zeros((), jnp.int32), *kept)
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """x_i to agent i, or x0 where a phase begins anew."""
+        if not self._restarts:
+            return Broadcast(PerClient(server.models))
+        assert self.phases is not None
+        begins = jnp.any(server.round == self.phases.end)
+        return Broadcast(PerClient(tree.choose(begins, self._everywhere(server.start), server.models)))
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """x <- x - eta_q W^q g."""
+        eta, neighbours = self._phase(server.round)
+        models = tree.descend(sent.model.values, eta, self._mixed(neighbours, received))
+        number, finished = server.round + 1, server.finished
+        if self._restarts:
+            assert self.phases is not None
+            # until the first phase ends there is nothing better than the iterate
+            ends = jnp.any(number == self.phases.end) | (number < self.phases.end[0])
+            finished = tree.choose(ends, models, finished)
+        return ServerState(models, number, server.start, finished)
+
+    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+        """x_i, or with restarts that of the last finished phase."""
+        return Broadcast(PerClient(server.finished if self._restarts else server.models))
+
+    @property
+    def _restarts(self) -> bool:
+        return self.between_phases == "restart" and self.phases is not None
+
+    def _phase(self, number: Any) -> tuple[Any, Neighbours | None]:
+        """eta_q and Lambda_q of a round."""
+        if self.phases is None:
+            return self.step_size, self.neighbours
+        place = jnp.sum(number >= self.phases.end[:-1], dtype=jnp.int32)
+        eta = self.step_size * self.phases.step_size[place]
+        if self.discrepancies is None:
+            return eta, self.neighbours
+        return eta, mixing.within(self.discrepancies, self.phases.accuracy[place])
+
+    def _reach(self, rounds: np.ndarray) -> np.ndarray:
+        if self.phases is None or self.discrepancies is None:
+            return super()._reach(rounds)
+        places = np.searchsorted(np.asarray(self.phases.end)[:-1], rounds, side="right")
+        return np.stack([self._reach_of(int(place)) for place in places])
+
+    def _reach_of(self, place: int) -> np.ndarray:
+        if place not in self._known_reach:
+            assert self.phases is not None
+            assert self.discrepancies is not None
+            self._known_reach[place] = mixing.reach(mixing.within(self.discrepancies, self.phases.accuracy[place]))
+        return self._known_reach[place]
+
+    @functools.cached_property
+    def _known_reach(self) -> dict[int, np.ndarray]:
+        return {}

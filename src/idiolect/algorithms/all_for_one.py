@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All-for-one (paper 004, section 4): weighted gradient averaging, one model made for one agent by those like it.
+
+    x <- x - eta sum_j lambda_j G_j(x),      G_j = g_j (everybody), (N/cohort) 1{j in S} g_j (a cohort; one: N g_j)
+
+lambda is row `target` of Lambda (`neighbours`; without them `own_share` as in all-for-all), `shared` is x, `step_size`
+eta. lambda = e_i is SGD on f_i, lambda = 1/N minibatch SGD. Agents with lambda_j = 0 are neither asked nor billed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.algorithms.one_point import OnePoint
+from idiolect.algorithms.population import population
+from idiolect.core import tree
+from idiolect.core.addressing import PerClient
+from idiolect.core.algorithm import Messages
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key
+from idiolect.core.mixing import Neighbours
+from idiolect.core.settings import settings
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+
+
+class ServerState(NamedTuple):
+    """The target's model."""
+
+    shared: Params
+
+
+class Broadcast(NamedTuple):
+    """The target's model goes down, and how much the agent counts."""
+
+    shared: Params
+    share: Any  # PerClient: lambda_j; nothing when delivered
+
+
+@settings
+class AllForOne(OnePoint):
+    """SGD for one agent on the gradients of all who are like it."""
+
+    beyond_theory = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
+
+    step_size: float = setting(
+        default=0.1, above=0, way_out="Try 1/(2 L) for L-smooth losses.", doc="step eta of the target's model"
+    )
+    target: int = setting(default=0, at_least=0, doc="number of the agent i whose model is trained")
+    own_share: float = setting(
+        default=0.5, at_least=0, at_most=1, doc="alpha: how much an agent listens to itself, where neighbours are unset"
+    )
+    neighbours: Neighbours | None = setting(default=None, doc="who listens to whom (Lambda); from [collaboration]")
+    target_accuracy: float | None = setting(
+        default=None, above=0, doc="eps of the step from theory; unset: the largest stable step"
+    )
+    participation: float = setting(
+        default=1.0, above=0, at_most=1, doc="P(present), the chance of a client to be in a round; from the engine"
+    )
+
+    def skip(self) -> str | None:
+        """Needs a shared block and nothing else."""
+        if not self.objective.has_shared or self.objective.has_personal:
+            return "it trains one model, that of its target; use the global_model objective"
+        return None
+
+    def misplaced(self, clients: int) -> str | None:
+        """The target must exist, and Lambda needs a row per client."""
+        if self.target >= clients:
+            return f"has target {self.target}, and agents are numbered from 0 to {clients - 1}"
+        if self.neighbours is not None and self.neighbours.agents != clients:
+            return f"must be told the neighbours of all {clients} clients, got those of {self.neighbours.agents}"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start."""
+        return ServerState(self.objective.init_shared(key))
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """x, and lambda_j to agent j."""
+        return Broadcast(server.shared, PerClient(self._shares()))
+
+    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+        """x."""
+        return Broadcast(server.shared, ())
+
+    def evaluated(self, sent: Broadcast) -> Params:
+        """x."""
+        return sent.shared
+
+    def slope(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
+        """grad f_j(x) on a batch; not worked out, and not counted, where nobody wants it."""
+        slope, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
+        return slope, tally.times(jnp.asarray(sent.share > 0, jnp.int32))
+
+    def weight(self, sent: Broadcast, data: ClientData) -> Any:
+        """lambda_j."""
+        return sent.share
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """x <- x - eta sum_j lambda_j g_j / P(present)."""
+        eta = self.step_size * received.weight / self.participation  # the mean times the weight is the sum
+        return ServerState(tree.descend(server.shared, eta, received.mean.gradient))
+
+    def shared_model(self, server: ServerState) -> Params:
+        """x."""
+        return server.shared
+
+    def personal_model(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Params, Tally]:
+        """What the objective makes of x, the target's or not."""
+        return self.objective.personalize(key, sent.shared, (), data.batch())
+
+    def traffic_of(
+        self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
+    ) -> Messages:
+        """Only agents that count are asked."""
+        counts = np.asarray(self._shares()) > 0
+        asked, arrived = int(counts[clients].sum()), int(counts[clients[present]].sum())
+        down, up = (tree.size_in_bytes(part) for part in (sent.shared, upload))
+        scalar = np.dtype(sent.share.values.dtype).itemsize
+        return Messages(asked, arrived, asked * (down + scalar), arrived * up)
+
+    def _shares(self) -> Any:
+        """lambda: row `target` of Lambda."""
+        agents, neighbours = population(self), self.neighbours
+        if neighbours is None:
+            share = jnp.asarray(self.own_share, jnp.result_type(float))
+            return (1 - share) / agents + share * (jnp.arange(agents) == self.target).astype(share.dtype)
+        if neighbours.is_dense:
+            return jnp.asarray(neighbours.weights)[self.target]
+        whom, weights = (jnp.asarray(part)[:, self.target] for part in (neighbours.indices, neighbours.weights))
+        return jnp.zeros(agents, weights.dtype).at[whom].add(weights)

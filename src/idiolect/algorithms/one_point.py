@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's half of methods whose gradients of a round are all taken at one point, the one that was sent.
+
+g_m = mean_{k < K} grad f_m(v; batch k), K `local_steps`, or `epochs` passes: batches weigh by their rows.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from idiolect.algorithms.averaging import toward
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class Working(NamedTuple):
+    """The mean over rows of the gradients so far, and the rows it covers."""
+
+    gradient: Params
+    rows: Any
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """The mean gradient goes up."""
+
+    gradient: Params
+    weight: Any
+
+
+@settings
+class OnePoint(Algorithm):
+    """Gradients at the point that was sent; still abstract."""
+
+    @abc.abstractmethod
+    def slope(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
+        """The gradient of a batch at the point that was sent."""
+
+    @abc.abstractmethod
+    def evaluated(self, sent: Any) -> Params:
+        """That point."""
+
+    @abc.abstractmethod
+    def weight(self, sent: Any, data: ClientData) -> Any:
+        """The client's weight in the reduction."""
+
+    def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Working, Tally]:
+        """No gradient yet."""
+        return Working(tree.zeros(self.evaluated(sent)), jnp.zeros(()), self.draw_batches(key, data)), NOTHING
+
+    def step(self, key: Key, t: Any, sent: Any, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """One more gradient at the same point."""
+        batch = self.batch(t, working.drawn, data)
+        slope, tally = self.slope(step_key(key, t), sent, batch)
+        rows = jnp.asarray(batch.rows(), working.rows.dtype)
+        seen = working.rows + rows
+        part = rows / jnp.maximum(seen, 1)  # by rows: the last batch of an epoch may be short
+        return Working(toward(working.gradient, slope, part), seen, working.drawn), tally
+
+    def send(self, key: Key, sent: Any, working: Working, client: Any, data: ClientData) -> tuple[Upload, Any, Tally]:
+        """The mean gradient."""
+        return Upload(working.gradient, self.weight(sent, data)), client, NOTHING

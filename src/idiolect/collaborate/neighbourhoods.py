@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From discrepancies b_ij and an accuracy eps to who listens to whom; on the host, checked, in NumPy.
+
+b_ij >= f_i(x*_j) - f_i(x*_i): how much worse j's best model is for agent i. lambda_ij = 1{b_ij <= eps/2}/N_i with N_i =
+#{j : b_ij <= eps/2}, `<=` in both (theorem 2 of paper 004 prints `<` in one, E004-7). Every agent is close to itself:
+one without neighbours listens to itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from idiolect.core import mixing
+from idiolect.core.checks import RequestError
+from idiolect.core.mixing import Discrepancies, Neighbours
+
+ASYMMETRIC = ("refuse", "keep", "larger")
+_ROUNDING = 1e-6  # of the largest entry: how far b_ij and b_ji may differ unremarked
+
+
+def neighbourhood_weights(discrepancy: Any, accuracy: float, *, asymmetric: str = "refuse") -> np.ndarray:
+    """Lambda for a target accuracy eps, (N, N)."""
+    b = check_discrepancy(discrepancy, asymmetric)
+    close = b <= check_accuracy(accuracy) / 2
+    return close / close.sum(axis=1, keepdims=True)
+
+
+def counts(discrepancy: Any, accuracy: float, *, asymmetric: str = "refuse") -> np.ndarray:
+    """N_i(eps), itself included: the speed-up of agent i over training alone."""
+    b = check_discrepancy(discrepancy, asymmetric)
+    return (b <= check_accuracy(accuracy) / 2).sum(axis=1)
+
+
+def identity(agents: int) -> Neighbours:
+    """Everybody alone."""
+    everyone = np.arange(_at_least_one(agents))
+    return mixing.from_pairs(agents, everyone, everyone, np.ones(agents))
+
+
+def uniform(agents: int) -> Neighbours:
+    """Everybody listens to everybody alike: one model for all."""
+    return mixture(0.0, agents)
+
+
+def mixture(alpha: float, agents: int) -> Neighbours:
+    """alpha I + (1 - alpha) 11^T/N: alpha own, the rest everybody's. Algorithms do it without a matrix: `own_share`."""
+    if not 0 <= alpha <= 1:
+        raise RequestError(f"The own share alpha of a mixture must be between 0 and 1, got {alpha:g}.")
+    return mixing.from_dense(alpha * np.eye(_at_least_one(agents)) + (1 - alpha) / agents)
+
+
+def neighbourhoods(discrepancy: Any, accuracy: float, *, asymmetric: str = "refuse") -> Neighbours:
+    """`neighbourhood_weights` as lists, or as a matrix where that is faster."""
+    return mixing.from_dense(neighbourhood_weights(discrepancy, accuracy, asymmetric=asymmetric))
+
+
+def neighbourhoods_from_pairs(agents: int, first: Any, second: Any, values: Any, accuracy: float) -> Neighbours:
+    """The same from unordered pairs {i, j} with b_ij = b_ji, each given once; pairs not given are far apart.
+
+    No N x N matrix is ever made.
+    """
+    first, second, b = _both_ways(agents, first, second, values)
+    close = b <= check_accuracy(accuracy) / 2
+    first, second = first[close], second[close]
+    number = np.bincount(first, minlength=agents)
+    return mixing.from_pairs(agents, first, second, 1 / number[first])
+
+
+def discrepancies(discrepancy: Any, *, asymmetric: str = "refuse", largest: float = np.inf) -> Discrepancies:
+    """b in the form that the time-adaptive algorithm carries; pairs further apart than `largest` may be dropped."""
+    return mixing.discrepancies_from_dense(check_discrepancy(discrepancy, asymmetric), largest=largest)
+
+
+def discrepancies_from_pairs(agents: int, first: Any, second: Any, values: Any) -> Discrepancies:
+    """The same from unordered pairs, each given once, without an N x N matrix."""
+    return mixing.discrepancies_from_pairs(agents, *_both_ways(agents, first, second, values))
+
+
+def check_discrepancy(discrepancy: Any, asymmetric: str = "refuse") -> np.ndarray:
+    """b as a float64 matrix with zeros on its diagonal, or RequestError.
+
+    `asymmetric` says what becomes of b_ij != b_ji: "refuse", "keep" (f_i(x*_j) - f_i(x*_i) is asymmetric where losses
+    curve differently) or "larger" of both.
+    """
+    b = np.array(discrepancy, np.float64)
+    if asymmetric not in ASYMMETRIC:
+        raise RequestError(f"asymmetric must be one of {', '.join(ASYMMETRIC)}, got {asymmetric!r}.")
+    if b.ndim != 2 or b.shape[0] != b.shape[1] or not b.size:
+        raise RequestError(f"Discrepancies must be a square matrix, one row per agent, got shape {b.shape}.")
+    if np.isnan(b).any():
+        i, j = np.argwhere(np.isnan(b))[0]
+        raise RequestError(f"Every discrepancy must be a number, b[{i}, {j}] is not; use inf for agents far apart.")
+    if (b < 0).any():
+        i, j = np.argwhere(b < 0)[0]
+        raise RequestError(f"Discrepancies must be at least 0, got b[{i}, {j}] = {b[i, j]:g}; clip it at 0.")
+    if np.diag(b).any():
+        i = int(np.flatnonzero(np.diag(b))[0])
+        raise RequestError(f"An agent is at distance 0 from itself, got b[{i}, {i}] = {b[i, i]:g}; set it to 0.")
+    if asymmetric == "keep":
+        return b
+    finite = np.where(np.isfinite(b), b, 0)
+    with np.errstate(invalid="ignore"):
+        apart = ~(np.abs(b - b.T) <= _ROUNDING * finite.max()) & (b != b.T)
+    if asymmetric == "refuse" and apart.any():
+        i, j = np.argwhere(apart)[0]
+        raise RequestError(
+            f"Discrepancies must be symmetric, got b[{i}, {j}] = {b[i, j]:g} and b[{j}, {i}] = {b[j, i]:g}; take the "
+            "larger of both (asymmetric = 'larger'), or keep them as they are (asymmetric = 'keep')."
+        )
+    return np.maximum(b, b.T)
+
+
+def check_accuracy(accuracy: float) -> float:
+    """eps, above 0."""
+    if not accuracy > 0:
+        raise RequestError(f"An accuracy must be above 0, got {accuracy:g}; it is a distance from the best loss.")
+    return accuracy
+
+
+def describe(neighbours: Neighbours) -> str:
+    """One sentence: how many neighbours there are, and who has none."""
+    number = mixing.counts(neighbours)
+    alone = int((number == 1).sum())
+    share = f"{alone} of {len(number)} agents" if alone else "no agent"
+    return (
+        f"agents listen to {number.min()} to {number.max()} agents, {number.mean():.3g} on average; {share} to one "
+        f"alone; predicted saving of samples {len(number) / (1 / number).sum():.3g}x (harmonic mean)"
+    )
+
+
+def _both_ways(agents: int, first: Any, second: Any, values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ordered pairs from unordered ones, everybody paired with itself at 0."""
+    first, second, b = np.asarray(first, np.int64), np.asarray(second, np.int64), np.asarray(values, np.float64)
+    if not (b >= 0).all():
+        raise RequestError(f"Discrepancies must be at least 0, got {b[~(b >= 0)][0]:g}; clip it at 0.")
+    itself = first == second
+    if b[itself].any():
+        raise RequestError(f"An agent is at distance 0 from itself, got {b[itself].max():g}; leave such pairs out.")
+    first, second, b = first[~itself], second[~itself], b[~itself]
+    everyone = np.arange(_at_least_one(agents))
+    return (
+        np.concatenate([first, second, everyone]),
+        np.concatenate([second, first, everyone]),
+        np.concatenate([b, b, np.zeros(agents)]),
+    )
+
+
+def _at_least_one(agents: int) -> int:
+    if agents < 1:
+        raise RequestError(f"There must be at least one agent, got {agents}.")
+    return agents

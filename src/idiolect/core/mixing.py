@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who listens to whom: a row-stochastic Lambda, kept as lists of neighbours, and its products Lambda v and Lambda^T v.
+
+`Neighbours` has slot-major lists: slot k of agent i listens to agent `indices[k, i]` with weight `weights[k, i]`; the
+transposed lists name the agents that listen to i, so that Lambda^T v is a gather too. Padding points at the agent
+itself with weight 0. Where a matrix has hardly a zero, `weights` is the matrix and the lists are empty tuples. W =
+Lambda Lambda^T is never formed: apply `mix_back`, then `mix`.
+
+Measured, 10,000 agents with 50 neighbours and 50 numbers each, two cores: adding one slot at a time 4 ms, (N, K) lists
+10 ms, all slots at once or a segment sum 90 to 100 ms, the dense product 250 ms; lists win up to about N/4 neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.core.checks import RequestError
+
+_UNROLL = 5  # slots per trip of the loop
+_DENSE_SHARE = 4  # lists of more than N/4 slots are slower than the matrix
+_ROUNDING = 1e-5  # how far a row of float32 weights may be from 1
+
+
+class Neighbours(NamedTuple):
+    """Lambda, row-stochastic: agent i listens to j with weight lambda_ij."""
+
+    indices: Any  # (K, N) whom agent i listens to; () where `weights` is the matrix
+    weights: Any  # (K, N) how much, 0 for padding; or Lambda itself, (N, N)
+    listeners: Any = ()  # (K', N) who listens to agent i
+    listener_weights: Any = ()  # (K', N) how much they do
+
+    @property
+    def agents(self) -> int:
+        """N."""
+        return int(self.weights.shape[-1])
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the matrix itself is kept."""
+        return isinstance(self.indices, tuple)
+
+
+class Discrepancies(NamedTuple):
+    """b_ij, in lists like `Neighbours`; pairs that are not listed are never close. Padding is not-a-number."""
+
+    indices: Any  # (K, N), or ()
+    values: Any  # (K, N) b of the pair, or the matrix b, (N, N)
+    listeners: Any = ()  # (K', N)
+    listener_values: Any = ()  # (K', N)
+
+    @property
+    def agents(self) -> int:
+        """N."""
+        return int(self.values.shape[-1])
+
+
+class Phases(NamedTuple):
+    """How accuracies and steps change over the rounds, one entry per phase; the last one has no end."""
+
+    accuracy: Any  # eps_q: who is at most eps_q/2 away is listened to
+    step_size: Any  # eta_q
+    end: Any  # the first round of the next phase, ascending whole numbers
+
+
+def mix(neighbours: Neighbours, tree: Any) -> Any:
+    """Lambda v for every leaf v, whose leading axis is agents: the weighted mean of what agent i listens to."""
+    if neighbours.is_dense:
+        return jax.tree.map(lambda leaf: _multiply(neighbours.weights, leaf), tree)
+    return jax.tree.map(lambda leaf: _gather(neighbours.indices, neighbours.weights, leaf), tree)
+
+
+def mix_back(neighbours: Neighbours, tree: Any) -> Any:
+    """Lambda^T v for every leaf v: what agent i's listeners hold, by how much they listen to it."""
+    if neighbours.is_dense:
+        return jax.tree.map(lambda leaf: _multiply(neighbours.weights.T, leaf), tree)
+    return jax.tree.map(lambda leaf: _gather(neighbours.listeners, neighbours.listener_weights, leaf), tree)
+
+
+def within(discrepancies: Discrepancies, accuracy: Any) -> Neighbours:
+    """lambda_ij = 1{b_ij <= eps/2}/N_i, inside a compiled program; every agent must be listed with itself."""
+    limit = accuracy / 2
+    close = (discrepancies.values <= limit).astype(discrepancies.values.dtype)  # not-a-number never is
+    if isinstance(discrepancies.indices, tuple):
+        return Neighbours((), close / jnp.sum(close, axis=1, keepdims=True))
+    share = 1 / jnp.sum(close, axis=0)
+    theirs = (discrepancies.listener_values <= limit).astype(close.dtype) * share[discrepancies.listeners]
+    return Neighbours(discrepancies.indices, close * share[None], discrepancies.listeners, theirs)
+
+
+def from_dense(matrix: Any, dense: bool | None = None) -> Neighbours:
+    """Neighbours of a row-stochastic matrix, as lists or as it is: whichever is faster, unless told."""
+    values = check_weights(matrix)
+    listener, source = np.nonzero(values)
+    slots = max(np.bincount(listener, minlength=len(values)).max(), np.bincount(source).max())
+    if dense or (dense is None and slots * _DENSE_SHARE > len(values)):
+        return Neighbours((), values)
+    return from_pairs(len(values), listener, source, values[listener, source])
+
+
+def from_pairs(agents: int, listener: Any, source: Any, weights: Any) -> Neighbours:
+    """Neighbours from pairs (i, j) with lambda_ij, without ever making a matrix; lists whatever their length."""
+    listener, source = np.asarray(listener, np.int64), np.asarray(source, np.int64)
+    values = np.asarray(weights, np.float64)
+    _check_pairs(agents, listener, source, values)
+    _check_rows(values.min(initial=0.0), np.bincount(listener, values, agents))
+    listener, source, values = (part[values > 0] for part in (listener, source, values))
+    indices, own = _lists(agents, listener, source, values, 0.0)
+    listeners, theirs = _lists(agents, source, listener, values, 0.0)
+    return Neighbours(indices, own, listeners, theirs)
+
+
+def discrepancies_from_dense(matrix: Any, dense: bool | None = None, largest: float = np.inf) -> Discrepancies:
+    """b as a matrix or, where few pairs are at most `largest` apart, as lists; the diagonal must be 0."""
+    values = np.asarray(matrix, np.float64)
+    listener, source = np.nonzero(values <= largest)
+    slots = np.bincount(listener, minlength=len(values)).max()
+    if dense or (dense is None and slots * _DENSE_SHARE > len(values)):
+        return Discrepancies((), values)
+    return discrepancies_from_pairs(len(values), listener, source, values[listener, source])
+
+
+def discrepancies_from_pairs(agents: int, listener: Any, source: Any, values: Any) -> Discrepancies:
+    """b in lists from pairs (i, j) with b_ij; agents that are not paired with themselves are, with 0."""
+    listener, source = np.asarray(listener, np.int64), np.asarray(source, np.int64)
+    numbers = np.asarray(values, np.float64)
+    _check_pairs(agents, listener, source, numbers)
+    alone = np.setdiff1d(np.arange(agents), listener[listener == source])
+    listener, source = np.concatenate([listener, alone]), np.concatenate([source, alone])
+    numbers = np.concatenate([numbers, np.zeros(len(alone))])
+    indices, own = _lists(agents, listener, source, numbers, np.nan)
+    listeners, theirs = _lists(agents, source, listener, numbers, np.nan)
+    return Discrepancies(indices, own, listeners, theirs)
+
+
+def dense(neighbours: Neighbours) -> np.ndarray:
+    """Lambda as a matrix, on the host."""
+    weights = np.asarray(neighbours.weights, np.float64)
+    if neighbours.is_dense:
+        return weights
+    matrix = np.zeros((neighbours.agents, neighbours.agents))
+    np.add.at(matrix, (np.arange(neighbours.agents)[None], np.asarray(neighbours.indices)), weights)
+    return matrix
+
+
+def spectral_radius(neighbours: Neighbours, tolerance: float = 1e-10, most: int = 10_000) -> float:
+    """rho(W), W = Lambda Lambda^T, by power iteration on the host.
+
+    W has no negative entry, so each of its blocks has a largest eigenvector without one: ones reach them all. The value
+    rises to rho from below; it stops when a step changes it by less than `tolerance` of itself.
+    """
+    own, back = _host_products(neighbours)
+    vector, radius = np.full(neighbours.agents, neighbours.agents**-0.5), 0.0
+    for _ in range(most):
+        moved = own(back(vector))
+        rayleigh, length = float(vector @ moved), float(np.linalg.norm(moved))
+        vector = moved / length
+        if abs(rayleigh - radius) <= tolerance * rayleigh:
+            break
+        radius = rayleigh
+    return rayleigh
+
+
+def counts(neighbours: Neighbours) -> np.ndarray:
+    """N_i: how many agents each one listens to, itself included where it does."""
+    weights = np.asarray(neighbours.weights)
+    return (weights > 0).sum(axis=1 if neighbours.is_dense else 0)
+
+
+def reach(neighbours: Neighbours) -> np.ndarray:
+    """deg(W)_j: how many agents use agent j's gradient, itself included; W_ij > 0 where i and j listen to one alike."""
+    if neighbours.is_dense:
+        positive = (np.asarray(neighbours.weights) > 0).astype(np.float32)
+        return (positive @ positive.T > 0).sum(axis=0)
+    heard, used = np.asarray(neighbours.indices), np.asarray(neighbours.weights) > 0
+    hearing, counted = np.asarray(neighbours.listeners), np.asarray(neighbours.listener_weights) > 0
+    found = np.empty(neighbours.agents, np.int64)
+    for agent in range(neighbours.agents):  # row by row: the pairs of W need not fit in memory
+        through = heard[used[:, agent], agent]
+        found[agent] = len(np.unique(hearing[:, through][counted[:, through]]))
+    return found
+
+
+def check_weights(matrix: Any) -> np.ndarray:
+    """A square matrix of weights whose rows sum to one, in float64, or RequestError."""
+    values = np.asarray(matrix, np.float64)
+    if values.ndim != 2 or values.shape[0] != values.shape[1] or not values.size:
+        raise RequestError(f"Lambda must be a square matrix, one row per agent, got shape {values.shape}.")
+    _check_rows(values.min(), values.sum(axis=1))
+    return values
+
+
+def _check_rows(least: Any, sums: np.ndarray) -> None:
+    if not least >= 0:
+        raise RequestError(f"Weights of neighbours must be at least 0, got {least:g}; set it to 0.")
+    wrong = np.flatnonzero(~(np.abs(sums - 1) <= _ROUNDING))
+    if wrong.size:
+        row, total = int(wrong[0]), float(sums[wrong[0]])
+        way_out = "let an agent without neighbours listen to itself" if total == 0 else "divide it by its sum"
+        raise RequestError(f"Every row of Lambda must sum to 1, row {row} sums to {total:g}; {way_out}.")
+
+
+def _check_pairs(agents: int, listener: np.ndarray, source: np.ndarray, values: np.ndarray) -> None:
+    if not listener.shape == source.shape == values.shape or listener.ndim != 1:
+        shapes = f"{listener.shape}, {source.shape} and {values.shape}"
+        raise RequestError(f"Pairs need as many listeners as sources and values, got {shapes}.")
+    for numbers in (listener, source):
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < agents:
+            wrong = numbers.min() if numbers.min() < 0 else numbers.max()
+            raise RequestError(f"Agents are numbered from 0 to {agents - 1}, got {wrong}.")
+    pairs = np.unique(listener * agents + source)
+    if len(pairs) < len(listener):
+        raise RequestError(
+            f"A pair of agents may be given once, got {len(listener) - len(pairs)} repeated; add them up."
+        )
+
+
+def _lists(
+    agents: int, listener: np.ndarray, source: np.ndarray, values: np.ndarray, padding: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(slots, agents) sources and values by listener, in ascending order of the source; padding comes last."""
+    order = np.lexsort((source, listener))
+    listener, source, values = listener[order], source[order], values[order]
+    amounts = np.bincount(listener, minlength=agents)
+    places = np.arange(len(listener)) - (np.cumsum(amounts) - amounts)[listener]
+    indices = np.tile(np.arange(agents, dtype=np.int32), (max(int(amounts.max(initial=0)), 1), 1))
+    numbers = np.full(indices.shape, padding)
+    indices[places, listener], numbers[places, listener] = source, values
+    return indices, numbers
+
+
+def _multiply(matrix: Any, leaf: Any) -> Any:
+    return (matrix @ leaf.reshape(leaf.shape[0], -1)).reshape(leaf.shape)
+
+
+def _gather(indices: Any, weights: Any, leaf: Any) -> Any:
+    """sum_k weights[k] * leaf[indices[k]], slot by slot: (slots, agents, ...) is never there at once."""
+    column = (-1, *(1,) * (leaf.ndim - 1))
+
+    def add(total: Any, slot: tuple[Any, Any]) -> tuple[Any, None]:
+        whom, how_much = slot
+        return total + how_much.reshape(column) * leaf.at[whom].get(mode="promise_in_bounds"), None
+
+    total = jnp.zeros_like(leaf)
+    if any(isinstance(part, jax.core.Tracer) for part in (indices, weights, leaf)):
+        return jax.lax.scan(add, total, (indices, weights), unroll=_UNROLL)[0]
+    for slot in zip(indices, weights):  # the debug engine compiles nothing
+        total, _ = add(total, slot)
+    return total
+
+
+def _host_products(neighbours: Neighbours) -> tuple[Any, Any]:
+    """v -> Lambda v and v -> Lambda^T v for one vector, in float64."""
+    if neighbours.is_dense:
+        matrix = np.asarray(neighbours.weights, np.float64)
+        return matrix.__matmul__, matrix.T.__matmul__
+    parts = [(neighbours.indices, neighbours.weights), (neighbours.listeners, neighbours.listener_weights)]
+    lists = [(np.asarray(whom), np.asarray(how_much, np.float64)) for whom, how_much in parts]
+    own, back = ((lambda v, w=whom, a=amount: (a * v[w]).sum(axis=0)) for whom, amount in lists)
+    return own, back

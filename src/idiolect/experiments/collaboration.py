@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`[collaboration]`: who listens to whom, from a spec to the settings of the algorithms that ask for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idiolect.collaborate import neighbourhoods
+from idiolect.core import mixing
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError
+from idiolect.core.mixing import Discrepancies, Neighbours
+from idiolect.experiments.spec import CollaborationSpec
+from idiolect.theory import all_for_all
+from idiolect.theory.constants import Constants
+
+
+class Collaboration(NamedTuple):
+    """What a source found; None where it says nothing."""
+
+    sentence: str
+    neighbours: Neighbours | None = None  # Lambda
+    discrepancies: Discrepancies | None = None  # b
+    own_share: float | None = None  # of a mixture, which needs no lists
+    accuracy: float | None = None  # eps: the pairs within eps/2 listen to each other
+
+
+def find_collaboration(spec: CollaborationSpec, clients: int) -> Collaboration | None:
+    """What `[collaboration]` says of `clients` clients; None where it is not in the spec."""
+    if spec.source is None:
+        return None
+    if spec.source == "file":
+        return _from_file(spec, clients)
+    share = {"identity": 1.0, "uniform": 0.0, "mixture": spec.own_share}[spec.source]
+    words = {"identity": "everybody trains alone", "uniform": "everybody listens to everybody alike"}
+    sentence = words.get(spec.source, f"everybody listens to itself by {share:g} and to everybody alike by the rest")
+    return Collaboration(sentence, own_share=share)
+
+
+def _from_file(spec: CollaborationSpec, clients: int) -> Collaboration:
+    """A matrix of discrepancies where an accuracy is given, of weights otherwise."""
+    matrix = read_matrix(spec.path)
+    if matrix.shape != (clients, clients):
+        raise RequestError(
+            f"collaboration.path must hold a row and a column for each of the {clients} clients, in their order, got "
+            f"shape {matrix.shape}."
+        )
+    if spec.accuracy is None:
+        given = mixing.from_dense(matrix)
+        return Collaboration(neighbourhoods.describe(given), given)
+    b = neighbourhoods.check_discrepancy(matrix, spec.asymmetric)
+    given = neighbourhoods.neighbourhoods(b, spec.accuracy, asymmetric="keep")
+    sentence = f"within {spec.accuracy:g}/2 {neighbourhoods.describe(given)}"
+    return Collaboration(
+        sentence, given, neighbourhoods.discrepancies(b, asymmetric="keep", largest=spec.accuracy), None, spec.accuracy
+    )
+
+
+def read_matrix(path: str | None) -> np.ndarray:
+    """A square table of numbers, from a .npy file or from lines with commas."""
+    if path is None:
+        raise RequestError('[collaboration] source = "file" needs path, a .npy or .csv file; set it.')
+    try:
+        if Path(path).suffix == ".npy":
+            return np.asarray(np.load(path, allow_pickle=False), float)
+        return np.loadtxt(path, delimiter=",", ndmin=2)
+    except FileNotFoundError:
+        raise RequestError(f"There is no file {path} for collaboration.path; write one row per client.") from None
+    except (ValueError, OSError) as error:
+        raise RequestError(f"collaboration.path {path} must hold a matrix of numbers: {error}.") from None
+
+
+def join(
+    algorithm: Algorithm, found: Collaboration | None, constants: Constants | None, where: str
+) -> tuple[Algorithm, list[str]]:
+    """The algorithm with neighbours, discrepancies and phases filled in where it asks for them; and how."""
+    fields = {field.name for field in dataclasses.fields(algorithm)}
+    if "neighbours" not in fields:
+        return algorithm, []
+    if "discrepancies" in fields:
+        return _adaptive(algorithm, found, constants, where)
+    if found is None:
+        share = float(algorithm.own_share)  # type: ignore[attr-defined]
+        return algorithm, [
+            f"No [collaboration] is given: everybody listens to itself by {share:g}, to all by the rest."
+        ]
+    given: dict[str, Any] = {"neighbours": found.neighbours, "own_share": found.own_share}
+    if getattr(algorithm, "target_accuracy", 0) is None:
+        given["target_accuracy"] = found.accuracy
+    changed = {name: value for name, value in given.items() if value is not None}
+    return dataclasses.replace(algorithm, **changed), [f"Collaboration: {found.sentence}."]
+
+
+def _adaptive(
+    algorithm: Any, found: Collaboration | None, constants: Constants | None, where: str
+) -> tuple[Algorithm, list[str]]:
+    """Discrepancies and the phases that theory makes of them."""
+    if found is None or found.discrepancies is None or found.accuracy is None:
+        raise RequestError(
+            f'[{where}] needs discrepancies and the accuracy to begin with; give [collaboration] source = "file" '
+            "with path and accuracy."
+        )
+    phases = None
+    if constants is not None and constants.strong_convexity > 0 and constants.rows is not None:
+        noise = all_for_all.largest_noise(algorithm.objective, constants.rows, algorithm.batch_size)
+        if noise is not None:
+            phases = all_for_all.doubling(
+                found.discrepancies,
+                _HORIZON,
+                first_accuracy=found.accuracy,
+                smoothness=constants.smoothness,
+                strong_convexity=constants.strong_convexity,
+                noise=noise,
+            )
+    if phases is None:
+        raise RequestError(
+            f"[{where}] leaves its phases to theory, which needs strongly convex losses and their noise; set model.l2, "
+            "or use all_for_all with one accuracy."
+        )
+    ready = dataclasses.replace(algorithm, discrepancies=found.discrepancies, phases=phases)
+    steps = phases.step_size
+    note = (
+        f"Collaboration: at first {found.sentence}. {len(steps)} phases, the accuracy halved in each, step sizes "
+        f"{steps[0]:.3g} to {steps[-1]:.3g} = min(1/(2 L rho(W)), mu N eps/(4 L sigma^2 sum 1/N_i)), paper 004, "
+        f"corrected; the first ends after {phases.end[0]} rounds."
+    )
+    return ready, [note]
+
+
+_HORIZON = 1_000_000  # rounds that phases are made for; they double, so a few more cost nothing

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paper 004: steps, bounds, sample sizes and phases of all-for-all and all-for-one, corrected (E004-1 to E004-6).
+
+N agents; `shares` is Ssum = sum_i 1/N_i, N_i the agents that i listens to; eps `accuracy`, L `smoothness`, mu
+`strong_convexity`, sigma^2 `noise` and B^2 `second_moment` (of one gradient), D `radius`, rho(W) `spectral_radius`.
+Setting 1: convex losses, one agent per round; setting 2: strongly convex and smooth ones, everybody.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from idiolect.core import mixing
+from idiolect.core.data import Rows
+from idiolect.core.mixing import Discrepancies, Neighbours, Phases
+from idiolect.core.objective import Objective
+from idiolect.theory.heterogeneity import gradient_noise
+from idiolect.theory.optimum import local_optima
+
+_LEVELS = 500  # accuracies tried where b takes more values
+_TOLERANCE = 1e-8  # of a spectral radius
+
+
+def stable_step(smoothness: float, spectral_radius: float) -> float:
+    """1/(2 L rho(W)); the paper prints 1/(2L), which diverges where rho(W) is large (E004-4)."""
+    return 1 / (2 * smoothness * spectral_radius)
+
+
+def asynchronous_step(accuracy: float, second_moment: float, agents: int, shares: float) -> float:
+    """Theorem 4.1: eta = N eps/(2 B^2 Ssum), the minimiser of the bound at K = 4 D^2 B^2 Ssum/eps^2 (E004-3)."""
+    return agents * accuracy / (2 * second_moment * shares)
+
+
+def synchronous_step(
+    accuracy: float,
+    *,
+    smoothness: float,
+    strong_convexity: float,
+    noise: float,
+    agents: int,
+    shares: float,
+    spectral_radius: float,
+) -> float:
+    """Theorem 4.2: eta = min{1/(2 L rho(W)), mu N eps/(4 L sigma^2 Ssum)}."""
+    most = stable_step(smoothness, spectral_radius)
+    if noise == 0:
+        return most
+    return min(most, strong_convexity * agents * accuracy / (4 * smoothness * noise * shares))
+
+
+def asynchronous_bound(radius: float, second_moment: float, squares: float, agents: int, rounds: int) -> float:
+    """Theorem 3.a without its bias: sqrt(B^2 N D^2 sum lambda^2/(N K)), at the minimising step (E004-2)."""
+    return math.sqrt(second_moment * agents * radius**2 * squares / (agents * rounds))
+
+
+def all_for_one_bound(radius: float, second_moment: float, squares: float, agents: int, rounds: int) -> float:
+    """Theorem 2.1 without its bias: D B sqrt(N sum lambda^2/K), at eta = D/(B sqrt(K N sum lambda^2)) (E004-2)."""
+    return radius * math.sqrt(second_moment * agents * squares / rounds)
+
+
+def bias(weights: np.ndarray, discrepancy: np.ndarray) -> float:
+    """Lemma 3: (1/N) sum_ij lambda_ij b_ij, what F cannot fall below by the theorem."""
+    return float((np.where(weights > 0, weights * discrepancy, 0.0)).sum() / len(weights))
+
+
+def saving(counts: Any) -> float:
+    """The speed-up over training alone: the harmonic mean of the N_i (the paper calls its inverse so, E004-6)."""
+    number = np.asarray(counts, float)
+    return float(len(number) / (1 / number).sum())
+
+
+def asynchronous_samples(accuracy: float, radius: float, second_moment: float, shares: float) -> float:
+    """Theorem 4.1: T = (4 D^2 B^2/eps^2) Ssum samples in all; training alone has Ssum = N."""
+    return 4 * radius**2 * second_moment / accuracy**2 * shares
+
+
+def all_for_one_samples(accuracy: float, radius: float, second_moment: float, agents: int, count: float) -> float:
+    """Theorem 2.1: T = (4 D^2 B^2/eps^2) N/N_i; naive all-for-all needs that of its worst agent."""
+    return 4 * radius**2 * second_moment / accuracy**2 * agents / count
+
+
+def synchronous_samples(
+    accuracy: float, gap: float, *, smoothness: float, strong_convexity: float, noise: float, agents: int, shares: float
+) -> float:
+    """Theorem 4.2: T = 2 max(kappa sigma^2 Ssum/(mu eps), N kappa) ln(F^0/eps); `gap` is F^0.
+
+    Its exponential decay holds as printed for Lambda = I and 11^T/N only (E004-5).
+    """
+    kappa = smoothness / strong_convexity
+    statistical = kappa * noise / (strong_convexity * accuracy) * shares
+    return 2 * max(statistical, agents * kappa) * math.log(gap / accuracy)
+
+
+def contraction(strong_convexity: float, step_size: float, weights: np.ndarray) -> float:
+    """Noise-free, per round: F falls by 1 - eta mu lambda_min^+(W) at least; the paper prints 1 - eta mu (E004-5)."""
+    eigenvalues = np.linalg.eigvalsh(weights @ weights.T)
+    least = eigenvalues[eigenvalues > 1e-10 * eigenvalues.max()].min()
+    return 1 - step_size * strong_convexity * float(least)
+
+
+def largest_noise(objective: Objective, rows: Rows, batch_size: int) -> float | None:
+    """sigma^2: the largest variance of a batch's gradient at an agent's own optimum; None where that is not known."""
+    if batch_size == 0:
+        return 0.0
+    own = local_optima(objective, rows)
+    noise = None if own is None else gradient_noise(objective, rows, own, stacked=True)
+    return None if noise is None else float(noise.max()) / batch_size
+
+
+def neighbourhood_counts(discrepancies: Discrepancies, accuracy: float) -> np.ndarray:
+    """N_i(eps), itself included."""
+    close = np.asarray(discrepancies.values) <= accuracy / 2
+    return close.sum(axis=1 if isinstance(discrepancies.indices, tuple) else 0)
+
+
+def neighbours_within(discrepancies: Discrepancies, accuracy: float) -> Neighbours:
+    """Lambda of an accuracy, on the host in float64."""
+    share = 1 / neighbourhood_counts(discrepancies, accuracy)
+    close = np.asarray(discrepancies.values) <= accuracy / 2
+    if isinstance(discrepancies.indices, tuple):
+        return Neighbours((), close * share[:, None])
+    listeners = np.asarray(discrepancies.listeners)
+    theirs = (np.asarray(discrepancies.listener_values) <= accuracy / 2) * share[listeners]
+    return Neighbours(np.asarray(discrepancies.indices), close * share[None], listeners, theirs)
+
+
+def doubling(
+    discrepancies: Discrepancies,
+    rounds: int,
+    *,
+    first_accuracy: float,
+    smoothness: float,
+    strong_convexity: float,
+    noise: float,
+) -> Phases:
+    """Setting 2: eps_q = eps_0 2^-q, eta_q = `synchronous_step` of eps_q, K_q = ceil(ln 4/(mu eta_q)).
+
+    As many phases as `rounds` rounds need. The error falls to a quarter over a phase, while its target is halved.
+    """
+    entries, end, accuracy = [], 0, first_accuracy
+    while end < rounds:
+        number = neighbourhood_counts(discrepancies, accuracy)
+        eta = synchronous_step(
+            accuracy,
+            smoothness=smoothness,
+            strong_convexity=strong_convexity,
+            noise=noise,
+            agents=discrepancies.agents,
+            shares=float((1 / number).sum()),
+            spectral_radius=mixing.spectral_radius(neighbours_within(discrepancies, accuracy), _TOLERANCE),
+        )
+        end += math.ceil(math.log(4) / (strong_convexity * eta))
+        entries.append((accuracy, eta, end))
+        accuracy /= 2
+        if noise == 0 and (number == 1).all():
+            break  # nothing is left to refine
+    return _phases(entries)
+
+
+def doubling_convex(
+    discrepancies: Discrepancies, rounds: int, *, first_accuracy: float, radius: float, second_moment: float
+) -> Phases:
+    """Setting 1, proposition 3 corrected: K_q = (4 D^2 B^2/eps_q^2) Ssum_q, eta_q = N eps_q/(2 B^2 Ssum_q) (E004-3)."""
+    entries, end, accuracy = [], 0, first_accuracy
+    while end < rounds:
+        shares = float((1 / neighbourhood_counts(discrepancies, accuracy)).sum())
+        eta = asynchronous_step(accuracy, second_moment, discrepancies.agents, shares)
+        end += math.ceil(asynchronous_samples(accuracy, radius, second_moment, shares))
+        entries.append((accuracy, eta, end))
+        accuracy /= 2
+    return _phases(entries)
+
+
+def one_over_k(
+    discrepancies: Discrepancies, rounds: int, *, smoothness: float, strong_convexity: float, noise: float
+) -> Phases:
+    """A phase per round k = 1, 2, ...: eta = min{1/(mu k), 1/(2 L rho(W))}, eps that whose step in theory is 1/(mu k).
+
+    mu N eps/(4 L sigma^2 Ssum(eps)) rises with eps: the least value that b takes (times 2) with at least 1/(mu k).
+    """
+    values = np.asarray(discrepancies.values, float)
+    levels = 2 * np.unique(values[np.isfinite(values)])
+    if len(levels) > _LEVELS:  # their quantiles tell as much
+        levels = np.quantile(levels, np.linspace(0, 1, _LEVELS))
+    shares = np.array([(1 / neighbourhood_counts(discrepancies, level)).sum() for level in levels])
+    steps = strong_convexity * discrepancies.agents * levels / (4 * smoothness * noise * shares)
+    places = [min(int(np.searchsorted(steps, 1 / (strong_convexity * k))), len(levels) - 1) for k in _from_1(rounds)]
+    caps = {
+        place: stable_step(
+            smoothness, mixing.spectral_radius(neighbours_within(discrepancies, levels[place]), _TOLERANCE)
+        )
+        for place in set(places)
+    }
+    return _phases(
+        [(levels[place], min(1 / (strong_convexity * k), caps[place]), k) for k, place in zip(_from_1(rounds), places)]
+    )
+
+
+def fixed(accuracy: float, step_sizes: np.ndarray) -> Phases:
+    """One accuracy for ever and a step for every round: infinite is one model for all, 0 everybody alone."""
+    rounds = len(step_sizes)
+    return Phases(np.full(rounds, accuracy), np.asarray(step_sizes, float), np.arange(1, rounds + 1, dtype=np.int32))
+
+
+def _from_1(rounds: int) -> range:
+    return range(1, rounds + 1)
+
+
+def _phases(entries: list[tuple[float, float, int]]) -> Phases:
+    accuracy, steps, ends = zip(*entries)
+    return Phases(np.array(accuracy), np.array(steps), np.array(ends, np.int32))
