@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose rows count how much for whom: row-stochastic Lambda from estimated discrepancies.
+
+Noisy estimates must not be trusted one by one. A family of candidate matrices goes from everybody alone over
+neighbourhoods of growing width and groups of growing size to everybody together. What they are worth is measured on
+rows that neither the discrepancies nor the models have seen, over all agents at once; the answer is the convex
+mixture of candidates with the least held-out loss (stacking). Alone and everybody are candidates, so that where the
+others tell nothing it costs next to nothing to have asked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import nnls
+from scipy.spatial.distance import squareform
+
+from idiolect.collaborate.excess import Excess, pairwise_excess
+from idiolect.collaborate.quadratic import (
+    Expansion,
+    Sample,
+    common_model,
+    expand,
+    own_weights,
+    quick_models,
+    row_weights,
+    score,
+    score_own,
+)
+
+WIDTHS = (0.5, 1.0, 2.0, 4.0, 16.0)  # of a neighbourhood, in nats of evidence against a pair
+GROUPS = (2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20)
+PRICE = 1.0  # nats that a further candidate must earn; by chance it would earn about half a nat
+_SORTINGS = 4  # rounds of fitting the groups' models and sorting agents anew
+
+
+class Candidate(NamedTuple):
+    """One way to share: its name and its row-stochastic matrix."""
+
+    name: str
+    shares: np.ndarray  # (agents, agents) lambda_ij
+
+
+class Learned(NamedTuple):
+    """The mixture and how it came about."""
+
+    shares: np.ndarray  # (agents, agents) Lambda
+    mixture: dict[str, float]  # what each candidate contributes
+    held_out: dict[str, float]  # mean held-out loss of each candidate, over agents
+    excess: Excess
+    fold_shares: np.ndarray  # (folds, agents, agents): Lambda found without the rows of a fold, honest about them
+
+
+def alone(agents: int) -> np.ndarray:
+    """Lambda = identity."""
+    return np.eye(agents)
+
+
+def together(counts: np.ndarray) -> np.ndarray:
+    """Every row of everybody counts the same."""
+    return np.tile(counts / counts.sum(), (len(counts), 1))
+
+
+def neighbourhood(excess: Excess, counts: np.ndarray, width: float) -> np.ndarray:
+    """lambda_ij ~ n_j exp(-max(0, evidence)/width), evidence = excess / (noise_i/n_i + noise_j/n_j) in nats.
+
+    The excess is held out, hence already cleared of noise on average.
+    """
+    evidence = np.maximum(evidence_in_nats(excess, counts), 0.0)
+    kernel = np.exp(-evidence / width)
+    np.fill_diagonal(kernel, 1.0)
+    shares = kernel * np.maximum(counts, 1)
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def evidence_in_nats(excess: Excess, counts: np.ndarray) -> np.ndarray:
+    """(agents, agents): how strongly i's rows speak against j's model, allowing for the noise of both."""
+    noise = excess.noise / np.maximum(counts, 1)
+    return excess.value / (noise[:, None] + noise)
+
+
+def grouped(
+    sample: Sample, expansion: Expansion, penalty: float, excess: Excess, amounts: tuple[int, ...]
+) -> list[Candidate]:
+    """Mixtures of K tasks: agents sorted into K groups by a tree over the pairs, then by what serves them best.
+
+    r_ik ~ share_k exp(-n_i (excess of group k's model on i's rows) / noise_k) noise_k^(-d/2), d coefficients: the
+    normal likelihood of i's own optimum under group k. Group models never saw the rows they are judged on;
+    lambda_ij = sum_k r_ik r_jk n_j / (rows of group k).
+    """
+    counts = sample.counts
+    known = sorted({min(amount, sample.agents) for amount in amounts if amount < sample.agents})
+    if not known:
+        return []
+    evidence = np.maximum(evidence_in_nats(excess, counts), 0.0)
+    distance = (evidence + evidence.T) / 2
+    tree = linkage(squareform(distance, checks=False), "complete")
+    own = quick_models(sample, expansion, own_weights(sample), penalty)
+    least = sample.sums(score_own(sample, own))
+    found = []
+    for amount in known:
+        label = fcluster(tree, amount, "maxclust") - 1
+        belonging = np.eye(label.max() + 1)[label]
+        for _ in range(_SORTINGS):
+            losses = _group_losses(sample, expansion, penalty, belonging)
+            size = np.maximum(belonging.sum(axis=0), 1e-9)
+            noise = (belonging.T @ excess.noise + 1e-9 * excess.noise.mean()) / size
+            nats = np.maximum(losses - least[:, None], 0) / noise + 0.5 * sample.size * np.log(noise)
+            odds = np.log(size / size.sum()) - nats
+            belonging = np.exp(odds - odds.max(axis=1, keepdims=True))
+            belonging /= belonging.sum(axis=1, keepdims=True)
+        held = np.maximum(belonging.T @ counts, 1e-300)
+        shares = (belonging / held) @ (belonging.T * counts)
+        found.append(Candidate(f"{amount} groups", shares / shares.sum(axis=1, keepdims=True)))
+    return found
+
+
+def _group_losses(sample: Sample, expansion: Expansion, penalty: float, belonging: np.ndarray) -> np.ndarray:
+    """(agents, groups): total loss of an agent's rows under every group's model that has not seen them."""
+    total = np.zeros((sample.agents, belonging.shape[1]))
+    for fold in range(sample.folds):
+        judged = sample.only(fold)
+        if len(judged.owner):
+            models = quick_models(sample, expansion, belonging.T, penalty, without=fold)
+            total += judged.sums(score(judged, models))
+    return total
+
+
+def candidates(sample: Sample, expansion: Expansion, penalty: float) -> tuple[list[Candidate], Excess]:
+    """The family, from alone to everybody, found on these rows."""
+    excess, counts = pairwise_excess(sample, expansion, penalty), sample.counts
+    family = [Candidate("alone", alone(sample.agents))]
+    family += [Candidate(f"width {width:g}", neighbourhood(excess, counts, width)) for width in WIDTHS]
+    family += grouped(sample, expansion, penalty, excess, GROUPS)
+    return [*family, Candidate("everybody", together(counts))], excess
+
+
+def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
+    """Lambda for these agents: candidates on all rows, mixed as their held-out losses say."""
+    answers, rows = [], []
+    fold_families: list[list[Candidate]] = []
+    for fold in range(sample.folds):
+        training, judged = sample.without(fold), sample.only(fold)
+        expansion = expand(training, common_model(training, penalty))
+        family, _ = candidates(training, expansion, penalty)
+        fold_families.append(family)
+        if len(judged.owner):
+            answers.append(_answers(training, judged, expansion, family, penalty))
+            rows.append(np.flatnonzero(sample.fold == fold))
+    order = np.argsort(np.concatenate(rows))
+    outputs = np.concatenate(answers)[order]
+    expansion = expand(sample, common_model(sample, penalty))
+    family, excess = candidates(sample, expansion, penalty)
+    mixture = stack(sample, outputs, excess.noise)
+    fold_shares = np.stack(
+        [
+            _mixed(stack(sample.without(fold), outputs[sample.fold != fold], excess.noise), fold_families[fold])
+            for fold in range(sample.folds)
+        ]
+    )
+    losses = [sample.means(_losses(sample, outputs[:, place])).mean() for place in range(outputs.shape[1])]
+    names = [candidate.name for candidate in family]
+    return Learned(
+        _mixed(mixture, family),
+        dict(zip(names, mixture.tolist())),
+        dict(zip(names, map(float, losses))),
+        excess,
+        fold_shares,
+    )
+
+
+def _mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:
+    return np.einsum("c,cij->ij", mixture, np.stack([candidate.shares for candidate in family]))
+
+
+def _answers(
+    training: Sample, judged: Sample, expansion: Expansion, family: list[Candidate], penalty: float
+) -> np.ndarray:
+    """(rows, candidates, outputs): what every candidate's models answer on rows that they have not seen."""
+    found = []
+    for candidate in family:
+        models = quick_models(training, expansion, row_weights(candidate.shares, training.counts), penalty)
+        chosen = models[judged.owner]
+        if judged.loss.diagonal:
+            found.append(judged.design * chosen)
+        else:
+            found.append(np.einsum("rc,rco->ro", judged.design, chosen.reshape(-1, *judged.loss.shape)))
+    return np.stack(found, axis=1)
+
+
+def stack(sample: Sample, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """The convex mixture of answers, (rows, candidates, outputs), with the least mean loss over agents.
+
+    It starts with the best candidate; another one enters only if it earns more than `PRICE` nats, so that few
+    agents are not mixed by chance. Log losses are replaced by their expansion around the best candidate.
+    """
+    present = np.maximum(sample.counts, 1)
+    per_row = 1 / present[sample.owner] / max(int((sample.counts > 0).sum()), 1)
+    nat = float(np.mean(noise / present)) / sample.agents  # one nat of all agents together, in mean loss
+    best = int(np.argmin([per_row @ _losses(sample, outputs[:, place]) for place in range(outputs.shape[1])]))
+    slopes = sample.loss.row_slopes(outputs[:, best], sample.goals)
+    moves = outputs - outputs[:, best, None]
+    gradient = np.einsum("rco,ro,r->c", moves, slopes, per_row) / nat
+    curvature = np.einsum("rco,rdo,r->cd", moves, _curved(sample, outputs[:, best], moves), per_row) / nat
+
+    def fit(chosen: list[int]) -> tuple[float, np.ndarray]:
+        mixture = _on_simplex(gradient[chosen], curvature[np.ix_(chosen, chosen)])
+        return float(gradient[chosen] @ mixture + 0.5 * mixture @ curvature[np.ix_(chosen, chosen)] @ mixture), mixture
+
+    chosen, (value, mixture) = [best], fit([best])
+    while len(chosen) < outputs.shape[1]:
+        others = [place for place in range(outputs.shape[1]) if place not in chosen]
+        tried = [(fit([*chosen, place]), place) for place in others]
+        (found, shares), place = min(tried, key=lambda one: one[0][0])
+        if found > value - PRICE:
+            break
+        chosen, value, mixture = [*chosen, place], found, shares
+    whole = np.zeros(outputs.shape[1])
+    whole[chosen] = mixture
+    return whole
+
+
+def _curved(sample: Sample, at: np.ndarray, moves: np.ndarray) -> np.ndarray:
+    """Second derivative of every row's loss at the answers `at`, times each move."""
+    if sample.loss.criterion == "squared":
+        return moves
+    chances = (sample.loss.row_slopes(at, sample.goals) + sample.goals)[:, None]
+    weighed = chances * moves
+    others = weighed if sample.loss.criterion == "logistic" else weighed.sum(axis=2, keepdims=True)
+    return weighed - chances * others
+
+
+def _on_simplex(gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """argmin g a + a C a / 2 over a >= 0, sum a = 1, by non-negative least squares with a heavy row of ones."""
+    values, vectors = np.linalg.eigh(curvature)
+    values = np.maximum(values, 1e-12 * max(float(values.max(initial=0.0)), 1e-300))
+    root = vectors * np.sqrt(values)  # C = root root'
+    wanted = -(vectors / np.sqrt(values)).T @ gradient
+    heavy = 1e4 * max(float(np.sqrt(values.max(initial=0.0))), 1e-150)
+    matrix = np.vstack([root.T, np.full(len(gradient), heavy)])
+    mixture, _ = nnls(matrix, np.append(wanted, heavy))
+    return mixture / max(mixture.sum(), 1e-300)
+
+
+def _losses(sample: Sample, answers: np.ndarray) -> np.ndarray:
+    return sample.loss.row_losses(answers, sample.goals)
