@@ -89,7 +89,7 @@ class Sample:
 def make_sample(
     loss: ConvexLoss, rows: Rows, folds: int = 5, seed: int = 0, blocks: np.ndarray | None = None
 ) -> Sample:
-    """Deal every agent's rows to folds at random, blocks (overlapping windows, say) undivided."""
+    """Deal every agent's rows to folds at random, class by class, blocks (overlapping windows, say) undivided."""
     size = loss.shape[0] * loss.shape[1]
     if size > MOST_COEFFICIENTS:
         raise RequestError(
@@ -98,18 +98,43 @@ def make_sample(
         )
     if folds < 2:
         raise RequestError(f"folds must be at least 2, got {folds}; 5 is usual.")
+    plain = dataclasses.replace(loss, l2=0.0)
+    goals = plain.goals(rows.targets)
     owner = np.repeat(np.arange(rows.clients), rows.counts)
     fold = np.empty(len(owner), np.int64)
     block = np.arange(len(owner)) if blocks is None else np.asarray(blocks)
-    for agent in range(rows.clients):
-        places = slice(rows.offsets[agent], rows.offsets[agent + 1])
-        known, number = np.unique(block[places], return_inverse=True)
-        order = host_generator(seed, Purpose.SPLIT, agent).permutation(len(known))
-        fold[places] = (order % folds)[number]
-    plain = dataclasses.replace(loss, l2=0.0)
-    return Sample(
-        plain, plain.design(rows.inputs), plain.goals(rows.targets), owner, fold, rows.clients, folds, block
-    )
+    # a class that sits in one fold only would be unknown to the model that is judged on it
+    label = np.zeros(len(owner)) if loss.criterion == "squared" else goals @ np.arange(1, goals.shape[1] + 1)
+    design = plain.design(rows.inputs)
+    for agent, (twin, sorting) in enumerate(_twins(design, goals, rows.offsets)):
+        places = np.arange(rows.offsets[agent], rows.offsets[agent + 1])[sorting]
+        known, first, number = np.unique(block[places], return_index=True, return_inverse=True)
+        draws = host_generator(seed, Purpose.SPLIT, twin)
+        order = np.lexsort((draws.permutation(len(known)), label[places][first]))
+        place = np.empty(len(known), np.int64)
+        place[order] = (np.arange(len(known)) + draws.integers(folds)) % folds
+        fold[places] = place[number]
+    return Sample(plain, design, goals, owner, fold, rows.clients, folds, block)
+
+
+def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """(first agent with the same rows, order of the rows) per agent: twins leave the same rows out together."""
+    seen: dict[bytes, int] = {}
+    found = []
+    for agent in range(len(offsets) - 1):
+        whole = np.hstack([part[offsets[agent] : offsets[agent + 1]] for part in (goals, design)])
+        sorting = np.lexsort(whole.T[::-1])
+        content = whole[sorting].tobytes()
+        first = seen.setdefault(content, agent)
+        found.append((first, sorting))
+    return found
+
+
+def identical_agents(sample: Sample) -> list[tuple[int, int]]:
+    """(first, twin) pairs of agents with exactly the same rows."""
+    offsets = np.concatenate([[0], np.cumsum(sample.counts)])
+    firsts = [first for first, _ in _twins(sample.design, sample.goals, offsets)]
+    return [(first, agent) for agent, first in enumerate(firsts) if first != agent]
 
 
 class Expansion(NamedTuple):
@@ -211,7 +236,7 @@ def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarr
     mine = sample.take(weights[sample.owner] > 0)
     loss, per_row, ridge = sample.loss, weights[mine.owner], sample.ridge(penalty)
     if len(mine.owner) == 0:
-        return start.copy()
+        return np.zeros(sample.size)  # all that a penalty alone asks for
 
     def value(point: np.ndarray) -> float:
         with np.errstate(over="ignore"):

@@ -17,7 +17,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import nnls
 from scipy.spatial.distance import squareform
 
-from idiolect.collaborate.excess import Excess, pairwise_excess
+from idiolect.collaborate.excess import SCALAR_BYTES, Excess, Exchange, judging, pairwise_excess
 from idiolect.collaborate.quadratic import (
     Expansion,
     Sample,
@@ -30,9 +30,9 @@ from idiolect.collaborate.quadratic import (
     score_own,
 )
 
-WIDTHS = (0.5, 1.0, 2.0, 4.0, 16.0)  # of a neighbourhood, in nats of evidence against a pair
-GROUPS = (2, 3, 4, 5, 6, 7, 8, 10, 13, 16, 20)
-PRICE = 1.0  # nats that a further candidate must earn; by chance it would earn about half a nat
+WIDTHS = (0.5, 2.0, 8.0, 32.0)  # of a neighbourhood, in nats of evidence against a pair
+GROUPS = (2, 3, 5, 8, 13, 21)
+_EXPANSIONS = 4  # of log losses while stacking
 _SORTINGS = 4  # rounds of fitting the groups' models and sorting agents anew
 
 
@@ -153,10 +153,10 @@ def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
     outputs = np.concatenate(answers)[order]
     expansion = expand(sample, common_model(sample, penalty))
     family, excess = candidates(sample, expansion, penalty)
-    mixture = stack(sample, outputs, excess.noise)
+    mixture = stack(sample, outputs)
     fold_shares = np.stack(
         [
-            _mixed(stack(sample.without(fold), outputs[sample.fold != fold], excess.noise), fold_families[fold])
+            _mixed(stack(sample.without(fold), outputs[sample.fold != fold]), fold_families[fold])
             for fold in range(sample.folds)
         ]
     )
@@ -169,6 +169,22 @@ def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
         excess,
         fold_shares,
     )
+
+
+def exchange_of(sample: Sample) -> Exchange:
+    """What `learn_weights` sends in all: expansions up, everybody's model down, pairs and groups judged, per fold.
+
+    Rows never leave, but sums over them do: for squared losses a Hessian is the matrix of second moments.
+    """
+    size, passes = sample.size, sample.folds + 1
+    sums = size + size * (size + 1) // 2
+    judged = judging(sample, sample.agents, sample.agents * (sample.agents - 1))
+    groups = sum(amount for amount in GROUPS if amount < sample.agents) * _SORTINGS * sample.agents
+    upload = sample.agents * sample.folds * sums + groups * sample.folds + sample.agents * len(WIDTHS)
+    download = sample.agents * size + groups * sample.folds * size
+    reveals = "The server sees every agent's summed gradients and Hessians per fold."
+    once = Exchange(SCALAR_BYTES * upload, SCALAR_BYTES * download, 0, reveals) + judged
+    return Exchange(once.upload_bytes * passes, once.download_bytes * passes, once.pairs * passes, once.reveals)
 
 
 def _mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:
@@ -190,36 +206,32 @@ def _answers(
     return np.stack(found, axis=1)
 
 
-def stack(sample: Sample, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
     """The convex mixture of answers, (rows, candidates, outputs), with the least mean loss over agents.
 
-    It starts with the best candidate; another one enters only if it earns more than `PRICE` nats, so that few
-    agents are not mixed by chance. Log losses are replaced by their expansion around the best candidate.
+    A quadratic programme for squared losses; for log losses a few of them, each expanded where the last one ended.
     """
-    present = np.maximum(sample.counts, 1)
-    per_row = 1 / present[sample.owner] / max(int((sample.counts > 0).sum()), 1)
-    nat = float(np.mean(noise / present)) / sample.agents  # one nat of all agents together, in mean loss
-    best = int(np.argmin([per_row @ _losses(sample, outputs[:, place]) for place in range(outputs.shape[1])]))
-    slopes = sample.loss.row_slopes(outputs[:, best], sample.goals)
-    moves = outputs - outputs[:, best, None]
-    gradient = np.einsum("rco,ro,r->c", moves, slopes, per_row) / nat
-    curvature = np.einsum("rco,rdo,r->cd", moves, _curved(sample, outputs[:, best], moves), per_row) / nat
-
-    def fit(chosen: list[int]) -> tuple[float, np.ndarray]:
-        mixture = _on_simplex(gradient[chosen], curvature[np.ix_(chosen, chosen)])
-        return float(gradient[chosen] @ mixture + 0.5 * mixture @ curvature[np.ix_(chosen, chosen)] @ mixture), mixture
-
-    chosen, (value, mixture) = [best], fit([best])
-    while len(chosen) < outputs.shape[1]:
-        others = [place for place in range(outputs.shape[1]) if place not in chosen]
-        tried = [(fit([*chosen, place]), place) for place in others]
-        (found, shares), place = min(tried, key=lambda one: one[0][0])
-        if found > value - PRICE:
+    per_row = 1 / np.maximum(sample.counts, 1)[sample.owner] / max(int((sample.counts > 0).sum()), 1)
+    values = [per_row @ _losses(sample, outputs[:, place]) for place in range(outputs.shape[1])]
+    mixture = np.eye(outputs.shape[1])[int(np.argmin(values))]
+    value = min(values)
+    for _ in range(1 if sample.loss.criterion == "squared" else _EXPANSIONS):
+        answer = np.einsum("rco,c->ro", outputs, mixture)
+        moves = outputs - answer[:, None]
+        gradient = np.einsum("rco,ro,r->c", moves, sample.loss.row_slopes(answer, sample.goals), per_row)
+        curvature = np.einsum("rco,rdo,r->cd", moves, _curved(sample, answer, moves), per_row)
+        step = _on_simplex(gradient, curvature) - mixture
+        length = 1.0
+        while length > 1e-3:  # an expansion may promise too much
+            tried = mixture + length * step
+            now = float(per_row @ _losses(sample, np.einsum("rco,c->ro", outputs, tried)))
+            if now < value:
+                mixture, value = tried, now
+                break
+            length /= 2
+        else:
             break
-        chosen, value, mixture = [*chosen, place], found, shares
-    whole = np.zeros(outputs.shape[1])
-    whole[chosen] = mixture
-    return whole
+    return mixture
 
 
 def _curved(sample: Sample, at: np.ndarray, moves: np.ndarray) -> np.ndarray:
