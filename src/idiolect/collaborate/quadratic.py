@@ -211,6 +211,10 @@ def score(sample: Sample, models: np.ndarray) -> np.ndarray:
             answers = design[:, None, :] * models[None]
         else:
             answers = np.tensordot(design, models.reshape(-1, columns, outputs), axes=(1, 1))
+        if sample.loss.criterion == "squared":
+            answers -= goals[:, None]
+            found[rows] = 0.5 * np.einsum("rmo,rmo->rm", answers, answers)
+            continue
         flat = answers.reshape(-1, answers.shape[-1])
         found[rows] = sample.loss.row_losses(flat, np.repeat(goals, len(models), axis=0)).reshape(-1, len(models))
     return found

@@ -15,40 +15,62 @@ from idiolect.metrics.summary import bootstrap_interval
 
 
 class Verdict(NamedTuple):
-    """Test losses and what they say; entries of agents without test rows are not-a-number or False."""
+    """Test losses of one split and what they say; entries of agents without test rows are not-a-number or False."""
 
     losses: np.ndarray  # (agents, ways) mean test loss
+    pick: np.ndarray  # (agents,) the way that was advised
     tested: np.ndarray  # (agents,) has test rows
     right: np.ndarray  # (agents,) the pick is the best way on test rows, or not measurably worse
     decidable: np.ndarray  # (agents,) some way is measurably worse than the best
-    regret: dict[str, tuple[float, float, float]]  # mean over agents of loss - best loss, with its 95 % interval
-    against: dict[str, tuple[float, float, float]]  # mean saving of the advice against every fixed way
 
     @property
-    def share_right(self) -> float:
-        """Of the tested agents."""
-        return float(self.right[self.tested].mean()) if self.tested.any() else float("nan")
+    def taken(self) -> np.ndarray:
+        """(agents,) loss of the pick."""
+        return np.asarray(self.losses[np.arange(len(self.pick)), self.pick])
 
 
-def judge(test: Sample, row_losses: np.ndarray, pick: np.ndarray, ways: tuple[str, ...], seed: int = 0) -> Verdict:
-    """(rows, ways) losses on test rows and each agent's pick."""
-    losses = np.where((test.counts > 0)[:, None], test.means(row_losses), np.nan)
+class Estimate(NamedTuple):
+    """A mean over agents with its 95 % interval (a bootstrap over agents)."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def judge(test: Sample, row_losses: np.ndarray, pick: np.ndarray) -> Verdict:
+    """(rows, ways) losses on test rows, and each agent's pick."""
     tested = test.counts > 0
+    losses = np.where(tested[:, None], test.means(row_losses), np.nan)
     best = np.argmin(np.where(tested[:, None], losses, 0.0), axis=1)
-    worse = np.stack([_measurably_worse(test, row_losses, np.full(test.agents, way), best) for way in range(len(ways))])
-    places = np.arange(test.agents)
-    right = tested & ~worse[pick, places]
-    least = losses[places, best]
-    taken = losses[places, pick]
-    named = {"advice": taken} | {f"always {way}": losses[:, place] for place, way in enumerate(ways)}
-    regret = {name: _mean(values[tested] - least[tested], seed) for name, values in named.items()}
-    against = {name: _mean(values[tested] - taken[tested], seed) for name, values in named.items() if name != "advice"}
-    return Verdict(losses, tested, right, tested & worse.any(axis=0), regret, against)
+    ways = range(row_losses.shape[1])
+    worse = np.stack([_measurably_worse(test, row_losses, np.full(test.agents, way), best) for way in ways])
+    right = tested & ~worse[pick, np.arange(test.agents)]
+    return Verdict(losses, pick, tested, right, tested & worse.any(axis=0))
 
 
-def _mean(values: np.ndarray, seed: int) -> tuple[float, float, float]:
-    low, high = bootstrap_interval(values, host_generator(seed, Purpose.BOOTSTRAP))
-    return (float(values.mean()) if values.size else float("nan")), low, high
+def regrets(verdicts: list[Verdict], ways: tuple[str, ...], seed: int = 0) -> dict[str, Estimate]:
+    """Mean loss above each agent's best way, of the advice and of every fixed way; splits averaged per agent first."""
+    named = {"advice": [one.taken for one in verdicts]}
+    named |= {f"always {way}": [one.losses[:, place] for one in verdicts] for place, way in enumerate(ways)}
+    best = [one.losses.min(axis=1) for one in verdicts]
+    return {name: _mean([ours - least for ours, least in zip(values, best)], seed) for name, values in named.items()}
+
+
+def savings(verdicts: list[Verdict], ways: tuple[str, ...], seed: int = 0) -> dict[str, Estimate]:
+    """Mean test loss that the advice saves against every fixed way."""
+    return {
+        f"always {way}": _mean([one.losses[:, place] - one.taken for one in verdicts], seed)
+        for place, way in enumerate(ways)
+    }
+
+
+def _mean(splits: list[np.ndarray], seed: int) -> Estimate:
+    values = np.stack(splits)
+    present = ~np.isnan(values)
+    kept = present.any(axis=0)
+    each = np.where(present, values, 0.0).sum(axis=0)[kept] / present.sum(axis=0)[kept]
+    low, high = bootstrap_interval(each, host_generator(seed, Purpose.BOOTSTRAP))
+    return Estimate(float(each.mean()) if each.size else float("nan"), low, high)
 
 
 def _measurably_worse(test: Sample, row_losses: np.ndarray, way: np.ndarray, best: np.ndarray) -> np.ndarray:

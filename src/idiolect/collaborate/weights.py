@@ -99,12 +99,13 @@ def grouped(
     tree = linkage(squareform(distance, checks=False), "complete")
     own = quick_models(sample, expansion, own_weights(sample), penalty)
     least = sample.sums(score_own(sample, own))
+    parts = [sample.only(fold) for fold in range(sample.folds)]
     found = []
     for amount in known:
         label = fcluster(tree, amount, "maxclust") - 1
         belonging = np.eye(label.max() + 1)[label]
         for _ in range(_SORTINGS):
-            losses = _group_losses(sample, expansion, penalty, belonging)
+            losses = _group_losses(sample, parts, expansion, penalty, belonging)
             size = np.maximum(belonging.sum(axis=0), 1e-9)
             noise = (belonging.T @ excess.noise + 1e-9 * excess.noise.mean()) / size
             nats = np.maximum(losses - least[:, None], 0) / noise + 0.5 * sample.size * np.log(noise)
@@ -117,11 +118,12 @@ def grouped(
     return found
 
 
-def _group_losses(sample: Sample, expansion: Expansion, penalty: float, belonging: np.ndarray) -> np.ndarray:
+def _group_losses(
+    sample: Sample, parts: list[Sample], expansion: Expansion, penalty: float, belonging: np.ndarray
+) -> np.ndarray:
     """(agents, groups): total loss of an agent's rows under every group's model that has not seen them."""
     total = np.zeros((sample.agents, belonging.shape[1]))
-    for fold in range(sample.folds):
-        judged = sample.only(fold)
+    for fold, judged in enumerate(parts):
         if len(judged.owner):
             models = quick_models(sample, expansion, belonging.T, penalty, without=fold)
             total += judged.sums(score(judged, models))

@@ -7,19 +7,19 @@ everything - penalties, weights, gains - is chosen on rows that the models in qu
 
 from __future__ import annotations
 
-import dataclasses
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tomli_w
 
 from idiolect.collaborate.advice import Advice, advise
-from idiolect.collaborate.map import CollaborationMap, collaboration_map
+from idiolect.collaborate.map import collaboration_map
 from idiolect.collaborate.options import OPTIONS, Options, fit_options, try_options
 from idiolect.collaborate.quadratic import Sample, identical_agents, make_sample, score_own
-from idiolect.collaborate.verdict import Verdict, judge
+from idiolect.collaborate.verdict import Estimate, Verdict, judge, regrets, savings
 from idiolect.collaborate.weights import exchange_of
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
@@ -29,7 +29,7 @@ from idiolect.experiments.regime import regime
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import DataSpec
-from idiolect.experiments.strict import fill
+from idiolect.experiments.strict import fill, refuse_unknown
 from idiolect.experiments.units import unit
 from idiolect.theory.convex import ConvexLoss
 
@@ -37,46 +37,65 @@ FOLDS = 5
 MOST_CLIENTS = 400  # every pair is judged; more belong into `collaborate.blocks`
 
 
+class Trial(NamedTuple):
+    """One split of the data, measured."""
+
+    federation: Federation
+    rows: Rows
+    sample: Sample
+    options: Options
+    advice: Advice
+
+
 def advise_on(
-    data: dict[str, Any],
+    spec: Mapping[str, Any],
     path: Path,
     *,
     name: str,
     verify: bool = False,
-    seed: int = 0,
+    seeds: Sequence[int] = (0,),
     say: Say | None = None,
 ) -> dict[str, Any]:
-    """Measure, advise, verify if asked; leave a folder with advise.json, advise.parquet and what is needed to draw."""
+    """Measure, advise, verify if asked; leave a folder with advise.json, advise.parquet and what is needed to draw.
+
+    `spec` holds a [data] table. The first seed's split is advised on; verification averages over all of them.
+    """
     folder = RunFolder(path)
     folder.check(resume=False)
+    refuse_unknown(spec, ("data",), "advise")
     tell = say or (lambda text: None)
-    spec = fill(DataSpec, {**data, "seed": seed}, "data")
-    federation, _ = build_data(spec, "float64")
-    _check(federation, verify)
     began = time.perf_counter()
-    loss = plain_loss(federation)
-    rows, blocks = learning_rows(federation)
-    sample = make_sample(loss, rows, FOLDS, seed, blocks)
-    notes = [*federation.describe(), *federation.notes, *_remarks(sample, federation)]
-    for text in notes:
-        tell(text)
-    options = try_options(sample)
-    advice = advise(sample, options.losses)
-    shared = collaboration_map(options.learned.shares, sample.counts)
-    found = _found(name, federation, sample, options, advice, shared) | {"notes": notes, "seed": seed}
-    found["regime"] = regime(federation, rows, options.penalties["alone"] / max(float(np.mean(sample.counts)), 1.0))
+    trial = _measure(spec["data"], seeds[0], verify, tell)
+    found = _found(name, trial) | {"seed": int(seeds[0])}
+    penalty = trial.options.penalties["alone"] / max(float(np.mean(trial.sample.counts)), 1.0)
+    found["regime"] = regime(trial.federation, trial.rows, penalty)
     found["seconds"] = {"advice": time.perf_counter() - began}
     if verify:
         began = time.perf_counter()
-        found["verify"] = _verify(federation, sample, options, advice, seed)
+        others = (_measure(spec["data"], seed, verify, lambda text: None) for seed in seeds[1:])
+        verdicts = [_judge(one, seed) for one, seed in zip((trial, *others), seeds)]
+        found["verify"] = _verified(verdicts, trial.federation) | {"seeds": [int(seed) for seed in seeds]}
         found["seconds"]["verify"] = time.perf_counter() - began
     folder.open(resume=False)
-    folder.write_text("spec.toml", tomli_w.dumps({"name": name, "data": data, "seed": seed, "verify": verify}))
+    table = {"name": name, "data": dict(spec["data"]), "seeds": [int(seed) for seed in seeds], "verify": verify}
+    folder.write_text("spec.toml", tomli_w.dumps(table))
     folder.write_table("advise.parquet", _client_rows(found))
     folder.write_json("machine.json", machine_facts(""))
     folder.write_json("advise.json", found)
     folder.finish()
     return found
+
+
+def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say) -> Trial:
+    """Split by the seed, try the three ways on held-out rows, advise."""
+    federation, _ = build_data(fill(DataSpec, {**data, "seed": seed}, "data"), "float64")
+    _check(federation, verify)
+    rows, blocks = learning_rows(federation)
+    sample = make_sample(plain_loss(federation), rows, FOLDS, seed, blocks)
+    for text in (*federation.describe(), *federation.notes, *_remarks(sample, federation)):
+        tell(text)
+    options = try_options(sample)
+    return Trial(federation, rows, sample, options, advise(sample, options.losses))
 
 
 def plain_loss(federation: Federation) -> ConvexLoss:
@@ -157,15 +176,10 @@ def _have(places: np.ndarray) -> str:
     return "has" if len(places) == 1 else "have"
 
 
-def _found(
-    name: str,
-    federation: Federation,
-    sample: Sample,
-    options: Options,
-    advice: Advice,
-    shared: CollaborationMap,
-) -> dict[str, Any]:
+def _found(name: str, trial: Trial) -> dict[str, Any]:
     """advise.json, but for what is verified."""
+    federation, _, sample, options, advice = trial
+    shared = collaboration_map(options.learned.shares, sample.counts)
     score, factor = _score(federation)
     names = list(federation.names)
     own = factor * sample.means(options.losses)
@@ -215,6 +229,7 @@ def _found(
         "mixture": options.learned.mixture,
         "held_out": {way: factor * value for way, value in options.learned.held_out.items()},
         "clients": clients,
+        "notes": [*federation.describe(), *federation.notes, *_remarks(sample, federation)],
         "mean_loss": {way: float(own[:, place].mean()) for place, way in enumerate(OPTIONS)},
         "map": {
             "shares": shared.shares.tolist(),
@@ -235,61 +250,46 @@ def _score(federation: Federation) -> tuple[str, float]:
     return "log_loss", 1.0
 
 
-def _verify(
-    federation: Federation, sample: Sample, options: Options, advice: Advice, seed: int
-) -> dict[str, Any]:
-    """Train all three on every row that is not a test row; read the test rows once."""
-    models = fit_options(sample, options)
-    groups = None if federation.groups is None else federation.groups[2]
-    test = make_sample(sample.loss, federation.test, 2, seed, groups)
+def _judge(trial: Trial, seed: int) -> Verdict:
+    """Train all three ways on every row that is not a test row; read the test rows once."""
+    models = fit_options(trial.sample, trial.options)
+    groups = None if trial.federation.groups is None else trial.federation.groups[2]
+    test = make_sample(trial.sample.loss, trial.federation.test, 2, seed, groups)
     losses = np.stack([score_own(test, models[way]) for way in OPTIONS], axis=1)
-    verdict = judge(test, losses, advice.pick, OPTIONS, seed)
-    factor = _score(federation)[1]
-    return _verdict(verdict, factor) | {
+    return judge(test, losses, trial.advice.pick)
+
+
+def _verified(verdicts: list[Verdict], federation: Federation) -> dict[str, Any]:
+    """How good the advice was, over all splits, and client by client on the first one."""
+    factor, first = _score(federation)[1], verdicts[0]
+    tested, right, decided = (
+        np.stack([getattr(one, part) for one in verdicts]) for part in ("tested", "right", "decidable")
+    )
+    picks = np.stack([one.pick for one in verdicts])
+
+    def scaled(numbers: dict[str, Estimate]) -> dict[str, dict[str, float]]:
+        return {name: {key: factor * value for key, value in one._asdict().items()} for name, one in numbers.items()}
+
+    return {
+        "tested": int(tested.sum()),
+        "right": int(right.sum()),
+        "decidable": int(decided.sum()),
+        "right_of_decidable": int((right & decided).sum()),
+        "regret": scaled(regrets(verdicts, OPTIONS)),
+        "saved_against": scaled(savings(verdicts, OPTIONS)),
+        "advised": {
+            way: {"times": int((picks == place).sum()), "right": int((right & (picks == place)).sum())}
+            for place, way in enumerate(OPTIONS)
+        },
         "clients": [
             {
-                "test_rows": int(test.counts[client]),
-                "loss": {way: factor * verdict.losses[client, place] for place, way in enumerate(OPTIONS)},
-                "right": bool(verdict.right[client]) if verdict.tested[client] else None,
-                "decidable": bool(verdict.decidable[client]),
+                "loss": {way: factor * first.losses[client, place] for place, way in enumerate(OPTIONS)},
+                "test_rows": int(federation.test.counts[client]),
+                "right": bool(first.right[client]) if first.tested[client] else None,
+                "decidable": bool(first.decidable[client]),
             }
             for client in range(federation.clients)
         ],
-        "shares": _share_of_picks(verdict, advice),
-    }
-
-
-def _verdict(verdict: Verdict, factor: float) -> dict[str, Any]:
-    def scaled(numbers: dict[str, tuple[float, float, float]]) -> dict[str, dict[str, float]]:
-        return {
-            name: dict(zip(("mean", "low", "high"), (factor * value for value in values)))
-            for name, values in numbers.items()
-        }
-
-    decided = verdict.decidable
-    return {
-        "tested": int(verdict.tested.sum()),
-        "right": int(verdict.right.sum()),
-        "share_right": verdict.share_right,
-        "decidable": int(decided.sum()),
-        "right_of_decidable": int((verdict.right & decided).sum()),
-        "regret": scaled(verdict.regret),
-        "saved_against": scaled(verdict.against),
-        "mean_loss": {
-            way: factor * float(np.nanmean(verdict.losses[:, place])) if verdict.tested.any() else float("nan")
-            for place, way in enumerate(OPTIONS)
-        },
-    }
-
-
-def _share_of_picks(verdict: Verdict, advice: Advice) -> dict[str, dict[str, int]]:
-    """How often each way was advised, and how often rightly."""
-    return {
-        way: {
-            "advised": int((advice.pick == place).sum()),
-            "right": int((verdict.right & (advice.pick == place)).sum()),
-        }
-        for place, way in enumerate(OPTIONS)
     }
 
 

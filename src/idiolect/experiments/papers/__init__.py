@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from idiolect.experiments.papers import (
+    collaborate_bernoulli,
     plsgd_consensus,
     plsgd_rates,
     plsgd_trajectory,
@@ -17,6 +18,7 @@ from idiolect.experiments.papers import (
 from idiolect.experiments.papers.reproduction import Measured, Reproduction
 
 _PLSGD = "000: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning"
+_ALL_FOR_ALL = "004: Sample optimality and all-for-all strategies in personalized federated and collaborative learning"
 _UNIFIED = "002: Personalized federated learning: a unified framework and universal optimization techniques"
 
 REPRODUCTIONS: dict[str, Reproduction] = {
@@ -78,6 +80,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "figure 8",
         unified_relaxation.measure,
         unified_relaxation.draw,
+    ),
+    "collaborate-bernoulli": Reproduction(
+        "Mean estimation with estimated discrepancies",
+        _ALL_FOR_ALL,
+        "beyond figure 1: the paper's open question",
+        collaborate_bernoulli.measure,
+        collaborate_bernoulli.draw,
     ),
 }
 
