@@ -16,6 +16,7 @@ from idiolect.collaborate.quadratic import Sample
 
 _PRIOR_ROWS = 4.0  # rows of everybody's covariance that are added to an agent's own
 _ROUNDS = 20  # of estimating how much agents differ and what they gain on average
+_ENOUGH = 8  # agents from which on gains may depend on their size
 _QUANTILE = 1.959963984540054
 
 
@@ -75,35 +76,41 @@ def gain_noise(sample: Sample, saved: np.ndarray, means: np.ndarray) -> np.ndarr
 
 
 def shrink(measured: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior means (agents, k) and covariances, prior N(b_0 + b_1/n_i, T) fitted to all agents.
+    """Posterior means (agents, k) and covariances, prior N(b_0 + b_1/n_i, T_0 + T_1/n_i^2) fitted to all agents.
 
-    Moments: T = weighted mean of (residual residual' - noise), its negative part cut off.
+    Moments: (residual residual' - noise) regressed on 1 and 1/n_i^2; the negative parts of T_0 and T_1 are cut off.
     """
     agents, gains = measured.shape
     sizes = 1 / np.maximum(counts, 1)
-    features = np.stack([np.ones(agents), sizes / sizes.mean()], axis=1)
-    if agents < 8 or np.ptp(sizes) < 1e-12:
-        features = features[:, :1]
-    between = np.zeros((gains, gains))
+    sizes = sizes / sizes.mean()
+    terms = 2 if agents >= _ENOUGH and np.ptp(sizes) > 1e-12 else 1
+    features = np.stack([np.ones(agents), sizes], axis=1)[:, :terms]
+    between = np.zeros((agents, gains, gains))
+    floor = 1e-9 * float(np.trace(noise, axis1=1, axis2=2).mean()) + 1e-300
     for _ in range(_ROUNDS):
-        weights = 1 / (np.trace(noise, axis1=1, axis2=2) + np.trace(between) + 1e-300)
-        coefficients = np.linalg.lstsq(features * np.sqrt(weights)[:, None], measured * np.sqrt(weights)[:, None])[0]
+        weights = 1 / (np.trace(noise + between, axis1=1, axis2=2) + floor)
+        root = np.sqrt(weights)[:, None]
+        coefficients = np.linalg.lstsq(features * root, measured * root)[0]
         residual = measured - features @ coefficients
-        share = weights**2 / (weights**2).sum()
-        moment = np.einsum("a,ai,aj->ij", share, residual, residual) - np.einsum("a,aij->ij", share, noise)
-        values, vectors = np.linalg.eigh(moment)
-        between = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    centre = features @ coefficients
-    keep = between @ np.linalg.inv(between + noise + 1e-12 * np.trace(noise, axis1=1, axis2=2)[:, None, None] * np.eye(gains) + 1e-300 * np.eye(gains))
-    expected = centre + np.einsum("aij,aj->ai", keep, residual)
-    # what the average itself is uncertain by, as every agent leans on it
+        excess = residual[:, :, None] * residual[:, None, :] - noise
+        parts = np.linalg.lstsq(features**2 * weights[:, None], excess.reshape(agents, -1) * weights[:, None])[0]
+        kept = np.stack([_positive(part.reshape(gains, gains)) for part in parts])
+        between = np.einsum("af,fij->aij", features**2, kept)
+    keep = between @ np.linalg.inv(between + noise + floor * np.eye(gains))
+    expected = features @ coefficients + np.einsum("aij,aj->ai", keep, residual)
+    # the average is uncertain itself, and every agent leans on it
+    total = noise + between
     information = np.linalg.pinv(features.T @ (features * weights[:, None]))
-    lean = np.einsum("af,fg,ag->a", features, information, features)
-    share_of = noise + between
-    unsure = lean[:, None, None] * share_of / np.maximum(np.trace(share_of, axis1=1, axis2=2), 1e-300)[:, None, None]
+    lean = np.einsum("af,fg,ag->a", features, information, features) * weights
     left = np.eye(gains) - keep
-    spread = between - keep @ between + left @ unsure @ left.transpose(0, 2, 1)
-    return expected, spread
+    spread = between - keep @ between + left @ (lean[:, None, None] * total) @ left.transpose(0, 2, 1)
+    return expected, (spread + spread.transpose(0, 2, 1)) / 2
+
+
+def _positive(matrix: np.ndarray) -> np.ndarray:
+    """The nearest covariance."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
 
 
 def _surety(expected: np.ndarray, spread: np.ndarray, pick: np.ndarray) -> np.ndarray:

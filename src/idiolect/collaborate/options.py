@@ -72,9 +72,7 @@ def fit_options(sample: Sample, options: Options) -> dict[str, np.ndarray]:
     }
 
 
-def _choose_penalty(
-    sample: Sample, weights: np.ndarray, penalties: tuple[float, ...]
-) -> tuple[float, np.ndarray]:
+def _choose_penalty(sample: Sample, weights: np.ndarray, penalties: tuple[float, ...]) -> tuple[float, np.ndarray]:
     """The penalty with the least held-out loss, mean over agents, and the losses of all rows under it."""
     losses = np.empty((len(sample.owner), len(penalties)))
     for fold in range(sample.folds):

@@ -108,11 +108,12 @@ def make_sample(
     design = plain.design(rows.inputs)
     for agent, (twin, sorting) in enumerate(_twins(design, goals, rows.offsets)):
         places = np.arange(rows.offsets[agent], rows.offsets[agent + 1])[sorting]
-        known, first, number = np.unique(block[places], return_index=True, return_inverse=True)
+        _, first, number = np.unique(block[places], return_index=True, return_inverse=True)
         draws = host_generator(seed, Purpose.SPLIT, twin)
-        order = np.lexsort((draws.permutation(len(known)), label[places][first]))
-        place = np.empty(len(known), np.int64)
-        place[order] = (np.arange(len(known)) + draws.integers(folds)) % folds
+        chance = draws.permutation(len(first))[np.argsort(np.argsort(first))]  # by place among the sorted rows
+        order = np.lexsort((chance, label[places][first]))
+        place = np.empty(len(first), np.int64)
+        place[order] = (np.arange(len(first)) + draws.integers(folds)) % folds
         fold[places] = place[number]
     return Sample(plain, design, goals, owner, fold, rows.clients, folds, block)
 
@@ -120,14 +121,20 @@ def make_sample(
 def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[tuple[int, np.ndarray]]:
     """(first agent with the same rows, order of the rows) per agent: twins leave the same rows out together."""
     seen: dict[bytes, int] = {}
-    found = []
+    sortings, firsts = [], []
     for agent in range(len(offsets) - 1):
         whole = np.hstack([part[offsets[agent] : offsets[agent + 1]] for part in (goals, design)])
-        sorting = np.lexsort(whole.T[::-1])
-        content = whole[sorting].tobytes()
-        first = seen.setdefault(content, agent)
-        found.append((first, sorting))
-    return found
+        sortings.append(np.lexsort(whole.T[::-1]))
+        ordered = whole[sortings[-1]]
+        distinct = 1 + int((np.diff(ordered, axis=0) != 0).any(axis=1).sum())
+        # coin tosses agree by chance: rows that repeat themselves prove no copy
+        content = ordered.tobytes() if 2 * distinct > len(ordered) else str(agent).encode()
+        firsts.append(seen.setdefault(content, agent))
+    # only twins are dealt by what their rows hold: for the others chance shall not know the values
+    several = {first for first in firsts if firsts.count(first) > 1}
+    return [
+        (first, sorting if first in several else np.arange(len(sorting))) for first, sorting in zip(firsts, sortings)
+    ]
 
 
 def identical_agents(sample: Sample) -> list[tuple[int, int]]:

@@ -141,8 +141,8 @@ def _remarks(sample: Sample, federation: Federation) -> list[str]:
     few = np.flatnonzero(counts < sample.size)
     if len(few):
         remarks.append(
-            f"{_some([names[i] for i in few])} {_have(few)} fewer rows than the model has coefficients ({sample.size}); "
-            "alone they rely on the penalty, which was chosen on held-out rows."
+            f"{_some([names[i] for i in few])} {_have(few)} fewer rows than the model has coefficients "
+            f"({sample.size}); alone they rely on the penalty, which was chosen on held-out rows."
         )
     for first, twin in identical_agents(sample)[:5]:
         remarks.append(
@@ -154,8 +154,8 @@ def _remarks(sample: Sample, federation: Federation) -> list[str]:
         single = np.flatnonzero((sample.sums(labels) > 0).sum(axis=1) == 1)
         if len(single):
             remarks.append(
-                f"{_some([names[i] for i in single])} {_have(single)} one class only; a small penalty on the bias keeps "
-                "their own model from being infinitely sure."
+                f"{_some([names[i] for i in single])} {_have(single)} one class only; a small penalty on the bias "
+                "keeps their own model from being infinitely sure."
             )
     lonely = np.flatnonzero(counts < 2)
     if len(lonely):

@@ -77,10 +77,10 @@ def _heat(axes: Axes, advised: Advised, order: np.ndarray) -> None:
         axes.set_xlabel(f"{len(order)} clients, neighbours side by side")
         axes.set_xticks([])
         axes.set_yticks([])
-    bar = axes.figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02)  # type: ignore[union-attr]
+    bar = axes.figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02)
     ticks = np.array([0.0, 0.01, 0.05, 0.2, 0.5, 1.0])
     bar.set_ticks(np.sqrt(ticks).tolist(), labels=[f"{100 * tick:g} %" for tick in ticks])
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
 
 
 def _graph(axes: Axes, advised: Advised) -> None:

@@ -168,9 +168,9 @@ def _verification(advised: Advised) -> str:
     tested, splits = verdict["tested"], len(verdict["seeds"])
     over = f" over {splits} splits" if splits > 1 else ""
     lines = [
-        f"Verified on test rows{over}: the advice was best, or within noise of best, for {verdict['right']} of {tested} "
-        f"clients ({100 * verdict['right'] / max(tested, 1):.0f} %). {verdict['decidable']} could be decided at all; of "
-        f"these it was right for {verdict['right_of_decidable']}.",
+        f"Verified on test rows{over}: the advice was best, or within noise of best, for {verdict['right']} of "
+        f"{tested} clients ({100 * verdict['right'] / max(tested, 1):.0f} %). {verdict['decidable']} could be decided "
+        f"at all; of these it was right for {verdict['right_of_decidable']}.",
         f"Regret, mean {name} above each client's best way [95 %]:",
     ]
     for way, numbers in verdict["regret"].items():

@@ -69,7 +69,7 @@ def _numbers(spec: Spec, curves: Curves) -> dict[str, float]:
 def _means(spec: Spec, name: str, source: np.random.Generator) -> np.ndarray:
     """p_i: uniform on [0, 1], or equally many agents at each of the given values."""
     if name == "uniform":
-        return source.uniform(size=spec["agents"])
+        return np.asarray(source.uniform(size=spec["agents"]))
     return np.repeat(np.asarray(spec["values"], np.float64), spec["agents"] // len(spec["values"]))
 
 
@@ -97,7 +97,9 @@ def errors_of(means: np.ndarray, tosses: np.ndarray, folds: int, seed: int) -> n
 
 def to_text(curves: Curves) -> str:
     """The table: mean error over draws and the ratio to training alone with its 95 % interval over draws."""
-    lines = [f"{'problem':<10} {'samples':>7} {'alone':>9} {'single':>9} {'told':>9} {'estimated':>9}  over alone [95 %]"]
+    lines = [
+        f"{'problem':<10} {'samples':>7} {'alone':>9} {'single':>9} {'told':>9} {'estimated':>9}  over alone [95 %]"
+    ]
     for name, table in curves.errors.items():
         for place, amount in enumerate(curves.samples):
             alone, single, told, estimated = table[:, place].mean(axis=1)
