@@ -11,7 +11,6 @@ from idiolect.collaborate.excess import pairwise_excess
 from idiolect.collaborate.quadratic import (
     common_model,
     expand,
-    identical_agents,
     make_sample,
     optimum,
     own_weights,
@@ -127,7 +126,6 @@ def test_twins_leave_the_same_rows_out_whatever_their_order(bench):
     first, second = (sample.owner == agent for agent in (0, 1))
     folds = [dict(zip(sample.goals[one, 0], sample.fold[one])) for one in (first, second)]
     assert folds[0] == folds[1]
-    assert identical_agents(sample) == [(0, 1)]
     assert len(set(sample.fold[sample.owner == 2])) == 5
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Seeds, Set, parse_seeds
+from idiolect.cli.options import AsFormat, Format, Out, Quiet, Seeds, Set, free_folder, parse_seeds
 
 
 def advise(
@@ -29,17 +29,23 @@ def advise(
 ) -> None:
     """Train alone, join everybody, or join these neighbours? Measures the clients and advises each of them."""
     from idiolect.cli.compare import data_table
-    from idiolect.cli.reproduce import _free
     from idiolect.cli.training import Bar
     from idiolect.experiments import spec as specs
     from idiolect.experiments.advise import advise_on
 
     name = table.stem if table else data or "advise"
     spec: dict[str, Any] = specs.override({"data": data_table("advise", table, client, target, data)}, override or [])
-    folder = out or _free(Path("runs") / f"{name}-advise")
-    with Bar(True) as bar:
-        remark = None if quiet or as_format is Format.json or not sys.stderr.isatty() else bar.say
-        advise_on(spec, folder, name=name, verify=verify, seeds=parse_seeds(seeds or "0"), say=remark)
+    folder = out or free_folder(Path("runs") / f"{name}-advise")
+    with Bar(quiet or not sys.stderr.isatty()) as bar:
+        advise_on(
+            spec,
+            folder,
+            name=name,
+            verify=verify,
+            seeds=parse_seeds(seeds or "0"),
+            progress=bar.update,
+            say=None if quiet else bar.say,
+        )
     show_advice(folder, as_format, quiet)
 
 

@@ -80,13 +80,20 @@ def shrink(measured: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> tuple
 
     Moments: (residual residual' - noise) regressed on 1 and 1/n_i^2; the negative parts of T_0 and T_1 are cut off.
     """
+    unit = np.sqrt(np.einsum("aii->ai", noise).mean(axis=0))  # one gain may be far noisier than the other
+    unit = np.where(unit > 0, unit, 1.0)
+    expected, spread = _shrink(measured / unit, noise / unit[:, None] / unit, counts)
+    return expected * unit, spread * unit[:, None] * unit
+
+
+def _shrink(measured: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     agents, gains = measured.shape
     sizes = 1 / np.maximum(counts, 1)
     sizes = sizes / sizes.mean()
     terms = 2 if agents >= _ENOUGH and np.ptp(sizes) > 1e-12 else 1
     features = np.stack([np.ones(agents), sizes], axis=1)[:, :terms]
     between = np.zeros((agents, gains, gains))
-    floor = 1e-9 * float(np.trace(noise, axis1=1, axis2=2).mean()) + 1e-300
+    floor = 1e-9 * float(np.trace(noise, axis1=1, axis2=2).mean()) + 1e-100
     for _ in range(_ROUNDS):
         weights = 1 / (np.trace(noise + between, axis1=1, axis2=2) + floor)
         root = np.sqrt(weights)[:, None]

@@ -137,13 +137,6 @@ def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[t
     ]
 
 
-def identical_agents(sample: Sample) -> list[tuple[int, int]]:
-    """(first, twin) pairs of agents with exactly the same rows."""
-    offsets = np.concatenate([[0], np.cumsum(sample.counts)])
-    firsts = [first for first, _ in _twins(sample.design, sample.goals, offsets)]
-    return [(first, agent) for agent, first in enumerate(firsts) if first != agent]
-
-
 class Expansion(NamedTuple):
     """sum over the rows of (agent, fold) of their losses, to second order around `point`."""
 

@@ -18,13 +18,14 @@ import tomli_w
 from idiolect.collaborate.advice import Advice, advise
 from idiolect.collaborate.map import collaboration_map
 from idiolect.collaborate.options import OPTIONS, Options, fit_options, try_options
-from idiolect.collaborate.quadratic import Sample, identical_agents, make_sample, score_own
+from idiolect.collaborate.quadratic import Sample, make_sample, score_own
 from idiolect.collaborate.verdict import Estimate, Verdict, judge, regrets, savings
 from idiolect.collaborate.weights import exchange_of
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.data.federation import Federation
-from idiolect.experiments.execute import Say
+from idiolect.experiments.copies import align_copies
+from idiolect.experiments.execute import Progress, Say
 from idiolect.experiments.regime import regime
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
 from idiolect.experiments.sources import build_data
@@ -45,6 +46,7 @@ class Trial(NamedTuple):
     sample: Sample
     options: Options
     advice: Advice
+    notes: tuple[str, ...]
 
 
 def advise_on(
@@ -54,6 +56,7 @@ def advise_on(
     name: str,
     verify: bool = False,
     seeds: Sequence[int] = (0,),
+    progress: Progress | None = None,
     say: Say | None = None,
 ) -> dict[str, Any]:
     """Measure, advise, verify if asked; leave a folder with advise.json, advise.parquet and what is needed to draw.
@@ -63,21 +66,25 @@ def advise_on(
     folder = RunFolder(path)
     folder.check(resume=False)
     refuse_unknown(spec, ("data",), "advise")
-    tell = say or (lambda text: None)
+    splits = list(seeds if verify else seeds[:1])
+    report = progress or (lambda label, done, total: None)
     began = time.perf_counter()
-    trial = _measure(spec["data"], seeds[0], verify, tell)
+    trial = _measure(spec["data"], splits[0], verify, say or (lambda text: None))
+    report("splits", 1, len(splits))
     found = _found(name, trial) | {"seed": int(seeds[0])}
     penalty = trial.options.penalties["alone"] / max(float(np.mean(trial.sample.counts)), 1.0)
     found["regime"] = regime(trial.federation, trial.rows, penalty)
     found["seconds"] = {"advice": time.perf_counter() - began}
     if verify:
         began = time.perf_counter()
-        others = (_measure(spec["data"], seed, verify, lambda text: None) for seed in seeds[1:])
-        verdicts = [_judge(one, seed) for one, seed in zip((trial, *others), seeds)]
-        found["verify"] = _verified(verdicts, trial.federation) | {"seeds": [int(seed) for seed in seeds]}
+        verdicts = [_judge(trial, splits[0])]
+        for seed in splits[1:]:
+            verdicts.append(_judge(_measure(spec["data"], seed, verify, lambda text: None), seed))
+            report("splits", len(verdicts), len(splits))
+        found["verify"] = _verified(verdicts, trial.federation) | {"seeds": splits}
         found["seconds"]["verify"] = time.perf_counter() - began
     folder.open(resume=False)
-    table = {"name": name, "data": dict(spec["data"]), "seeds": [int(seed) for seed in seeds], "verify": verify}
+    table = {"name": name, "data": dict(spec["data"]), "seeds": splits, "verify": verify}
     folder.write_text("spec.toml", tomli_w.dumps(table))
     folder.write_table("advise.parquet", _client_rows(found))
     folder.write_json("machine.json", machine_facts(""))
@@ -90,12 +97,14 @@ def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say) -> Tri
     """Split by the seed, try the three ways on held-out rows, advise."""
     federation, _ = build_data(fill(DataSpec, {**data, "seed": seed}, "data"), "float64")
     _check(federation, verify)
+    federation, copies = align_copies(federation)
     rows, blocks = learning_rows(federation)
     sample = make_sample(plain_loss(federation), rows, FOLDS, seed, blocks)
-    for text in (*federation.describe(), *federation.notes, *_remarks(sample, federation)):
+    notes = (*federation.describe(), *federation.notes, *copies, *_remarks(sample, federation))
+    for text in notes:
         tell(text)
     options = try_options(sample)
-    return Trial(federation, rows, sample, options, advise(sample, options.losses))
+    return Trial(federation, rows, sample, options, advise(sample, options.losses), notes)
 
 
 def plain_loss(federation: Federation) -> ConvexLoss:
@@ -144,11 +153,6 @@ def _remarks(sample: Sample, federation: Federation) -> list[str]:
             f"{_some([names[i] for i in few])} {_have(few)} fewer rows than the model has coefficients "
             f"({sample.size}); alone they rely on the penalty, which was chosen on held-out rows."
         )
-    for first, twin in identical_agents(sample)[:5]:
-        remarks.append(
-            f"Clients {names[first]!r} and {names[twin]!r} hold the same rows; they leave the same rows out, so that "
-            "neither is judged on what the other has learnt by heart."
-        )
     if federation.task.kind == "classification":
         labels = sample.goals if sample.goals.shape[1] > 1 else np.hstack([1 - sample.goals, sample.goals])
         single = np.flatnonzero((sample.sums(labels) > 0).sum(axis=1) == 1)
@@ -178,7 +182,7 @@ def _have(places: np.ndarray) -> str:
 
 def _found(name: str, trial: Trial) -> dict[str, Any]:
     """advise.json, but for what is verified."""
-    federation, _, sample, options, advice = trial
+    federation, _, sample, options, advice, notes = trial
     shared = collaboration_map(options.learned.shares, sample.counts)
     score, factor = _score(federation)
     names = list(federation.names)
@@ -229,7 +233,7 @@ def _found(name: str, trial: Trial) -> dict[str, Any]:
         "mixture": options.learned.mixture,
         "held_out": {way: factor * value for way, value in options.learned.held_out.items()},
         "clients": clients,
-        "notes": [*federation.describe(), *federation.notes, *_remarks(sample, federation)],
+        "notes": list(notes),
         "mean_loss": {way: float(own[:, place].mean()) for place, way in enumerate(OPTIONS)},
         "map": {
             "shares": shared.shares.tolist(),
