@@ -53,7 +53,10 @@ def draw(advised: Advised) -> Figure:
     _gains(gains, advised, order)
     dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 6}
     entries = [Line2D([], [], color=COLOURS[way], label=f"advice: {words}", **dot) for way, words in WORDS.items()]
-    entries.append(Line2D([], [], color=INK, linestyle="none", marker="|", markersize=8, label="measured, held out"))
+    if len(order) <= _NAMED:
+        entries.append(
+            Line2D([], [], color=INK, linestyle="none", marker="|", markersize=8, label="measured, held out")
+        )
     figure.legend(handles=entries, loc="outside lower center", ncols=4)
     return figure
 
@@ -93,7 +96,8 @@ def _graph(axes: Axes, advised: Advised) -> None:
     lines = np.stack([places[first], places[second]], axis=1)
     axes.add_collection(LineCollection(list(lines), linewidths=widths.tolist(), colors=MUTED, alpha=0.45, zorder=1))
     rows = np.array([entry["rows"] for entry in found["clients"]], float)
-    sizes = 25 + 130 * rows / max(rows.max(), 1)
+    crowd = min(1.0, 50 / len(rows))
+    sizes = crowd * (25 + 130 * rows / max(rows.max(), 1))
     colours = [COLOURS[entry["advice"]] for entry in found["clients"]]
     axes.scatter(places[:, 0], places[:, 1], s=sizes, c=colours, edgecolors=PAPER, linewidths=0.8, zorder=2)
     if len(places) <= _NAMED:

@@ -107,7 +107,7 @@ def _clients(advised: Advised) -> str:
         table.add_row(*row, *([_tested(found["verify"]["clients"][place])] if verified else []))
     text = _render(table)
     left = len(found["clients"]) - MOST_CLIENTS
-    return text + (f"\n... and {plural(left, 'client')} more in advise.parquet." if left > 0 else "")
+    return text + (f"\n{plural(left, 'more client')} in advise.parquet." if left > 0 else "")
 
 
 def _worth(found: dict[str, Any], entry: dict[str, Any]) -> float:
