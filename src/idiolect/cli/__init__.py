@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from idiolect.cli import compare, dial, explain, listing, predict, report, reproduce, run, sweep
+from idiolect.cli import advise, compare, dial, explain, listing, predict, report, reproduce, run, sweep
 from idiolect.cli.failures import exit_code_of
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command("compare")(compare.compare)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("dial")(dial.dial)
+app.command("advise")(advise.advise)
 app.command("reproduce")(reproduce.reproduce)
 app.command("predict")(predict.predict)
 app.command("report")(report.report)

@@ -43,3 +43,11 @@ def parse_seeds(text: str) -> list[int]:
             raise RequestError(f"--seeds {text!r} names more than 10000 seeds; use fewer.")
         seeds += range(first, last + 1)
     return list(check_seeds(seeds))
+
+
+def free_folder(folder: Path) -> Path:
+    """The folder, or the first of folder-2, folder-3, ... that holds nothing: repeating loses nothing."""
+    number, free = 2, folder
+    while free.exists():
+        number, free = number + 1, folder.with_name(f"{folder.name}-{number}")
+    return free

@@ -17,8 +17,10 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Rebuild a run folder's figures and page from its files alone, and print the table."""
+    from idiolect.cli.advise import show_advice
     from idiolect.cli.dial import show_dial
     from idiolect.cli.training import show
+    from idiolect.report.advise_table import is_advice
     from idiolect.report.choice import is_dial
 
-    (show_dial if is_dial(run) else show)(run, as_format, quiet)
+    (show_dial if is_dial(run) else show_advice if is_advice(run) else show)(run, as_format, quiet)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Set
+from idiolect.cli.options import AsFormat, Format, Out, Quiet, Set, free_folder
 
 
 def reproduce(
@@ -26,7 +26,7 @@ def reproduce(
     from idiolect.experiments.reproduce import reproduce as run
 
     enable_cache()
-    folder = out or _free(Path("runs") / slug)
+    folder = out or free_folder(Path("runs") / slug)
     with Bar(quiet or not sys.stderr.isatty()) as bar:
         outcome = run(slug, folder, progress=bar.update, overrides=override or [])
     if as_format is Format.json:
@@ -35,11 +35,3 @@ def reproduce(
         typer.echo(outcome.to_text())
         typer.echo(f"Numbers and figure: {folder}")
     raise typer.Exit(0 if outcome.passed else 1)
-
-
-def _free(folder: Path) -> Path:
-    """The folder, or the first of folder-2, folder-3, ... that holds nothing: repeating loses nothing."""
-    number, free = 2, folder
-    while free.exists():
-        number, free = number + 1, folder.with_name(f"{folder.name}-{number}")
-    return free

@@ -22,6 +22,7 @@ class Federation:
 
     Classification targets are int32 class numbers, (rows,) or of sequences (rows, length) with -1 for none; regression
     targets are floats, (rows,) or (rows, k).
+    Rows of one client with equal numbers in `groups` belong together (overlapping windows); None: every row is its own.
     """
 
     train: Rows
@@ -32,6 +33,7 @@ class Federation:
     held_out: Federation | None = None
     preprocessing: Preprocessing | None = None
     notes: tuple[str, ...] = ()
+    groups: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # of the rows that train, validate, test
 
     def __post_init__(self) -> None:
         counts = {self.train.clients, self.validation.clients, self.test.clients, len(self.names)}
@@ -251,19 +253,25 @@ def assemble(
     planned: Plan,
     notes: Sequence[str],
     preprocessing: Preprocessing | None = None,
+    groups: np.ndarray | None = None,
 ) -> Federation:
     """A federation, and within it the held-out one, from rows with an owner and a plan."""
+    together = None if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
 
     def gather(clients: np.ndarray) -> Federation:
         place = np.full(len(names), -1)
         place[clients] = np.arange(len(clients))
         position = place[owner]
-        train, validation, test = (
-            take_rows(inputs, targets, position, (planned.parts == part) & (position >= 0), len(clients))
-            for part in (TRAIN, VALIDATION, TEST)
-        )
-        chosen = tuple(names[client] for client in clients)
-        return cls(train, validation, test, chosen, task, preprocessing=preprocessing)
+        chosen = [(planned.parts == part) & (position >= 0) for part in (TRAIN, VALIDATION, TEST)]
+        train, validation, test = (take_rows(inputs, targets, position, kept, len(clients)) for kept in chosen)
+        numbers = None
+        if together is not None:
+            first, second, third = (
+                take_rows(together, together, position, kept, len(clients)).targets for kept in chosen
+            )
+            numbers = first, second, third
+        called = tuple(names[client] for client in clients)
+        return cls(train, validation, test, called, task, preprocessing=preprocessing, groups=numbers)
 
     training = gather(np.flatnonzero(~planned.held_out))
     held_out = gather(np.flatnonzero(planned.held_out)) if planned.held_out.any() else None
@@ -318,7 +326,7 @@ def _from_owned(
     numbers = _as_inputs(columns["inputs"], tokens, dtype)
     known, values, notes = _as_targets(columns["targets"], task, classes, dtype)
     planned = plan(owner, names, split, seed, held_out, columns.get("groups"), columns.get("parts"))
-    return assemble(cls, numbers, values, owner, names, known, planned, notes)
+    return assemble(cls, numbers, values, owner, names, known, planned, notes, groups=columns.get("groups"))
 
 
 def _array(values: Any, word: str) -> np.ndarray:

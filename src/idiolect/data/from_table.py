@@ -42,13 +42,14 @@ def federation_from_table(
     chosen = _choose_features(table, client, targets, features, split)
     table, notes = _drop_incomplete(table, client, targets, split)
     names, owner = encode_labels(as_labels(table.column(client)))
+    groups = None if split.group_column is None else as_labels(table.column(split.group_column))
     planned = plan(
         owner,
         names,
         split,
         seed,
         held_out,
-        groups=None if split.group_column is None else as_labels(table.column(split.group_column)),
+        groups=groups,
         given=None if split.split_column is None else as_labels(table.column(split.split_column)),
     )
     if task is None:
@@ -64,7 +65,7 @@ def federation_from_table(
         target_scaling=target_scaling,
     )
     inputs, values = fitted.apply(table, dtype), fitted.apply_targets(table, dtype)
-    return assemble(cls, inputs, values, owner, names, fitted.task, planned, (*notes, *fitted.notes), fitted)
+    return assemble(cls, inputs, values, owner, names, fitted.task, planned, (*notes, *fitted.notes), fitted, groups)
 
 
 def _choose_features(

@@ -143,6 +143,31 @@ def uci_har(
     )
 
 
+def uci_har_summary(
+    *,
+    split: Split = Split(),  # noqa: B008 - frozen
+    held_out: HeldOut = 0,
+    seed: int = 0,
+) -> Federation:
+    """Human activity in 18 features: mean and standard deviation of each channel of a window; split by segment."""
+    content = read_npz(dataset_file("tabular/uci_har_windows.npz.xz"))
+    windows = content["x"] * content["step"][:, None]
+    names = [f"{word} of channel {channel}" for word in ("mean", "deviation") for channel in range(windows.shape[1])]
+    values = np.concatenate([windows.mean(axis=2), windows.std(axis=2)], axis=1)
+    activities = np.array([str(name).lower() for name in content["activities"]])
+    table = {name: values[:, place] for place, name in enumerate(names)}
+    table |= {"activity": activities[content["y"]], "person": content["subject"], "segment": content["segment"]}
+    return Federation.from_table(
+        table,
+        client="person",
+        target="activity",
+        task="classification",
+        split=dataclasses.replace(split, group_column="segment"),
+        held_out=held_out,
+        seed=seed,
+    )
+
+
 def mnist_writers(
     writers: int | None = None,
     *,

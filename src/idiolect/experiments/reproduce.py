@@ -78,6 +78,7 @@ class Outcome:
     shows: str
     rows: tuple[Row, ...]
     folder: Path
+    table: str = ""
 
     @property
     def passed(self) -> bool:
@@ -99,7 +100,7 @@ class Outcome:
         """Expected, measured, tolerance and verdict, one line per number."""
         signs = {"equal": "=", "at_most": "<=", "at_least": ">="}
         width = max(len(row.name) for row in self.rows)
-        lines = [f"{self.title} ({self.paper}; {self.shows})", ""]
+        lines = [f"{self.title} ({self.paper}; {self.shows})", "", *([self.table, ""] if self.table else [])]
         lines.append(f"{'number':<{width}}     {'expected':>12} {'measured':>12} {'tolerance':>10}  verdict")
         for row in self.rows:
             numbers = f"{signs[row.kind]:>2} {row.expected:>12.7g} {row.measured:>12.7g} {row.tolerance:>10.2g}"
@@ -119,7 +120,7 @@ def reproduce(slug: str, folder: Path, progress: Progress | None = None, overrid
     target.open(resume=False)
     measured = wanted.measure(spec, progress or (lambda label, done, total: None))
     rows = compare(slug, expected, measured.numbers)
-    outcome = Outcome(slug, wanted.title, wanted.paper, wanted.shows, rows, folder)
+    outcome = Outcome(slug, wanted.title, wanted.paper, wanted.shows, rows, folder, measured.table)
     with drawing(slug):
         figure = wanted.draw(spec, measured.curves)
         images = {kind: to_bytes(figure, kind) for kind in ("png", "svg")}

@@ -120,6 +120,7 @@ SOURCES: dict[str, Source] = {
     "landmine": shared_files.landmine,
     "vehicle": shared_files.vehicle,
     "uci_har": shared_files.uci_har,
+    "uci_har_summary": shared_files.uci_har_summary,
     "mnist_writers": shared_files.mnist_writers,
     "shakespeare": speeches.shakespeare,
     "libsvm": shared_files.libsvm,

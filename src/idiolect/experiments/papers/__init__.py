@@ -7,6 +7,7 @@ from idiolect.experiments.papers import (
     afa_bernoulli,
     afa_continuum,
     afa_star,
+    collaborate_bernoulli,
     plsgd_consensus,
     plsgd_rates,
     plsgd_trajectory,
@@ -152,6 +153,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "theorem 3.b, erratum E004-4",
         afa_star.measure,
         afa_star.draw,
+    ),
+    "collaborate-bernoulli": Reproduction(
+        "Mean estimation with estimated discrepancies",
+        _AFA,
+        "beyond figure 1: the paper's open question",
+        collaborate_bernoulli.measure,
+        collaborate_bernoulli.draw,
     ),
 }
 

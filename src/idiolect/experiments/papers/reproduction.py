@@ -18,6 +18,7 @@ class Measured(NamedTuple):
 
     numbers: dict[str, float]
     curves: Any
+    table: str = ""  # further numbers with their intervals, printed above the comparison
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect advise TABLE --client COLUMN --target COLUMN`: who should learn with whom, client by client."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from idiolect.cli.options import AsFormat, Format, Out, Quiet, Seeds, Set, free_folder, parse_seeds
+
+
+def advise(
+    table: Annotated[Path | None, typer.Argument(help="A CSV, Parquet or Feather file, one row per example.")] = None,
+    client: Annotated[str | None, typer.Option(help="Column that names the client.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Train all three ways and judge the advice on test rows.")
+    ] = False,
+    seeds: Seeds = None,
+    out: Out = None,
+    override: Set = None,
+    as_format: AsFormat = Format.text,
+    quiet: Quiet = False,
+) -> None:
+    """Train alone, join everybody, or join these neighbours? Measures the clients and advises each of them."""
+    from idiolect.cli.compare import data_table
+    from idiolect.cli.training import Bar
+    from idiolect.experiments import spec as specs
+    from idiolect.experiments.advise import advise_on
+
+    name = table.stem if table else data or "advise"
+    spec: dict[str, Any] = specs.override({"data": data_table("advise", table, client, target, data)}, override or [])
+    folder = out or free_folder(Path("runs") / f"{name}-advise")
+    with Bar(quiet or not sys.stderr.isatty()) as bar:
+        advise_on(
+            spec,
+            folder,
+            name=name,
+            verify=verify,
+            seeds=parse_seeds(seeds or "0"),
+            progress=bar.update,
+            say=None if quiet else bar.say,
+        )
+    show_advice(folder, as_format, quiet)
+
+
+def show_advice(folder: Path, as_format: Format, quiet: bool) -> None:
+    """Draw a finished advice's map and print what it says."""
+    from idiolect.report.advise_figure import write_figure
+    from idiolect.report.advise_table import advice_text, read_advice
+
+    found = read_advice(folder)
+    figure = write_figure(found)
+    if as_format is Format.json:
+        typer.echo(json.dumps(found.found | {"folder": str(folder), "figure": str(figure)}))
+        return
+    typer.echo(advice_text(found))
+    if not quiet:
+        typer.echo(f"Folder: {folder}    Map: {figure}")

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discrepancies from data, by the distribution distances of paper 004's appendix A; no model is trained.
+
+Each agent sends a summary of its rows once, the server compares all pairs. Empirical distances are too large, as two
+samples of one distribution differ too: the expected excess is taken off (`value`), and `upper` bounds the distance
+where few rows tell little. Labels are not needed where A.3 applies: compare inputs alone.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from idiolect.collaborate.excess import SCALAR_BYTES, Exchange
+from idiolect.core.checks import RequestError
+from idiolect.core.data import Rows
+from idiolect.core.keys import Purpose, host_generator
+
+LIPSCHITZ = 1 + 1 / np.e  # of a logistic gradient in (label x input), appendix A.1 (3)
+QUANTILES = 64  # that describe an agent's rows along one direction
+
+
+class Distances(NamedTuple):
+    """(agents, agents), symmetric, zero on the diagonal."""
+
+    value: np.ndarray  # cleared of sampling noise, at least 0
+    upper: np.ndarray  # confidence bound: a pair is close only if this is small
+    exchange: Exchange
+
+
+def mean_differences(rows: Rows, level: float = 0.95) -> Distances:
+    """Mean estimation: b_ij = |m_i - m_j|^2 / 2, which is exactly f_i(x*_j) - f_i(x*_i), debiased by both variances."""
+    means, noise = _moments(rows, _flat(rows.targets))
+    squares = _squares(means)
+    doubt = noise[:, None] + noise
+    value = 0.5 * np.maximum(squares - doubt, 0.0)
+    upper = 0.5 * (np.sqrt(squares) + _quantile(level) * np.sqrt(doubt)) ** 2
+    width = means.shape[1] + 2
+    return _distances(
+        value, upper, width, rows.clients, "The server sees every agent's mean, variance and number of rows."
+    )
+
+
+def moment_differences(rows: Rows, diameter: float, level: float = 0.95, labelled: bool = True) -> Distances:
+    """Least squares: b_ij = D^2 |E_i(aa', ba') - E_j(aa', ba')|, D the diameter of the models that are considered.
+
+    |grad f_i - grad f_j| <= D |difference| (A.1 (2)), and proposition 1 multiplies by D* <= D once more.
+    Without labels only E aa' is compared.
+    """
+    inputs = np.asarray(rows.inputs, np.float64).reshape(len(rows.targets), -1)
+    parts = [(inputs[:, :, None] * inputs[:, None, :]).reshape(len(inputs), -1)]
+    if labelled:
+        goals = _flat(rows.targets)
+        parts.append((goals[:, :, None] * inputs[:, None, :]).reshape(len(inputs), -1))
+    means, noise = _moments(rows, np.hstack(parts))
+    squares, doubt = _squares(means), noise[:, None] + noise
+    value = diameter**2 * np.sqrt(np.maximum(squares - doubt, 0.0))
+    upper = diameter**2 * (np.sqrt(squares) + _quantile(level) * np.sqrt(doubt))
+    features = inputs.shape[1]
+    width = features * (features + 1) // 2 + means.shape[1] - features**2 + 2
+    reveals = "The server sees every agent's first and second moments, the sufficient statistics of least squares."
+    return _distances(value, upper, width, rows.clients, reveals)
+
+
+def wasserstein_distances(
+    rows: Rows, diameter: float = 1.0, directions: int = 32, level: float = 0.95, labelled: bool = True, seed: int = 0
+) -> Distances:
+    """Logistic regression: b_ij = D (1 + 1/e) W_1 between the laws of (label -1/+1) x input, or of the inputs alone.
+
+    W_1 is sliced: the mean over random directions of the distance along them, from quantiles on a common grid, times
+    sqrt(features) as a unit vector's shadow is that much shorter. One feature: exact up to the grid.
+    """
+    inputs = np.asarray(rows.inputs, np.float64).reshape(len(rows.targets), -1)
+    points = inputs * _signs(rows)[:, None] if labelled else inputs
+    features = points.shape[1]
+    draws = host_generator(seed, Purpose.PARTITION, features)
+    axes = draws.normal(size=(features, directions)) if features > 1 else np.ones((1, 1))
+    shadows = points @ (axes / np.linalg.norm(axes, axis=0))
+    described, halves = _describe(rows, shadows, draws)
+    scale = diameter * LIPSCHITZ * np.sqrt(features)
+    apart = np.stack([np.abs(described - one).mean(axis=1) for one in described])
+    # halves of one agent differ by noise alone, as two agents of n/2 rows each would
+    counts = np.maximum(rows.counts, 1)
+    noise = halves**2 / 4  # (c_i^2 / n_i with halves = c_i sqrt(4/n_i))
+    doubt = np.where(counts[:, None] * counts < 4, np.inf, noise[:, None] + noise)
+    value = scale * np.sqrt(np.maximum(apart**2 - np.where(np.isinf(doubt), 0.0, doubt), 0.0))
+    upper = scale * (apart + _quantile(level) * np.sqrt(doubt))
+    width = 2 * described.shape[1] + 1
+    reveals = "The server sees the quantiles of every agent's rows along random directions: their marginal laws."
+    return _distances(value, upper, width, rows.clients, reveals)
+
+
+def exact_wasserstein(first: np.ndarray, second: np.ndarray) -> float:
+    """W_1 between two empirical laws, a linear programme: for some hundred rows."""
+    from scipy.stats import wasserstein_distance, wasserstein_distance_nd
+
+    one, other = (np.asarray(points, np.float64).reshape(len(points), -1) for points in (first, second))
+    if one.shape[1] == 1:
+        return float(wasserstein_distance(one[:, 0], other[:, 0]))
+    return float(wasserstein_distance_nd(one, other))
+
+
+def _flat(targets: np.ndarray) -> np.ndarray:
+    return np.asarray(targets, np.float64).reshape(len(targets), -1)
+
+
+def _signs(rows: Rows) -> np.ndarray:
+    labels = _flat(rows.targets)
+    if labels.shape[1] != 1 or not np.isin(labels, (0, 1)).all():
+        raise RequestError(
+            "wasserstein_distances needs targets 0 or 1, one per row, for label x input; "
+            "compare inputs alone with labelled=False."
+        )
+    return 2 * labels[:, 0] - 1
+
+
+def _moments(rows: Rows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of every agent's rows, and tr(covariance)/n of that mean; one row borrows the others' covariance."""
+    counts = rows.counts
+    if counts.min(initial=1) == 0:
+        raise RequestError(f"Agent {int(counts.argmin())} has no rows to compare; leave it out.")
+    means = np.stack([values[a:b].mean(axis=0) for a, b in zip(rows.offsets[:-1], rows.offsets[1:])])
+    centred = values - np.repeat(means, counts, axis=0)
+    squares = np.bincount(np.repeat(np.arange(rows.clients), counts), (centred**2).sum(axis=1), rows.clients)
+    pooled = squares.sum() / max(float((counts - 1).sum()), 1.0)
+    spread = (squares + pooled) / counts  # one row's worth of everybody's, so that chance agreement is not certainty
+    return means, spread / counts
+
+
+def _squares(points: np.ndarray) -> np.ndarray:
+    """|p_i - p_j|^2, exactly zero for equal points."""
+    norms = (points**2).sum(axis=1)
+    found = np.maximum(norms[:, None] + norms - 2 * points @ points.T, 0.0)
+    np.fill_diagonal(found, 0.0)
+    return np.where(found <= 1e-14 * (norms[:, None] + norms), 0.0, found)
+
+
+def _describe(rows: Rows, shadows: np.ndarray, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Quantiles of every agent along every direction, and how far apart those of its two halves are."""
+    grid = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    described, halves = [], []
+    for agent in range(rows.clients):
+        own = shadows[rows.offsets[agent] : rows.offsets[agent + 1]]
+        if len(own) == 0:
+            raise RequestError(f"Agent {agent} has no rows to compare; leave it out.")
+        described.append(_quantiles(own, grid))
+        order = draws.permutation(len(own))
+        parts = [_quantiles(own[part], grid) for part in (order[::2], order[1::2]) if len(part)]
+        halves.append(np.abs(parts[0] - parts[1]).mean() if len(parts) == 2 else np.inf)
+    known = np.array(halves)
+    # a single row has no halves: the noise of the others, as large as it would be for one row
+    typical = (
+        np.nanmax(np.where(np.isinf(known), np.nan, known * np.sqrt(rows.counts))) if np.isfinite(known).any() else 0
+    )
+    return np.stack(described), np.where(np.isinf(known), typical, known)
+
+
+def _quantiles(points: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Of the empirical law, as steps: what W_1 integrates."""
+    ordered = np.sort(points, axis=0)
+    return ordered[np.minimum((grid * len(points)).astype(int), len(points) - 1)].reshape(-1)
+
+
+def _distances(value: np.ndarray, upper: np.ndarray, width: int, agents: int, reveals: str) -> Distances:
+    for matrix in (value, upper):
+        np.fill_diagonal(matrix, 0.0)
+    sent = SCALAR_BYTES * width * agents
+    return Distances(value, upper, Exchange(sent, 0, agents * (agents - 1) // 2, f"{reveals} No row leaves."))
+
+
+def _quantile(level: float) -> float:
+    if not 0 < level < 1:
+        raise RequestError(f"level must be above 0 and below 1, got {level:g}. The usual level is 0.95.")
+    return NormalDist().inv_cdf(level)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discrepancies from models: how much worse agent j's model is than my own on my rows, f_i(x_j) - f_i(x_i).
+
+Every agent's rows are dealt to folds; its own model is judged on rows it has not seen, without losing any row
+(cross-fitting), and every pair by the differences row by row. The expectation is b_ij + (what j's few rows cost)
+- (what i's few rows cost): negative where j's model would serve i better than its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from idiolect.collaborate.quadratic import Expansion, Sample, own_weights, quick_models, score, score_own
+
+SCALAR_BYTES = 4  # models and numbers travel in single precision
+NUMBERS_PER_PAIR = 2  # a mean and a standard error go back to the server
+
+
+class Exchange(NamedTuple):
+    """What an estimate sends: models down to the agents that judge them, numbers up, first models up."""
+
+    upload_bytes: int
+    download_bytes: int
+    pairs: int  # ordered pairs (i, j), i judging j's model
+    reveals: str
+
+    def __add__(self, other: object) -> Exchange:
+        assert isinstance(other, Exchange)
+        return Exchange(
+            self.upload_bytes + other.upload_bytes,
+            self.download_bytes + other.download_bytes,
+            self.pairs + other.pairs,
+            " ".join(dict.fromkeys((self.reveals, other.reveals))),
+        )
+
+
+class Excess(NamedTuple):
+    """Estimates for the ordered pairs that were evaluated; (agents, agents) arrays, not-a-number elsewhere."""
+
+    value: np.ndarray  # mean of loss(x_j) - loss(x_i) over rows of i
+    standard_error: np.ndarray  # of that mean; infinite where one block of rows cannot tell
+    freedom: np.ndarray  # (agents,) blocks of rows minus 1
+    noise: np.ndarray  # (agents,) what one nat of evidence is in units of the loss
+    exchange: Exchange
+
+    def bound(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """(low, high) Student interval per pair; infinite for an agent with a single block of rows."""
+        quantile = student.ppf(0.5 + level / 2, np.maximum(self.freedom, 1))[:, None]
+        half = np.where(self.value == 0, 0.0, quantile * self.standard_error)
+        half = np.where(self.freedom[:, None] < 1, np.inf, half)
+        np.fill_diagonal(half, 0.0)
+        return self.value - half, self.value + half
+
+    def close(self, epsilon: float, level: float = 0.95) -> np.ndarray:
+        """Booleans: does the *upper* bound say f_i(x_j) - f_i(x_i) <= epsilon/2? Always for an agent with itself."""
+        with np.errstate(invalid="ignore"):
+            near = self.bound(level)[1] <= epsilon / 2
+        np.fill_diagonal(near, True)
+        return near
+
+
+def held_out_models(sample: Sample, expansion: Expansion, penalty: float) -> np.ndarray:
+    """(agents, folds, size): every agent's quick model without the rows of one fold."""
+    own = own_weights(sample)
+    folds = [quick_models(sample, expansion, own, penalty, without=fold) for fold in range(sample.folds)]
+    return np.stack(folds, axis=1)
+
+
+def pairwise_excess(sample: Sample, expansion: Expansion, penalty: float) -> Excess:
+    """All ordered pairs. For many agents see `blocks.learn_in_blocks`, which asks for few of them."""
+    models = quick_models(sample, expansion, own_weights(sample), penalty)
+    own = score_own(sample, held_out_models(sample, expansion, penalty))
+    differences = score(sample, models) - own[:, None]
+    value = sample.means(differences)
+    error, freedom = _standard_errors(sample, differences, value)
+    np.fill_diagonal(value, 0.0)
+    np.fill_diagonal(error, 0.0)
+    pairs = sample.agents * (sample.agents - 1)
+    return Excess(value, error, freedom, noise_scale(sample, own), judging(sample, sample.agents, pairs))
+
+
+def judging(sample: Sample, models: int, pairs: int) -> Exchange:
+    """What it costs that `pairs` times an agent judges one of `models` models that agents have sent."""
+    one = SCALAR_BYTES * sample.size
+    return Exchange(
+        upload_bytes=models * one + pairs * NUMBERS_PER_PAIR * SCALAR_BYTES,
+        download_bytes=pairs * one,
+        pairs=pairs,
+        reveals="Every agent sees the models of those it judges and the server every mean excess; no row leaves.",
+    )
+
+
+def noise_scale(sample: Sample, own: np.ndarray) -> np.ndarray:
+    """(agents,) loss per nat: 1 for log losses; for squares the held-out variance, drawn towards everybody's.
+
+    Few rows say little about their variance: two rows of everybody's are added to each agent's own.
+    """
+    if sample.loss.criterion != "squared":
+        return np.ones(sample.agents)
+    outputs = sample.goals.shape[1]
+    total, counts = 2 * sample.sums(own) / outputs, sample.counts
+    pooled = max(float(total.sum() / max(counts.sum(), 1)), 1e-300)
+    return (total + 2 * pooled) / (counts + 2)
+
+
+def _standard_errors(sample: Sample, differences: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of a mean over an agent's rows whose blocks are independent, and blocks - 1 per agent."""
+    centred = differences - value[sample.owner]
+    _, block = np.unique(np.stack([sample.owner, sample.block]), axis=1, return_inverse=True)
+    block = block.reshape(-1)
+    blocks = np.bincount(np.unique(np.stack([sample.owner, block]), axis=1)[0], minlength=sample.agents)
+    if len(np.unique(block)) < len(block):
+        totals = np.zeros((block.max() + 1, differences.shape[1]))
+        np.add.at(totals, block, centred)
+        owners = np.zeros(len(totals), np.int64)
+        owners[block] = sample.owner
+        squares = np.zeros((sample.agents, differences.shape[1]))
+        np.add.at(squares, owners, totals**2)
+    else:
+        squares = sample.sums(centred**2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correction = np.where(blocks > 1, blocks / (blocks - 1), np.inf)
+        error = np.sqrt(squares * correction[:, None]) / np.maximum(sample.counts, 1)[:, None]
+    return np.where(np.isnan(error), np.inf, error), blocks - 1

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every agent's rows as one table with folds, and quick models from their quadratic expansions.
+
+Squared losses are quadratic, so that their quick models are exact; others are expanded once, around the model of
+everybody: a quick model is one Newton step away from it. What judges a model is always its true loss on other rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from idiolect.core.checks import RequestError
+from idiolect.core.data import Rows
+from idiolect.core.keys import Purpose, host_generator
+from idiolect.theory.convex import ConvexLoss
+
+MOST_COEFFICIENTS = 1000  # of one model: its Hessian is formed, for every agent and fold
+SCORES_AT_ONCE = 4_000_000  # outputs held in memory while models are scored
+BIAS_PENALTY = 0.01  # on biases of log losses: one class alone would send them to infinity
+_TINY = 1e-10  # share of the curvature that keeps an undetermined direction where it starts
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """The rows of all agents, sorted by agent, each in one of `folds` folds that models leave out in turn."""
+
+    loss: ConvexLoss  # without l2: penalties are given apart, and never touch a bias
+    design: np.ndarray  # (rows, columns)
+    goals: np.ndarray  # (rows, outputs)
+    owner: np.ndarray  # (rows,)
+    fold: np.ndarray  # (rows,)
+    agents: int
+    folds: int
+    block: np.ndarray  # (rows,) number of the rows that stand or fall together
+
+    @property
+    def counts(self) -> np.ndarray:
+        """(agents,) rows of each."""
+        return np.bincount(self.owner, minlength=self.agents)
+
+    @property
+    def size(self) -> int:
+        """Coefficients of one model."""
+        return self.loss.shape[0] * self.loss.shape[1]
+
+    def ridge(self, penalty: float) -> np.ndarray:
+        """(size,) the penalty's diagonal; a bias is free, but for a trace that ends the flight of a single class."""
+        marks = np.full(self.loss.shape, float(penalty))
+        if self.loss.bias:
+            marks[-1] = 0.0 if self.loss.criterion == "squared" else BIAS_PENALTY
+        return marks.reshape(-1)
+
+    def without(self, fold: int) -> Sample:
+        """The rows of the other folds."""
+        return self.take(self.fold != fold)
+
+    def only(self, fold: int) -> Sample:
+        """The rows of one fold."""
+        return self.take(self.fold == fold)
+
+    def take(self, chosen: np.ndarray) -> Sample:
+        """Some of the rows, of the same agents."""
+        parts = {name: getattr(self, name)[chosen] for name in ("design", "goals", "owner", "fold", "block")}
+        return dataclasses.replace(self, **parts)
+
+    def some_agents(self, agents: np.ndarray) -> Sample:
+        """Only these agents, numbered anew in the order given (which must rise)."""
+        place = np.full(self.agents, -1)
+        place[agents] = np.arange(len(agents))
+        kept = self.take(place[self.owner] >= 0)
+        return dataclasses.replace(kept, owner=place[kept.owner], agents=len(agents))
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Row values added up per agent: (rows, ...) to (agents, ...)."""
+        ones = np.ones(len(self.owner))
+        gather = sparse.csr_matrix((ones, (self.owner, np.arange(len(self.owner)))), (self.agents, len(self.owner)))
+        return gather @ values
+
+    def means(self, values: np.ndarray) -> np.ndarray:
+        """Row values averaged per agent; 0 for one without rows."""
+        counts = np.maximum(self.counts, 1)
+        return self.sums(values) / counts.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def make_sample(
+    loss: ConvexLoss, rows: Rows, folds: int = 5, seed: int = 0, blocks: np.ndarray | None = None
+) -> Sample:
+    """Deal every agent's rows to folds at random, class by class, blocks (overlapping windows, say) undivided."""
+    size = loss.shape[0] * loss.shape[1]
+    if size > MOST_COEFFICIENTS:
+        raise RequestError(
+            f"Who should learn with whom is told for models of at most {MOST_COEFFICIENTS} coefficients, got {size}; "
+            "name fewer features."
+        )
+    if folds < 2:
+        raise RequestError(f"folds must be at least 2, got {folds}; 5 is usual.")
+    plain = dataclasses.replace(loss, l2=0.0)
+    goals = plain.goals(rows.targets)
+    owner = np.repeat(np.arange(rows.clients), rows.counts)
+    fold = np.empty(len(owner), np.int64)
+    block = np.arange(len(owner)) if blocks is None else np.asarray(blocks)
+    # a class that sits in one fold only would be unknown to the model that is judged on it
+    label = np.zeros(len(owner)) if loss.criterion == "squared" else goals @ np.arange(1, goals.shape[1] + 1)
+    design = plain.design(rows.inputs)
+    for agent, (twin, sorting) in enumerate(_twins(design, goals, rows.offsets)):
+        places = np.arange(rows.offsets[agent], rows.offsets[agent + 1])[sorting]
+        _, first, number = np.unique(block[places], return_index=True, return_inverse=True)
+        draws = host_generator(seed, Purpose.SPLIT, twin)
+        chance = draws.permutation(len(first))[np.argsort(np.argsort(first))]  # by place among the sorted rows
+        order = np.lexsort((chance, label[places][first]))
+        place = np.empty(len(first), np.int64)
+        place[order] = (np.arange(len(first)) + draws.integers(folds)) % folds
+        fold[places] = place[number]
+    return Sample(plain, design, goals, owner, fold, rows.clients, folds, block)
+
+
+def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """(first agent with the same rows, order of the rows) per agent: twins leave the same rows out together."""
+    seen: dict[bytes, int] = {}
+    sortings, firsts = [], []
+    for agent in range(len(offsets) - 1):
+        whole = np.hstack([part[offsets[agent] : offsets[agent + 1]] for part in (goals, design)])
+        sortings.append(np.lexsort(whole.T[::-1]))
+        ordered = whole[sortings[-1]]
+        distinct = 1 + int((np.diff(ordered, axis=0) != 0).any(axis=1).sum())
+        # coin tosses agree by chance: rows that repeat themselves prove no copy
+        content = ordered.tobytes() if 2 * distinct > len(ordered) else str(agent).encode()
+        firsts.append(seen.setdefault(content, agent))
+    # only twins are dealt by what their rows hold: for the others chance shall not know the values
+    several = {first for first in firsts if firsts.count(first) > 1}
+    return [
+        (first, sorting if first in several else np.arange(len(sorting))) for first, sorting in zip(firsts, sortings)
+    ]
+
+
+class Expansion(NamedTuple):
+    """sum over the rows of (agent, fold) of their losses, to second order around `point`."""
+
+    point: np.ndarray  # (size,)
+    gradients: np.ndarray  # (agents, folds, size)
+    hessians: np.ndarray  # (agents, folds, size, size)
+
+    def without(self, fold: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """(gradients, Hessians) per agent, over the other folds."""
+        gradients, hessians = self.gradients.sum(axis=1), self.hessians.sum(axis=1)
+        if fold is None:
+            return gradients, hessians
+        return gradients - self.gradients[:, fold], hessians - self.hessians[:, fold]
+
+
+def expand(sample: Sample, point: np.ndarray) -> Expansion:
+    """Gradients and Hessians of every agent and fold at one point."""
+    loss, shape = sample.loss, (sample.agents, sample.folds)
+    gradients = np.zeros((*shape, sample.size))
+    hessians = np.zeros((*shape, sample.size, sample.size))
+    coefficients = point.reshape(loss.shape)
+    cells = sample.owner * sample.folds + sample.fold
+    order = np.argsort(cells, kind="stable")
+    starts = np.searchsorted(cells[order], np.arange(sample.agents * sample.folds + 1))
+    for cell in np.flatnonzero(np.diff(starts)):
+        rows = order[starts[cell] : starts[cell + 1]]
+        place = divmod(int(cell), sample.folds)
+        ones = np.ones(len(rows))
+        gradients[place] = loss.gradient(sample.design[rows], sample.goals[rows], ones, coefficients).reshape(-1)
+        hessians[place] = loss.hessian(sample.design[rows], sample.goals[rows], ones, coefficients)
+    return Expansion(point, gradients, hessians)
+
+
+def quick_models(
+    sample: Sample, expansion: Expansion, weights: np.ndarray, penalty: float, without: int | None = None
+) -> np.ndarray:
+    """(models, size): minimisers of sum_j a_j (rows of j) + (penalty/2) |V|^2 for every row a of `weights`."""
+    gradients, hessians = expansion.without(without)
+    ridge = sample.ridge(penalty)
+    curvature = np.einsum("jn,npq->jpq", weights, hessians)
+    scale = np.maximum(np.trace(curvature, axis1=1, axis2=2) / sample.size, 1e-30)
+    places = np.arange(sample.size)
+    curvature[:, places, places] += ridge + _TINY * scale[:, None]
+    slope = weights @ gradients + ridge * expansion.point
+    return expansion.point - np.linalg.solve(curvature, slope[..., None])[..., 0]
+
+
+def own_weights(sample: Sample) -> np.ndarray:
+    """a = identity: every agent its own rows."""
+    return np.eye(sample.agents)
+
+
+def row_weights(shares: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """What one row of j counts in agent i's fit, from lambda_ij: n_eff lambda_ij / n_j, 1/n_eff = sum lambda^2/n_j.
+
+    An agent alone counts its rows once, everybody by rows counts every row once: penalties mean the same for all.
+    """
+    counted = np.maximum(counts, 1)
+    return shares / counted / np.maximum((shares**2 / counted).sum(axis=1, keepdims=True), 1e-300)
+
+
+def score(sample: Sample, models: np.ndarray) -> np.ndarray:
+    """(rows, models) losses of every model on every row."""
+    columns, outputs = sample.loss.shape
+    found = np.empty((len(sample.design), len(models)))
+    width = len(models) * (columns if sample.loss.diagonal else outputs)
+    step = max(1, SCORES_AT_ONCE // max(width, 1))
+    for start in range(0, len(found), step):
+        rows = slice(start, start + step)
+        design, goals = sample.design[rows], sample.goals[rows]
+        if sample.loss.diagonal:
+            answers = design[:, None, :] * models[None]
+        else:
+            answers = np.tensordot(design, models.reshape(-1, columns, outputs), axes=(1, 1))
+        if sample.loss.criterion == "squared":
+            answers -= goals[:, None]
+            found[rows] = 0.5 * np.einsum("rmo,rmo->rm", answers, answers)
+            continue
+        flat = answers.reshape(-1, answers.shape[-1])
+        found[rows] = sample.loss.row_losses(flat, np.repeat(goals, len(models), axis=0)).reshape(-1, len(models))
+    return found
+
+
+def score_own(sample: Sample, models: np.ndarray) -> np.ndarray:
+    """(rows,) loss of each row under its owner's model; `models` is (agents, size) or (agents, folds, size)."""
+    chosen = models[sample.owner] if models.ndim == 2 else models[sample.owner, sample.fold]
+    if sample.loss.diagonal:
+        answers = sample.design * chosen
+    else:
+        answers = np.einsum("rc,rco->ro", sample.design, chosen.reshape(-1, *sample.loss.shape))
+    return sample.loss.row_losses(answers, sample.goals)
+
+
+def common_model(sample: Sample, penalty: float, steps: int = 50) -> np.ndarray:
+    """The optimum of everybody's rows: damped Newton from zero."""
+    return optimum(sample, np.ones(sample.agents), penalty, np.zeros(sample.size), steps)
+
+
+def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarray, steps: int = 50) -> np.ndarray:
+    """argmin sum_j a_j (rows of j) + (penalty/2) |V|^2 by Newton steps, halved until the value falls."""
+    mine = sample.take(weights[sample.owner] > 0)
+    loss, per_row, ridge = sample.loss, weights[mine.owner], sample.ridge(penalty)
+    if len(mine.owner) == 0:
+        return np.zeros(sample.size)  # all that a penalty alone asks for
+
+    def value(point: np.ndarray) -> float:
+        with np.errstate(over="ignore"):
+            rows = loss.row_losses(loss.outputs(mine.design, point.reshape(loss.shape)), mine.goals)
+            return float(per_row @ rows + 0.5 * (ridge * point) @ point)
+
+    point, now = start.copy(), value(start)
+    for _ in range(steps):
+        coefficients = point.reshape(loss.shape)
+        slope = loss.gradient(mine.design, mine.goals, per_row, coefficients).reshape(-1) + ridge * point
+        curvature = loss.hessian(mine.design, mine.goals, per_row, coefficients) + np.diag(ridge)
+        # a direction without curvature (an unpenalised bias of a class nobody has) stays where it is
+        curvature += (_TINY * np.trace(curvature) / len(point) + 1e-30) * np.eye(len(point))
+        step = np.linalg.solve(curvature, slope)
+        decrease, length = float(slope @ step), 1.0
+        if decrease <= 1e-12 * (1 + abs(now)):
+            break
+        while length > 1e-6 and value(point - length * step) > now - 0.25 * length * decrease:
+            length /= 2
+        if length <= 1e-6:
+            break
+        point = point - length * step
+        now = value(point)
+        if loss.criterion == "squared":
+            break  # one step is exact
+    return point

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose rows count how much for whom: row-stochastic Lambda from estimated discrepancies.
+
+Noisy estimates must not be trusted one by one. A family of candidate matrices goes from everybody alone over
+neighbourhoods of growing width and groups of growing size to everybody together. What they are worth is measured on
+rows that neither the discrepancies nor the models have seen, over all agents at once; the answer is the convex
+mixture of candidates with the least held-out loss (stacking). Alone and everybody are candidates, so that where the
+others tell nothing it costs next to nothing to have asked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.optimize import nnls
+from scipy.spatial.distance import squareform
+
+from idiolect.collaborate.excess import SCALAR_BYTES, Excess, Exchange, judging, pairwise_excess
+from idiolect.collaborate.quadratic import (
+    Expansion,
+    Sample,
+    common_model,
+    expand,
+    own_weights,
+    quick_models,
+    row_weights,
+    score,
+    score_own,
+)
+
+WIDTHS = (0.5, 2.0, 8.0, 32.0)  # of a neighbourhood, in nats of evidence against a pair
+GROUPS = (2, 3, 5, 8, 13, 21)
+_EXPANSIONS = 4  # of log losses while stacking
+_SORTINGS = 4  # rounds of fitting the groups' models and sorting agents anew
+
+
+class Candidate(NamedTuple):
+    """One way to share: its name and its row-stochastic matrix."""
+
+    name: str
+    shares: np.ndarray  # (agents, agents) lambda_ij
+
+
+class Learned(NamedTuple):
+    """The mixture and how it came about."""
+
+    shares: np.ndarray  # (agents, agents) Lambda
+    mixture: dict[str, float]  # what each candidate contributes
+    held_out: dict[str, float]  # mean held-out loss of each candidate, over agents
+    excess: Excess
+    fold_shares: np.ndarray  # (folds, agents, agents): Lambda found without the rows of a fold, honest about them
+
+
+def alone(agents: int) -> np.ndarray:
+    """Lambda = identity."""
+    return np.eye(agents)
+
+
+def together(counts: np.ndarray) -> np.ndarray:
+    """Every row of everybody counts the same."""
+    return np.tile(counts / counts.sum(), (len(counts), 1))
+
+
+def neighbourhood(excess: Excess, counts: np.ndarray, width: float) -> np.ndarray:
+    """lambda_ij ~ n_j exp(-max(0, evidence)/width), evidence = excess / (noise_i/n_i + noise_j/n_j) in nats.
+
+    The excess is held out, hence already cleared of noise on average.
+    """
+    evidence = np.maximum(evidence_in_nats(excess, counts), 0.0)
+    kernel = np.exp(-evidence / width)
+    np.fill_diagonal(kernel, 1.0)
+    shares = kernel * np.maximum(counts, 1)
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def evidence_in_nats(excess: Excess, counts: np.ndarray) -> np.ndarray:
+    """(agents, agents): how strongly i's rows speak against j's model, allowing for the noise of both."""
+    noise = excess.noise / np.maximum(counts, 1)
+    return excess.value / (noise[:, None] + noise)
+
+
+def grouped(
+    sample: Sample, expansion: Expansion, penalty: float, excess: Excess, amounts: tuple[int, ...]
+) -> list[Candidate]:
+    """Mixtures of K tasks: agents sorted into K groups by a tree over the pairs, then by what serves them best.
+
+    r_ik ~ share_k exp(-n_i (excess of group k's model on i's rows) / noise_k) noise_k^(-d/2), d coefficients: the
+    normal likelihood of i's own optimum under group k. Group models never saw the rows they are judged on;
+    lambda_ij = sum_k r_ik r_jk n_j / (rows of group k).
+    """
+    counts = sample.counts
+    known = sorted({min(amount, sample.agents) for amount in amounts if amount < sample.agents})
+    if not known:
+        return []
+    evidence = np.maximum(evidence_in_nats(excess, counts), 0.0)
+    distance = (evidence + evidence.T) / 2
+    tree = linkage(squareform(distance, checks=False), "complete")
+    own = quick_models(sample, expansion, own_weights(sample), penalty)
+    least = sample.sums(score_own(sample, own))
+    parts = [sample.only(fold) for fold in range(sample.folds)]
+    found = []
+    for amount in known:
+        label = fcluster(tree, amount, "maxclust") - 1
+        belonging = np.eye(label.max() + 1)[label]
+        for _ in range(_SORTINGS):
+            losses = _group_losses(sample, parts, expansion, penalty, belonging)
+            size = np.maximum(belonging.sum(axis=0), 1e-9)
+            noise = (belonging.T @ excess.noise + 1e-9 * excess.noise.mean()) / size
+            nats = np.maximum(losses - least[:, None], 0) / noise + 0.5 * sample.size * np.log(noise)
+            odds = np.log(size / size.sum()) - nats
+            belonging = np.exp(odds - odds.max(axis=1, keepdims=True))
+            belonging /= belonging.sum(axis=1, keepdims=True)
+        held = np.maximum(belonging.T @ counts, 1e-300)
+        shares = (belonging / held) @ (belonging.T * counts)
+        found.append(Candidate(f"{amount} groups", shares / shares.sum(axis=1, keepdims=True)))
+    return found
+
+
+def _group_losses(
+    sample: Sample, parts: list[Sample], expansion: Expansion, penalty: float, belonging: np.ndarray
+) -> np.ndarray:
+    """(agents, groups): total loss of an agent's rows under every group's model that has not seen them."""
+    total = np.zeros((sample.agents, belonging.shape[1]))
+    for fold, judged in enumerate(parts):
+        if len(judged.owner):
+            models = quick_models(sample, expansion, belonging.T, penalty, without=fold)
+            total += judged.sums(score(judged, models))
+    return total
+
+
+def candidates(sample: Sample, expansion: Expansion, penalty: float) -> tuple[list[Candidate], Excess]:
+    """The family, from alone to everybody, found on these rows."""
+    excess, counts = pairwise_excess(sample, expansion, penalty), sample.counts
+    family = [Candidate("alone", alone(sample.agents))]
+    family += [Candidate(f"width {width:g}", neighbourhood(excess, counts, width)) for width in WIDTHS]
+    family += grouped(sample, expansion, penalty, excess, GROUPS)
+    return [*family, Candidate("everybody", together(counts))], excess
+
+
+def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
+    """Lambda for these agents: candidates on all rows, mixed as their held-out losses say."""
+    answers, rows = [], []
+    fold_families: list[list[Candidate]] = []
+    for fold in range(sample.folds):
+        training, judged = sample.without(fold), sample.only(fold)
+        expansion = expand(training, common_model(training, penalty))
+        family, _ = candidates(training, expansion, penalty)
+        fold_families.append(family)
+        if len(judged.owner):
+            answers.append(_answers(training, judged, expansion, family, penalty))
+            rows.append(np.flatnonzero(sample.fold == fold))
+    order = np.argsort(np.concatenate(rows))
+    outputs = np.concatenate(answers)[order]
+    expansion = expand(sample, common_model(sample, penalty))
+    family, excess = candidates(sample, expansion, penalty)
+    mixture = stack(sample, outputs)
+    fold_shares = np.stack(
+        [
+            _mixed(stack(sample.without(fold), outputs[sample.fold != fold]), fold_families[fold])
+            for fold in range(sample.folds)
+        ]
+    )
+    losses = [sample.means(_losses(sample, outputs[:, place])).mean() for place in range(outputs.shape[1])]
+    names = [candidate.name for candidate in family]
+    return Learned(
+        _mixed(mixture, family),
+        dict(zip(names, mixture.tolist())),
+        dict(zip(names, map(float, losses))),
+        excess,
+        fold_shares,
+    )
+
+
+def exchange_of(sample: Sample) -> Exchange:
+    """What `learn_weights` sends in all: expansions up, everybody's model down, pairs and groups judged, per fold.
+
+    Rows never leave, but sums over them do: for squared losses a Hessian is the matrix of second moments.
+    """
+    size, passes = sample.size, sample.folds + 1
+    sums = size + size * (size + 1) // 2
+    judged = judging(sample, sample.agents, sample.agents * (sample.agents - 1))
+    groups = sum(amount for amount in GROUPS if amount < sample.agents) * _SORTINGS * sample.agents
+    upload = sample.agents * sample.folds * sums + groups * sample.folds + sample.agents * len(WIDTHS)
+    download = sample.agents * size + groups * sample.folds * size
+    reveals = "The server sees every agent's summed gradients and Hessians per fold."
+    once = Exchange(SCALAR_BYTES * upload, SCALAR_BYTES * download, 0, reveals) + judged
+    return Exchange(once.upload_bytes * passes, once.download_bytes * passes, once.pairs * passes, once.reveals)
+
+
+def _mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:
+    return np.einsum("c,cij->ij", mixture, np.stack([candidate.shares for candidate in family]))
+
+
+def _answers(
+    training: Sample, judged: Sample, expansion: Expansion, family: list[Candidate], penalty: float
+) -> np.ndarray:
+    """(rows, candidates, outputs): what every candidate's models answer on rows that they have not seen."""
+    found = []
+    for candidate in family:
+        models = quick_models(training, expansion, row_weights(candidate.shares, training.counts), penalty)
+        chosen = models[judged.owner]
+        if judged.loss.diagonal:
+            found.append(judged.design * chosen)
+        else:
+            found.append(np.einsum("rc,rco->ro", judged.design, chosen.reshape(-1, *judged.loss.shape)))
+    return np.stack(found, axis=1)
+
+
+def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
+    """The convex mixture of answers, (rows, candidates, outputs), with the least mean loss over agents.
+
+    A quadratic programme for squared losses; for log losses a few of them, each expanded where the last one ended.
+    """
+    per_row = 1 / np.maximum(sample.counts, 1)[sample.owner] / max(int((sample.counts > 0).sum()), 1)
+    values = [per_row @ _losses(sample, outputs[:, place]) for place in range(outputs.shape[1])]
+    mixture = np.eye(outputs.shape[1])[int(np.argmin(values))]
+    value = min(values)
+    for _ in range(1 if sample.loss.criterion == "squared" else _EXPANSIONS):
+        answer = np.einsum("rco,c->ro", outputs, mixture)
+        moves = outputs - answer[:, None]
+        gradient = np.einsum("rco,ro,r->c", moves, sample.loss.row_slopes(answer, sample.goals), per_row)
+        curvature = np.einsum("rco,rdo,r->cd", moves, _curved(sample, answer, moves), per_row)
+        step = _on_simplex(gradient, curvature) - mixture
+        length = 1.0
+        while length > 1e-3:  # an expansion may promise too much
+            tried = mixture + length * step
+            now = float(per_row @ _losses(sample, np.einsum("rco,c->ro", outputs, tried)))
+            if now < value:
+                mixture, value = tried, now
+                break
+            length /= 2
+        else:
+            break
+    return mixture
+
+
+def _curved(sample: Sample, at: np.ndarray, moves: np.ndarray) -> np.ndarray:
+    """Second derivative of every row's loss at the answers `at`, times each move."""
+    if sample.loss.criterion == "squared":
+        return moves
+    chances = (sample.loss.row_slopes(at, sample.goals) + sample.goals)[:, None]
+    weighed = chances * moves
+    others = weighed if sample.loss.criterion == "logistic" else weighed.sum(axis=2, keepdims=True)
+    return weighed - chances * others
+
+
+def _on_simplex(gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+    """argmin g a + a C a / 2 over a >= 0, sum a = 1, by non-negative least squares with a heavy row of ones."""
+    values, vectors = np.linalg.eigh(curvature)
+    values = np.maximum(values, 1e-12 * max(float(values.max(initial=0.0)), 1e-300))
+    root = vectors * np.sqrt(values)  # C = root root'
+    wanted = -(vectors / np.sqrt(values)).T @ gradient
+    heavy = 1e4 * max(float(np.sqrt(values.max(initial=0.0))), 1e-150)
+    matrix = np.vstack([root.T, np.full(len(gradient), heavy)])
+    mixture, _ = nnls(matrix, np.append(wanted, heavy))
+    return mixture / max(mixture.sum(), 1e-300)
+
+
+def _losses(sample: Sample, answers: np.ndarray) -> np.ndarray:
+    return sample.loss.row_losses(answers, sample.goals)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect advise`: what it prints, what it leaves behind, and tables that need a default."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+COLUMNS = ("--client", "clinic", "--target", "dose")
+
+
+def write_clinics(path, tail=()):
+    """Two kinds of clinics whose doses follow opposite slopes: 12 of 25 rows each."""
+    draws = np.random.default_rng(0)
+    lines = ["clinic,age,weight,dose"]
+    for clinic in range(12):
+        for age, weight in draws.normal(size=(25, 2)):
+            dose = (3 if clinic < 6 else -3) * age + weight + draws.normal()
+            lines.append(f"c{clinic:02},{age:.4f},{weight:.4f},{dose:.4f}")
+    path.write_text("\n".join([*lines, *tail]) + "\n")
+
+
+@pytest.fixture
+def clinics(here):
+    write_clinics(here / "clinics.csv")
+    return here
+
+
+def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
+    answer = idiolect("advise", "clinics.csv", *COLUMNS, "--verify")
+    assert answer.code == 0, answer.err
+    assert "heterogeneity zeta* = " in answer.out
+    assert "12 clients should join neighbours" in answer.out
+    assert "Verified on test rows: the advice was best, or within noise of best, for 12 of 12 clients" in answer.out
+    assert "12 clients hold 300 rows" in answer.err
+    folder = clinics / "runs" / "clinics-advise"
+    assert {path.name for path in folder.iterdir()} == {
+        "advise.json", "advise.parquet", "figures", "machine.json", "spec.toml", "done",
+    }  # fmt: skip
+    assert (folder / "figures" / "map.png").read_bytes().startswith(b"\x89PNG")
+    rows = pq.read_table(folder / "advise.parquet").to_pylist()
+    assert [row["advice"] for row in rows] == ["neighbours"] * 12
+    assert all(row["test_neighbours"] < row["test_everybody"] for row in rows)
+    found = json.loads((folder / "advise.json").read_text())
+    shares = np.array(found["map"]["shares"])
+    assert shares[:6, 6:].sum() < 0.3  # the other kind is left out
+    assert shares.sum(axis=1) == pytest.approx(np.ones(12))
+    assert found["verify"]["regret"]["advice"]["mean"] < found["verify"]["regret"]["always everybody"]["mean"]
+    assert found["clients"][0]["round_bytes"] == {
+        "alone": 0, "everybody": 24, "neighbours": 24,  # three coefficients of four bytes, both ways
+        "neighbours, peer to peer": 24 * len(found["clients"][0]["neighbours"]),
+    }  # fmt: skip
+    again = idiolect("report", folder, "--quiet")
+    assert again.out.strip() == answer.out[: answer.out.index("Folder:")].strip()
+    # a second request finds a folder of its own
+    assert "runs/clinics-advise-2" in idiolect("advise", "clinics.csv", *COLUMNS).out
+
+
+def test_json_over_several_splits(idiolect, clinics):
+    answer = idiolect(
+        "advise", "clinics.csv", *COLUMNS, "--verify", "--seeds", "0-1", "--format", "json", "--quiet", "--out", "a"
+    )
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)
+    assert answer.err == ""
+    assert found["verify"]["seeds"] == [0, 1]
+    assert found["verify"]["tested"] == 24
+    assert set(found["regime"]) >= {"zeta", "sigma", "kappa", "radius"}
+    assert found["exchange"]["pairs"] == 12 * 11 * 6  # five folds and all rows
+    assert found["score"] == "squared_error"
+
+
+def test_odd_clients_get_a_default_that_is_said(idiolect, here):
+    """One client with two rows, one with one class only, two with the same rows, one like nobody else."""
+    draws = np.random.default_rng(1)
+    lines = ["clinic,age,weight,ill"]
+    for clinic in range(6):
+        for age, weight in draws.normal(size=(20, 2)):
+            lines.append(f"c{clinic},{age:.4f},{weight:.4f},{'yes' if age + draws.logistic() > 0 else 'no'}")
+    lines += [line.replace("c0,", "copy,") for line in lines if line.startswith("c0,")]
+    lines += [f"healthy,{age:.4f},0,no" for age in draws.normal(size=20)]
+    lines += ["tiny,0.1,0.2,yes", "tiny,0.3,-0.1,no"]
+    lines += [f"stranger,{age:.4f},1,{'yes' if age < 0 else 'no'}" for age in 3 * draws.normal(size=60)]
+    (here / "odd.csv").write_text("\n".join(lines) + "\n")
+    answer = idiolect("advise", "odd.csv", "--client", "clinic", "--target", "ill", "--verify", "--out", "odd")
+    assert answer.code == 0, answer.err
+    assert "'tiny' has fewer rows than the model has coefficients (3)" in answer.err
+    assert "Clients 'c0' and 'copy' hold the same rows" in answer.err
+    assert "one class only" in answer.err
+    assert "'tiny' has a single row to learn from" in answer.err
+    found = json.loads((here / "odd" / "advise.json").read_text())
+    told = {entry["client"]: entry for entry in found["clients"]}
+    assert told["stranger"]["own_share"] > 0.9
+    assert told["stranger"]["advice"] != "everybody"
+    numbers = [value for entry in found["clients"] for value in entry["loss"].values()]
+    assert np.isfinite(numbers).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("clinics.csv", "--client", "clinc", "--target", "dose"), "Did you mean 'clinic'?"),
+        (("clinics.csv", "--client", "clinic"), "advise TABLE needs --target COLUMN"),
+        ((), "advise needs either a TABLE or --data NAME"),
+        (("clinics.csv", *COLUMNS, "--set", "data.test = 0", "--verify"), "--verify needs test rows"),
+        (("clinics.csv", *COLUMNS, "--set", "training.rounds = 3"), "has no setting 'training'"),
+        (("--data", "shakespear"), "Did you mean 'shakespeare'?"),
+    ],
+)
+def test_wrong_requests_are_one_sentence_and_exit_2(idiolect, clinics, arguments, sentence):
+    answer = idiolect("advise", *arguments)
+    assert answer.code == 2
+    assert sentence in answer.error
+    assert not (clinics / "runs").exists()
