@@ -83,6 +83,11 @@ class Algorithm(Settings, abc.ABC):
         return self.epochs * batches.batches_per_epoch(rows, self.batch_size) if self.epochs else self.local_steps
 
     @property
+    def common_start(self) -> bool:
+        """Whether `init_client` gets the server's own key, so that everybody starts at the same place."""
+        return self.objective.prepares
+
+    @property
     def reduction(self) -> Reduction:
         """How uploads are combined."""
         return weighted_mean

@@ -97,6 +97,20 @@ class Objective(Settings, abc.ABC):
         return self.gradient_both(key, shared, personal, batch)
 
 
+class Adapting(Objective):
+    """f_m(w) = f'_m(w - inner_step grad f'_m(w)): a start that is good after one step; still abstract."""
+
+    inner_step: float
+
+    @abc.abstractmethod
+    def plain_gradient(self, key: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
+        """grad f'_m(w), without the inner step, and its cost."""
+
+
+class Parted(Objective):
+    """f_m(w, beta_m) = f'_m([w, beta_m]): some parameters of one model are shared, the others personal; abstract."""
+
+
 class Mixture(Objective):
     """f_m(w, beta_m) = f'_m(beta_m) + (penalty/2) |u - beta_m|^2, u the model that w stands for; still abstract.
 

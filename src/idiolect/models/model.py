@@ -6,6 +6,8 @@ from __future__ import annotations
 import abc
 from typing import Any
 
+from idiolect.core.checks import RequestError
+
 Params = Any
 
 
@@ -19,3 +21,10 @@ class Model(abc.ABC):
     @abc.abstractmethod
     def apply(self, params: Params, inputs: Any) -> Any:
         """Outputs for a batch of inputs: one row each."""
+
+    def represent(self, params: Params, inputs: Any) -> Any:
+        """What the last layer sees of a batch of inputs: (rows, width)."""
+        raise RequestError(
+            f"{type(self).__name__} does not say what its last layer sees, which nearest neighbours are found by; "
+            "give it a method represent(params, inputs)."
+        )
