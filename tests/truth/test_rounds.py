@@ -256,7 +256,7 @@ def quick_compilation():
 
 
 # whose rounds are of drawn length, and who prepare: references in test_block_descent.py, test_l2gd.py, test_scafflix.py
-# and, for its prox, test_pfedme.py
+# and, for its prox, test_pfedme.py; baselines of paper 003: test_personalization_rounds.py and test_baselines.py
 ELSEWHERE = {
     "acd_pfl",
     "asvrcd_pfl",
@@ -272,6 +272,18 @@ ELSEWHERE = {
     "scaffnew",
     "flix_gd",
     "flix_sgd",
+    "apfl",
+    "ditto",
+    "fedper",
+    "fedrep",
+    "lg_fedavg",
+    "fedbabu",
+    "fedbn",
+    "knn_per",
+    "ifca",
+    "hypcluster",
+    "per_fedavg",
+    "partialfed",
 }
 
 

@@ -14,12 +14,16 @@ from idiolect.algorithms.ascd_pfl import ASCDPFL
 from idiolect.algorithms.ascd_then_asvrcd import ASCDThenASVRCD
 from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, SVRCDPFL
 from idiolect.algorithms.ditto import Ditto
+from idiolect.algorithms.ifca import IFCA
+from idiolect.algorithms.knn_per import KNNPer
 from idiolect.algorithms.l2gd import L2GD, L2SGDPlus
 from idiolect.algorithms.local import Local
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.lsgd_pfl import LSGDPFL
 from idiolect.algorithms.minibatch_sgd import MinibatchSGD
 from idiolect.algorithms.partial_averaging import PERSONAL_FIRST, SHARED_ONLY, PartialAveraging
+from idiolect.algorithms.partialfed import PartialFed
+from idiolect.algorithms.per_fedavg import PerFedAvg
 from idiolect.algorithms.personalized_local_sgd import PersonalizedLocalSGD
 from idiolect.algorithms.pfedme import PFedMe
 from idiolect.algorithms.scafflix import Scafflix
@@ -60,6 +64,11 @@ _COLLINS = "Collins et al. 2021, Exploiting shared representations for personali
 _LIANG = "Liang et al. 2020, Think locally, act globally: federated learning with local and global representations"
 _OH = "Oh, Kim and Yun 2022, FedBABU: toward enhanced representation for federated image classification"
 _FEDBN = "Li et al. 2021, FedBN: federated learning on non-IID features via local batch normalization"
+_MARFOQ = "Marfoq et al. 2022, Personalized federated learning through local memorization"
+_GHOSH = "Ghosh et al. 2020, An efficient framework for clustered federated learning"
+_MANSOUR = "Mansour et al. 2020, Three approaches for personalization with applications to federated learning"
+_FALLAH = "Fallah et al. 2020, Personalized federated learning: a meta-learning approach"
+_SUN = "Sun et al. 2021, PartialFed: cross-domain personalized federated learning via partial initialization"
 
 _ROWS = {"weighting": "samples"}
 _PROX = _ROWS | {"proximal": 0.1}  # mu of the FedRep repository
@@ -125,6 +134,13 @@ ALGORITHMS: dict[str, Method] = {
         PartialAveraging, "ws2", _BABU, _OH, "last layer never trained but fine-tuned at the end", _keeps("head")
     ),
     "fedbn": Method(PartialAveraging, "ws2", {}, _FEDBN, "normalisation layers personal", _keeps("*norm*")),
+    "knn_per": Method(KNNPer, "global_model", _ROWS, _MARFOQ, "FedAvg, and a vote of the client's own nearest rows"),
+    "ifca": Method(IFCA, "global_model", {}, _GHOSH, "one model per cluster, chosen by each client's loss"),
+    "hypcluster": Method(IFCA, "global_model", _ROWS, _MANSOUR, "IFCA with clients weighing by rows"),
+    "per_fedavg": Method(PerFedAvg, "maml", {}, _FALLAH, "a shared start that is good after one own step"),
+    "partialfed": Method(
+        PartialFed, "global_model", _ROWS, _SUN, "each client learns which layers to take from the shared model"
+    ),
 }
 
 
@@ -157,12 +173,14 @@ __all__ = [
     "APFL",
     "ASCDPFL",
     "ASVRCDPFL",
+    "IFCA",
     "L2GD",
     "LSGDPFL",
     "SCDPFL",
     "SVRCDPFL",
     "ASCDThenASVRCD",
     "Ditto",
+    "KNNPer",
     "L2SGDPlus",
     "Local",
     "LocalSGD",
@@ -170,6 +188,8 @@ __all__ = [
     "MinibatchSGD",
     "PFedMe",
     "PartialAveraging",
+    "PartialFed",
+    "PerFedAvg",
     "PersonalizedLocalSGD",
     "Scafflix",
     "Scaffold",

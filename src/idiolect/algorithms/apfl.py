@@ -49,6 +49,8 @@ class Working(NamedTuple):
 class APFL(FederatedAveraging):
     """A shared model, and on every client a mix of it with a model of its own."""
 
+    starts_alike = True
+
     own_share: float | PerClient = setting(
         default=0.25,
         at_least=0,
@@ -61,11 +63,6 @@ class APFL(FederatedAveraging):
     def skip(self) -> str | None:
         """Needs a shared block and nothing else."""
         return self.unless_plain()
-
-    @property
-    def common_start(self) -> bool:
-        """v_m starts where w does."""
-        return True
 
     def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
         """v_m at the objective's start."""

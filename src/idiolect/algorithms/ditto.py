@@ -45,6 +45,8 @@ class Working(NamedTuple):
 class Ditto(FederatedAveraging):
     """FedAvg, and a personal model held near it."""
 
+    starts_alike = True
+
     penalty: float = setting(
         default=0.1, at_least=0, way_out="0 trains every client alone.", doc="pull of v_m toward w (lam)"
     )
@@ -56,11 +58,6 @@ class Ditto(FederatedAveraging):
     def skip(self) -> str | None:
         """Needs a shared block and nothing else."""
         return self.unless_plain()
-
-    @property
-    def common_start(self) -> bool:
-        """v_m starts where w does."""
-        return True
 
     def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
         """v_m at the objective's start."""
@@ -89,8 +86,8 @@ class Ditto(FederatedAveraging):
         def gradient(at: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
             return self._pulled(sent, at, personal, batch)
 
-        own = {"step_size": self._personal_step, "steps": self.personal_steps}
-        personal, tally = walk(self, key, working.personal, data, gradient, **own)
+        eta, steps = self._personal_step, self.personal_steps
+        personal, tally = walk(self, key, working.personal, data, gradient, step_size=eta, steps=steps)
         return self.upload(sent, working.shared, data), ClientState(personal), tally
 
     def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:

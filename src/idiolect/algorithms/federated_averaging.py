@@ -20,10 +20,10 @@ from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, step_key
 from idiolect.core.objective import Adapting
 from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
+from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
 
 
@@ -49,7 +49,7 @@ class Upload(NamedTuple):
 
 @settings
 class FederatedAveraging(Algorithm):
-    """A shared block, averaged; what clients do with it is left open."""
+    """A shared block, averaged: plain local steps unless told otherwise; still abstract."""
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
@@ -70,6 +70,16 @@ class FederatedAveraging(Algorithm):
     def broadcast(self, key: Key, server: ServerState) -> Any:
         """The shared block."""
         return Broadcast(server.shared)
+
+    def step(self, key: Key, t: Any, sent: Any, working: Any, data: ClientData) -> tuple[Any, Tally]:
+        """One gradient step on w_m."""
+        batch = self.batch(t, working.drawn, data)
+        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
+        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
+
+    def send(self, key: Key, sent: Any, working: Any, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
+        """The drift of w_m; the client keeps what it has."""
+        return self.upload(sent, working.shared, data), client, NOTHING
 
     def server_step(self, key: Key, server: ServerState, sent: Any, received: Any) -> ServerState:
         """One step of the server optimizer along the mean drift."""

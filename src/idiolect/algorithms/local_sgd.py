@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from idiolect.algorithms.federated_averaging import Broadcast, FineTuned, Upload
+from idiolect.algorithms.federated_averaging import Broadcast, FineTuned
 from idiolect.core import tree
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
@@ -66,12 +66,6 @@ class LocalSGD(FineTuned):
         if self.proximal is not None:
             slope = tree.add(slope, tree.scale(self.proximal, tree.subtract(working.shared, sent.shared)))
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
-
-    def send(
-        self, key: Key, sent: Broadcast, working: Working, client: Any, data: ClientData
-    ) -> tuple[Upload, Any, Tally]:
-        """The drift."""
-        return self.upload(sent, working.shared, data), client, NOTHING
 
     def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
         """What the objective makes of w, after fine-tuning on the client's own training rows if asked for."""

@@ -51,6 +51,8 @@ class Working(NamedTuple):
 class PartialAveraging(FineTuned):
     """One network in two parts: one averaged, one personal."""
 
+    starts_alike = True
+
     trains: str = setting(
         default=BOTH, choices=(BOTH, PERSONAL_FIRST, SHARED_ONLY), doc="the parts that a round trains, in order"
     )
@@ -63,11 +65,6 @@ class PartialAveraging(FineTuned):
         if not isinstance(self.objective, Parted):
             return "it divides one model into a shared and a personal part; use the ws2 objective"
         return None
-
-    @property
-    def common_start(self) -> bool:
-        """b_m is at first the same on every client, and part of one start with w."""
-        return True
 
     def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""

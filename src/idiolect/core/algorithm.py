@@ -38,6 +38,8 @@ class Algorithm(Settings, abc.ABC):
     without: ClassVar[tuple[str, ...]] = ()  # settings of this base that the method has no use for
     needs_everybody: ClassVar[str] = ""  # why a round with absent clients is meaningless; empty: it is not
     beyond_theory: ClassVar[str] = ""  # what is not proven when clients are absent; empty: nothing
+    starts_alike: ClassVar[bool] = False  # clients start where the server does: `init_client` gets its key
+    more_than_parameters: ClassVar[bool] = False  # personal models hold more than parameters of the objective's model
     takes_prepared: ClassVar[bool] = False  # keeps what clients prepare, as `ClientState.prepared`
 
     objective: Objective = dataclasses.field(kw_only=False)
@@ -84,8 +86,8 @@ class Algorithm(Settings, abc.ABC):
 
     @property
     def common_start(self) -> bool:
-        """Whether `init_client` gets the server's own key, so that everybody starts at the same place."""
-        return self.objective.prepares
+        """Whether `init_client` gets the server's own key."""
+        return self.starts_alike or self.objective.prepares
 
     @property
     def reduction(self) -> Reduction:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import jax
 
+from idiolect.core.checks import RequestError
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings
@@ -42,6 +43,12 @@ class Objective(Settings, abc.ABC):
     @abc.abstractmethod
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of a deployed model."""
+
+    def represent(self, model: Params, inputs: Any) -> Any:
+        """What the last layer of a deployed model sees: (rows, width)."""
+        raise RequestError(
+            f"{type(self).__name__} does not say what the last layer of its model sees; use the global_model objective."
+        )
 
     def prepare(self, key: Key, data: ClientData) -> tuple[Params, Tally]:
         """What a client works out from its own rows before training and keeps: constants, no block of parameters.
