@@ -14,6 +14,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from idiolect.accounting.bytes import model_units
@@ -29,7 +30,7 @@ from idiolect.experiments.networks import NETWORKS, network_settings
 from idiolect.experiments.papers import REPRODUCTIONS
 from idiolect.experiments.sources import READERS, SOURCES
 from idiolect.metrics.scores import SCORES
-from idiolect.models import MODELS, Linear
+from idiolect.models import MLP, MODELS, Linear
 from idiolect.objectives import OBJECTIVES, ClientLoss
 
 DOCS = Path(__file__).resolve().parent
@@ -120,6 +121,7 @@ VARIANTS = {
     "personalized_local_sgd": {"output": ("last", "mean_of_means", "own_mean")},
     "lsgd_pfl": {"output": ("last", "weighted_average")},
     "scaffold": {"option": (2, 1)},
+    "ifca": {"clusters": (2, 5)},
 }
 
 
@@ -183,9 +185,14 @@ def names_table(page: str) -> str:
     rows = []
     for name in pages()[page]:
         method = ALGORITHMS[name]
-        preset = ", ".join(f"`{key} = {value!r}`".replace("'", '"') for key, value in method.preset.items())
+        preset = ", ".join(_line(key, value) for key, value in {**method.preset, **method.objective_preset}.items())
         rows.append((f"`{name}`", method.summary, f"`{method.objective}`", preset or "none", method.reference))
     return markdown(("name", "what it is", "objective", "preset", "reference"), rows)
+
+
+def _line(key: str, value: Any) -> str:
+    shown = str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
+    return f"`{key} = {shown}`"
 
 
 def settings_table(page: str) -> str:
@@ -239,16 +246,20 @@ def traffic_table(page: str) -> str:
 
 def _units(name: str, given: dict[str, Any]) -> tuple[str, str, str]:
     method = ALGORITHMS[name]
-    model = Linear(3, 2)
-    objective = OBJECTIVES[method.objective](ClientLoss(model=model))
+    parts = "personal_part" in method.objective_preset
+    model = MLP(3, 2, (4,), normalize=True) if parts else Linear(3, 2)
+    objective = OBJECTIVES[method.objective](ClientLoss(model=model), **method.objective_preset)
     algorithm = know_population(method.algorithm(objective, **{**method.preset, **given}), 4)
     algorithm = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))  # no type depends on them
     rows = ClientData(jnp.zeros((1, 5, 3)), jnp.zeros((1, 5), jnp.int32), jnp.full(1, 5, jnp.int32))
     types = wire_types(algorithm, rows)
     if algorithm.traffic(types.sent, 1) == (0, 0):
         return "0", "0", "0"
-    unit = model.init(None)
-    return tuple(f"{model_units(part, unit):g}" for part in (types.sent, types.upload, types.delivered))
+    unit = model.init(jax.random.key(0))
+    # how large the shared part is depends on the network
+    word = {model_units(objective.init_shared(jax.random.key(0)), unit): "u_w"} if parts else {}
+    units = [model_units(part, unit) for part in (types.sent, types.upload, types.delivered)]
+    return tuple(word.get(number, f"{number:g}") for number in units)
 
 
 def _first_line(subject: Any) -> str:

@@ -20,7 +20,7 @@ from idiolect.core.data import Rows
 from idiolect.core.settings import know_population
 from idiolect.data.federation import Federation
 from idiolect.data.task import Task
-from idiolect.models import Linear
+from idiolect.models import MLP, Linear
 from idiolect.objectives import OBJECTIVES, ClientLoss
 
 hypothesis_settings.register_profile("seeded", derandomize=True, database=None, deadline=None, max_examples=20)
@@ -106,16 +106,18 @@ def client_loss(kind="classification", l2=L2):
     return ClientLoss(model=Linear(FEATURES, CLASSES), criterion="cross_entropy", l2=l2)
 
 
-def build_objective(name, kind="classification"):
+def build_objective(name, kind="classification", **settings):
     """The named objective; settings that have no default get the least remarkable value."""
     cls = OBJECTIVES[name]
-    given = {}
+    given = dict(settings)
     for field in dataclasses.fields(cls):
         bare = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if field.name != "client_loss" and bare:
             given[field.name] = 0.5
     if "client_loss" in inspect.signature(cls).parameters:
         given["client_loss"] = client_loss(kind)
+    if "norm" in given.get("personal_part", ""):
+        given["client_loss"] = ClientLoss(model=MLP(FEATURES, CLASSES, (4,), normalize=True), l2=L2)
     return cls(**given)
 
 
@@ -140,7 +142,8 @@ DECIDED = {
 def build(name, objective=None, kind="classification", **settings):
     """The named algorithm with its preset, on the named objective or else its own; what theory decides is decided."""
     method = ALGORITHMS[name]
-    chosen = build_objective(objective or method.objective or "additive", kind)
+    preset = method.objective_preset if objective in (None, method.objective) else {}
+    chosen = build_objective(objective or method.objective or "additive", kind, **preset)
     algorithm = know_population(method.algorithm(chosen, **{**method.preset, **settings}), len(RAGGED))
     return dataclasses.replace(algorithm, **{field: DECIDED[field] for field in unset(algorithm)})
 
@@ -155,13 +158,17 @@ def fitting_rows():
     rows, made = [], set()
     for name, method in ALGORITHMS.items():
         for objective, cls in OBJECTIVES.items():
-            # a preset is tried on its own objective; on the others it would only repeat its class. A class that
-            # inherits its whole contract repeats its relatives, but for the kind of blocks that an objective has.
+            # a preset is tried on its own objective; on the others it would only repeat its class, and so does one
+            # that only weighs clients otherwise or divides a model elsewhere. A class that inherits its whole
+            # contract repeats its relatives, but for the kind of blocks that an objective has.
+            chosen = {item for item in method.preset.items() if item[0] != "weighting"}
+            alike = (method.algorithm, objective, frozenset(chosen))
             blocks = (method.algorithm, cls.has_shared, cls.has_personal)
             repeats = (_contract(method.algorithm), objective) in made and blocks in made
-            new = objective == method.objective or not (repeats or (method.algorithm, objective) in made)
+            elsewhere = repeats or (method.algorithm, objective) in made
+            new = alike not in made if objective == method.objective else not elsewhere
             if new and build(name, objective).misfit() is None:
-                made |= {(method.algorithm, objective), (_contract(method.algorithm), objective), blocks}
+                made |= {(method.algorithm, objective), (_contract(method.algorithm), objective), alike, blocks}
                 rows.append((name, objective, {}))
         made |= {(method.algorithm, field, value) for field, value in method.preset.items()}
     for name, method in ALGORITHMS.items():

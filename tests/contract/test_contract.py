@@ -29,6 +29,7 @@ SENDS_PERSONAL = {
     "l2gd",
     "l2sgd_plus",
 }  # methods whose Upload openly has a field `personal`; `explain` warns about them
+FROZEN = {"fedbabu"}  # methods whose rounds leave the personal block where it started
 
 
 def client_of(states, client):
@@ -62,7 +63,8 @@ def test_full_cohort_equals_plain_python(own_pair, workbench, ragged, tallied):
     models, expected = run.personal_models(), personal_models(plain, SEED, FULL.rounds, "float64")
     for client, state in enumerate(plain.clients):
         assert workbench.distance(unpadded(client_of(run.states, client), state), state) < 1e-10, client
-        assert workbench.distance(client_of(models, client), expected[client]) < 1e-10, client
+        model = unpadded(client_of(models, client), expected[client])
+        assert workbench.distance(model, expected[client]) < 1e-10, client
     before_delivery = run.history[-1]  # the run's ledger also counts what the personal models cost
     assert tuple(before_delivery[name] for name in tallied) == tuple(plain.tally)
 
@@ -151,7 +153,8 @@ def test_personal_parameters_are_not_on_the_wire(trial, workbench):
         kept = getattr(plain.clients[client], "personal", ())
         for mine in jax.tree.leaves(kept):
             moved = np.any(np.asarray(mine))  # away from zero, so that equality tells
-            assert moved or drawn  # drawn numbers of local steps may all have been none
+            # drawn numbers of local steps may all have been none
+            assert moved or drawn or trial.name in FROZEN
             for leaf in jax.tree.leaves(upload):
                 assert not moved or leaf.shape != mine.shape or not np.array_equal(leaf, mine)
 

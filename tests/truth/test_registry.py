@@ -21,7 +21,9 @@ def test_presets_are_settings_within_their_ranges(lab, name):
     fields = {field.name: field for field in dataclasses.fields(method.algorithm)}
     assert set(method.preset) <= set(fields)
     assert all(field.metadata.get("doc") for key, field in fields.items() if key != "objective")
-    algorithm = method.algorithm(OBJECTIVES[method.objective](client_loss), **method.preset)
+    objective = OBJECTIVES[method.objective](client_loss, **method.objective_preset)
+    check_settings(objective)
+    algorithm = method.algorithm(objective, **method.preset)
     check_settings(algorithm)
     assert algorithm.misfit() is None
     assert method.summary
@@ -95,7 +97,7 @@ def test_a_stranger_is_loaded_by_path():
     [
         ("no_such_package.module:Class", "importable, got 'no_such_package.module:Class'"),
         ("idiolect.algorithms.local_sgd:Missing", "has no attribute 'Missing'"),
-        ("idiolect.algorithms.local_sgd:Upload", "must name a subclass of idiolect.core.Algorithm"),
+        ("idiolect.algorithms.local_sgd:Working", "must name a subclass of idiolect.core.Algorithm"),
         (":LocalSGD", "must be 'package.module:Class'"),
     ],
 )

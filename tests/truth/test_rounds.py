@@ -256,7 +256,8 @@ def quick_compilation():
 
 
 # whose rounds are of drawn length, who prepare, and who mix gradients: references in test_block_descent.py,
-# test_l2gd.py, test_scafflix.py, test_all_for_all.py and, for its prox, test_pfedme.py
+# test_l2gd.py, test_scafflix.py, test_all_for_all.py and, for its prox, test_pfedme.py; baselines of paper 003:
+# test_personalization_rounds.py and test_baselines.py
 ELSEWHERE = {
     "acd_pfl",
     "asvrcd_pfl",
@@ -276,6 +277,18 @@ ELSEWHERE = {
     "all_for_all_adaptive",
     "all_for_all_naive",
     "all_for_one",
+    "apfl",
+    "ditto",
+    "fedper",
+    "fedrep",
+    "lg_fedavg",
+    "fedbabu",
+    "fedbn",
+    "knn_per",
+    "ifca",
+    "hypcluster",
+    "per_fedavg",
+    "partialfed",
 }
 
 

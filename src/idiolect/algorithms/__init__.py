@@ -13,14 +13,21 @@ from idiolect.algorithms.all_for_all import AllForAll
 from idiolect.algorithms.all_for_all_adaptive import AllForAllAdaptive
 from idiolect.algorithms.all_for_all_naive import AllForAllNaive
 from idiolect.algorithms.all_for_one import AllForOne
+from idiolect.algorithms.apfl import APFL
 from idiolect.algorithms.ascd_pfl import ASCDPFL
 from idiolect.algorithms.ascd_then_asvrcd import ASCDThenASVRCD
 from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, SVRCDPFL
+from idiolect.algorithms.ditto import Ditto
+from idiolect.algorithms.ifca import IFCA
+from idiolect.algorithms.knn_per import KNNPer
 from idiolect.algorithms.l2gd import L2GD, L2SGDPlus
 from idiolect.algorithms.local import Local
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.lsgd_pfl import LSGDPFL
 from idiolect.algorithms.minibatch_sgd import MinibatchSGD
+from idiolect.algorithms.partial_averaging import PERSONAL_FIRST, SHARED_ONLY, PartialAveraging
+from idiolect.algorithms.partialfed import PartialFed
+from idiolect.algorithms.per_fedavg import PerFedAvg
 from idiolect.algorithms.personalized_local_sgd import PersonalizedLocalSGD
 from idiolect.algorithms.pfedme import PFedMe
 from idiolect.algorithms.scafflix import Scafflix
@@ -38,6 +45,7 @@ class Method(NamedTuple):
     preset: Mapping[str, Any]
     reference: str
     summary: str
+    objective_preset: Mapping[str, Any] = {}  # settings of that objective
 
 
 _PLSGD = "Personalization mitigates the perils of local SGD for heterogeneous distributed learning (paper 000)"
@@ -54,6 +62,18 @@ _KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD: stochastic controlled averagi
 _HANZELY = "Hanzely and Richtarik 2020, Federated learning of a mixture of global and local models"
 _DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
 _WANG = "Wang et al. 2019, Federated evaluation of on-device personalization"
+_DENG = "Deng, Kamani and Mahdavi 2020, Adaptive personalized federated learning"
+_DITTO = "Li et al. 2021, Ditto: fair and robust federated learning through personalization"
+_ARIVAZHAGAN = "Arivazhagan et al. 2019, Federated learning with personalization layers"
+_COLLINS = "Collins et al. 2021, Exploiting shared representations for personalized federated learning"
+_LIANG = "Liang et al. 2020, Think locally, act globally: federated learning with local and global representations"
+_OH = "Oh, Kim and Yun 2022, FedBABU: toward enhanced representation for federated image classification"
+_FEDBN = "Li et al. 2021, FedBN: federated learning on non-IID features via local batch normalization"
+_MARFOQ = "Marfoq et al. 2022, Personalized federated learning through local memorization"
+_GHOSH = "Ghosh et al. 2020, An efficient framework for clustered federated learning"
+_MANSOUR = "Mansour et al. 2020, Three approaches for personalization with applications to federated learning"
+_FALLAH = "Fallah et al. 2020, Personalized federated learning: a meta-learning approach"
+_SUN = "Sun et al. 2021, PartialFed: cross-domain personalized federated learning via partial initialization"
 
 _ROWS = {"weighting": "samples"}
 _PROX = _ROWS | {"proximal": 0.1}  # mu of the FedRep repository
@@ -63,6 +83,14 @@ _ADAM = _ROWS | {
     "server_step_size": 0.01,
 }  # it moves a coordinate by about this much
 _YOGI = _ROWS | {"server_optimizer": "fedyogi", "server_step_size": 0.01}
+_REP = {"trains": PERSONAL_FIRST}
+_BABU = _TUNED | {"trains": SHARED_ONLY}
+
+
+def _keeps(personal_part: str) -> Mapping[str, Any]:
+    """WS2 as these methods mean it: the model's own parameters, without paper 002's rescaling."""
+    return {"personal_part": personal_part, "rescale": False}
+
 
 ALGORITHMS: dict[str, Method] = {
     "local_sgd": Method(LocalSGD, "global_model", {}, _PLSGD, "one model, local steps, clients weigh equally"),
@@ -108,6 +136,28 @@ ALGORITHMS: dict[str, Method] = {
     "all_for_one": Method(
         AllForOne, "global_model", {}, _EVEN, "one client's model from the gradients of those who are alike"
     ),
+    "apfl": Method(APFL, "global_model", {}, _DENG, "FedAvg, mixed on each client with a model of its own"),
+    "ditto": Method(Ditto, "global_model", {}, _DITTO, "FedAvg, and a model per client that is held near it"),
+    "fedper": Method(
+        PartialAveraging, "ws2", _ROWS, _ARIVAZHAGAN, "last layer personal, all trained together", _keeps("head")
+    ),
+    "fedrep": Method(
+        PartialAveraging, "ws2", _REP, _COLLINS, "last layer personal and trained first, then the rest", _keeps("head")
+    ),
+    "lg_fedavg": Method(
+        PartialAveraging, "ws2", _ROWS, _LIANG, "last layer shared, the others personal", _keeps("body")
+    ),
+    "fedbabu": Method(
+        PartialAveraging, "ws2", _BABU, _OH, "last layer never trained but fine-tuned at the end", _keeps("head")
+    ),
+    "fedbn": Method(PartialAveraging, "ws2", {}, _FEDBN, "normalisation layers personal", _keeps("*norm*")),
+    "knn_per": Method(KNNPer, "global_model", _ROWS, _MARFOQ, "FedAvg, and a vote of the client's own nearest rows"),
+    "ifca": Method(IFCA, "global_model", {}, _GHOSH, "one model per cluster, chosen by each client's loss"),
+    "hypcluster": Method(IFCA, "global_model", _ROWS, _MANSOUR, "IFCA with clients weighing by rows"),
+    "per_fedavg": Method(PerFedAvg, "maml", {}, _FALLAH, "a shared start that is good after one own step"),
+    "partialfed": Method(
+        PartialFed, "global_model", _ROWS, _SUN, "each client learns which layers to take from the shared model"
+    ),
 }
 
 
@@ -137,8 +187,10 @@ def _load(path: str) -> Method:
 __all__ = [
     "ACDPFL",
     "ALGORITHMS",
+    "APFL",
     "ASCDPFL",
     "ASVRCDPFL",
+    "IFCA",
     "L2GD",
     "LSGDPFL",
     "SCDPFL",
@@ -148,12 +200,17 @@ __all__ = [
     "AllForAllAdaptive",
     "AllForAllNaive",
     "AllForOne",
+    "Ditto",
+    "KNNPer",
     "L2SGDPlus",
     "Local",
     "LocalSGD",
     "Method",
     "MinibatchSGD",
     "PFedMe",
+    "PartialAveraging",
+    "PartialFed",
+    "PerFedAvg",
     "PersonalizedLocalSGD",
     "Scafflix",
     "Scaffold",

@@ -49,6 +49,8 @@ class Algorithm(Settings, abc.ABC):
     without: ClassVar[tuple[str, ...]] = ()  # settings of this base that the method has no use for
     needs_everybody: ClassVar[str] = ""  # why a round with absent clients is meaningless; empty: it is not
     beyond_theory: ClassVar[str] = ""  # what is not proven when clients are absent; empty: nothing
+    starts_alike: ClassVar[bool] = False  # clients start where the server does: `init_client` gets its key
+    more_than_parameters: ClassVar[bool] = False  # personal models hold more than parameters of the objective's model
     takes_prepared: ClassVar[bool] = False  # keeps what clients prepare, as `ClientState.prepared`
 
     objective: Objective = dataclasses.field(kw_only=False)
@@ -92,6 +94,11 @@ class Algorithm(Settings, abc.ABC):
     def steps(self, sent: Any, rows: Any) -> Any:
         """Local steps of a client with `rows` rows; never read from a PerClient leaf."""
         return self.epochs * batches.batches_per_epoch(rows, self.batch_size) if self.epochs else self.local_steps
+
+    @property
+    def common_start(self) -> bool:
+        """Whether `init_client` gets the server's own key."""
+        return self.starts_alike or self.objective.prepares
 
     @property
     def reduction(self) -> Reduction:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import jax
 
+from idiolect.core.checks import RequestError
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings
@@ -42,6 +43,12 @@ class Objective(Settings, abc.ABC):
     @abc.abstractmethod
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of a deployed model."""
+
+    def represent(self, model: Params, inputs: Any) -> Any:
+        """What the last layer of a deployed model sees: (rows, width)."""
+        raise RequestError(
+            f"{type(self).__name__} does not say what the last layer of its model sees; use the global_model objective."
+        )
 
     def prepare(self, key: Key, data: ClientData) -> tuple[Params, Tally]:
         """What a client works out from its own rows before training and keeps: constants, no block of parameters.
@@ -99,6 +106,20 @@ class Objective(Settings, abc.ABC):
             slope, tally = self.gradient_personal(key, shared, personal, batch)
             return ((), slope), tally
         return self.gradient_both(key, shared, personal, batch)
+
+
+class Adapting(Objective):
+    """f_m(w) = f'_m(w - inner_step grad f'_m(w)): a start that is good after one step; still abstract."""
+
+    inner_step: float
+
+    @abc.abstractmethod
+    def plain_gradient(self, key: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
+        """grad f'_m(w), without the inner step, and its cost."""
+
+
+class Parted(Objective):
+    """f_m(w, beta_m) = f'_m([w, beta_m]): some parameters of one model are shared, the others personal; abstract."""
 
 
 class Mixture(Objective):

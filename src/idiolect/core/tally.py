@@ -33,6 +33,11 @@ class Tally(NamedTuple):
         """This cost `factor` times."""
         return Tally(*(count * factor for count in self))
 
+    def as_personal(self) -> Tally:
+        """The same cost, of a model that is the client's own: what was counted as shared is personal."""
+        nothing, personal, full = 0, self.personal + self.shared, self.full_personal + self.full_shared
+        return self._replace(shared=nothing, personal=personal, full_shared=nothing, full_personal=full)
+
     def counters(self) -> Tally:
         """The same counts as 32-bit counters: what a compiled loop can carry."""
         return Tally(*(jnp.asarray(count, jnp.int32) for count in self))

@@ -88,7 +88,7 @@ def debug(
         clients, tally = [], NOTHING
         for client in range(rows.clients):
             with _stage(-1, client, "init_client"):
-                key = keys.init_client_keys(root, jnp.asarray([client]), common=admitted.objective.prepares)[0]
+                key = keys.init_client_keys(root, jnp.asarray([client]), common=admitted.common_start)[0]
                 state, cost = address(admitted, client).init_client(key, data[client])
             if admitted.objective.prepares and bool(admitted.objective.unprepared(state.prepared)):
                 raise RequestError(f"Client {federation.names[client]!r} {admitted.objective.why_unprepared()}.")

@@ -32,7 +32,7 @@ def init_clients(algorithm: Algorithm, root: Key, clients: Any, data: ClientData
         state, cost = own.init_client(key, rows)
         return jax.tree.map(jnp.asarray, state), cost.counters()
 
-    client_keys = keys.init_client_keys(root, clients, common=algorithm.objective.prepares)
+    client_keys = keys.init_client_keys(root, clients, common=algorithm.common_start)
     own = address(algorithm, clients)
     return jax.vmap(one, in_axes=(axes(algorithm), 0, 0))(own, client_keys, data)
 

@@ -118,7 +118,7 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     name = method.objective or entry.objective
     if name is None:
         raise RequestError(f"[{where}] needs an objective; one of {', '.join(sorted(OBJECTIVES))}.")
-    given = dict(entry.preset) | method.settings
+    given = {**entry.preset, **(entry.objective_preset if name == entry.objective else {}), **method.settings}
     of_objective = {key: given.pop(key) for key in own_settings(_find_objective(name)) if key in given}
     wanted = [key for key, value in given.items() if value == "theory" and _is_number(entry.algorithm, key)]
     values = _coerced(entry.algorithm, {key: given[key] for key in given if key not in wanted}, clients, where)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import sys
@@ -91,7 +92,8 @@ def explain(
         raise RequestError(f"{name} needs --objective; one of {', '.join(sorted(OBJECTIVES))}.")
     if chosen in OBJECTIVES:
         refuse_unknown(settings, setting_names(name, chosen), name)
-    loss = _client_loss(chosen, settings, asked.convexity)
+    preset = method.objective_preset if chosen == method.objective else {}
+    loss = _client_loss(chosen, {**preset, **settings}, asked.convexity)
     ready = _assemble(MethodSpec(name, name, chosen, settings), loss, asked.clients)
     return {
         "name": name,
@@ -100,7 +102,7 @@ def explain(
         "text": _text(method.algorithm),
         "objective": chosen,
         "settings": _settings(method.algorithm, method.preset),
-        "objective_settings": _settings(OBJECTIVES[chosen], {}),
+        "objective_settings": _settings(OBJECTIVES[chosen], preset),
         "example": _model_words(loss.model),
         **_traffic(ready.algorithm),
         "theory": _theory_of(name, ready, settings, loss, asked),
@@ -145,10 +147,11 @@ def _client_loss(objective: str, settings: dict[str, Any], convexity: float) -> 
     """Softmax regression; sharing whole layers needs a model that has several."""
     if objective == "ws2":
         part = settings.get("personal_part", WS2.personal_part)
-        try:
-            WS2(ClientLoss(model=EXAMPLE), personal_part=part).split  # noqa: B018  # refuses what the model has not
-        except RequestError:
-            return ClientLoss(model=MLP(FEATURES, CLASSES), l2=convexity)
+        for model in (EXAMPLE, MLP(FEATURES, CLASSES)):
+            with contextlib.suppress(RequestError):
+                WS2(ClientLoss(model=model), personal_part=part).split  # noqa: B018  # refuses what a model has not
+                return ClientLoss(model=model, l2=convexity)
+        return ClientLoss(model=MLP(FEATURES, CLASSES, normalize=True), l2=convexity)
     return ClientLoss(model=EXAMPLE, l2=convexity)
 
 

@@ -27,6 +27,9 @@ class Linear(Model):
 
     def apply(self, params: Params, inputs: Any) -> Any:
         """(rows,) or (rows, outputs); inputs of any shape are flattened."""
-        flat = inputs.reshape(inputs.shape[0], self.features)
-        outputs = flat @ params["weights"]
+        outputs = self.represent(params, inputs) @ params["weights"]
         return outputs + params["bias"][None] if self.bias else outputs
+
+    def represent(self, params: Params, inputs: Any) -> Any:
+        """The inputs themselves, flattened."""
+        return inputs.reshape(inputs.shape[0], self.features)

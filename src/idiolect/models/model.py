@@ -27,6 +27,13 @@ class Model(abc.ABC):
         """Outputs as training sees them: `apply`, but for what is random then (dropout)."""
         return self.apply(params, inputs)
 
+    def represent(self, params: Params, inputs: Any) -> Any:
+        """What the last layer sees of a batch of inputs: (rows, width)."""
+        raise RequestError(
+            f"{type(self).__name__} does not say what its last layer sees, which nearest neighbours are found by; "
+            "give it a method represent(params, inputs)."
+        )
+
 
 def as_images(inputs: Any, height: int, width: int, channels: int) -> Any:
     """(rows, height, width, channels), from the same or from flat rows."""

@@ -25,3 +25,7 @@ class ComposedObjective(Objective):
     def predict(self, model: Params, inputs: Any) -> Any:
         """The model's outputs."""
         return self.client_loss.predict(model, inputs)
+
+    def represent(self, model: Params, inputs: Any) -> Any:
+        """What the model's last layer sees."""
+        return self.client_loss.model.represent(model, inputs)

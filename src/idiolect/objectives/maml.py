@@ -11,6 +11,7 @@ from idiolect.core import tree
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
+from idiolect.core.objective import Adapting
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
@@ -18,7 +19,7 @@ from idiolect.objectives.composed import ComposedObjective
 
 
 @settings
-class MAML(ComposedObjective):
+class MAML(ComposedObjective, Adapting):
     """f_m(w) = f'_m(w - a grad f'_m(w)), with a = inner_step; no personal block, and not convex where f'_m is.
 
     Its gradient (I - a Hess f'_m(w)) grad f'_m(w - a grad f'_m(w)) comes from differentiating through the inner step.
@@ -50,13 +51,18 @@ class MAML(ComposedObjective):
 
     def personalize(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """w - a grad f'_m(w) on the client's training rows."""
-        cost = Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
-        return self._adapted(key, shared, batch), cost
+        slope, cost = self.plain_gradient(key, shared, batch)
+        return tree.descend(shared, self.inner_step, slope), cost
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """(I - a Hess f'_m(w)) grad f'_m(w - a grad f'_m(w))."""
         slope = jax.grad(lambda w: self.loss(key, w, personal, batch)[0])(shared)
         return slope, Tally(shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes)
+
+    def plain_gradient(self, key: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
+        """grad f'_m(w)."""
+        slope = self.client_loss.gradient(key, shared, batch)
+        return slope, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
 
     def _adapted(self, key: Key, shared: Params, batch: Batch) -> Params:
         return tree.descend(shared, self.inner_step, self.client_loss.gradient(key, shared, batch))

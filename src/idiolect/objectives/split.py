@@ -138,7 +138,8 @@ def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict
     chosen = _matches(form["path"], list(shapes), sliced=start is not None)
     if not chosen:
         known = {".".join(path[:depth]) for path in shapes for depth in range(1, len(path) + 1)} | {"head", "body"}
-        raise RequestError(f"WS2.personal_part has an unknown part {part!r}.{nearest(form['path'], known)}")
+        pattern = ", a pattern that no layer matches" if set(form["path"]) & set("*?") else ""
+        raise RequestError(f"WS2.personal_part has an unknown part {part!r}{pattern}.{nearest(form['path'], known)}")
     for path in chosen:
         if start is None:
             owned[path][:] = True

@@ -8,6 +8,7 @@ from typing import Any
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
+from idiolect.core.objective import Parted
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
 from idiolect.objectives.rescaled import RescaledObjective
@@ -15,7 +16,7 @@ from idiolect.objectives.split import Split, split_of
 
 
 @settings
-class WS2(RescaledObjective):
+class WS2(RescaledObjective, Parted):
     """f_m(w, beta_m) = f'_m([u, beta_m]): `personal_part` says which parameters are beta_m.
 
     One backward pass yields both gradients. Both blocks are flat dictionaries from dotted parameter paths to arrays.

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""APFL (Deng et al. 2020; a baseline of paper 003): every client mixes a model of its own with its copy of w.
+
+Local step  w_m <- w_m - eta grad f_m(w_m; batch),
+            v_m <- v_m - eta a grad f_m(z_m; batch),  z_m = a v_m + (1-a) w_m,  both gradients at the old point,
+            a   <- clip(a - eta <v_m - w_m, grad f_m(z_m; batch)>, 0, 1)  where a is learnt, K times from w_m = w;
+server      w <- w + beta mean_m (w_m - w).
+
+`own_share` is a, `learn_share` says whether it is learnt, `personal` v_m. v_m and a learnt a stay on the client from
+round to round; the personal model is z_m with w_m = w as delivered. a = 0 is FedAvg, a = 1 trains every client alone.
+The parameters are mixed, not the outputs, and v_m is never overwritten by the mix (two repositories do that).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging, Upload
+from idiolect.core import tree
+from idiolect.core.addressing import PerClient
+from idiolect.core.checks import setting
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class ClientState(NamedTuple):
+    """v_m, and a_m where it is learnt."""
+
+    personal: Params
+    own_share: Any
+
+
+class Working(NamedTuple):
+    """w_m, v_m, a_m where it is learnt, and the rows of the round."""
+
+    shared: Params
+    personal: Params
+    own_share: Any
+    drawn: Any
+
+
+@settings
+class APFL(FederatedAveraging):
+    """A shared model, and on every client a mix of it with a model of its own."""
+
+    starts_alike = True
+
+    own_share: float | PerClient = setting(
+        default=0.25,
+        at_least=0,
+        at_most=1,
+        way_out="0 is FedAvg, 1 trains every client alone.",
+        doc="share of the own model in the personal one (a); the start where it is learnt",
+    )
+    learn_share: bool = setting(default=False, doc="every client learns its own a")
+
+    def skip(self) -> str | None:
+        """Needs a shared block and nothing else."""
+        return self.unless_plain()
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """v_m at the objective's start."""
+        share = jnp.asarray(self.own_share, jnp.result_type(float)) if self.learn_share else ()
+        return ClientState(self.objective.init_shared(key), share), NOTHING
+
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+        """Start from w and the client's own v_m."""
+        return Working(sent.shared, client.personal, client.own_share, self.draw_batches(key, data)), NOTHING
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """One gradient at w_m, one at the mix."""
+        batch, key = self.batch(t, working.drawn, data), step_key(key, t)
+        slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)
+        own_slope, own_tally = self.objective.gradient_shared(key, self._mix(working.shared, working), (), batch)
+        share = working.own_share
+        if self.learn_share:
+            along = tree.inner(tree.subtract(working.personal, working.shared), own_slope)
+            share = jnp.clip(share - self.step_size * along, 0, 1)
+        shared = tree.descend(working.shared, self.step_size, slope)
+        personal = tree.descend(working.personal, self.step_size * self._share(working), own_slope)
+        return Working(shared, personal, share, working.drawn), tally.plus(own_tally.as_personal())
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """The drift of w_m; v_m stays."""
+        kept = ClientState(working.personal, working.own_share)
+        return self.upload(sent, working.shared, data), kept, NOTHING
+
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+        """a v_m + (1-a) w."""
+        return self.objective.personalize(key, self._mix(sent.shared, client), (), data.batch())
+
+    def _share(self, own: ClientState | Working) -> Any:
+        return own.own_share if self.learn_share else self.own_share
+
+    def _mix(self, shared: Params, own: ClientState | Working) -> Params:
+        share = self._share(own)
+        return jax.tree.map(lambda v, w: share * v + (1 - share) * w, own.personal, shared)

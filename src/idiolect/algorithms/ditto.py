@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ditto (Li et al. 2021; a baseline of paper 003): FedAvg, and beside it a model per client that is pulled toward w.
+
+Local step  w_m <- w_m - eta grad f_m(w_m; batch),  K times from w_m = w;
+            v_m <- v_m - eta_v (grad f_m(v_m; batch) + lam (v_m - w)),  s times, w the model received this round;
+server      w <- w + beta mean_m (w_m - w).
+
+`penalty` is lam, `personal` v_m, the personal model; `personal_steps` is s: 0 makes one step on v_m beside every step
+on w_m, on its batch, as the authors' code does. w does not depend on any v_m. lam = 0 trains every client alone, a
+large lam holds v_m at w. The pull is that of (lam/2) |v_m - w|^2, toward the received w and not a moving copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+
+from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging, Upload
+from idiolect.algorithms.walk import walk
+from idiolect.core import tree
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class ClientState(NamedTuple):
+    """v_m."""
+
+    personal: Params
+
+
+class Working(NamedTuple):
+    """w_m, v_m and the rows of the round."""
+
+    shared: Params
+    personal: Params
+    drawn: Any
+
+
+@settings
+class Ditto(FederatedAveraging):
+    """FedAvg, and a personal model held near it."""
+
+    starts_alike = True
+
+    penalty: float = setting(
+        default=0.1, at_least=0, way_out="0 trains every client alone.", doc="pull of v_m toward w (lam)"
+    )
+    personal_steps: int = setting(
+        default=0, at_least=0, doc="steps on v_m per round (s), on rows of their own; 0: one beside every other step"
+    )
+    personal_step_size: float | None = setting(default=None, above=0, doc="their step; unset: step_size")
+
+    def skip(self) -> str | None:
+        """Needs a shared block and nothing else."""
+        return self.unless_plain()
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """v_m at the objective's start."""
+        return ClientState(self.objective.init_shared(key)), NOTHING
+
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+        """Start from w and the client's own v_m."""
+        return Working(sent.shared, client.personal, self.draw_batches(key, data)), NOTHING
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """One gradient step on w_m, and one on v_m unless those come in one go."""
+        batch, key = self.batch(t, working.drawn, data), step_key(key, t)
+        slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)
+        shared = tree.descend(working.shared, self.step_size, slope)
+        if self.personal_steps:
+            return working._replace(shared=shared), tally
+        own_slope, own_tally = self._pulled(sent, key, working.personal, batch)
+        personal = tree.descend(working.personal, self._personal_step, own_slope)
+        return Working(shared, personal, working.drawn), tally.plus(own_tally)
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """The drift of w_m; v_m stays, after its own steps if they come in one go."""
+
+        def gradient(at: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+            return self._pulled(sent, at, personal, batch)
+
+        eta, steps = self._personal_step, self.personal_steps
+        personal, tally = walk(self, key, working.personal, data, gradient, step_size=eta, steps=steps)
+        return self.upload(sent, working.shared, data), ClientState(personal), tally
+
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+        """v_m."""
+        return self.objective.personalize(key, client.personal, (), data.batch())
+
+    @property
+    def _personal_step(self) -> Any:
+        return self.step_size if self.personal_step_size is None else self.personal_step_size
+
+    def _pulled(self, sent: Broadcast, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+        """grad f_m(v_m) + lam (v_m - w)."""
+        slope, tally = self.objective.gradient_shared(key, personal, (), batch)
+        pulled = jax.tree.map(lambda g, v, w: g + self.penalty * (v - w), slope, personal, sent.shared)
+        return pulled, tally.as_personal()

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What methods that average a shared block have in common: clients walk away from w, the server follows their mean.
+
+server      w <- w + beta mean_m (w_m - w),  the mean over the cohort, clients weighing equally or by rows.
+
+`step_size` is the local steps' eta, `server_step_size` beta. With another `server_optimizer` than sgd the mean drift
+w - mean_m w_m is its gradient and beta its learning rate.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import optax
+
+from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
+from idiolect.algorithms.walk import Gradient, walk
+from idiolect.algorithms.weighting import WEIGHTING, client_weight
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import setting
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.objective import Adapting
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class ServerState(NamedTuple):
+    """The shared block and the server optimizer's memory."""
+
+    shared: Params
+    optimizer: Any
+
+
+class Broadcast(NamedTuple):
+    """The shared block goes down."""
+
+    shared: Params
+
+
+class Upload(NamedTuple):
+    """Start minus end of the local work goes up."""
+
+    drift: Params
+    weight: Any
+
+
+@settings
+class FederatedAveraging(Algorithm):
+    """A shared block, averaged: plain local steps unless told otherwise; still abstract."""
+
+    step_size: float = setting(
+        default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
+    )
+    server_step_size: float = setting(
+        default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
+    )
+    server_optimizer: str = setting(
+        default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name; it sees the mean drift as a gradient"
+    )
+    weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start."""
+        shared = self.objective.init_shared(key)
+        return ServerState(shared, self.optimizer.init(shared))
+
+    def broadcast(self, key: Key, server: ServerState) -> Any:
+        """The shared block."""
+        return Broadcast(server.shared)
+
+    def step(self, key: Key, t: Any, sent: Any, working: Any, data: ClientData) -> tuple[Any, Tally]:
+        """One gradient step on w_m."""
+        batch = self.batch(t, working.drawn, data)
+        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
+        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
+
+    def send(self, key: Key, sent: Any, working: Any, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
+        """The drift of w_m; the client keeps what it has."""
+        return self.upload(sent, working.shared, data), client, NOTHING
+
+    def server_step(self, key: Key, server: ServerState, sent: Any, received: Any) -> ServerState:
+        """One step of the server optimizer along the mean drift."""
+        return self.follow(server, received.mean.drift)
+
+    def shared_model(self, server: ServerState) -> Params | None:
+        """w, where it is a whole model."""
+        return None if self.objective.has_personal else server.shared
+
+    def point(self, sent: Any, client: Any) -> tuple[Params, Params]:
+        """w, and beta_m where the objective knows one: a model kept beside w is no block of F."""
+        return sent.shared, client.personal if self.objective.has_personal else ()
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """The server's."""
+        return server_optimizer(self.server_optimizer, self.server_step_size)
+
+    def follow(self, server: ServerState, drift: Params) -> ServerState:
+        """The server after one step along `drift`."""
+        updates, optimizer = self.optimizer.update(drift, server.optimizer, server.shared)
+        return ServerState(tree.add(server.shared, updates), optimizer)
+
+    def upload(self, sent: Any, shared: Params, data: ClientData) -> Upload:
+        """The way from what was sent to `shared`, at this client's weight."""
+        return Upload(tree.subtract(sent.shared, shared), client_weight(self.weighting, data))
+
+    def unless_one_model(self) -> str | None:
+        """Why the objective is not one shared model's, or None."""
+        if not self.objective.has_shared or self.objective.has_personal:
+            return "it trains one shared model; use the global_model objective"
+        return None
+
+    def unless_plain(self) -> str | None:
+        """`unless_one_model`, for methods that make personal models themselves."""
+        if isinstance(self.objective, Adapting):
+            return "it makes personal models itself, without a step at evaluation; use the global_model objective"
+        return self.unless_one_model()
+
+
+@settings
+class FineTuned(FederatedAveraging):
+    """A shared block, averaged, with some own steps at evaluation if asked for; still abstract."""
+
+    fine_tuning_steps: int = setting(default=0, at_least=0, doc="personal model: own steps before it predicts")
+    fine_tuning_step_size: float | None = setting(default=None, above=0, doc="their step; unset: step_size")
+
+    def fine_tuned(self, key: Key, start: Params, data: ClientData, gradient: Gradient) -> tuple[Params, Tally]:
+        """Some steps from `start` on the client's own training rows."""
+        step_size = self.step_size if self.fine_tuning_step_size is None else self.fine_tuning_step_size
+        return walk(self, key, start, data, gradient, step_size=step_size, steps=self.fine_tuning_steps)

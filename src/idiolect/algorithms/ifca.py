@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IFCA (Ghosh et al. 2020), also HypCluster (Mansour et al. 2020; a baseline of paper 003): one model per cluster.
+
+Client      takes the model with the lowest loss on all its training rows, c = argmin_j f_m(w_j);
+local step  w_m <- w_m - eta grad f_m(w_m; batch),  K times from w_m = w_c;
+server      w_j <- w_j + beta mean_m (w_m - w_j),  over the clients that chose j; a cluster that nobody chose stays.
+
+`clusters` is the number C of models: all of them go down, one drift and its number come up, and choosing costs C
+forward passes. The personal model is the chosen one, after `fine_tuning_steps` own steps if asked for. The first model
+starts where FedAvg's does, the others at starts of their own; where a model's start is not random (zeros) they are
+moved by normal noise of deviation `start_spread`, since equal models would never part. One cluster is FedAvg.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.algorithms.federated_averaging import Broadcast, FineTuned, ServerState
+from idiolect.algorithms.weighting import client_weight
+from idiolect.core import tree
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key
+from idiolect.core.reduction import Reduction, grouped_mean
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+
+class Working(NamedTuple):
+    """The chosen cluster, the client's copy of its model, and the rows of the round."""
+
+    shared: Params
+    cluster: Any
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """Start minus end of the local work, and the cluster it belongs to, go up."""
+
+    drift: Params
+    group: Any
+    weight: Any
+
+
+@settings
+class IFCA(FineTuned):
+    """FedAvg in clusters that clients choose by their loss; models are stacked over clusters."""
+
+    clusters: int = setting(default=2, at_least=1, way_out="1 is FedAvg.", doc="number of models (C)")
+    start_spread: float = setting(
+        default=0.1, above=0, doc="noise that parts the starts of a model whose start is not random"
+    )
+
+    def skip(self) -> str | None:
+        """Needs a shared block and nothing else."""
+        return self.unless_plain()
+
+    @property
+    def reduction(self) -> Reduction:
+        """One mean per cluster."""
+        return grouped_mean(self.clusters)
+
+    def init_server(self, key: Key) -> ServerState:
+        """Distinct starts."""
+        first = self.objective.init_shared(key)
+        others = [self._start(jax.random.fold_in(key, cluster), first) for cluster in range(1, self.clusters)]
+        models = jax.tree.map(lambda *leaves: jnp.stack(leaves), first, *others)
+        return ServerState(models, jax.vmap(self.optimizer.init)(models))
+
+    def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
+        """Choose a cluster and start from its model."""
+        cluster, tally = self._choose(key, sent, data)
+        return Working(tree.take(sent.shared, cluster), cluster, self.draw_batches(key, data)), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: Any, data: ClientData
+    ) -> tuple[Upload, Any, Tally]:
+        """The drift from the chosen model."""
+        drift = tree.subtract(tree.take(sent.shared, working.cluster), working.shared)
+        return Upload(drift, working.cluster, client_weight(self.weighting, data)), client, NOTHING
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """One step of the server optimizer per cluster; without members a cluster and its memory stay."""
+        moved = jax.vmap(self.follow)(server, received.means.drift)
+        return tree.choose_rows(received.weights > 0, moved, server)
+
+    def shared_model(self, server: ServerState) -> Params | None:
+        """None: there is one per cluster."""
+        return None
+
+    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
+        """The model that fits the client's training rows best, fine-tuned on them if asked for."""
+        cluster, chosen = self._choose(key, sent, data)
+
+        def gradient(at: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
+            return self.objective.gradient_shared(at, shared, (), batch)
+
+        tuned, spent = self.fine_tuned(key, tree.take(sent.shared, cluster), data, gradient)
+        model, more = self.objective.personalize(key, tuned, (), data.batch())
+        return model, chosen.plus(spent).plus(more)
+
+    def point(self, sent: Broadcast, client: Any) -> tuple[Params, Params]:
+        """None: several models are no point of F."""
+        return (), ()
+
+    def _start(self, key: Key, first: Params) -> Params:
+        """The model's start, moved where it is the first one's whatever the key."""
+        start = self.objective.init_shared(key)
+        equal = [jnp.all(a == b) for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(first))]
+        leaves, form = jax.tree.flatten(start)
+        noise = [
+            jax.random.normal(jax.random.fold_in(key, place), jnp.shape(leaf), leaf.dtype)
+            for place, leaf in enumerate(leaves)
+        ]
+        moved = tree.add(start, tree.scale(self.start_spread, jax.tree.unflatten(form, noise)))
+        return tree.choose(jnp.all(jnp.stack(equal)), moved, start)
+
+    def _choose(self, key: Key, sent: Broadcast, data: ClientData) -> tuple[Any, Tally]:
+        """The cluster with the lowest loss on all rows, the first of equals, and C forward passes."""
+        batch = data.batch()
+        losses = jax.vmap(lambda model: self.objective.loss(key, model, (), batch)[0])(sent.shared)
+        passes = self.clusters * batch.rows()
+        return jnp.argmin(losses).astype(jnp.int32), Tally(forward=passes, samples=passes)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kNN-Per (Marfoq et al. 2022; a baseline of paper 003): FedAvg, and at inference a vote of the client's own rows.
+
+Training is FedAvg's. Client m then keeps phi(x), what the last layer of w sees of x, and the true label y of each of
+its training rows. A query's k nearest rows vote with weights exp(-|phi - phi_i|^2 / (dim scale)), normalised:
+
+    p(y | x) = lam p_knn(y | x) + (1 - lam) softmax(w(x))_y
+
+`neighbours` is k, `own_share` lam, `kernel_scale` the scale, dim the width of phi. A client with fewer than k rows
+lets all of them vote. lam = 0 is FedAvg. Outputs are log-probabilities.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.algorithms.federated_averaging import Broadcast
+from idiolect.algorithms.local_sgd import LocalSGD
+from idiolect.core.checks import RequestError, setting
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key
+from idiolect.core.settings import settings
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params
+
+
+@settings
+class KNNPer(LocalSGD):
+    """FedAvg, interpolated on each client with a vote of its own nearest rows."""
+
+    more_than_parameters = True
+
+    neighbours: int = setting(default=10, at_least=1, doc="rows that vote (k); all of a client that has fewer")
+    own_share: float = setting(
+        default=0.5, at_least=0, at_most=1, way_out="0 is FedAvg, 1 is the vote alone.", doc="share of the vote (lam)"
+    )
+    kernel_scale: float = setting(default=1.0, above=0, doc="how fast a vote fades with distance (scale)")
+
+    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
+        """The shared model's parameters, and the client's rows as its last layer sees them."""
+        if jnp.issubdtype(data.targets.dtype, jnp.floating):
+            raise RequestError(
+                f"{type(self).__name__} votes on classes, got targets of type {data.targets.dtype}; "
+                "use another method where a number is to be predicted."
+            )
+        params, tally = super().personal_model(key, sent, client, data)
+        seen = self.objective.represent(params, data.inputs)
+        model = {"parameters": params, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
+        return model, tally.plus(Tally(forward=data.count, samples=data.count))
+
+    def predict(self, model: Params, inputs: Any) -> Any:
+        """Log-probabilities of a personal model; the plain outputs of a shared one."""
+        if not _has_rows(model):
+            return super().predict(model, inputs)
+        params, rows = model["parameters"], model["rows"]
+        alone = jax.nn.log_softmax(super().predict(params, inputs), axis=-1)
+        vote = self._vote(self.objective.represent(params, inputs), rows, alone.shape[-1])
+        share = jnp.asarray(self.own_share, alone.dtype)
+        return jnp.logaddexp(jnp.log(share) + jnp.log(vote), jnp.log1p(-share) + alone)
+
+    def _vote(self, queries: Any, rows: Any, classes: int) -> Any:
+        """(queries, classes): the normalised vote of each query's nearest rows."""
+        seen, capacity = rows["seen"], rows["seen"].shape[0]
+        apart = _squared_distances(queries, seen)
+        real = jnp.arange(capacity, dtype=jnp.int32) < rows["count"]
+        near, place = jax.lax.top_k(jnp.where(real[None], -apart, -jnp.inf), min(self.neighbours, capacity))
+        # a softmax: the nearest row weighs most, also where exp would give every row nothing; padding weighs nothing
+        weights = jax.nn.softmax(near / (seen.shape[1] * self.kernel_scale), axis=1)
+        ballots = jax.nn.one_hot(rows["labels"][place], classes, dtype=weights.dtype)
+        return jnp.sum(weights[:, :, None] * ballots, axis=1)
+
+
+def _has_rows(model: Params) -> bool:
+    return isinstance(model, dict) and set(model) == {"parameters", "rows"}
+
+
+def _squared_distances(queries: Any, rows: Any) -> Any:
+    """(queries, rows), as one matrix product: a difference per pair would be as wide as the representation."""
+    squares = [jnp.sum(jnp.square(values), axis=1) for values in (queries, rows)]
+    products = jnp.matmul(queries, rows.T, precision=jax.lax.Precision.HIGHEST)
+    return jnp.maximum(squares[0][:, None] - 2 * products + squares[1][None], 0)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partial averaging (baselines of paper 003): one network, some layers w averaged, the others b_m kept by each client.
+
+FedPer      w_m, b_m <- both one step along grad f_m([w_m, b_m]; batch),  K times; b_m the last layers;
+LG-FedAvg   the same, b_m the first layers;  FedBN  the same, b_m the normalisation layers;
+FedRep      b_m walks first, tau K steps beside the received w, then w_m walks K steps beside the new b_m;
+FedBABU     w_m walks beside b, which stays at its common start; b_m is fine-tuned for the personal model only;
+server      w <- w + beta mean_m (w_m - w).
+
+`trains` says which blocks walk and in which order, `personal_passes` is tau, `personal` b_m; which layers it holds is
+said by the objective's `personal_part`. All clients start alike. b_m never travels, down or up.
+References: Arivazhagan et al. 2019, Liang et al. 2020, Li et al. 2021, Collins et al. 2021, Oh et al. 2022.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+
+from idiolect.algorithms.federated_averaging import Broadcast, FineTuned, Upload
+from idiolect.algorithms.walk import walk
+from idiolect.core import tree
+from idiolect.core.checks import setting
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.objective import Parted
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+BOTH, PERSONAL_FIRST, SHARED_ONLY = "both", "personal_then_shared", "shared"
+_FIRST_PHASE = 2**31 - 1  # what its draws are named by: no epoch and no step has that number
+
+
+class ClientState(NamedTuple):
+    """b_m."""
+
+    personal: Params
+
+
+class Working(NamedTuple):
+    """w_m, b_m and the rows of the round."""
+
+    shared: Params
+    personal: Params
+    drawn: Any
+
+
+@settings
+class PartialAveraging(FineTuned):
+    """One network in two parts: one averaged, one personal."""
+
+    starts_alike = True
+
+    trains: str = setting(
+        default=BOTH, choices=(BOTH, PERSONAL_FIRST, SHARED_ONLY), doc="the parts that a round trains, in order"
+    )
+    personal_passes: int = setting(
+        default=1, at_least=1, doc="personal_then_shared: personal steps (or epochs) to one of the shared part (tau)"
+    )
+
+    def skip(self) -> str | None:
+        """Needs one model in two parts."""
+        if not isinstance(self.objective, Parted):
+            return "it divides one model into a shared and a personal part; use the ws2 objective"
+        return None
+
+    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+        """The objective's start."""
+        return ClientState(self.objective.init_personal(key)), NOTHING
+
+    def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
+        """Start from w and the client's own part, which walks at once if it walks first."""
+        personal, tally = client.personal, NOTHING
+        if self.trains == PERSONAL_FIRST:
+            own = jax.random.fold_in(key, _FIRST_PHASE)
+            personal, tally = walk(
+                self,
+                own,
+                personal,
+                data,
+                self._beside(sent.shared),
+                step_size=self.step_size,
+                steps=self.personal_passes * self.local_steps,
+                epochs=self.personal_passes * self.epochs,
+            )
+        return Working(sent.shared, personal, self.draw_batches(key, data)), tally
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """One gradient step on both parts, or on the shared one."""
+        here = (step_key(key, t), working.shared, working.personal, self.batch(t, working.drawn, data))
+        if self.trains != BOTH:
+            slope, tally = self.objective.gradient_shared(*here)
+            return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
+        slopes, tally = self.objective.gradient_both(*here)
+        shared, personal = tree.descend((working.shared, working.personal), self.step_size, slopes)
+        return Working(shared, personal, working.drawn), tally
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
+    ) -> tuple[Upload, ClientState, Tally]:
+        """The drift of w_m; b_m stays."""
+        return self.upload(sent, working.shared, data), ClientState(working.personal), NOTHING
+
+    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+        """[w, b_m], after fine-tuning of b_m if asked for."""
+        personal, spent = self.fine_tuned(key, client.personal, data, self._beside(sent.shared))
+        model, more = self.objective.personalize(key, sent.shared, personal, data.batch())
+        return model, spent.plus(more)
+
+    def _beside(self, shared: Params) -> Any:
+        """The gradient of the personal part beside a fixed shared one."""
+
+        def gradient(key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+            return self.objective.gradient_personal(key, shared, personal, batch)
+
+        return gradient

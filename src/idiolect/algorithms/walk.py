@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several SGD steps of a client in one go, beside the round's own steps: fine-tuning, a phase before or after them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.control import repeat
+from idiolect.core.data import Batch, ClientData
+from idiolect.core.keys import Key, step_key
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+Gradient = Callable[[Key, Params, Batch], tuple[Params, Tally]]
+
+
+def walk(
+    algorithm: Algorithm,
+    key: Key,
+    start: Params,
+    data: ClientData,
+    gradient: Gradient,
+    *,
+    step_size: Any,
+    steps: int = 0,
+    epochs: int = 0,
+) -> tuple[Params, Tally]:
+    """`epochs` passes over the client's rows or else `steps` steps, from `start`, with the algorithm's batch size.
+
+    The number of steps of an epoch is the client's own: where clients differ, the loop ends with the longest.
+    """
+    if not (steps or epochs):
+        return start, NOTHING
+    plan = dataclasses.replace(algorithm, local_steps=steps, epochs=epochs)
+    drawn = plan.draw_batches(key, data)
+
+    def one_step(t: Any, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
+        params, tally = carried
+        slope, cost = gradient(step_key(key, t), params, plan.batch(t, drawn, data))
+        return tree.descend(params, step_size, slope), tally.plus(cost.counters())
+
+    return repeat(Algorithm.steps(plan, (), data.count), one_step, (start, NOTHING.counters()))

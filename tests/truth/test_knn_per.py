@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kNN-Per: its vote against plain NumPy, FedAvg at lam = 0, few rows, padding, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from idiolect.algorithms import KNNPer, LocalSGD
+from idiolect.core import RequestError, keys
+from idiolect.core.data import ClientData
+from idiolect.core.tree import take
+from idiolect.models import MLP, Linear, Location, Model
+from idiolect.objectives import ClientLoss, GlobalModel
+
+NETWORK = MLP(3, 3, (4,))
+SETTINGS = {"step_size": 0.3, "local_steps": 2}
+QUERIES = np.random.default_rng(9).normal(size=(6, 3))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """A few programs run two rounds each: compiling them is all the cost, and the mathematics is the same."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def trained(lab):
+    """(data, rows per client, kNN-Per on a network, its run of two rounds)."""
+    _, data, rows = lab.softmax_problem()
+    algorithm = KNNPer(
+        GlobalModel(ClientLoss(model=NETWORK)), neighbours=3, own_share=0.4, kernel_scale=0.7, **SETTINGS
+    )
+    return data, rows, algorithm, lab.simulate(algorithm, data, 2)
+
+
+@jax.jit
+def answer(algorithm, server, rows, queries):
+    """The client's model, what it cost, and its outputs."""
+    sent = algorithm.deliver(None, server)
+    model, cost = algorithm.personal_model(keys.root_key(0), sent, (), rows)
+    return model, cost.counters(), algorithm.predict(model, queries)
+
+
+def truth(params, x, y, queries, k, lam, scale):
+    """lam p_knn + (1 - lam) softmax, one query at a time; phi are the hidden units of a network of one layer."""
+    w = {name: {key: np.asarray(value) for key, value in layer.items()} for name, layer in params.items()}
+
+    def phi(rows):
+        return np.maximum(rows @ w["dense_0"]["weights"] + w["dense_0"]["bias"], 0)
+
+    chances = []
+    for query in phi(queries):
+        logits = query @ w["dense_1"]["weights"] + w["dense_1"]["bias"]
+        alone = np.exp(logits) / np.exp(logits).sum()
+        apart = ((phi(x) - query) ** 2).sum(1)
+        nearest = np.argsort(apart, kind="stable")[:k]
+        weights = np.exp(-apart[nearest] / (query.size * scale))
+        vote = np.zeros(3)
+        np.add.at(vote, y[nearest], weights / weights.sum())  # true labels, normalised
+        chances.append(lam * vote + (1 - lam) * alone)
+    return np.array(chances)
+
+
+def test_predictions_equal_a_plain_loop(trained):
+    data, rows, algorithm, run = trained
+    for m in (3, 4):  # clients of 7 rows and of 2: the latter has fewer than k, and all vote
+        x, y = rows[m]
+        model, cost, outputs = answer(algorithm, run.server, take(data, m), QUERIES)
+        np.testing.assert_allclose(np.exp(outputs), truth(model["parameters"], x, y, QUERIES, 3, 0.4, 0.7), rtol=1e-10)
+        assert (int(cost.forward), int(cost.samples), int(cost.shared)) == (len(y), len(y), 0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_without_a_vote_it_is_fedavg(lab, precision):
+    client_loss, data, _ = lab.softmax_problem()
+    with jax.enable_x64(precision == "float64"):
+        data = data._replace(inputs=jnp.asarray(data.inputs, precision))
+        algorithm = KNNPer(GlobalModel(client_loss), own_share=0.0, **SETTINGS)
+        run = lab.Run(*lab.begin(algorithm, data))
+        shared = jax.tree.map(
+            lambda leaf: jnp.sin(jnp.arange(leaf.size, dtype=leaf.dtype)).reshape(leaf.shape), run.server.shared
+        )
+        run = run._replace(server=run.server._replace(shared=shared))
+        queries = jnp.asarray(QUERIES, precision)
+        outputs = answer(algorithm, run.server, take(data, 1), queries)[2]
+        assert outputs.dtype == precision
+        alone = jax.nn.log_softmax(algorithm.predict(shared, queries))  # the shared model predicts alone
+        np.testing.assert_allclose(outputs, alone, rtol=1e-6 if precision == "float32" else 1e-14)
+
+
+def test_it_trains_as_fedavg_does(trained, lab):
+    data, _, algorithm, run = trained
+    plain = lab.simulate(LocalSGD(algorithm.objective, **SETTINGS), data, 2)
+    np.testing.assert_array_equal(lab.flat(run.server.shared), lab.flat(plain.server.shared))
+
+
+def test_the_vote_alone_and_far_from_everything(lab):
+    client_loss, data, rows = lab.softmax_problem()
+    vote = KNNPer(GlobalModel(client_loss), own_share=1.0, neighbours=1, kernel_scale=1e-3)
+    run = lab.Run(*lab.begin(vote, data))
+    x, y = rows[3]
+    outputs = np.asarray(answer(vote, run.server, take(data, 3), np.concatenate([x, 1e3 * QUERIES]))[2])
+    assert (outputs[: len(y)].argmax(1) == y).all()  # every training row is its own nearest neighbour
+    # far away exp(-distance) is zero for every row, and the nearest still votes
+    np.testing.assert_allclose(np.exp(outputs).sum(1), 1)
+
+
+def test_padding_never_votes(trained):
+    data, rows, algorithm, run = trained
+    every = dataclasses.replace(algorithm, neighbours=50)  # more than the padded rows
+    x, y = rows[4]
+    bare = ClientData(jnp.asarray(x), jnp.asarray(y, jnp.int32), jnp.asarray(len(y), jnp.int32))
+    padded, without = (answer(every, run.server, own, QUERIES)[2] for own in (take(data, 4), bare))
+    np.testing.assert_allclose(padded, without, rtol=1e-12)
+
+
+def test_what_it_cannot_do_is_refused(lab):
+    quadratic, rows = lab.quadratic_problem([[1.0]], [[0.0]])
+    algorithm = KNNPer(GlobalModel(quadratic))
+    with pytest.raises(RequestError, match="KNNPer votes on classes, got targets of type float64; use another method"):
+        answer(algorithm, lab.begin(algorithm, rows)[0], take(rows, 0), QUERIES)
+
+    class Own(Model):
+        def init(self, key):
+            return {"weights": jnp.zeros((3, 3))}
+
+        def apply(self, params, inputs):
+            return inputs @ params["weights"]
+
+    _, data, _ = lab.softmax_problem()
+    stranger = KNNPer(GlobalModel(ClientLoss(model=Own())))
+    with pytest.raises(RequestError, match=r"Own does not say what its last layer sees.* represent\(params, inputs\)"):
+        answer(stranger, lab.begin(stranger, data)[0], take(data, 0), QUERIES)
+
+
+def test_what_the_last_layer_sees():
+    inputs = jnp.asarray(QUERIES)
+    assert Linear(3, 2).represent(None, inputs) is not None
+    np.testing.assert_array_equal(Linear(3, 2).represent(None, inputs.reshape(6, 3, 1)), QUERIES)
+    for model in (MLP(3, 2, (4, 5), normalize=True), MLP(3, 0, ())):
+        params = model.init(keys.root_key(2))
+        last = params[f"dense_{len(model.hidden)}"]
+        outputs = model.represent(params, inputs) @ last["weights"] + last["bias"]
+        np.testing.assert_allclose(model.apply(params, inputs), outputs if model.outputs else outputs[:, 0])
+    with pytest.raises(RequestError, match="Location does not say"):
+        Location(3).represent(None, inputs)
