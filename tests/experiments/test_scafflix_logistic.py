@@ -145,6 +145,7 @@ def test_inexact_at_a_small_size(monkeypatch):
     assert measured.curves[0.5, "steps"].gradients.tolist() == [2, 20]
     assert numbers["alpha_0.5_1e-01_gradients"] < numbers["alpha_0.5_1e-06_gradients"]
     assert 0 < numbers["alpha_0.5_1e-06_root_distance_over_bound"] < 1
+    assert numbers["plain_descent_1e-06_over_1e-01"] > 3
     with drawing("scafflix-inexact"):
         assert to_bytes(scafflix_inexact.draw(spec, measured.curves), "png").startswith(b"\x89PNG")
 
