@@ -53,6 +53,11 @@ def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
         "alone": 0, "everybody": 24, "neighbours": 24,  # three coefficients of four bytes, both ways
         "neighbours, peer to peer": 24 * len(found["clients"][0]["neighbours"]),
     }  # fmt: skip
+    first = found["clients"][0]
+    assert first["all_for_one"] == pytest.approx(12 / first["worth"])
+    assert first["measured"]["over_everybody"] == pytest.approx(
+        first["loss"]["everybody"] - first["loss"]["neighbours"]
+    )
     again = idiolect("report", folder, "--quiet")
     assert again.out.strip() == answer.out[: answer.out.index("Folder:")].strip()
     # a second request finds a folder of its own

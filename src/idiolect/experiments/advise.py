@@ -19,6 +19,7 @@ from idiolect.collaborate.advice import Advice, advise
 from idiolect.collaborate.map import collaboration_map
 from idiolect.collaborate.options import OPTIONS, Options, fit_options, try_options
 from idiolect.collaborate.quadratic import Sample, make_sample, score_own
+from idiolect.collaborate.threads import one_thread
 from idiolect.collaborate.verdict import Estimate, Verdict, judge, regrets, savings
 from idiolect.collaborate.weights import exchange_of
 from idiolect.core.checks import RequestError
@@ -103,7 +104,8 @@ def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say) -> Tri
     notes = (*federation.describe(), *federation.notes, *copies, *_remarks(sample, federation))
     for text in notes:
         tell(text)
-    options = try_options(sample)
+    with one_thread():
+        options = try_options(sample)
     return Trial(federation, rows, sample, options, advise(sample, options.losses), notes)
 
 
@@ -212,6 +214,11 @@ def _found(name: str, trial: Trial) -> dict[str, Any]:
                 "own_share": float(shared.shares[client, client]),
                 "neighbours": [{"client": names[other], "share": share} for other, share in neighbours],
                 "worth": float(shared.effective[client]),
+                "all_for_one": float(sample.agents / shared.effective[client]),
+                "measured": {
+                    f"over_{way}": own[client, place] - own[client, advice.pick[client]]
+                    for place, way in enumerate(OPTIONS[:2])
+                },
                 "round_bytes": {
                     "alone": 0,
                     "everybody": 2 * model_bytes,
@@ -256,7 +263,8 @@ def _score(federation: Federation) -> tuple[str, float]:
 
 def _judge(trial: Trial, seed: int) -> Verdict:
     """Train all three ways on every row that is not a test row; read the test rows once."""
-    models = fit_options(trial.sample, trial.options)
+    with one_thread():
+        models = fit_options(trial.sample, trial.options)
     groups = None if trial.federation.groups is None else trial.federation.groups[2]
     test = make_sample(trial.sample.loss, trial.federation.test, 2, seed, groups)
     losses = np.stack([score_own(test, models[way]) for way in OPTIONS], axis=1)
@@ -305,6 +313,7 @@ def _client_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
         for way in OPTIONS:
             row[f"held_out_{way}"] = entry["loss"][way]
             row |= {f"gain_{way}_{part}": entry["gain"][way][part] for part in ("expected", "low", "high")}
+        row |= {f"measured_{name}": value for name, value in entry["measured"].items()}
         row["neighbours"] = ", ".join(f"{one['client']} {one['share']:.3f}" for one in entry["neighbours"])
         row["round_bytes"] = entry["round_bytes"][entry["advice"]]
         if found["verify"] is not None:

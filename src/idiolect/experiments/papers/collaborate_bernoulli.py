@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from idiolect.collaborate.quadratic import make_sample
+from idiolect.collaborate.threads import one_thread
 from idiolect.collaborate.weights import learn_weights
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
@@ -78,7 +79,8 @@ def errors_of(means: np.ndarray, tosses: np.ndarray, folds: int, seed: int) -> n
     agents, amount = tosses.shape
     own = tosses.mean(axis=1)
     rows = Rows(np.ones((tosses.size, 1)), tosses.reshape(-1, 1), np.arange(agents + 1) * amount)
-    learned = learn_weights(make_sample(LOSS, rows, min(folds, amount), seed))
+    with one_thread():
+        learned = learn_weights(make_sample(LOSS, rows, min(folds, amount), seed))
 
     def error(answer: np.ndarray) -> float:
         return float(0.5 * np.mean((answer - means) ** 2))
