@@ -27,7 +27,7 @@ from idiolect.experiments.papers.scafflix import Problem, communications_to, fli
 from idiolect.experiments.reproduce import compare, load_expected, load_spec, read_me
 from idiolect.theory.joint import joint_problem
 
-SLUGS = ("scafflix-logistic", "scafflix-stepsizes", "scafflix-inexact", "scafflix-condition")
+SLUGS = ("scafflix-logistic", "scafflix-stepsizes", "scafflix-inexact", "scafflix-condition", "scafflix-exact")
 FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER))
 with_data = pytest.mark.skipif(
     not FOLDER.is_dir(), reason=f"no data folder at {FOLDER}; set {shared_files.VARIABLE} to one"

@@ -12,20 +12,15 @@ import functools
 import os
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
-from idiolect.algorithms import find
-from idiolect.core.addressing import PerClient
 from idiolect.data import shared_files
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.simulate import Session, Training
-from idiolect.experiments.papers import scafflix_condition
+from idiolect.experiments.papers import scafflix_condition, scafflix_exact
 from idiolect.experiments.reproduce import load_spec
-from idiolect.models import Linear
-from idiolect.objectives import FLIX, ClientLoss
-from idiolect.theory import client_constants, from_theory, joint_problem, scafflix
+from idiolect.theory import joint_problem
 
 SPEC = load_spec("scafflix-condition")
 GAP, CLIENTS, FEATURES, SEEDS = SPEC["target"], len(SPEC["alphas"]), SPEC["features"], range(SPEC["seeds"])
@@ -109,20 +104,7 @@ FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER)
 
 @pytest.mark.skipif(not (FOLDER / "libsvm").is_dir(), reason=f"no LIBSVM files at {FOLDER}")
 def test_mushrooms_to_the_exact_optimum():
-    clients = 8
-    federation = shared_files.libsvm("mushrooms", clients=clients)
-    loss = ClientLoss(model=Linear(112, 0, bias=False), criterion="logistic", l2=0.1)
-    alpha = PerClient(np.linspace(0.1, 1, clients))
-    objective = FLIX(loss, personalization=alpha, tolerance=1e-13)
-    own = client_constants(loss, federation.train)
-    algorithm, _ = from_theory(
-        "scafflix", find("scafflix").algorithm(objective, clients=clients), own, float(federation.train.counts.mean())
-    )
-    training = Training(rounds=400, record_every=400, precision="float64", executor="batched")
-    session = Session([algorithm], federation, training, [0], ("log_loss",), None)
-    session.train()
-    at = scafflix.solution(objective, federation.train)
-    where = session.standing()
-    for ours, exact in ((where.shared, at.shared), (where.models, at.models)):
-        away = jax.tree.map(lambda a, b: np.linalg.norm(a - b), ours, exact)
-        assert max(jax.tree.leaves(away)) < 1e-10
+    spec = load_spec("scafflix-exact") | {"data_sets": ["mushrooms"], "clients": [8]}
+    measured = scafflix_exact.measure(spec, lambda *news: None)
+    assert measured.numbers["mushrooms_8_distance"] < 1e-10
+    assert measured.curves["mushrooms", 8].distances[0] > 1e-2  # it does not start there

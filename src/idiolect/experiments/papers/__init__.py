@@ -12,6 +12,7 @@ from idiolect.experiments.papers import (
     plsgd_rates,
     plsgd_trajectory,
     scafflix_condition,
+    scafflix_exact,
     scafflix_inexact,
     scafflix_logistic,
     scafflix_networks,
@@ -76,6 +77,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "theorem 4",
         scafflix_condition.measure,
         scafflix_condition.draw,
+    ),
+    "scafflix-exact": Reproduction(
+        "Scafflix ends at the exact personalized optimum",
+        _SCAFFLIX,
+        "theorem 4",
+        scafflix_exact.measure,
+        scafflix_exact.draw,
     ),
     "scafflix-networks": Reproduction(
         "FedAvg, FLIX, Scaffnew and Scafflix with networks",
