@@ -157,7 +157,7 @@ def _samples(spec: Any, case: Any, draw: int) -> list[float]:
     for eps in case["accuracy"]:
         neighbours = theory.neighbours_within(known, eps)
         shares = float((1 / theory.neighbourhood_counts(known, eps)).sum())
-        radius = mixing.spectral_radius(neighbours, 1e-8)
+        radius = mixing.spectral_radius(neighbours)
         steps.append(theory.synchronous_step(eps, shares=shares, spectral_radius=radius, **constants))
         matrices.append(neighbours)
     horizon = math.ceil(max(math.log(2 * start / eps) / eta for eps, eta in zip(case["accuracy"], steps)))
