@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,6 +12,14 @@ from idiolect.experiments.papers.drawing import drawing, to_bytes
 from idiolect.experiments.reproduce import load_expected, load_spec, read_me, reproduce
 
 SLUGS = ("afa-bernoulli", "afa-noise", "afa-continuum", "afa-star")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Small programs run a few rounds each: compiling them is most of the cost."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def silent(label, done, total):
