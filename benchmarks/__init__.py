@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed, memory and scale of idiolect, as ratios measured in one run: `python -m benchmarks [NAME ...]`."""
 
-NAMES = ("overhead", "unified", "softmax", "networks", "recording", "start", "scale", "gpu")
+NAMES = ("overhead", "unified", "softmax", "networks", "recording", "start", "scale", "neighbours", "gpu")

@@ -47,6 +47,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "training": "`[training]`",
         "evaluation": "`[evaluation]`",
         "tuning": "`[tuning]`",
+        "collaboration": "`[collaboration]`",
         "output": "`[output]`",
         "resolved": "`[resolved.LABEL]`, written by the run",
     },
@@ -91,6 +92,16 @@ MEANINGS: dict[str, dict[str, str]] = {
         "step_size": "candidates for every method that states no `step_size`; chosen on validation rows with the "
         "first seed, all candidates trained as one program; empty: no tuning",
     },
+    "collaboration": {
+        "source": "`identity`: everybody alone; `uniform`: everybody alike; `mixture`: between them; `file`: a matrix of "
+        "your own. Unset: each method's own `own_share`",
+        "own_share": "`mixture`: how much a client listens to itself",
+        "path": "`file`: a .npy or .csv file with a row and a column for every client, in their order: discrepancies b "
+        "where `accuracy` is set, otherwise weights Lambda, whose rows sum to 1",
+        "accuracy": "`file`: the target eps; clients with b of at most eps/2 listen to each other, and steps left to "
+        "theory aim at it. `all_for_all_adaptive` begins with it",
+        "asymmetric": "`file`: what becomes of b_ij that differs from b_ji",
+    },
     "output": {
         "models": "`shared`: the shared model of the selected round; `all`: also every client's; "
         "`auto`: `all` up to 1000 clients, else `shared`; `none`: neither",
@@ -112,6 +123,7 @@ RECORDS: dict[str, type] = {
     "training": spec.Training,
     "evaluation": spec.EvaluationSpec,
     "tuning": spec.TuningSpec,
+    "collaboration": spec.CollaborationSpec,
     "output": spec.OutputSpec,
     "resolved": spec.Resolved,
 }

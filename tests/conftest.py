@@ -175,11 +175,10 @@ def fitting_rows():
         for field in dataclasses.fields(method.algorithm):
             limits = field.metadata.get("range")
             # weighting is one shared function, in half of the presets; optimizers are optax's, two of them presets; a
-            # route only changes the bill, without phases there is nothing between them, and how rows are walked is
-            # inherited by all of all-for-all
-            inherited = field.name == "order" and any("order" in vars(base) for base in method.algorithm.__bases__)
-            skipped = ("weighting", "server_optimizer", "route", "between_phases")
-            if limits is None or field.name in skipped or inherited:
+            # route only changes the bill, without phases there is nothing between them, and test_all_for_all.py has
+            # streams of rows
+            skipped = ("weighting", "server_optimizer", "route", "between_phases", "order")
+            if limits is None or field.name in skipped:
                 continue
             for choice in limits.choices:
                 if choice != field.default and (method.algorithm, field.name, choice) not in made:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("overhead", "unified", "softmax", "networks", "recording", "start", "scale", "gpu")
+NAMES = ("overhead", "unified", "softmax", "networks", "recording", "start", "scale", "neighbours", "gpu")
 
 
 def bench(*arguments):

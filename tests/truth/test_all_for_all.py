@@ -84,12 +84,11 @@ def test_rounds_equal_the_reference(lab, dense):
         assert run.tally()["personal"] == sum(int(n) for n in (who * np.asarray(data.count)).ravel())
 
 
-@FORMS
-def test_x_is_lambda_y(lab, dense):
+def test_x_is_lambda_y(lab):
     """y does gradient descent on f^Lambda: with step eta N for everybody, with step eta N for one agent's gradient
     of (1/N) f_j, which is eta lambda_j g_j: both are y <- y - eta Lambda^T g."""
     client_loss, data, rows = lab.softmax_problem()
-    algorithm = all_for_all(client_loss, LAMBDA, dense)
+    algorithm = all_for_all(client_loss, LAMBDA, dense=False)
     y = np.zeros((CLIENTS, 12))
     for _ in range(20):
         y = y - ETA * LAMBDA.T @ slopes(lab, rows, LAMBDA @ y)
@@ -106,30 +105,26 @@ def test_x_is_lambda_y(lab, dense):
 
 def test_the_asynchronous_update_has_the_synchronous_one_over_n_as_its_mean(lab):
     client_loss, data, _ = lab.softmax_problem()
-    algorithm = all_for_all(client_loss, LAMBDA)
+    algorithm = all_for_all(client_loss, LAMBDA, dense=False)
     each = [lab.flat_rows(one_at_a_time(algorithm, data, [agent]).models) for agent in range(CLIENTS)]
     together = lab.flat_rows(lab.simulate(algorithm, data, 1).server.models)
     assert np.abs(together).max() > 0.01
     np.testing.assert_allclose(np.mean(each, axis=0), together / CLIENTS, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("given", [{"own_share": 1.0}, {"matrix": np.eye(CLIENTS)}], ids=["share", "lists"])
-def test_identity_is_training_alone(lab, given):
+def test_identity_is_training_alone(lab):
     client_loss, data, _ = lab.softmax_problem()
-    algorithm = all_for_all(client_loss, batch_size=2, **given)
+    algorithm = all_for_all(client_loss, np.eye(CLIENTS), batch_size=2)
     alone = Local(LocalOnly(client_loss), step_size=ETA, batch_size=2, clients=CLIENTS)
     ours, theirs = (lab.simulate(one, data, 10) for one in (algorithm, alone))
     expected = lab.flat_rows(theirs.states.personal)
     np.testing.assert_allclose(lab.flat_rows(ours.server.models), expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    "given", [{"own_share": 0.0}, {"matrix": np.full((CLIENTS, CLIENTS), 0.2)}], ids=["share", "matrix"]
-)
-def test_uniform_is_minibatch_sgd(lab, given):
+def test_uniform_is_minibatch_sgd(lab):
     client_loss, data, _ = lab.softmax_problem()
     batching = {"batch_size": 2, "local_steps": 2}
-    algorithm = all_for_all(client_loss, **given, **batching)
+    algorithm = all_for_all(client_loss, own_share=0.0, **batching)
     one = MinibatchSGD(GlobalModel(client_loss), step_size=ETA, clients=CLIENTS, **batching)
     models = lab.flat_rows(lab.simulate(algorithm, data, 10).server.models)
     shared = lab.flat(lab.simulate(one, data, 10).server.shared)
@@ -192,7 +187,8 @@ def test_bias_and_fixed_point_at_the_limit(lab, accuracy):
     np.testing.assert_allclose(matrix.T @ gradients, 0, atol=1e-12)
 
     radius = np.linalg.eigvalsh(matrix @ matrix.T).max()
-    algorithm = all_for_all(client_loss, matrix, clients=20, step_size=1 / (2 * curvature.max() * radius))
+    step_size = 1 / (2 * curvature.max() * radius)
+    algorithm = all_for_all(client_loss, matrix, dense=True, clients=20, step_size=step_size)
     server = algorithm.init_server(keys.root_key(0))
     there = (server._replace(models={"location": jnp.asarray(limit)}), ())
     stays = lab.flat_rows(lab.simulate(algorithm, data, 50, start=there).server.models)
@@ -258,7 +254,7 @@ def test_who_is_billed(six):
 
 
 def test_lists_run_alike_compiled_and_in_plain_python(workbench, ragged, six):
-    training = Training(rounds=3, cohort=4, dropout=0.3, precision="float64", executor="batched", record_every=3)
+    training = Training(rounds=2, cohort=4, dropout=0.3, precision="float64", executor="batched", record_every=2)
     settings = {"neighbours": mixing.from_dense(six, dense=False), "batch_size": 2, "order": "stream"}
     algorithm = AllForAll(LocalOnly(workbench.client_loss()), **settings)
     run, plain = simulate(algorithm, ragged, training, seed=3), debug(algorithm, ragged, training, seed=3)

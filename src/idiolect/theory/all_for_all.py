@@ -21,7 +21,6 @@ from idiolect.theory.heterogeneity import gradient_noise
 from idiolect.theory.optimum import local_optima
 
 _LEVELS = 500  # accuracies tried where b takes more values
-_TOLERANCE = 1e-8  # of a spectral radius
 
 
 def stable_step(smoothness: float, spectral_radius: float) -> float:
@@ -150,7 +149,7 @@ def doubling(
             noise=noise,
             agents=discrepancies.agents,
             shares=float((1 / number).sum()),
-            spectral_radius=mixing.spectral_radius(neighbours_within(discrepancies, accuracy), _TOLERANCE),
+            spectral_radius=mixing.spectral_radius(neighbours_within(discrepancies, accuracy)),
         )
         end += math.ceil(math.log(4) / (strong_convexity * eta))
         entries.append((accuracy, eta, end))
@@ -189,9 +188,7 @@ def one_over_k(
     steps = strong_convexity * discrepancies.agents * levels / (4 * smoothness * noise * shares)
     places = [min(int(np.searchsorted(steps, 1 / (strong_convexity * k))), len(levels) - 1) for k in _from_1(rounds)]
     caps = {
-        place: stable_step(
-            smoothness, mixing.spectral_radius(neighbours_within(discrepancies, levels[place]), _TOLERANCE)
-        )
+        place: stable_step(smoothness, mixing.spectral_radius(neighbours_within(discrepancies, levels[place])))
         for place in set(places)
     }
     return _phases(

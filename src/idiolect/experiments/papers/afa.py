@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -38,10 +38,16 @@ def by_round(phases: Phases, rounds: int) -> Phases:
     return Phases(phases.accuracy[place], phases.step_size[place], (numbers + 1).astype(np.int32))
 
 
-def walk(algorithms: Sequence[Algorithm], problem: Problem, at: Sequence[int], start: float = 0.0) -> np.ndarray:
-    """Every agent's model after the rounds `at`, all lanes in one program: (lanes, rounds, agents, dimension).
+def walk(
+    algorithms: Sequence[Algorithm],
+    problem: Problem,
+    at: Sequence[int],
+    start: float = 0.0,
+    of: Callable[[np.ndarray], np.ndarray] = lambda models: models,
+) -> np.ndarray:
+    """What `of` makes of all models, (lanes, agents, dimension), after the rounds `at`: (lanes, rounds, ...).
 
-    Everybody takes part in every round and begins at `start` in every coordinate.
+    All lanes are one program. Everybody takes part in every round and begins at `start` in every coordinate.
     """
     length = int(np.diff(at, prepend=0).max())
     training = Training(rounds=max(at), precision=PRECISION, executor="batched", block=length)
@@ -56,13 +62,14 @@ def walk(algorithms: Sequence[Algorithm], problem: Problem, at: Sequence[int], s
             session.population.scatter(states)
             done = stop
             (leaf,) = session.server.models.values()
-            seen.append(np.asarray(leaf).reshape(len(algorithms), problem.clients, problem.dimension))
+            seen.append(of(np.asarray(leaf).reshape(len(algorithms), problem.clients, problem.dimension)))
     return np.stack(seen, axis=1)
 
 
 def excess(models: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """mean_i (1/2) |x_i - mean_i|^2 over the last two axes: F of mean estimation."""
-    return 0.5 * ((models - truth) ** 2).sum(axis=-1).mean(axis=-1)
+    """mean_i (1/2) |x_i - mean_i|^2 over the last two axes: F of mean estimation; infinite for runs that diverged."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return 0.5 * ((models - truth) ** 2).sum(axis=-1).mean(axis=-1)
 
 
 def squared_distances(places: np.ndarray) -> np.ndarray:

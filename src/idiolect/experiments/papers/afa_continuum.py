@@ -79,7 +79,8 @@ def _counted(spec: Any, done: Callable[[], None]) -> tuple[dict[str, float], lis
     numbers, lines = {}, []
     for dimension, power in spec["cases"]:
         tree = cKDTree(places := _density(spec["seed"], spec["agents"], dimension))
-        radii = np.geomspace(*spec["radii"][str(dimension)], spec["points"])
+        least, most = spec["radii"][str(dimension)]
+        radii = np.geomspace(least, most, spec["points"])
         accuracy = 2 * radii**power  # b <= eps/2 within these radii
         samples = np.array(
             [
@@ -117,6 +118,7 @@ def _promised(spec: Any) -> tuple[dict[str, float], list[tuple[float, float]]]:
 
 def _mean_error(algorithm: AllForAll, problem: Problem, rounds: int, spec: Any) -> float:
     """Mean of F over the rounds of a run with one agent per round, read at equal distances."""
+    assert problem.truth is not None
     length = max(rounds // spec["stops"], 1)
     training = Training(rounds=rounds, cohort=1, precision=afa.PRECISION, executor="batched", block=length)
     session = Session([algorithm], problem.federation, training, [spec["seed"]], afa.SCORE, None)
@@ -155,7 +157,7 @@ def _samples(spec: Any, case: Any, draw: int) -> list[float]:
     for eps in case["accuracy"]:
         neighbours = theory.neighbours_within(known, eps)
         shares = float((1 / theory.neighbourhood_counts(known, eps)).sum())
-        radius = mixing.spectral_radius(neighbours, 1e-8)
+        radius = mixing.spectral_radius(neighbours)
         steps.append(theory.synchronous_step(eps, shares=shares, spectral_radius=radius, **constants))
         matrices.append(neighbours)
     horizon = math.ceil(max(math.log(2 * start / eps) / eta for eps, eta in zip(case["accuracy"], steps)))

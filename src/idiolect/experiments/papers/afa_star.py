@@ -52,7 +52,8 @@ def measure(spec: Spec, progress: Progress) -> Measured:
     }
     at = list(range(1, spec["rounds"] + 1))
     lanes = [_all_for_all(problem, star, step) for step in steps.values()]
-    found = dict(zip(steps, afa.excess(afa.walk(lanes, problem, at), places)))
+    errors = afa.walk(lanes, problem, at, of=lambda models: afa.excess(models, places))
+    found = dict(zip(steps, errors))
     bias = theory.bias(weights, b)
     early = found["printed"][spec["growth_from"] :]
     numbers |= {

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One training of `neighbours` in a process of its own; prints its memory and times as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from benchmarks.scale_child import memory
+
+
+def main(agents: int, rounds: int) -> None:
+    """All-for-all on mean estimation, everybody in every round, one row each."""
+    import numpy as np
+
+    from benchmarks.neighbours import DIMENSION, ROWS, neighbourhoods
+    from idiolect.algorithms import AllForAll
+    from idiolect.core import mixing
+    from idiolect.data.synthetic_means import means_at
+    from idiolect.engines.simulate import Session, Training
+    from idiolect.models import Location
+    from idiolect.objectives import ClientLoss, LocalOnly
+
+    began = time.perf_counter()
+    neighbours = neighbourhoods(agents)
+    times = {"lists, s": time.perf_counter() - began}
+    began = time.perf_counter()
+    radius = mixing.spectral_radius(neighbours)
+    times["spectral radius, s"] = time.perf_counter() - began
+    counts = mixing.counts(neighbours)
+    places = np.random.default_rng(2).normal(size=(agents, DIMENSION))
+    federation = means_at(places, ROWS, 1.0).federation
+    loss = ClientLoss(model=Location(DIMENSION), criterion="squared")
+    algorithm = AllForAll(LocalOnly(loss), neighbours=neighbours, batch_size=1, step_size=1 / (2 * radius))
+    training = Training(rounds=rounds, record_every=rounds, block=min(50, rounds), executor="batched")
+    session = Session([algorithm], federation, training, [0], ("squared_error",), None)
+    session.train()
+    report = {
+        "neighbours, mean": float(counts.mean()),
+        "neighbours, most": int(counts.max()),
+        "rho(W)": radius,
+        **times,
+        "rounds, s": session.seconds,
+        "peak MB": memory("VmHWM"),
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
