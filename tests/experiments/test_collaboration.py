@@ -9,6 +9,9 @@ import pytest
 
 from idiolect.core import mixing
 from idiolect.core.checks import RequestError
+from idiolect.data.federation import Federation
+from idiolect.data.split import Split
+from idiolect.experiments import execute as execution
 from idiolect.experiments.build import build_method
 from idiolect.experiments.collaboration import find_collaboration
 from idiolect.experiments.spec import CollaborationSpec, from_table, setting_names, to_table
@@ -27,7 +30,7 @@ def built(workbench, regression):
 
     def build(collaboration, **table):
         spec = from_table({"methods": {"it": table}, "collaboration": collaboration})
-        found = find_collaboration(spec.collaboration, 6)
+        found = find_collaboration(spec.collaboration, regression)
         return build_method(spec.methods[0], loss, constants, 6, 4.0, collaboration=found)
 
     return build
@@ -99,10 +102,50 @@ def test_a_spec_keeps_it_and_lists_no_arrays():
         ({"source": "file", "path": "b.npy"}, "Every row of Lambda must sum to 1"),
     ],
 )
-def test_wrong_files_get_one_sentence(files, monkeypatch, table, words):
+def test_wrong_files_get_one_sentence(files, regression, monkeypatch, table, words):
     monkeypatch.chdir(files[0])
     with pytest.raises(RequestError, match=words):
-        find_collaboration(CollaborationSpec(**table), 6)
+        find_collaboration(CollaborationSpec(**table), regression)
+
+
+@pytest.fixture(scope="module")
+def two_kinds():
+    """Six clients of 30 rows, y = 3x on the first three and y = -3x on the others."""
+    draw = np.random.default_rng(2)
+    owner = np.repeat(np.arange(6), 30)
+    inputs = draw.normal(size=(180, 1))
+    targets = np.where(owner < 3, 3, -3) * inputs[:, 0] + 0.3 * draw.normal(size=180)
+    return Federation.from_arrays(inputs, targets, owner, split=Split(0.8, 0.0, 0.2))
+
+
+@pytest.mark.parametrize("table", [{"source": "models"}, {"source": "data", "accuracy": 12.0}])
+def test_estimates_find_the_two_kinds_and_are_billed(two_kinds, tmp_path, table):
+    found = find_collaboration(CollaborationSpec(**table), two_kinds)
+    weights = mixing.dense(found.neighbours)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    assert weights[:3, 3:].sum() + weights[3:, :3].sum() < 0.05 < weights[0, 1]
+    assert found.exchange.upload_bytes > 0
+
+
+def test_estimates_say_what_they_cannot_compare(two_kinds):
+    with pytest.raises(RequestError, match='source = "data" needs accuracy'):
+        find_collaboration(CollaborationSpec(source="data"), two_kinds)
+
+
+def test_a_run_pays_for_finding_out(two_kinds, tmp_path, monkeypatch):
+    monkeypatch.setattr(execution, "build_data", lambda *_: (two_kinds, None))
+    table = {
+        "name": "it",
+        "data": {"source": "table", "path": "none.csv", "client": "c", "target": "t"},
+        "training": {"rounds": 2, "executor": "batched", "record_every": 1},
+        "methods": {"all_for_all": {"step_size": 0.1}, "minibatch_sgd": {"step_size": 0.1}},
+        "collaboration": {"source": "models"},
+    }
+    ran = execution.execute(from_table(table), tmp_path / "run")
+    paid, free = (entry.runs[0].recorder.history[0] for entry in ran.trained)
+    expected = find_collaboration(CollaborationSpec(source="models"), two_kinds).exchange
+    assert (paid["upload_bytes"], paid["download_bytes"]) == (expected.upload_bytes, expected.download_bytes)
+    assert free["upload_bytes"] == 0
 
 
 def test_adaptive_needs_discrepancies(built, files):

@@ -25,6 +25,7 @@ from idiolect.collaborate.weights import exchange_of
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.data.federation import Federation
+from idiolect.experiments.collaboration import plain_loss
 from idiolect.experiments.copies import align_copies
 from idiolect.experiments.execute import Progress, Say
 from idiolect.experiments.regime import regime
@@ -33,7 +34,6 @@ from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import fill, refuse_unknown
 from idiolect.experiments.units import unit
-from idiolect.theory.convex import ConvexLoss
 
 FOLDS = 5
 MOST_CLIENTS = 400  # every pair is judged; more belong into `collaborate.blocks`
@@ -107,18 +107,6 @@ def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say) -> Tri
     with one_thread():
         options = try_options(sample)
     return Trial(federation, rows, sample, options, advise(sample, options.losses), notes)
-
-
-def plain_loss(federation: Federation) -> ConvexLoss:
-    """Least squares, logistic or softmax regression, whichever the task asks for, on all features."""
-    features = int(np.prod(federation.input_shape))
-    if federation.task.kind == "regression":
-        width = 0 if federation.train.targets.ndim == 1 else federation.task.outputs
-        return ConvexLoss("squared", features, width, bias=True, diagonal=False, l2=0.0)
-    classes = len(federation.task.classes)
-    if classes == 2:
-        return ConvexLoss("logistic", features, 0, bias=True, diagonal=False, l2=0.0)
-    return ConvexLoss("cross_entropy", features, classes, bias=True, diagonal=False, l2=0.0)
 
 
 def learning_rows(federation: Federation) -> tuple[Rows, np.ndarray | None]:

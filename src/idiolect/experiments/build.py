@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from idiolect.algorithms import find
+from idiolect.collaborate.excess import Exchange
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, check, nearest
@@ -40,6 +41,7 @@ class Built(NamedTuple):
     notes: list[str]
     warnings: list[str]
     chosen: dict[str, Any]  # what theory chose
+    agreed: Exchange | None = None  # what it was sent to find out who listens to whom
 
 
 def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem | None) -> ClientLoss:
@@ -158,7 +160,8 @@ def build_method(
     algorithm = dataclasses.replace(algorithm, **{name: _addressed(value) for name, value in chosen.items()})
     check_settings(algorithm)
     notes = [f"{method.label}: {text}" for text in (*told, *advice.sentences)]
-    return Built(algorithm, notes, [f"{method.label}: {text}" for text in advice.warnings], chosen)
+    agreed = collaboration.exchange if collaboration is not None and told else None
+    return Built(algorithm, notes, [f"{method.label}: {text}" for text in advice.warnings], chosen, agreed)
 
 
 def _listed(value: Any) -> Any:

@@ -9,14 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate import neighbourhoods
+from idiolect.collaborate import distances, neighbourhoods
+from idiolect.collaborate.blocks import learn_in_blocks
+from idiolect.collaborate.excess import Exchange
+from idiolect.collaborate.quadratic import make_sample
+from idiolect.collaborate.threads import one_thread
 from idiolect.core import mixing
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.mixing import Discrepancies, Neighbours
+from idiolect.data.federation import Federation
 from idiolect.experiments.spec import CollaborationSpec
 from idiolect.theory import all_for_all
 from idiolect.theory.constants import Constants
+from idiolect.theory.convex import ConvexLoss
 
 
 class Collaboration(NamedTuple):
@@ -27,18 +33,75 @@ class Collaboration(NamedTuple):
     discrepancies: Discrepancies | None = None  # b
     own_share: float | None = None  # of a mixture, which needs no lists
     accuracy: float | None = None  # eps: the pairs within eps/2 listen to each other
+    exchange: Exchange | None = None  # what finding out has cost
 
 
-def find_collaboration(spec: CollaborationSpec, clients: int) -> Collaboration | None:
-    """What `[collaboration]` says of `clients` clients; None where it is not in the spec."""
+def find_collaboration(spec: CollaborationSpec, federation: Federation) -> Collaboration | None:
+    """What `[collaboration]` says of these clients; None where it is not in the spec."""
     if spec.source is None:
         return None
     if spec.source == "file":
-        return _from_file(spec, clients)
+        return _from_file(spec, federation.clients)
+    if spec.source == "models":
+        return _from_models(federation)
+    if spec.source == "data":
+        return _from_data(spec, federation)
     share = {"identity": 1.0, "uniform": 0.0, "mixture": spec.own_share}[spec.source]
     words = {"identity": "everybody trains alone", "uniform": "everybody listens to everybody alike"}
     sentence = words.get(spec.source, f"everybody listens to itself by {share:g} and to everybody alike by the rest")
     return Collaboration(sentence, own_share=share)
+
+
+def plain_loss(federation: Federation) -> ConvexLoss:
+    """Least squares, logistic or softmax regression, whichever the task asks for, on all features."""
+    features = int(np.prod(federation.input_shape))
+    if federation.task.kind == "regression":
+        width = 0 if federation.train.targets.ndim == 1 else federation.task.outputs
+        return ConvexLoss("squared", features, width, bias=True, diagonal=False, l2=0.0)
+    classes = len(federation.task.classes)
+    if classes == 2:
+        return ConvexLoss("logistic", features, 0, bias=True, diagonal=False, l2=0.0)
+    return ConvexLoss("cross_entropy", features, classes, bias=True, diagonal=False, l2=0.0)
+
+
+def _from_models(federation: Federation) -> Collaboration:
+    """Weights from cross-fitted linear models on training rows; clients without a row have nothing to be judged by."""
+    _check_numeric(federation, "models")
+    with one_thread():
+        learned = learn_in_blocks(make_sample(plain_loss(federation), federation.train), PENALTY)
+    listener = np.repeat(np.arange(federation.clients), [len(others) for others in learned.members])
+    pairs = (listener, np.concatenate(learned.members), np.concatenate(learned.shares))
+    found = mixing.from_pairs(federation.clients, *pairs)
+    return Collaboration(f"learnt from models, {neighbourhoods.describe(found)}", found, exchange=learned.exchange)
+
+
+def _from_data(spec: CollaborationSpec, federation: Federation) -> Collaboration:
+    """Neighbourhoods within `accuracy` by distances of the training rows, diameter 1."""
+    _check_numeric(federation, "data")
+    if spec.accuracy is None:
+        raise RequestError('[collaboration] source = "data" needs accuracy: pairs within half of it are close; set it.')
+    if federation.task.kind == "regression":
+        measured = distances.moment_differences(federation.train, diameter=1.0)
+    elif len(federation.task.classes) == 2:
+        measured = distances.wasserstein_distances(federation.train, diameter=1.0)
+    else:
+        raise RequestError(
+            f'[collaboration] source = "data" compares numbers or two classes, got {len(federation.task.classes)} '
+            'classes; use source = "models".'
+        )
+    given = neighbourhoods.neighbourhoods(measured.upper, spec.accuracy)
+    sentence = f"by distances of rows, within {spec.accuracy:g}/2 {neighbourhoods.describe(given)}"
+    b = neighbourhoods.discrepancies(measured.upper, largest=spec.accuracy)
+    return Collaboration(sentence, given, b, None, spec.accuracy, measured.exchange)
+
+
+def _check_numeric(federation: Federation, source: str) -> None:
+    if federation.train.inputs.dtype.kind != "f" or federation.train.counts.min() == 0:
+        what = "a client without training rows" if federation.train.counts.min() == 0 else "tokens"
+        raise RequestError(
+            f'[collaboration] source = "{source}" compares clients by their training rows of numbers, got {what}; '
+            'use source = "file".'
+        )
 
 
 def _from_file(spec: CollaborationSpec, clients: int) -> Collaboration:
@@ -92,7 +155,11 @@ def join(
     if getattr(algorithm, "target_accuracy", 0) is None:
         given["target_accuracy"] = found.accuracy
     changed = {name: value for name, value in given.items() if value is not None}
-    return dataclasses.replace(algorithm, **changed), [f"Collaboration: {found.sentence}."]
+    told = f"Collaboration: {found.sentence}."
+    if found.exchange is not None:
+        sent = f"{found.exchange.upload_bytes:,} bytes up and {found.exchange.download_bytes:,} down"
+        told += f" Finding out sends {sent}, billed before the first round. {found.exchange.reveals}"
+    return dataclasses.replace(algorithm, **changed), [told]
 
 
 def _adaptive(
@@ -131,4 +198,5 @@ def _adaptive(
     return ready, [note]
 
 
+PENALTY = 1.0  # of the quick models, in rows: what keeps clients with fewer rows than features from being certain
 _HORIZON = 1_000_000  # rounds that phases are made for; they double, so a few more cost nothing

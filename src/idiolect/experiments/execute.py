@@ -81,7 +81,7 @@ def execute(
     client_loss = build_client_loss(spec.model, federation, problem)
     constants = problem_constants(client_loss, federation)
     rows = float(np.mean(federation.train.counts))
-    together = find_collaboration(spec.collaboration, federation.clients)
+    together = find_collaboration(spec.collaboration, federation)
     built = [
         build_method(
             method,
@@ -181,6 +181,7 @@ def _train(
     lanes = [algorithm for algorithm in algorithms for _ in spec.seeds]
     measure = _measure(spec, labels, algorithms, federation, folder, synthetic)
     session = Session(lanes, federation, training, list(spec.seeds) * len(group), scores, None, measure)
+    _charge_agreement(session, [ready for _, ready in group for _ in spec.seeds])
     chosen = session.training
     resolved = {
         method.label: Resolved(chosen.executor, chosen.chunk, chosen.block, step, ready.chosen or None)
@@ -203,6 +204,15 @@ def _train(
         for place, ((method, ready), step) in enumerate(zip(group, steps))
     ]
     return spec, entries
+
+
+def _charge_agreement(session: Session, built: list[Built]) -> None:
+    """What finding out who listens to whom has sent, once, before the first round."""
+    for recorder, ready in zip(session.recorders, built):
+        if ready.agreed is not None:
+            recorder.ledger = recorder.ledger.charge(
+                upload_bytes=ready.agreed.upload_bytes, download_bytes=ready.agreed.download_bytes
+            )
 
 
 def _measure(

@@ -74,7 +74,7 @@ class EvaluationSpec:
 class CollaborationSpec:
     """Who listens to whom, for the methods that ask (all-for-all and all-for-one); unset: their own_share."""
 
-    source: str | None = setting(default=None, choices=("identity", "uniform", "mixture", "file"))
+    source: str | None = setting(default=None, choices=("identity", "uniform", "mixture", "models", "data", "file"))
     own_share: float = setting(default=0.5, at_least=0, at_most=1)  # mixture
     path: str | None = None  # file: .npy or .csv, a row and a column per client; discrepancies, or weights
     accuracy: float | None = setting(default=None, above=0)  # of discrepancies: at most half of it is close
