@@ -50,7 +50,7 @@ def lstm_case(rows=3, time=11, inside=4, width=5):  # 11 steps: no multiple of t
 
 def test_lstm_has_the_gradients_of_the_plain_loop():
     layer, params, inputs, state, weighted = lstm_case()
-    ours = jax.value_and_grad(lambda *a: weighted(layer.apply(*a)), argnums=(0, 1, 2))(params, inputs, state)
+    ours = jax.value_and_grad(lambda *a: weighted(layer.run(*a)), argnums=(0, 1, 2))(params, inputs, state)
     plain = jax.value_and_grad(lambda *a: weighted(naive(*a)), argnums=(0, 1, 2))(params, inputs, state)
     for mine, theirs in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(mine, theirs, **CLOSE)
@@ -60,11 +60,11 @@ def test_lstm_has_the_gradient_of_finite_differences():
     layer, params, inputs, state, weighted = lstm_case(time=9)
     point = (params, inputs, state)
     along = jax.tree.map(lambda leaf: normal(leaf.size, *leaf.shape), point)
-    slope = jax.grad(lambda all_: weighted(layer.apply(*all_)))(point)
+    slope = jax.grad(lambda all_: weighted(layer.run(*all_)))(point)
     promised = sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(along), strict=True))
 
     def at(distance):
-        return weighted(layer.apply(*jax.tree.map(lambda a, b: a + distance * b, point, along)))
+        return weighted(layer.run(*jax.tree.map(lambda a, b: a + distance * b, point, along)))
 
     # the error of a central difference is O(h^2) + O(1e-16 / h): 1e-10 at h = 1e-5, and slopes are of order 10
     assert float((at(1e-5) - at(-1e-5)) / 2e-5) == pytest.approx(float(promised), rel=1e-7)
@@ -72,7 +72,7 @@ def test_lstm_has_the_gradient_of_finite_differences():
 
 def test_lstm_under_vmap_scan_and_jit_is_the_same():
     layer, params, inputs, state, weighted = lstm_case()
-    slope = jax.grad(lambda p, x: weighted(layer.apply(p, x, state)))
+    slope = jax.grad(lambda p, x: weighted(layer.run(p, x, state)))
     several = jnp.stack([inputs, 2 * inputs, -inputs])
     one_by_one = [slope(params, x) for x in several]
     together = jax.jit(jax.vmap(slope, in_axes=(None, 0)))(params, several)

@@ -8,34 +8,29 @@ import itertools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from idiolect.models.model import Model, Params
+from idiolect.models.layered import Call, Layered
+from idiolect.models.layers import Dense
 
 
 @dataclasses.dataclass(frozen=True)
-class MLP(Model):
+class MLP(Layered):
     """Dense layers, a rectifier between them, named `dense_0`, `dense_1`, ...; 0 `outputs` give one plain number."""
 
     features: int
     outputs: int
     hidden: tuple[int, ...] = (64,)
 
-    def init(self, key: Any) -> Params:
-        """He's normal initialisation (variance 2 / inputs keeps the scale through a rectifier); zero biases."""
-        widths = (self.features, *self.hidden, self.outputs or 1)
-        params = {}
-        for layer, (inside, outside) in enumerate(itertools.pairwise(widths)):
-            weights = jax.random.normal(jax.random.fold_in(key, layer), (inside, outside)) * (2 / inside) ** 0.5
-            params[f"dense_{layer}"] = {"weights": weights, "bias": jnp.zeros(outside)}
-        return params
+    @property
+    def named_layers(self) -> dict[str, Dense]:
+        """One layer for each hidden width and one for the outputs."""
+        widths = itertools.pairwise((self.features, *self.hidden, self.outputs or 1))
+        return {f"dense_{place}": Dense(*pair) for place, pair in enumerate(widths)}
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
         """(rows,) or (rows, outputs); inputs of any shape are flattened."""
         flow = inputs.reshape(inputs.shape[0], self.features)
-        for layer in range(len(self.hidden) + 1):
-            dense = params[f"dense_{layer}"]
-            flow = flow @ dense["weights"] + dense["bias"]
-            if layer < len(self.hidden):
-                flow = jax.nn.relu(flow)
+        for layer in range(len(self.hidden)):
+            flow = jax.nn.relu(call(f"dense_{layer}", flow))
+        flow = call(f"dense_{len(self.hidden)}", flow)
         return flow if self.outputs else flow[:, 0]

@@ -49,7 +49,11 @@ class LSTM:
             "bias": bias,
         }
 
-    def apply(self, params: Params, inputs: Any, state: State | None = None) -> tuple[Any, State]:
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """h_t of every step."""
+        return self.run(params, inputs)[0]
+
+    def run(self, params: Params, inputs: Any, state: State | None = None) -> tuple[Any, State]:
         """h_t of every step, and the last state."""
         if state is None:
             zeros = jnp.zeros((inputs.shape[0], self.width), params["bias"].dtype)
