@@ -25,6 +25,7 @@ from idiolect.core.settings import know_population
 from idiolect.data.partition import PARTITIONERS
 from idiolect.engines.start import wire_types
 from idiolect.experiments import spec
+from idiolect.experiments.networks import NETWORKS, network_settings
 from idiolect.experiments.papers import REPRODUCTIONS
 from idiolect.experiments.sources import READERS, SOURCES
 from idiolect.metrics.scores import SCORES
@@ -69,6 +70,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "hidden": "`mlp`: widths of the hidden layers",
         "bias": "`linear`: whether there is one",
         "l2": "weight of half the squared norm of all parameters, added to every client's loss; unset: none",
+        "settings": "settings of a [network](networks.md), by name; unknown names are refused",
     },
     "method": {
         "label": "the LABEL of `[methods.LABEL]`: names the method in tables and folders",
@@ -306,6 +308,17 @@ def models_table() -> str:
     return markdown(("model", "what it is"), [(f"`{name}`", _first_line(cls)) for name, cls in MODELS.items()])
 
 
+def networks_table() -> str:
+    """What can be set on each network."""
+    rows = []
+    for name in NETWORKS:
+        hints = typing.get_type_hints(MODELS[name])
+        for key, field in network_settings(name).items():
+            kind = " and ".join(_type(part) for part in typing.get_args(hints[key])) or _type(hints[key])
+            rows.append((f"`{name}`", f"`{key}`", kind, _default(field), field.metadata["doc"]))
+    return markdown(("network", "setting", "type", "default", "meaning"), rows)
+
+
 def time_models_table() -> str:
     """Presumed speeds."""
     head = ("time model", "down, Mbit/s", "up, Mbit/s", "latency, s", "seconds per gradient")
@@ -335,6 +348,7 @@ SINGLE = {
     "objectives": objectives_table,
     "objective settings": objective_settings_table,
     "models": models_table,
+    "networks": networks_table,
     "time models": time_models_table,
     "papers": papers_table,
 }

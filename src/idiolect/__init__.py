@@ -17,7 +17,7 @@ _HOMES = {
     "idiolect.data": ("Federation", "Split", "digits"),
     "idiolect.engines.debug": ("debug",),
     "idiolect.engines.simulate": ("Checkpoint", "Run", "Training", "simulate", "sweep"),
-    "idiolect.models": ("MLP", "MODELS", "Linear", "Location"),
+    "idiolect.models": ("CNN", "MLP", "MODELS", "CharacterLSTM", "Linear", "Location", "Model", "ResNet18", "WordLSTM"),
     "idiolect.objectives": (
         "APFL2",
         "MAML",

@@ -36,54 +36,55 @@ def naive(params, inputs, state):
     return jnp.swapaxes(hidden, 0, 1), last
 
 
-def lstm_case(rows=3, time=11, inside=4, width=5):  # 11 steps: no multiple of the unrolling
-    layer = LSTM(inside, width)
-    params = layer.init(jax.random.key(0))
-    state = State(normal(1, rows, width), normal(2, rows, width))
-    weights = (normal(3, rows, time, width), State(normal(4, rows, width), normal(5, rows, width)))
+@pytest.fixture(scope="module")
+def lstm_case():
+    """An LSTM, a point, a number that depends on all its outputs, and that number's slope: compiled once."""
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        rows, time, inside, width = 3, 9, 4, 5  # 9 steps: no multiple of the unrolling
+        layer = LSTM(inside, width)
+        state = State(normal(1, rows, width), normal(2, rows, width))
+        weights = (normal(3, rows, time, width), State(normal(4, rows, width), normal(5, rows, width)))
+        point = (layer.init(jax.random.key(0)), normal(6, rows, time, inside), state)
 
-    def weighted(answer):  # every output matters, and each differently
-        return sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(answer), jax.tree.leaves(weights), strict=True))
+        def weighted(function, point):  # every output matters, and each differently
+            answer = function(*point)
+            return sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(answer), jax.tree.leaves(weights), strict=True))
 
-    return layer, params, normal(6, rows, time, inside), state, weighted
+        ours = jax.value_and_grad(lambda point: weighted(layer.run, point))
+        plain = jax.value_and_grad(lambda point: weighted(naive, point))
+        yield point, ours, jax.jit(ours), plain
 
 
-def test_lstm_has_the_gradients_of_the_plain_loop():
-    layer, params, inputs, state, weighted = lstm_case()
-    ours = jax.value_and_grad(lambda *a: weighted(layer.run(*a)), argnums=(0, 1, 2))(params, inputs, state)
-    plain = jax.value_and_grad(lambda *a: weighted(naive(*a)), argnums=(0, 1, 2))(params, inputs, state)
-    for mine, theirs in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
+def test_lstm_has_the_gradients_of_the_plain_loop(lstm_case):
+    point, _, ours, plain = lstm_case
+    for mine, theirs in zip(jax.tree.leaves(ours(point)), jax.tree.leaves(plain(point)), strict=True):
         np.testing.assert_allclose(mine, theirs, **CLOSE)
 
 
-def test_lstm_has_the_gradient_of_finite_differences():
-    layer, params, inputs, state, weighted = lstm_case(time=9)
-    point = (params, inputs, state)
+def test_lstm_has_the_gradient_of_finite_differences(lstm_case):
+    point, _, ours, _ = lstm_case
     along = jax.tree.map(lambda leaf: normal(leaf.size, *leaf.shape), point)
-    slope = jax.grad(lambda all_: weighted(layer.run(*all_)))(point)
-    promised = sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(along), strict=True))
-
-    def at(distance):
-        return weighted(layer.run(*jax.tree.map(lambda a, b: a + distance * b, point, along)))
-
+    promised = sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(ours(point)[1]), jax.tree.leaves(along), strict=True))
+    ends = [ours(jax.tree.map(lambda a, b, h=h: a + h * b, point, along))[0] for h in (1e-5, -1e-5)]
     # the error of a central difference is O(h^2) + O(1e-16 / h): 1e-10 at h = 1e-5, and slopes are of order 10
-    assert float((at(1e-5) - at(-1e-5)) / 2e-5) == pytest.approx(float(promised), rel=1e-7)
+    assert float((ends[0] - ends[1]) / 2e-5) == pytest.approx(float(promised), rel=1e-7)
 
 
-def test_lstm_under_vmap_scan_and_jit_is_the_same():
-    layer, params, inputs, state, weighted = lstm_case()
-    slope = jax.grad(lambda p, x: weighted(layer.run(p, x, state)))
-    several = jnp.stack([inputs, 2 * inputs, -inputs])
-    one_by_one = [slope(params, x) for x in several]
-    together = jax.jit(jax.vmap(slope, in_axes=(None, 0)))(params, several)
-    looped = jax.jit(lambda xs: jax.lax.scan(lambda _, x: (None, slope(params, x)), None, xs)[1])(several)
-    for number, alone in enumerate(one_by_one):
-        for name, leaf in alone.items():
-            np.testing.assert_allclose(together[name][number], leaf, **CLOSE)
-            np.testing.assert_allclose(looped[name][number], leaf, **CLOSE)
+def test_lstm_under_vmap_in_a_scan_is_the_same(lstm_case):
+    point, raw, ours, _ = lstm_case
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), point)
+    mapped = jax.vmap(lambda one: raw(one)[1])
+    twice = jax.jit(lambda all_: jax.lax.scan(lambda _, x: (None, mapped(x)), None, all_)[1])
+    nested = twice(jax.tree.map(lambda leaf: leaf[None], several))
+    for number, factor in enumerate((1, 2)):
+        alone = ours(jax.tree.map(lambda leaf, factor=factor: factor * leaf, point))[1]
+        for mine, theirs in zip(jax.tree.leaves(nested), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(mine[0, number], theirs, **CLOSE)
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, "valid"), (3, 1, "same"), (3, 2, "same"), (1, 2, "same")])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [(3, 1, "valid"), (3, 1, "same"), (3, 2, "same"), (1, 2, "same")]
+)
 def test_convolution_is_the_librarys(kernel, stride, padding):
     layer = Convolution(2, 3, kernel, stride, padding)
     params = layer.init(jax.random.key(0)) | {"bias": normal(1, 3)}
@@ -94,15 +95,21 @@ def test_convolution_is_the_librarys(kernel, stride, padding):
         weights = params["weights"].reshape(kernel, kernel, 2, 3)
         numbers = ("NHWC", "HWIO", "NHWC")
         sides = [(edge, edge)] * 2
-        return jax.lax.conv_general_dilated(images, weights, (stride, stride), sides, dimension_numbers=numbers) + (
-            params["bias"]
+        return (
+            jax.lax.conv_general_dilated(images, weights, (stride, stride), sides, dimension_numbers=numbers)
+            + (params["bias"])
         )
 
-    ours, theirs = layer.apply(params, images), library(params, images)
-    np.testing.assert_allclose(ours, theirs, **CLOSE)
-    weight = normal(3, *ours.shape)
-    slopes = [jax.grad(lambda p, x, f=f: jnp.sum(weight * f(p, x)), argnums=(0, 1)) for f in (layer.apply, library)]
-    for mine, other in zip(*(jax.tree.leaves(slope(params, images)) for slope in slopes), strict=True):
+    weight = normal(3, *jax.eval_shape(library, params, images).shape)
+
+    @jax.jit
+    def both(params, images):  # value and slopes, of a number that weighs every output differently
+        return [
+            (f(params, images), jax.grad(lambda p, x, f=f: jnp.sum(weight * f(p, x)), argnums=(0, 1))(params, images))
+            for f in (layer.apply, library)
+        ]
+
+    for mine, other in zip(*map(jax.tree.leaves, both(params, images)), strict=True):
         np.testing.assert_allclose(mine, other, **CLOSE)
 
 

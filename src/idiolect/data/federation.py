@@ -20,7 +20,8 @@ from idiolect.data.task import Task, check_kind, encode_labels, infer_kind
 class Federation:
     """Train, validation and test rows of the same clients in the same order, and what they are about.
 
-    Classification targets are int32 class numbers, of sequences (rows, length) with -1 for none; regression targets floats (rows,) or (rows, k).
+    Classification targets are int32 class numbers, (rows,) or of sequences (rows, length) with -1 for none; regression
+    targets are floats, (rows,) or (rows, k).
     """
 
     train: Rows

@@ -21,9 +21,7 @@ NETWORKS = (*IMAGE_MODELS, *LANGUAGE_MODELS)
 SMALLEST_IMAGE = 6  # pixels: two 3 x 3 convolutions leave two, which are pooled
 
 
-def network(
-    name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool
-) -> Model:
+def network(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
     """The named network for inputs of this shape; `outputs` is the number of classes, or of tokens to guess from."""
     cls: Any = MODELS[name]
     chosen = _chosen(name, cls, settings)
@@ -35,9 +33,10 @@ def network(
             )
         return cls(outputs, outputs, **chosen)
     if tokens or len(input_shape) not in (2, 3) or min(input_shape[:2]) < SMALLEST_IMAGE:
+        given, other = ("tokens", LANGUAGE_MODELS[0]) if tokens else ("inputs", "mlp")
         raise RequestError(
-            f"{name} needs images of at least {SMALLEST_IMAGE} x {SMALLEST_IMAGE} pixels (height, width, channels), got "
-            f"{'tokens' if tokens else 'inputs'} of shape {input_shape}; use {LANGUAGE_MODELS[0] if tokens else 'mlp'}."
+            f"{name} needs images of at least {SMALLEST_IMAGE} x {SMALLEST_IMAGE} pixels (height, width, channels), "
+            f"got {given} of shape {input_shape}; use {other}."
         )
     height, width, channels = (*input_shape, 1)[:3]
     if name == "resnet18" and chosen.get("filters", 64) % chosen.get("groups", 2):
@@ -77,8 +76,8 @@ def check_vocabulary(federation: Federation) -> None:
             outside = rows.inputs[(rows.inputs < 0) | (rows.inputs >= vocabulary)]
             if outside.size:
                 raise RequestError(
-                    f"The inputs hold the token {int(outside[0])}, and the vocabulary is 0 to {vocabulary - 1}: inputs and "
-                    "targets must number the same tokens; give `classes` a name for every token."
+                    f"The inputs hold the token {int(outside[0])}, and the vocabulary is 0 to {vocabulary - 1}: "
+                    "inputs and targets must number the same tokens; give `classes` a name for every token."
                 )
 
 

@@ -32,7 +32,7 @@ def as_images(inputs: Any, height: int, width: int, channels: int) -> Any:
     """(rows, height, width, channels), from the same or from flat rows."""
     if math.prod(inputs.shape[1:]) != height * width * channels:
         raise RequestError(
-            f"The model was made for images of {height} x {width} x {channels}, got inputs of shape {inputs.shape[1:]}; "
-            "make it for these, or bring all images to one size."
+            f"The model was made for images of {height} x {width} x {channels}, got inputs of shape "
+            f"{inputs.shape[1:]}; make it for these, or bring all images to one size."
         )
     return inputs.reshape(inputs.shape[0], height, width, channels)

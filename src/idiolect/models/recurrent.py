@@ -13,7 +13,7 @@ from idiolect.models.layers import COMPUTE, LSTM, Dense, Embedding
 
 @dataclasses.dataclass(frozen=True)
 class CharacterLSTM(Layered):
-    """Embedding, `layers` LSTM layers of `hidden` each, one dense layer to the vocabulary (papers 001, 003: characters).
+    """Embedding, `layers` LSTM layers of `hidden` each, one dense layer to the vocabulary (papers 001 and 003).
 
     Named `embedding`, `lstm_0`, `lstm_1`, ..., `dense`. 72 characters, the sizes below: 815,752 parameters.
     """
@@ -53,7 +53,8 @@ class CharacterLSTM(Layered):
 class WordLSTM(CharacterLSTM):
     """The same with wide vectors and one layer (paper 003: words; its sizes are those of FedJAX's Stack Overflow net).
 
-    A dense layer back to the vectors' width stands before the vocabulary: named `narrow`. 10,004 words: 4,050,748 parameters.
+    A dense layer back to the vectors' width stands before the vocabulary: named `narrow`. 10,004 words:
+    4,050,748 parameters.
     """
 
     embedding: int = setting(default=96, at_least=1, doc="width of a token's vector")

@@ -21,8 +21,8 @@ STRIDES = (1, 2, 2, 2)  # of the stages
 class ResNet18(Layered):
     """A 3 x 3 stem, four stages of two residual blocks with `filters` 2^stage channels, mean over positions, dense.
 
-    Layers `stem`, `stage_0_block_0_conv_0`, ..., each convolution with its `..._norm`, and `dense`. Strides of 1 in the stem and no
-    pooling there suit small images. 3 channels, 10 classes, 64 filters: 11,173,962 parameters.
+    Layers `stem`, `stage_0_block_0_conv_0`, ..., each convolution with its `..._norm`, and `dense`. Stride 1 in the
+    stem and no pooling there suit small images. 3 channels, 10 classes, 64 filters: 11,173,962 parameters.
     """
 
     height: int

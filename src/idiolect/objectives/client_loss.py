@@ -24,8 +24,8 @@ def cross_entropy(outputs: Any, targets: Any) -> Any:
     """
     if outputs.ndim != targets.ndim + 1:
         raise RequestError(
-            f"cross_entropy needs a column per class for every target, got outputs of shape {outputs.shape} for targets of "
-            f"shape {targets.shape}; a language model needs a target per position, other models one per row."
+            f"cross_entropy needs a column per class for every target, got outputs of shape {outputs.shape} for "
+            f"targets of shape {targets.shape}; a language model needs a target per position, other models one per row."
         )
     chosen = jnp.sum(outputs * jax.nn.one_hot(targets, outputs.shape[-1], dtype=outputs.dtype), axis=-1)
     losses = jax.nn.logsumexp(outputs, axis=-1) - chosen

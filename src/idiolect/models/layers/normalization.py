@@ -14,7 +14,7 @@ from idiolect.models.model import Params
 
 @dataclasses.dataclass(frozen=True)
 class GroupNorm:
-    """(values - mean) / sqrt(variance + epsilon) * scale + shift, moments over positions and the channels of a group."""
+    """(values - mean) / sqrt(variance + epsilon) * scale + shift; moments over positions and the group's channels."""
 
     channels: int
     groups: int
