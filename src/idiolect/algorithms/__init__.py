@@ -12,6 +12,7 @@ from idiolect.algorithms.acd_pfl import ACDPFL
 from idiolect.algorithms.ascd_pfl import ASCDPFL
 from idiolect.algorithms.ascd_then_asvrcd import ASCDThenASVRCD
 from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, SVRCDPFL
+from idiolect.algorithms.flow import Flow
 from idiolect.algorithms.l2gd import L2GD, L2SGDPlus
 from idiolect.algorithms.local import Local
 from idiolect.algorithms.local_sgd import LocalSGD
@@ -46,6 +47,7 @@ _LI = "Li et al. 2020, Federated optimization in heterogeneous networks"
 _REDDI = "Reddi et al. 2021, Adaptive federated optimization"
 _WOODWORTH = "Woodworth et al. 2020, Minibatch vs local SGD for heterogeneous distributed learning"
 _KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD: stochastic controlled averaging for federated learning"
+_FLOW = "Flow: per-instance personalized federated learning (paper 003)"
 _HANZELY = "Hanzely and Richtarik 2020, Federated learning of a mixture of global and local models"
 _DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
 _WANG = "Wang et al. 2019, Federated evaluation of on-device personalization"
@@ -58,6 +60,7 @@ _ADAM = _ROWS | {
     "server_step_size": 0.01,
 }  # it moves a coordinate by about this much
 _YOGI = _ROWS | {"server_optimizer": "fedyogi", "server_step_size": 0.01}
+_INSTANCE = {"second_route": "shared"}
 
 ALGORITHMS: dict[str, Method] = {
     "local_sgd": Method(LocalSGD, "global_model", {}, _PLSGD, "one model, local steps, clients weigh equally"),
@@ -88,6 +91,9 @@ ALGORITHMS: dict[str, Method] = {
         Scafflix, "flix", {"communication_probability": 1.0}, _GASANOV, "own optima mixed in, gradient descent; exact"
     ),
     "flix_sgd": Method(LocalSGD, "flix", {}, _GASANOV, "own optima mixed in, local SGD"),
+    "flow": Method(Flow, "global_model", {}, _FLOW, "every input chooses, layer by layer, the shared or the own model"),
+    "pi_flow": Method(Flow, "global_model", _INSTANCE, _FLOW, "Flow by instance alone: both routes are shared"),
+    "pc_flow": Method(LocalSGD, "global_model", _TUNED, _FLOW, "Flow by client alone: FedAvg, then own steps"),
     "personalized_local_sgd": Method(
         PersonalizedLocalSGD, "additive", {}, _PLSGD, "a shared model plus a correction per client"
     ),
@@ -127,6 +133,7 @@ __all__ = [
     "SCDPFL",
     "SVRCDPFL",
     "ASCDThenASVRCD",
+    "Flow",
     "L2SGDPlus",
     "Local",
     "LocalSGD",

@@ -38,6 +38,7 @@ class Algorithm(Settings, abc.ABC):
     without: ClassVar[tuple[str, ...]] = ()  # settings of this base that the method has no use for
     needs_everybody: ClassVar[str] = ""  # why a round with absent clients is meaningless; empty: it is not
     beyond_theory: ClassVar[str] = ""  # what is not proven when clients are absent; empty: nothing
+    more_than_parameters: ClassVar[bool] = False  # personal models hold more than parameters of the objective's model
     takes_prepared: ClassVar[bool] = False  # keeps what clients prepare, as `ClientState.prepared`
 
     objective: Objective = dataclasses.field(kw_only=False)

@@ -34,6 +34,11 @@ class CNN(Layered):
     compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
 
     @property
+    def input_width(self) -> int:
+        """Pixels times channels."""
+        return self.height * self.width * self.channels
+
+    @property
     def named_layers(self) -> dict[str, Layer]:
         """The layers by name."""
         first, second = self.filters

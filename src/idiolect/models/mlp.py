@@ -22,6 +22,11 @@ class MLP(Layered):
     hidden: tuple[int, ...] = (64,)
 
     @property
+    def input_width(self) -> int:
+        """As many as features."""
+        return self.features
+
+    @property
     def named_layers(self) -> dict[str, Dense]:
         """One layer for each hidden width and one for the outputs."""
         widths = itertools.pairwise((self.features, *self.hidden, self.outputs or 1))

@@ -26,6 +26,16 @@ class CharacterLSTM(Layered):
     compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
 
     @property
+    def input_width(self) -> int:
+        """As many as tokens."""
+        return self.vocabulary
+
+    @property
+    def reads_tokens(self) -> bool:
+        """They do."""
+        return True
+
+    @property
     def named_layers(self) -> dict[str, Layer]:
         """The layers by name."""
         recurrent = {

@@ -39,6 +39,11 @@ class ResNet18(Layered):
         return Convolution(inside, outside, kernel, stride, "same", bias=False, compute=self.compute)
 
     @property
+    def input_width(self) -> int:
+        """Pixels times channels."""
+        return self.height * self.width * self.channels
+
+    @property
     def named_layers(self) -> dict[str, Layer]:
         """The layers by name."""
         named: dict[str, Layer] = {}
