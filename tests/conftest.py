@@ -144,15 +144,19 @@ def fitting_rows():
             blocks = (method.algorithm, cls.has_shared, cls.has_personal)
             repeats = (_contract(method.algorithm), objective) in made and blocks in made
             new = objective == method.objective or not (repeats or (method.algorithm, objective) in made)
+            preset = (method.algorithm, objective, *method.preset.items())
+            new &= not (method.preset and preset in made)  # another name of one preset
             if new and build(name, objective).misfit() is None:
                 made |= {(method.algorithm, objective), (_contract(method.algorithm), objective), blocks}
+                made.add(preset)
                 rows.append((name, objective, {}))
         made |= {(method.algorithm, field, value) for field, value in method.preset.items()}
     for name, method in ALGORITHMS.items():
         for field in dataclasses.fields(method.algorithm):
             limits = field.metadata.get("range")
-            # weighting is one shared function, in half of the presets; optimizers are optax's, two of them presets
-            if limits is None or field.name in ("weighting", "server_optimizer"):
+            # weighting is one shared function, in half of the presets; optimizers are optax's, two of them presets;
+            # truth/test_flow.py walks what Flow trains and adapts, in every order
+            if limits is None or field.name in ("weighting", "server_optimizer", "training_order", "adaptation"):
                 continue
             for choice in limits.choices:
                 if choice != field.default and (method.algorithm, field.name, choice) not in made:

@@ -77,16 +77,12 @@ def _mean_so_far(params: Params, tokens: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class RoutedModel:
-    """A model with its routes: `groups[j]` are the layers that exit j routes."""
+    """A model with its routes: `groups[j]` are the layers that exit j routes, called `names[j]`."""
 
     model: Model
+    names: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...]
     net: RoutingNet
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What each exit routes."""
-        return tuple("+".join(group) for group in self.groups)
 
     def local(self, shared: Params) -> Params:
         """The layers that have a second version, as they stand in `shared`."""
@@ -176,11 +172,12 @@ def routed_model(model: Model, routed: str, widths: tuple[int, ...]) -> RoutedMo
     layer with parameters but normalisation, each by an exit of its own.
     """
     groups = _groups(model, routed)
-    net = RoutingNet(model.input_width, len(groups), widths, model.reads_tokens)
-    return RoutedModel(model, groups, net)
+    net = RoutingNet(model.input_width, len(groups), widths[: len(groups)], model.reads_tokens)
+    return RoutedModel(model, tuple(groups), tuple(groups.values()), net)
 
 
-def _groups(model: Model, routed: str) -> tuple[tuple[str, ...], ...]:
+def _groups(model: Model, routed: str) -> dict[str, tuple[str, ...]]:
+    """The layers of every exit, by what it is called."""
     parts = [part.strip() for part in routed.split(",")] if routed else []
     if not isinstance(model, Layered):
         if parts not in ([], [WHOLE]):
@@ -188,12 +185,12 @@ def _groups(model: Model, routed: str) -> tuple[tuple[str, ...], ...]:
                 f"routed must be {WHOLE!r} or left out for {type(model).__name__}, which has no named layers, "
                 f"got {routed!r}."
             )
-        return ((WHOLE,),)
+        return {WHOLE: (WHOLE,)}
     layers, order = model.named_layers, _order_of_use(model)
     if not parts:
-        return tuple((name,) for name in order if not getattr(layers[name], "normalizes", False))
+        return {name: (name,) for name in order if not getattr(layers[name], "normalizes", False)}
     taken: set[str] = set()
-    groups = []
+    groups = {}
     for part in parts:
         group = tuple(name for name in order if fnmatch.fnmatchcase(name, part))
         if not group:
@@ -204,8 +201,8 @@ def _groups(model: Model, routed: str) -> tuple[tuple[str, ...], ...]:
                 "leave one of them out."
             )
         taken |= set(group)
-        groups.append(group)
-    return tuple(groups)
+        groups[part] = group
+    return groups
 
 
 def _order_of_use(model: Layered) -> tuple[str, ...]:
@@ -222,7 +219,7 @@ def _order_of_use(model: Layered) -> tuple[str, ...]:
         watched: Call = call
         return model.forward(watched, inputs)
 
-    shape, kind = ((1, 2), jnp.int32) if model.reads_tokens else ((1, model.input_width), jnp.float32)
+    shape, kind = ((1, 2), jnp.int32) if model.reads_tokens else ((1, model.input_width), jnp.result_type(float))
     params = jax.eval_shape(lambda: model.init(jax.random.key(0)))
     jax.eval_shape(look, params, jax.ShapeDtypeStruct(shape, kind))
     return tuple(seen)
