@@ -14,6 +14,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from idiolect.accounting.bytes import model_units
@@ -119,6 +120,7 @@ VARIANTS = {
     "personalized_local_sgd": {"output": ("last", "mean_of_means", "own_mean")},
     "lsgd_pfl": {"output": ("last", "weighted_average")},
     "scaffold": {"option": (2, 1)},
+    "flow": {"fixed_share": (None, 0.5)},
 }
 
 
@@ -231,7 +233,7 @@ def traffic_table(page: str) -> str:
         ((key, choices),) = VARIANTS.get(name, {"": (None,)}).items()
         for choice in choices:
             given = {key: choice} if key else {}
-            shown = f"`{name}`" + (f" with `{key} = {choice!r}`".replace("'", '"') if key else "")
+            shown = f"`{name}`" + (f" with `{key} = {choice!r}`".replace("'", '"') if choice is not None else "")
             rows.append((shown, *_units(name, given)))
     return markdown(("method", "down", "up", "delivered at the end"), rows)
 
@@ -247,7 +249,14 @@ def _units(name: str, given: dict[str, Any]) -> tuple[str, str, str]:
     if algorithm.traffic(types.sent, 1) == (0, 0):
         return "0", "0", "0"
     unit = model.init(None)
-    return tuple(f"{model_units(part, unit):g}" for part in (types.sent, types.upload, types.delivered))
+    return tuple(_shown_units(part, unit) for part in (types.sent, types.upload, types.delivered))
+
+
+def _shown_units(part: Any, unit: Any) -> str:
+    """Models in what is sent; a routing net is none of them."""
+    if not jax.tree.leaves(getattr(part, "routing", ())):
+        return f"{model_units(part, unit):g}"
+    return f"{model_units(part._replace(routing=()), unit):g} + |psi|"
 
 
 def _first_line(subject: Any) -> str:

@@ -144,11 +144,8 @@ def fitting_rows():
             blocks = (method.algorithm, cls.has_shared, cls.has_personal)
             repeats = (_contract(method.algorithm), objective) in made and blocks in made
             new = objective == method.objective or not (repeats or (method.algorithm, objective) in made)
-            preset = (method.algorithm, objective, *method.preset.items())
-            new &= not (method.preset and preset in made)  # another name of one preset
             if new and build(name, objective).misfit() is None:
                 made |= {(method.algorithm, objective), (_contract(method.algorithm), objective), blocks}
-                made.add(preset)
                 rows.append((name, objective, {}))
         made |= {(method.algorithm, field, value) for field, value in method.preset.items()}
     for name, method in ALGORITHMS.items():

@@ -256,7 +256,7 @@ def quick_compilation():
 
 
 # whose rounds are of drawn length, and who prepare: references in test_block_descent.py, test_l2gd.py, test_scafflix.py
-# and, for its prox, test_pfedme.py
+# for its prox, test_pfedme.py, and test_flow.py
 ELSEWHERE = {
     "acd_pfl",
     "asvrcd_pfl",
@@ -272,6 +272,9 @@ ELSEWHERE = {
     "scaffnew",
     "flix_gd",
     "flix_sgd",
+    "flow",
+    "pi_flow",
+    "pc_flow",  # another name of fedavg_fine_tuning
 }
 
 

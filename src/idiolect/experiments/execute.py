@@ -203,8 +203,11 @@ def _measure(
     """Every method against the optimum of its own objective: a problem made to be solved always, others on request."""
     if not (synthetic or spec.evaluation.optimum == "always") or spec.evaluation.optimum == "never":
         return None
-    own = []
+    own: list[Callable[[Standing], dict[str, float]] | None] = []
     for label, algorithm in zip(labels, algorithms):
+        if algorithm.more_than_parameters:  # what it predicts with is no point of its objective
+            own.append(None)
+            continue
         cache = folder.path / "optima" / f"{safe_name(label)}.npz"
         measure = optimum_measure(algorithm.objective, federation.train, cache)
         if measure is None and spec.evaluation.optimum == "always":

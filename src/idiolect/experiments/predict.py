@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 from safetensors.numpy import load_file
 
+from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.tables import read_table
 from idiolect.data.task import Task, label_name
-from idiolect.experiments.build import client_loss_for
+from idiolect.experiments.build import assemble, client_loss_for
 from idiolect.experiments.run_folder import safe_name
 from idiolect.experiments.spec import Spec, from_table
-from idiolect.objectives import ClientLoss
 
 
 def predict(folder: Path, source: Any, method: str | None = None, seed: int | None = None) -> pa.Table:
@@ -57,17 +57,19 @@ def predict(folder: Path, source: Any, method: str | None = None, seed: int | No
     task = preprocessing.task
     plain = task.kind == "regression" and task.outputs == 1
     loss = client_loss_for(spec.model, task, inputs.shape[1:], plain_number=plain)
-    outputs = _outputs(loss, inputs, own, shared, personal)
+    entry = next(entry for entry in spec.methods if entry.label == label)
+    algorithm = assemble(entry, loss, len(names), f"methods.{label}").algorithm
+    outputs = _outputs(algorithm, inputs, own, shared, personal)
     return _with_answers(table, outputs, own, preprocessing, preprocessing.task)
 
 
-def _outputs(loss: ClientLoss, inputs: np.ndarray, own: np.ndarray, shared: Any, personal: Any) -> np.ndarray:
+def _outputs(algorithm: Algorithm, inputs: np.ndarray, own: np.ndarray, shared: Any, personal: Any) -> np.ndarray:
     """Every row's outputs, computed model by model."""
     answers: list[tuple[np.ndarray, np.ndarray]] = []
     for number in np.unique(own):
         rows = np.flatnonzero(own == number)
         params = shared if number < 0 else _row(personal, int(number))
-        answers.append((rows, np.asarray(loss.predict(params, jnp.asarray(inputs[rows])))))
+        answers.append((rows, np.asarray(algorithm.predict(params, jnp.asarray(inputs[rows])))))
     outputs = np.empty((len(inputs), *answers[0][1].shape[1:]), answers[0][1].dtype)
     for rows, answer in answers:
         outputs[rows] = answer

@@ -171,6 +171,8 @@ def routed_model(model: Model, routed: str, widths: tuple[int, ...]) -> RoutedMo
     Names or patterns separated by commas; each has an exit of its own, which routes all layers it names. Empty: every
     layer with parameters but normalisation, each by an exit of its own.
     """
+    if not widths:
+        raise RequestError("routing_widths must have at least one width, got none; the paper's are [350, 150, 50].")
     groups = _groups(model, routed)
     net = RoutingNet(model.input_width, len(groups), widths[: len(groups)], model.reads_tokens)
     return RoutedModel(model, tuple(groups), tuple(groups.values()), net)
