@@ -134,6 +134,7 @@ VARIANTS = {
     "lsgd_pfl": {"output": ("last", "weighted_average")},
     "scaffold": {"option": (2, 1)},
     "ifca": {"clusters": (2, 5)},
+    "flow": {"fixed_share": (None, 0.5)},
 }
 
 
@@ -251,7 +252,7 @@ def traffic_table(page: str) -> str:
         ((key, choices),) = VARIANTS.get(name, {"": (None,)}).items()
         for choice in choices:
             given = {key: choice} if key else {}
-            shown = f"`{name}`" + (f" with `{key} = {choice!r}`".replace("'", '"') if key else "")
+            shown = f"`{name}`" + (f" with `{key} = {choice!r}`".replace("'", '"') if choice is not None else "")
             rows.append((shown, *_units(name, given)))
     return markdown(("method", "down", "up", "delivered at the end"), rows)
 
@@ -270,8 +271,15 @@ def _units(name: str, given: dict[str, Any]) -> tuple[str, str, str]:
     unit = model.init(jax.random.key(0))
     # how large the shared part is depends on the network
     word = {model_units(objective.init_shared(jax.random.key(0)), unit): "u_w"} if parts else {}
-    units = [model_units(part, unit) for part in (types.sent, types.upload, types.delivered)]
-    return tuple(word.get(number, f"{number:g}") for number in units)
+    return tuple(_shown_units(part, unit, word) for part in (types.sent, types.upload, types.delivered))
+
+
+def _shown_units(part: Any, unit: Any, word: dict[float, str]) -> str:
+    """Models in what is sent; a routing net is none of them."""
+    if not jax.tree.leaves(getattr(part, "routing", ())):
+        number = model_units(part, unit)
+        return word.get(number, f"{number:g}")
+    return f"{model_units(part._replace(routing=()), unit):g} + |psi|"
 
 
 def _first_line(subject: Any) -> str:

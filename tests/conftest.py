@@ -176,8 +176,16 @@ def fitting_rows():
             limits = field.metadata.get("range")
             # weighting is one shared function, in half of the presets; optimizers are optax's, two of them presets; a
             # route only changes the bill, without phases there is nothing between them, and test_all_for_all.py has
-            # streams of rows
-            skipped = ("weighting", "server_optimizer", "route", "between_phases", "order")
+            # streams of rows; truth/test_flow.py walks what Flow trains and adapts, in every order
+            skipped = (
+                "weighting",
+                "server_optimizer",
+                "route",
+                "between_phases",
+                "order",
+                "training_order",
+                "adaptation",
+            )
             if limits is None or field.name in skipped:
                 continue
             for choice in limits.choices:

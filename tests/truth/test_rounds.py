@@ -257,7 +257,7 @@ def quick_compilation():
 
 # whose rounds are of drawn length, who prepare, and who mix gradients: references in test_block_descent.py,
 # test_l2gd.py, test_scafflix.py, test_all_for_all.py and, for its prox, test_pfedme.py; baselines of paper 003:
-# test_personalization_rounds.py and test_baselines.py
+# test_personalization_rounds.py, test_baselines.py, test_flow.py
 ELSEWHERE = {
     "acd_pfl",
     "asvrcd_pfl",
@@ -289,6 +289,9 @@ ELSEWHERE = {
     "hypcluster",
     "per_fedavg",
     "partialfed",
+    "flow",
+    "pi_flow",
+    "pc_flow",  # another name of fedavg_fine_tuning
 }
 
 

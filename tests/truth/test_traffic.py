@@ -48,6 +48,11 @@ TABLE = [
     ("all_for_all_adaptive", {}, (1, 1), 1),
     ("all_for_all_naive", {}, (5, 5), 1),  # everybody listens to everybody a little
     ("all_for_one", {}, (1, 1), 1),
+    # a net of one exit beside a linear model of 12 parameters: 3 inputs, one layer of 350, two outputs are 2,102
+    ("flow", {}, (2114 / 12, 2114 / 12), 2114 / 12),
+    ("flow", {"fixed_share": 0.5}, (1, 1), 1),
+    ("pi_flow", {}, (2126 / 12, 2126 / 12), 2126 / 12),
+    ("pc_flow", {}, (1, 1), 1),
     ("personalized_local_sgd", {}, (1, 1), 1),
     ("personalized_local_sgd", {"output": "mean_of_means"}, (1, 2), 1),
     ("personalized_local_sgd", {"output": "own_mean"}, (1, 1), 1),

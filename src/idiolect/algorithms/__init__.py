@@ -18,6 +18,7 @@ from idiolect.algorithms.ascd_pfl import ASCDPFL
 from idiolect.algorithms.ascd_then_asvrcd import ASCDThenASVRCD
 from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, SVRCDPFL
 from idiolect.algorithms.ditto import Ditto
+from idiolect.algorithms.flow import Flow
 from idiolect.algorithms.ifca import IFCA
 from idiolect.algorithms.knn_per import KNNPer
 from idiolect.algorithms.l2gd import L2GD, L2SGDPlus
@@ -59,6 +60,7 @@ _LI = "Li et al. 2020, Federated optimization in heterogeneous networks"
 _REDDI = "Reddi et al. 2021, Adaptive federated optimization"
 _WOODWORTH = "Woodworth et al. 2020, Minibatch vs local SGD for heterogeneous distributed learning"
 _KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD: stochastic controlled averaging for federated learning"
+_FLOW = "Flow: per-instance personalized federated learning (paper 003)"
 _HANZELY = "Hanzely and Richtarik 2020, Federated learning of a mixture of global and local models"
 _DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
 _WANG = "Wang et al. 2019, Federated evaluation of on-device personalization"
@@ -85,6 +87,7 @@ _ADAM = _ROWS | {
 _YOGI = _ROWS | {"server_optimizer": "fedyogi", "server_step_size": 0.01}
 _REP = {"trains": PERSONAL_FIRST}
 _BABU = _TUNED | {"trains": SHARED_ONLY}
+_INSTANCE = {"second_route": "shared"}
 
 
 def _keeps(personal_part: str) -> Mapping[str, Any]:
@@ -121,6 +124,9 @@ ALGORITHMS: dict[str, Method] = {
         Scafflix, "flix", {"communication_probability": 1.0}, _GASANOV, "own optima mixed in, gradient descent; exact"
     ),
     "flix_sgd": Method(LocalSGD, "flix", {}, _GASANOV, "own optima mixed in, local SGD"),
+    "flow": Method(Flow, "global_model", {}, _FLOW, "every input chooses, layer by layer, the shared or the own model"),
+    "pi_flow": Method(Flow, "global_model", _INSTANCE, _FLOW, "Flow by instance alone: both routes are shared"),
+    "pc_flow": Method(LocalSGD, "global_model", _TUNED, _FLOW, "Flow by client alone: FedAvg, then own steps"),
     "personalized_local_sgd": Method(
         PersonalizedLocalSGD, "additive", {}, _PLSGD, "a shared model plus a correction per client"
     ),
@@ -201,6 +207,7 @@ __all__ = [
     "AllForAllNaive",
     "AllForOne",
     "Ditto",
+    "Flow",
     "KNNPer",
     "L2SGDPlus",
     "Local",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import jax
 
@@ -77,6 +77,13 @@ class Objective(Settings, abc.ABC):
         """The model that client m predicts with and its cost; may adapt to `batch`, the client's training rows."""
         return self.deployed(shared, personal), NOTHING
 
+    def routed(self, routed: str, widths: tuple[int, ...]) -> Routed | None:
+        """The loss with the named layers in two versions; None where f_m is not one model's plain loss.
+
+        `widths` are those of the net that weighs the versions, row by row.
+        """
+        return None
+
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_w f_m and its cost."""
         slope = jax.grad(lambda w: self.loss(key, w, personal, batch)[0])(shared)
@@ -106,6 +113,38 @@ class Objective(Settings, abc.ABC):
             slope, tally = self.gradient_personal(key, shared, personal, batch)
             return ((), slope), tally
         return self.gradient_both(key, shared, personal, batch)
+
+
+class Routed(Protocol):
+    """One model's plain loss with routed layers in two versions, shared (in w) and local, and a net psi to weigh them.
+
+    Shares are (q_0, q_1), of the shared and of the local version, each with one entry per exit on the last axis.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each exit routes."""
+
+    def init_routing(self, key: Key) -> Params:
+        """A start for psi."""
+
+    def start_local(self, shared: Params) -> Params:
+        """The local versions as they start: w's own."""
+
+    def margins(self, routing: Params, inputs: Any) -> Any:
+        """log q_0 - log q_1, from psi."""
+
+    def local_value(self, key: Key, shared: Params, local: Params, batch: Batch) -> Any:
+        """f_m where every routed layer is local."""
+
+    def mixed_value(self, key: Key, shares: tuple[Any, Any], shared: Params, local: Params, batch: Batch) -> Any:
+        """f_m of the mixture."""
+
+    def predict_mixed(self, shares: tuple[Any, Any], shared: Params, local: Params, inputs: Any) -> Any:
+        """Outputs of the mixture."""
+
+    def predict_chosen(self, picked: Any, shared: Params, local: Params, inputs: Any) -> Any:
+        """Outputs where each row takes one version of each layer: the shared one where `picked` holds."""
 
 
 class Adapting(Objective):

@@ -73,28 +73,54 @@ def personal_models(now: Moment) -> tuple[Params, Tally]:
     return jax.vmap(one, in_axes=in_axes)(address(seen, now.clients), model_keys, now.states, now.train)
 
 
-def _for_both(now: Moment, personal: Params, function: Callable[[Algorithm, Params, Any], Any], rows: Any) -> Any:
-    """`function(algorithm, model, rows)` of every client's personal model, and of the shared one where there is one."""
+def _for_both(
+    now: Moment,
+    personal: Params,
+    function: Callable[[Algorithm, Params, Any], Any],
+    rows: Any,
+    one_by_one: bool = False,
+) -> Any:
+    """`function(algorithm, model, rows)` of every client's personal model, and of the shared one where there is one.
+
+    One client after another, a branch that depends on a client's rows is taken or not; side by side, both are computed.
+    """
+    shared = now.algorithm.shared_model(now.server)
+    if one_by_one:
+
+        def alone(of: tuple[Any, Params, Any]) -> dict[str, Any]:
+            client, model, held = of
+            models = {"personal": model} if shared is None else {"personal": model, "shared": shared}
+            own = address(now.algorithm, client)
+            return {name: function(own, one, held) for name, one in models.items()}
+
+        return jax.lax.map(alone, (now.clients, personal, rows))
     own, own_axes = address(now.algorithm, now.clients), axes(now.algorithm)
     answers = {"personal": jax.vmap(function, in_axes=(own_axes, 0, 0))(own, personal, rows)}
-    shared = now.algorithm.shared_model(now.server)
     if shared is not None:
         answers["shared"] = jax.vmap(function, in_axes=(own_axes, None, 0))(own, shared, rows)
     return answers
 
 
-@functools.partial(jax.jit, static_argnames=("names", "lanes"))
-def evaluate(now: Moment, rows: ClientData, *, names: tuple[str, ...], lanes: str) -> tuple[Scores, Tally]:
+def _filled(inputs: Any, mask: Any) -> Any:
+    """The rows, with the first in place of padding: padding then takes no branch of its own."""
+    return jnp.where(mask.reshape(-1, *(1,) * (inputs.ndim - 1)), inputs, inputs[:1])
+
+
+@functools.partial(jax.jit, static_argnames=("names", "lanes", "one_by_one"))
+def evaluate(
+    now: Moment, rows: ClientData, *, names: tuple[str, ...], lanes: str, one_by_one: bool = False
+) -> tuple[Scores, Tally]:
     """Scores of both models on the clients' `rows`, one number per client, and what each personal model cost."""
     TRACES["evaluate"] += 1
 
     def score(own: Algorithm, model: Params, held: ClientData) -> dict[str, Any]:
-        outputs, mask = own.predict(model, held.inputs), held.batch().mask
+        mask = held.batch().mask
+        outputs = own.predict(model, _filled(held.inputs, mask) if one_by_one else held.inputs)
         return {name: SCORES[name].function(outputs, held.targets, mask) for name in names}
 
     def one_run(now: Moment) -> tuple[Scores, Tally]:
         personal, cost = personal_models(now)
-        return _for_both(now, personal, score, rows), cost
+        return _for_both(now, personal, score, rows, one_by_one), cost
 
     return _over_lanes(one_run, now, lanes)
 

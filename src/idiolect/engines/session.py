@@ -308,9 +308,10 @@ class Session:
 
     def _evaluate(self, algorithm: Any, root: Any, at: Snapshot, split: str, lanes: str) -> tuple[Scores, Tally]:
         """Scores on one split, and what each client's model cost."""
-        parts = []
+        parts, one_by_one = [], self.training.executor.startswith("looped")
         for clients, moment in self._moments(algorithm, root, at):
-            scored = evaluate(moment, self._split(split, clients), names=self.scores, lanes=lanes)
+            rows = self._split(split, clients)
+            scored = evaluate(moment, rows, names=self.scores, lanes=lanes, one_by_one=one_by_one)
             parts.append(jax.tree.map(np.asarray, scored))  # wait: the rows of one part at a time are on the device
         client_axis = 0 if lanes == "one" else 1
 

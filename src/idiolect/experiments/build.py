@@ -177,6 +177,7 @@ def _coerced(cls: type, settings: Mapping[str, Any], clients: int, where: str) -
     """Settings in the types and ranges that the class declares; a list has one entry per client."""
     hints = typing.get_type_hints(cls)
     values = {key: coerce(_plain_type(hints[key]), value, f"{where}.{key}") for key, value in settings.items()}
+    values |= {key: tuple(value) for key, value in values.items() if typing.get_origin(hints[key]) is tuple}
     for field in dataclasses.fields(cls):
         if field.name in values and "range" in field.metadata:
             check(where, field.name, values[field.name], field.metadata["range"])
@@ -201,6 +202,8 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 def _plain_type(hint: Any) -> Any:
     """The part of a setting's type that a TOML file can hold; one value per client is a list."""
+    if typing.get_origin(hint) is tuple:
+        return list[_kinds(hint)[0]]  # type: ignore[misc]
     kinds = [kind for kind in _kinds(hint) if kind in (float, int, bool, str, type(None))]
     if PerClient in _kinds(hint):
         kinds.append(list[float])

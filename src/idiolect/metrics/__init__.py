@@ -5,6 +5,7 @@ from idiolect.metrics.instances import Breakdown, breakdown
 from idiolect.metrics.intervals import Intervals, client_gains, client_intervals, gains_from_scores, verdicts
 from idiolect.metrics.optimum import consensus_error, distance_to_optimum, suboptimality
 from idiolect.metrics.resampling import GainInterval, gain_interval
+from idiolect.metrics.routing import Routing, routing_report
 from idiolect.metrics.scores import SCORES, Score, default_score, find_score
 from idiolect.metrics.summary import Gain, Summary, gains, paired_gain, summarise
 
@@ -14,6 +15,7 @@ __all__ = [
     "Gain",
     "GainInterval",
     "Intervals",
+    "Routing",
     "Score",
     "Summary",
     "breakdown",
@@ -27,6 +29,7 @@ __all__ = [
     "gains",
     "gains_from_scores",
     "paired_gain",
+    "routing_report",
     "suboptimality",
     "summarise",
     "verdicts",

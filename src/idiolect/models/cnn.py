@@ -9,12 +9,13 @@ from typing import Any
 import jax
 
 from idiolect.core.checks import setting
+from idiolect.models.layered import Call, Layer, Layered
 from idiolect.models.layers import COMPUTE, Convolution, Dense, dropout, max_pool
-from idiolect.models.model import Model, Params, as_images
+from idiolect.models.model import as_images
 
 
 @dataclasses.dataclass(frozen=True)
-class CNN(Model):
+class CNN(Layered):
     """Two 3 x 3 convolutions, the larger half of 2 x 2 windows, two dense layers; rectifiers between them.
 
     Layers `conv_0`, `conv_1`, `dense_0`, `dense_1`. 28 x 28 x 1 and 62 classes: 1,206,590 parameters. `dropout` is the
@@ -33,7 +34,12 @@ class CNN(Model):
     compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
 
     @property
-    def layers(self) -> dict[str, Any]:
+    def input_width(self) -> int:
+        """Pixels times channels."""
+        return self.height * self.width * self.channels
+
+    @property
+    def named_layers(self) -> dict[str, Layer]:
         """The layers by name."""
         first, second = self.filters
         flat = ((self.height - 4) // 2) * ((self.width - 4) // 2) * second
@@ -44,24 +50,14 @@ class CNN(Model):
             "dense_1": Dense(self.hidden, self.outputs or 1, gain=1.0, compute=self.compute),
         }
 
-    def init(self, key: Any) -> Params:
-        """Start parameters of every layer."""
-        named = enumerate(self.layers.items())
-        return {name: layer.init(jax.random.fold_in(key, place)) for place, (name, layer) in named}
-
-    def apply(self, params: Params, inputs: Any) -> Any:
-        """(rows, outputs); or (rows,) where `outputs` is 0."""
-        return self.train(None, params, inputs)
-
-    def train(self, key: Any, params: Params, inputs: Any) -> Any:
-        """The same with dropout."""
-        layers = self.layers
+    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
+        """(rows, outputs), or (rows,) where `outputs` is 0; dropout where there is a key."""
         keys = (None, None) if key is None else tuple(jax.random.fold_in(key, place) for place in range(2))
         flow = as_images(inputs, self.height, self.width, self.channels)
-        flow = jax.nn.relu(layers["conv_0"].apply(params["conv_0"], flow))
+        flow = jax.nn.relu(call("conv_0", flow))
         # the rectifier commutes with the maximum, and after it has a quarter of the work
-        flow = jax.nn.relu(max_pool(layers["conv_1"].apply(params["conv_1"], flow), 2))
+        flow = jax.nn.relu(max_pool(call("conv_1", flow), 2))
         flow = dropout(keys[0], self.dropout[0], flow.reshape(flow.shape[0], -1))
-        flow = jax.nn.relu(layers["dense_0"].apply(params["dense_0"], flow))
-        flow = layers["dense_1"].apply(params["dense_1"], dropout(keys[1], self.dropout[1], flow))
+        flow = jax.nn.relu(call("dense_0", flow))
+        flow = call("dense_1", dropout(keys[1], self.dropout[1], flow))
         return flow if self.outputs else flow[:, 0]

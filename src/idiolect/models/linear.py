@@ -19,6 +19,11 @@ class Linear(Model):
     outputs: int = 0
     bias: bool = True
 
+    @property
+    def input_width(self) -> int:
+        """As many as features."""
+        return self.features
+
     def init(self, key: Any) -> Params:
         """Zeros: the problem is convex."""
         width = () if self.outputs == 0 else (self.outputs,)

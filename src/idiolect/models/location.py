@@ -17,6 +17,11 @@ class Location(Model):
 
     features: int
 
+    @property
+    def input_width(self) -> int:
+        """As many as features."""
+        return self.features
+
     def init(self, key: Any) -> Params:
         """Zeros."""
         return {"location": jnp.zeros(self.features)}

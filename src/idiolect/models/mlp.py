@@ -8,13 +8,13 @@ import itertools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from idiolect.models.model import Model, Params
+from idiolect.models.layered import Call, Layer, Layered
+from idiolect.models.layers import Dense, GroupNorm
 
 
 @dataclasses.dataclass(frozen=True)
-class MLP(Model):
+class MLP(Layered):
     """Dense layers, a rectifier between them, named `dense_0`, `dense_1`, ...; 0 `outputs` give one plain number.
 
     With `normalize`, every row's hidden units are brought to mean 0 and variance 1, then scaled and shifted (layer
@@ -26,36 +26,26 @@ class MLP(Model):
     hidden: tuple[int, ...] = (64,)
     normalize: bool = False
 
-    def init(self, key: Any) -> Params:
-        """He's normal initialisation (variance 2 / inputs keeps the scale through a rectifier); zero biases."""
-        widths = (self.features, *self.hidden, self.outputs or 1)
-        params = {}
-        for layer, (inside, outside) in enumerate(itertools.pairwise(widths)):
-            weights = jax.random.normal(jax.random.fold_in(key, layer), (inside, outside)) * (2 / inside) ** 0.5
-            params[f"dense_{layer}"] = {"weights": weights, "bias": jnp.zeros(outside)}
-            if self.normalize and layer < len(self.hidden):
-                params[f"norm_{layer}"] = {"scale": jnp.ones(outside), "shift": jnp.zeros(outside)}
-        return params
+    @property
+    def input_width(self) -> int:
+        """As many as features."""
+        return self.features
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    @property
+    def named_layers(self) -> dict[str, Layer]:
+        """One layer for each hidden width, with its normalisation, and one for the outputs."""
+        named: dict[str, Layer] = {}
+        for place, (inside, outside) in enumerate(itertools.pairwise((self.features, *self.hidden, self.outputs or 1))):
+            named[f"dense_{place}"] = Dense(inside, outside)
+            if self.normalize and place < len(self.hidden):
+                named[f"norm_{place}"] = GroupNorm(outside, 1)
+        return named
+
+    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
         """(rows,) or (rows, outputs); inputs of any shape are flattened."""
-        last = params[f"dense_{len(self.hidden)}"]
-        outputs = self.represent(params, inputs) @ last["weights"] + last["bias"][None]
-        return outputs if self.outputs else outputs[:, 0]
-
-    def represent(self, params: Params, inputs: Any) -> Any:
-        """The last hidden units."""
         flow = inputs.reshape(inputs.shape[0], self.features)
         for layer in range(len(self.hidden)):
-            dense = params[f"dense_{layer}"]
-            flow = flow @ dense["weights"] + dense["bias"][None]
-            if self.normalize:
-                flow = _normalized(flow, **params[f"norm_{layer}"])
-            flow = jax.nn.relu(flow)
-        return flow
-
-
-def _normalized(values: Any, scale: Any, shift: Any) -> Any:
-    apart = values - jnp.mean(values, axis=1, keepdims=True)
-    variance = jnp.mean(jnp.square(apart), axis=1, keepdims=True)
-    return apart * jax.lax.rsqrt(variance + 1e-5) * scale[None] + shift[None]
+            flow = call(f"dense_{layer}", flow)
+            flow = jax.nn.relu(call(f"norm_{layer}", flow) if self.normalize else flow)
+        flow = call(f"dense_{len(self.hidden)}", flow)
+        return flow if self.outputs else flow[:, 0]

@@ -34,6 +34,19 @@ class Model(abc.ABC):
             "give it a method represent(params, inputs)."
         )
 
+    @property
+    def input_width(self) -> int:
+        """Numbers in one input, flattened; for tokens, how many there are to tell apart."""
+        raise RequestError(
+            f"{type(self).__name__} does not say how many numbers an input has, which a net beside it must know; "
+            "give it a property input_width."
+        )
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether inputs are whole numbers that name tokens."""
+        return False
+
 
 def as_images(inputs: Any, height: int, width: int, channels: int) -> Any:
     """(rows, height, width, channels), from the same or from flat rows."""

@@ -6,15 +6,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
-
 from idiolect.core.checks import setting
+from idiolect.models.layered import Call, Layer, Layered
 from idiolect.models.layers import COMPUTE, LSTM, Dense, Embedding
-from idiolect.models.model import Model, Params
 
 
 @dataclasses.dataclass(frozen=True)
-class CharacterLSTM(Model):
+class CharacterLSTM(Layered):
     """Embedding, `layers` LSTM layers of `hidden` each, one dense layer to the vocabulary (papers 001 and 003).
 
     Named `embedding`, `lstm_0`, `lstm_1`, ..., `dense`. 72 characters, the sizes below: 815,752 parameters.
@@ -27,27 +25,38 @@ class CharacterLSTM(Model):
     layers: int = setting(default=2, at_least=1, doc="LSTM layers")
     compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
 
-    def _embedding(self) -> Embedding:
-        return Embedding(self.vocabulary, self.embedding)
+    @property
+    def input_width(self) -> int:
+        """As many as tokens."""
+        return self.vocabulary
 
-    def _lstm(self, layer: int) -> LSTM:
-        return LSTM(self.hidden if layer else self.embedding, self.hidden, self.compute)
+    @property
+    def reads_tokens(self) -> bool:
+        """They do."""
+        return True
 
-    def _dense(self) -> Dense:
-        return Dense(self.hidden, self.outputs, gain=1.0, compute=self.compute)
+    @property
+    def named_layers(self) -> dict[str, Layer]:
+        """The layers by name."""
+        recurrent = {
+            f"lstm_{place}": LSTM(self.hidden if place else self.embedding, self.hidden, self.compute)
+            for place in range(self.layers)
+        }
+        return {"embedding": Embedding(self.vocabulary, self.embedding)} | recurrent | self._outputs
 
-    def init(self, key: Any) -> Params:
-        """Start parameters of every layer."""
-        keys = [jax.random.fold_in(key, place) for place in range(self.layers + 2)]
-        recurrent = {f"lstm_{layer}": self._lstm(layer).init(keys[layer + 1]) for layer in range(self.layers)}
-        return {"embedding": self._embedding().init(keys[0])} | recurrent | {"dense": self._dense().init(keys[-1])}
+    @property
+    def _outputs(self) -> dict[str, Layer]:
+        return {"dense": Dense(self.hidden, self.outputs, gain=1.0, compute=self.compute)}
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
         """(rows, time, outputs) from whole numbers (rows, time)."""
-        flow = self._embedding().apply(params["embedding"], inputs)
-        for layer in range(self.layers):
-            flow, _ = self._lstm(layer).apply(params[f"lstm_{layer}"], flow)
-        return self._dense().apply(params["dense"], flow)
+        return call("dense", self._heard(call, inputs))
+
+    def _heard(self, call: Call, inputs: Any) -> Any:
+        flow = call("embedding", inputs)
+        for place in range(self.layers):
+            flow = call(f"lstm_{place}", flow)
+        return flow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,19 +71,11 @@ class WordLSTM(CharacterLSTM):
     hidden: int = setting(default=670, at_least=1, doc="width of an LSTM layer")
     layers: int = setting(default=1, at_least=1, doc="LSTM layers")
 
-    def _narrow(self) -> Dense:
-        return Dense(self.hidden, self.embedding, gain=1.0, compute=self.compute)
+    @property
+    def _outputs(self) -> dict[str, Layer]:
+        back = Dense(self.hidden, self.embedding, gain=1.0, compute=self.compute)
+        return {"narrow": back, "dense": Dense(self.embedding, self.outputs, gain=1.0, compute=self.compute)}
 
-    def _dense(self) -> Dense:
-        return Dense(self.embedding, self.outputs, gain=1.0, compute=self.compute)
-
-    def init(self, key: Any) -> Params:
-        """Start parameters of every layer."""
-        return super().init(key) | {"narrow": self._narrow().init(jax.random.fold_in(key, self.layers + 2))}
-
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
         """(rows, time, outputs) from whole numbers (rows, time)."""
-        flow = self._embedding().apply(params["embedding"], inputs)
-        for layer in range(self.layers):
-            flow, _ = self._lstm(layer).apply(params[f"lstm_{layer}"], flow)
-        return self._dense().apply(params["dense"], self._narrow().apply(params["narrow"], flow))
+        return call("dense", call("narrow", self._heard(call, inputs)))

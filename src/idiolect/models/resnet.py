@@ -9,15 +9,16 @@ from typing import Any
 import jax
 
 from idiolect.core.checks import setting
+from idiolect.models.layered import Call, Layer, Layered
 from idiolect.models.layers import COMPUTE, Convolution, Dense, GroupNorm
-from idiolect.models.model import Model, Params, as_images
+from idiolect.models.model import as_images
 
 BLOCKS = 2  # per stage
 STRIDES = (1, 2, 2, 2)  # of the stages
 
 
 @dataclasses.dataclass(frozen=True)
-class ResNet18(Model):
+class ResNet18(Layered):
     """A 3 x 3 stem, four stages of two residual blocks with `filters` 2^stage channels, mean over positions, dense.
 
     Layers `stem`, `stage_0_block_0_conv_0`, ..., each convolution with its `..._norm`, and `dense`. Stride 1 in the
@@ -38,9 +39,14 @@ class ResNet18(Model):
         return Convolution(inside, outside, kernel, stride, "same", bias=False, compute=self.compute)
 
     @property
-    def layers(self) -> dict[str, Any]:
+    def input_width(self) -> int:
+        """Pixels times channels."""
+        return self.height * self.width * self.channels
+
+    @property
+    def named_layers(self) -> dict[str, Layer]:
         """The layers by name."""
-        named: dict[str, Any] = {}
+        named: dict[str, Layer] = {}
 
         def add(name: str, inside: int, outside: int, kernel: int, stride: int) -> None:
             named[name] = self._convolution(inside, outside, kernel, stride)
@@ -59,18 +65,12 @@ class ResNet18(Model):
                 inside = outside
         return named | {"dense": Dense(inside, self.outputs or 1, gain=1.0, compute=self.compute)}
 
-    def init(self, key: Any) -> Params:
-        """Start parameters of every layer."""
-        named = enumerate(self.layers.items())
-        return {name: layer.init(jax.random.fold_in(key, place)) for place, (name, layer) in named}
-
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
         """(rows, outputs); or (rows,) where `outputs` is 0."""
-        layers = self.layers
+        skips = {name for name in self.named_layers if name.endswith("_skip")}
 
         def normal(name: str, flow: Any) -> Any:
-            convolved = layers[name].apply(params[name], flow)
-            return layers[f"{name}_norm"].apply(params[f"{name}_norm"], convolved)
+            return call(f"{name}_norm", call(name, flow))
 
         flow = as_images(inputs, self.height, self.width, self.channels)
         flow = jax.nn.relu(normal("stem", flow))
@@ -78,7 +78,7 @@ class ResNet18(Model):
             for block in range(BLOCKS):
                 name = f"stage_{stage}_block_{block}"
                 own = normal(f"{name}_conv_1", jax.nn.relu(normal(f"{name}_conv_0", flow)))
-                skipped = normal(f"{name}_skip", flow) if f"{name}_skip" in layers else flow
+                skipped = normal(f"{name}_skip", flow) if f"{name}_skip" in skips else flow
                 flow = jax.nn.relu(own + skipped)
-        flow = layers["dense"].apply(params["dense"], flow.mean(axis=(1, 2)))
+        flow = call("dense", flow.mean(axis=(1, 2)))
         return flow if self.outputs else flow[:, 0]

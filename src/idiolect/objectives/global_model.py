@@ -9,7 +9,9 @@ from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
+from idiolect.models.routing import routed_model
 from idiolect.objectives.composed import ComposedObjective
+from idiolect.objectives.routed import RoutedLoss
 
 
 @settings
@@ -30,6 +32,10 @@ class GlobalModel(ComposedObjective):
     def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
         """f'_m(w)."""
         return self.client_loss.value(key, shared, batch)
+
+    def routed(self, routed: str, widths: tuple[int, ...]) -> RoutedLoss:
+        """f'_m of a mixture of w and local layers."""
+        return RoutedLoss(self.client_loss, routed_model(self.client_loss.model, routed, widths))
 
     def deployed(self, shared: Params, personal: Params) -> Params:
         """w."""

@@ -29,4 +29,5 @@ class Dense:
 
     def apply(self, params: Params, inputs: Any) -> Any:
         """(..., outside)."""
-        return product(inputs, params["weights"], self.compute) + params["bias"]
+        outputs = product(inputs, params["weights"], self.compute)
+        return outputs + params["bias"].reshape((1,) * (outputs.ndim - 1) + (-1,))

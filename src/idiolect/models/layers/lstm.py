@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from idiolect.models.layers.gates import UNROLL, gates_of
+from idiolect.models.layers.lstm_mixed import recur_chosen, recur_mixed
 from idiolect.models.layers.precision import lowered, product
 from idiolect.models.model import Params
-
-UNROLL = 8  # steps per turn of the loop: the dispatch of a turn costs as much as a small product
 
 
 class State(NamedTuple):
@@ -49,7 +49,11 @@ class LSTM:
             "bias": bias,
         }
 
-    def apply(self, params: Params, inputs: Any, state: State | None = None) -> tuple[Any, State]:
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """h_t of every step."""
+        return self.run(params, inputs)[0]
+
+    def run(self, params: Params, inputs: Any, state: State | None = None) -> tuple[Any, State]:
         """h_t of every step, and the last state."""
         if state is None:
             zeros = jnp.zeros((inputs.shape[0], self.width), params["bias"].dtype)
@@ -58,10 +62,28 @@ class LSTM:
         hidden, last = _recur(self.compute, projected, params["recurrent"], state)
         return jnp.swapaxes(hidden, 0, 1), last
 
+    def mixed(self, shared: Params, local: Params, shares: tuple[Any, Any], inputs: Any) -> Any:
+        """h_t where the states of two versions are mixed at every step; shares are (), (rows,) or (rows, time)."""
+        swapped = jnp.swapaxes(inputs, 0, 1)
+        projected = jnp.stack(
+            [product(swapped, params["input"], self.compute) + params["bias"] for params in (shared, local)], axis=1
+        )
+        recurrent = jnp.stack([shared["recurrent"], local["recurrent"]])
+        timed = jnp.stack([_by_time(share, inputs) for share in shares], axis=1)
+        return jnp.swapaxes(recur_mixed(self.compute, projected, recurrent, timed), 0, 1)
 
-def _gates(summed: Any) -> tuple[Any, Any, Any, Any]:
-    i, f, g, o = jnp.split(summed, 4, axis=-1)
-    return jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+    def chosen(self, shared: Params, local: Params, picked: Any, inputs: Any) -> Any:
+        """h_t where every row follows one version at every step, `shared` where `picked` holds."""
+        swapped = jnp.swapaxes(inputs, 0, 1)
+        hidden = recur_chosen(self.compute, (shared, local), swapped, _by_time(picked, inputs))
+        return jnp.swapaxes(hidden, 0, 1)
+
+
+def _by_time(values: Any, inputs: Any) -> Any:
+    """(time, rows, 1) from one value, one per row, or one per row and step."""
+    rows, time = inputs.shape[:2]
+    values = jnp.reshape(values, (*values.shape, *(1,) * (2 - values.ndim)))
+    return jnp.broadcast_to(values, (rows, time)).T[..., None]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -73,7 +95,7 @@ def _forward(compute: str, projected: Any, recurrent: Any, state: State) -> tupl
     weights = lowered(recurrent, compute)
 
     def step(now: State, arrived: Any) -> tuple[State, Any]:
-        i, f, g, o = gates = _gates(arrived + (lowered(now.hidden, compute) @ weights).astype(arrived.dtype))
+        i, f, g, o = gates = gates_of(arrived + (lowered(now.hidden, compute) @ weights).astype(arrived.dtype))
         cell = f * now.cell + i * g
         hidden = o * jnp.tanh(cell)
         return State(hidden, cell), (hidden, cell, gates)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,8 @@ from idiolect.models.model import Params
 @dataclasses.dataclass(frozen=True)
 class GroupNorm:
     """(values - mean) / sqrt(variance + epsilon) * scale + shift; moments over positions and the group's channels."""
+
+    normalizes: ClassVar[bool] = True  # a method that splits or routes layers leaves it shared unless it is named
 
     channels: int
     groups: int

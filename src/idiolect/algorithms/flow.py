@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flow (paper 003): for every input, a net psi chooses layer by layer between the shared model and the client's own.
+
+A round on client m splits its rows into two disjoint random parts Z_l and Z_g, the first with `local_percent` of them:
+
+    w_l <- w_g;                      K_1 passes over Z_l:  w_l <- w_l - eta grad f(w_l; batch)
+    K_2 passes over Z_g, per batch:  psi <- psi - eta grad_psi [f(w_p; batch) - (gamma / L) sum_j mean log q_0^(j)]
+                                     w_g <- w_g - eta grad_{w_g} f(w_p; batch)
+
+w_p mixes the outputs (of an LSTM, the states) of layer j as q_0^(j) shared + q_1^(j) local; q^(j), per row, is the
+softmax of psi's exit j. w_g and psi go up, weighted by |Z_g|; w_l stays and is made anew every round. w_g is `shared`,
+psi `routing`, w_l `local`, L the number of exits, gamma `routing_penalty`. The personal model repeats the first line
+and adapts psi, then takes one version of each layer for each row: the shared one iff q_0 >= 1/2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.algorithms.halves import Half, first_part, halves
+from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
+from idiolect.core import batches, tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import setting
+from idiolect.core.control import repeat
+from idiolect.core.data import Batch, ClientData, masked_mean
+from idiolect.core.keys import Key, step_key
+from idiolect.core.objective import Routed
+from idiolect.core.settings import settings
+from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params
+
+ORDERS = ("alternating", "routing_first", "shared_first")
+ADAPTATIONS = ("routing", "both", "none")
+SECOND_ROUTES = ("own", "shared")
+_SPLIT, _LOCAL, _SHARED = range(3)  # what the draws of a round are named by
+
+
+class ServerState(NamedTuple):
+    """w_g, psi, the second route where it is shared too, and the server optimizer's memory."""
+
+    shared: Params
+    routing: Params
+    second: Params
+    optimizer: Any
+
+
+class Broadcast(NamedTuple):
+    """w_g and psi go down, and the second route where it is shared."""
+
+    shared: Params
+    routing: Params
+    second: Params
+
+
+class Working(NamedTuple):
+    """w_g,m and psi_m in training, w_l, and the rows of Z_g with their order."""
+
+    shared: Params
+    routing: Params
+    local: Params
+    half: Half
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """Start minus end of w_g and psi go up, and of the second route where it is shared."""
+
+    drift: Params
+    routing: Params
+    second: Params
+    weight: Any
+
+
+Move = Callable[[Key, Working, Batch], tuple[Working, Tally]]
+
+
+@settings
+class Flow(Algorithm):
+    """Per-instance routing between shared and local layers."""
+
+    more_than_parameters = True
+
+    step_size: float = setting(default=0.1, above=0, way_out="Try 0.1 or 0.01.", doc="step eta of w_l, psi and w_g")
+    routing_penalty: float = setting(
+        default=0.001, at_least=0, way_out="0 leaves it out.", doc="pull toward the shared route (gamma)"
+    )
+    personal_steps: int = setting(default=0, at_least=0, doc="steps on w_l per round (K_1) if epochs is 0; 0: as many")
+    personal_epochs: int = setting(default=0, at_least=0, doc="passes over Z_l per round (K_1) with epochs; 0: as many")
+    local_percent: int = setting(
+        default=50, at_least=0, below=100, doc="share of a client's rows that trains w_l, rounded down; the rest is Z_g"
+    )
+    training_order: str = setting(default="alternating", choices=ORDERS, doc="of psi and w_g within a round")
+    adaptation: str = setting(
+        default="routing", choices=ADAPTATIONS, doc="what a client adapts on Z_g before it predicts: psi, w_g too, none"
+    )
+    soft_inference: bool = setting(default=False, doc="predict with the mixture instead of one version of each layer")
+    second_route: str = setting(
+        default="own", choices=SECOND_ROUTES, doc="own: w_l starts from w_g every round; shared: it is averaged as well"
+    )
+    fixed_share: float | None = setting(
+        default=None, at_least=0, at_most=1, doc="q_0 of every layer and row; unset: from psi, else there is none"
+    )
+    routed: str = setting(
+        default="", doc="layers with two versions, names or patterns, an exit each; empty: all but normalisation"
+    )
+    routing_widths: tuple[int, ...] = setting(
+        default=(350, 150, 50), at_least=1, doc="widths of psi's trunk (paper 003: handwriting)"
+    )
+    server_step_size: float = setting(
+        default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
+    )
+    server_optimizer: str = setting(
+        default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name; it sees the mean drift as a gradient"
+    )
+
+    def skip(self) -> str | None:
+        """Needs one model's plain loss."""
+        if self.objective.routed(self.routed, self.routing_widths) is None:
+            return "it routes between two versions of one shared model; use the global_model objective"
+        return None
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start, and psi's."""
+        shared = self.objective.init_shared(key)
+        # psi has its own draw: that of the model's first layer must not come twice
+        routing = () if self._fixed else self._routes.init_routing(jax.random.fold_in(key, 2**31 - 1))
+        second = self._routes.start_local(shared) if self.second_route == "shared" else ()
+        return ServerState(shared, routing, second, self._optimizer.init((shared, routing, second)))
+
+    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+        """w_g and psi."""
+        return Broadcast(server.shared, server.routing, server.second)
+
+    def steps(self, sent: Any, rows: Any) -> Any:
+        """Batches of Z_g."""
+        if not self.epochs:
+            return self.local_steps
+        return self.epochs * batches.batches_per_epoch(rows - first_part(rows, self.local_percent), self.batch_size)
+
+    def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
+        """Split the rows and make w_l; with another order than alternating, train what comes first."""
+        local, half, drawn, tally = self._begin(key, sent, data)
+        working = Working(sent.shared, sent.routing, local, half, drawn)
+        if self.training_order == "alternating" or self._fixed:  # with fixed shares there is no psi to train
+            return working, tally
+        first = self._move_routing if self.training_order == "routing_first" else self._move_shared
+        working, more = self._walk(key, working, data, first)
+        return working, tally.plus(more)
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """One batch of Z_g: psi, then w_g with the new psi; or what comes second."""
+        batch = self._batch(t, working, data)
+        if self.training_order == "alternating":
+            return self._move_both(step_key(key, t), working, batch)
+        routing = self.training_order == "shared_first" and not self._fixed
+        return (self._move_routing if routing else self._move_shared)(step_key(key, t), working, batch)
+
+    def send(
+        self, key: Key, sent: Broadcast, working: Working, client: Any, data: ClientData
+    ) -> tuple[Upload, Any, Tally]:
+        """The drifts, weighted by |Z_g|; w_l stays behind and is forgotten."""
+        second = tree.subtract(sent.second, working.local) if self.second_route == "shared" else ()
+        shared, routing = (
+            tree.subtract(start, end) for start, end in ((sent.shared, working.shared), (sent.routing, working.routing))
+        )
+        weight = working.half.count.astype(jnp.result_type(float))
+        return Upload(shared, routing, second, weight), client, NOTHING
+
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+        """One step of the server optimizer along the mean drifts."""
+        mean, parts = received.mean, (server.shared, server.routing, server.second)
+        updates, optimizer = self._optimizer.update((mean.drift, mean.routing, mean.second), server.optimizer, parts)
+        shared, routing, second = tree.add(parts, updates)
+        return ServerState(shared, routing, second, optimizer)
+
+    def shared_model(self, server: ServerState) -> Params:
+        """w_g, before any adaptation."""
+        return server.shared
+
+    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
+        """w_g, the client's own w_l and its adapted psi."""
+        if self.second_route == "shared":  # no parameter is the client's own
+            return _personal(sent.shared, sent.second, sent.routing), NOTHING
+        local, half, drawn, tally = self._begin(key, sent, data)
+        working = Working(sent.shared, sent.routing, local, half, drawn)
+        if self.adaptation == "both" or (self.adaptation == "routing" and not self._fixed):
+            move = self._move_both if self.adaptation == "both" else self._move_routing
+            working, more = self._walk(key, working, data, move)
+            tally = tally.plus(more)
+        return _personal(working.shared, local, working.routing), tally
+
+    def predict(self, model: Params, inputs: Any) -> Any:
+        """Outputs of w_g, or of a personal model by its routes."""
+        if not _has_routes(model):
+            return self.objective.predict(model, inputs)
+        shares = self._shares(model.get("routing", ()), inputs)
+        parts = model["shared"], model["local"], inputs
+        if self.soft_inference:
+            return self._routes.predict_mixed(shares, *parts)
+        return self._routes.predict_chosen(shares[0] >= 0.5, *parts)
+
+    def shared_shares(self, model: Params, inputs: Any) -> Any:
+        """q_0 of a personal model: (rows, exits), or (rows, time, exits) for tokens."""
+        shares, _ = self._shares(model.get("routing", ()), inputs)
+        return jnp.broadcast_to(shares, (inputs.shape[0], *shares.shape)) if self._fixed else shares
+
+    @property
+    def route_names(self) -> tuple[str, ...]:
+        """What each exit routes."""
+        return self._routes.names
+
+    @property
+    def _routes(self) -> Routed:
+        found = self.objective.routed(self.routed, self.routing_widths)
+        assert found is not None, self.skip()  # the door refused other objectives
+        return found
+
+    @property
+    def _fixed(self) -> bool:
+        return self.fixed_share is not None
+
+    @property
+    def _optimizer(self) -> Any:
+        return server_optimizer(self.server_optimizer, self.server_step_size)
+
+    def _begin(self, key: Key, sent: Broadcast, data: ClientData) -> tuple[Params, Half, Any, Tally]:
+        """w_l, Z_g, the orders in which it is read, and what that cost."""
+        own, half = halves(jax.random.fold_in(key, _SPLIT), data, self.local_percent)
+        start = sent.second if self.second_route == "shared" else self._routes.start_local(sent.shared)
+        local, tally = self._fit_local(jax.random.fold_in(key, _LOCAL), sent.shared, start, own, data)
+        return local, half, self.draw_batches(jax.random.fold_in(key, _SHARED), half.as_data()), tally
+
+    def _fit_local(self, key: Key, shared: Params, start: Params, own: Half, data: ClientData) -> tuple[Params, Tally]:
+        """K_1 passes, or steps, of SGD on w_l over Z_l; none where Z_l has no row."""
+        epochs, steps = self.personal_epochs or self.epochs, self.personal_steps or self.local_steps
+        fitting = dataclasses.replace(self, epochs=epochs, local_steps=steps)
+        drawn = fitting.draw_batches(key, own.as_data())
+        count = epochs * batches.batches_per_epoch(own.count, self.batch_size) if epochs else steps
+
+        def one_step(t: Any, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
+            local, tally = carried
+            batch = own.take(fitting.batch(t, drawn, own.as_data()), data)
+            slope = jax.grad(lambda v: self._routes.local_value(step_key(key, t), shared, v, batch))(local)
+            cost = Tally(personal=batch.rows(), samples=batch.rows())
+            return tree.descend(local, self.step_size, slope), tally.plus(cost.counters())
+
+        return repeat(jnp.where(own.count > 0, count, 0), one_step, (start, NOTHING.counters()))
+
+    def _walk(self, key: Key, working: Working, data: ClientData, move: Move) -> tuple[Working, Tally]:
+        """`move` on every batch of Z_g."""
+
+        def one_step(t: Any, carried: tuple[Params, Params, Tally]) -> tuple[Params, Params, Tally]:
+            shared, routing, tally = carried
+            at = working._replace(shared=shared, routing=routing)
+            at, cost = move(step_key(key, t), at, self._batch(t, working, data))
+            return at.shared, at.routing, tally.plus(cost.counters())
+
+        start = (working.shared, working.routing, NOTHING.counters())
+        shared, routing, tally = repeat(self.steps((), data.count), one_step, start)
+        return working._replace(shared=shared, routing=routing), tally
+
+    def _batch(self, t: Any, working: Working, data: ClientData) -> Batch:
+        return working.half.take(self.batch(t, working.drawn, working.half.as_data()), data)
+
+    def _move_routing(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
+        """One step on psi."""
+        routes = self._routes
+
+        def value(routing: Params) -> Any:
+            margins = routes.margins(routing, batch.inputs)
+            loss = routes.mixed_value(key, _shares_of(margins), working.shared, working.local, batch)
+            per_row = jax.nn.log_sigmoid(margins).reshape(margins.shape[0], -1).mean(axis=1)
+            return loss - self.routing_penalty * masked_mean(per_row, batch.mask)
+
+        slope = jax.grad(value)(working.routing)
+        return working._replace(routing=tree.descend(working.routing, self.step_size, slope)), _cost(batch)
+
+    def _move_shared(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
+        """One step on w_g."""
+        shares = self._shares(working.routing, batch.inputs)
+        slope = jax.grad(lambda w: self._routes.mixed_value(key, shares, w, working.local, batch))(working.shared)
+        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), _cost(batch)
+
+    def _move_both(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
+        """One step on psi, then one on w_g with the new psi."""
+        spent = NOTHING
+        if not self._fixed:
+            working, spent = self._move_routing(key, working, batch)
+        working, more = self._move_shared(key, working, batch)
+        return working, spent.plus(more)
+
+    def _shares(self, routing: Params, inputs: Any) -> tuple[Any, Any]:
+        """q_0 and q_1."""
+        if self.fixed_share is not None:
+            share = jnp.full(len(self._routes.names), self.fixed_share)
+            return share, 1 - share
+        return _shares_of(self._routes.margins(routing, inputs))
+
+
+def _shares_of(margins: Any) -> tuple[Any, Any]:
+    """The two-way softmax, from the difference of its logits."""
+    return jax.nn.sigmoid(margins), jax.nn.sigmoid(-margins)
+
+
+def _cost(batch: Batch) -> Tally:
+    """One gradient of something that is shared."""
+    return Tally(shared=batch.rows(), samples=batch.rows())
+
+
+def _personal(shared: Params, local: Params, routing: Params) -> dict[str, Params]:
+    return {"shared": shared, "local": local, "routing": routing}
+
+
+def _has_routes(model: Params) -> bool:
+    """Whether a model is a personal one; psi is missing where shares are fixed and the model was read from a file."""
+    return isinstance(model, dict) and {"shared", "local"} <= set(model) <= {"shared", "local", "routing"}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of named layers: which layers there are, and how inputs flow through them, is said once.
+
+A split, a route or a fine-tune names layers. Since `forward` asks for each layer by name, whoever answers decides what
+a layer is: its own parameters (`apply`), a mixture of two versions (a route), or what is seen passing by (`represent`).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+
+from idiolect.models.model import Model, Params
+
+Call = Callable[[str, Any], Any]
+
+
+class Layer(Protocol):
+    """An init/apply pair with parameters."""
+
+    def init(self, key: Any) -> Params:
+        """Start parameters."""
+
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """What comes out."""
+
+
+class Layered(Model):
+    """Write `named_layers` and `forward`; the rest follows."""
+
+    @property
+    @abc.abstractmethod
+    def named_layers(self) -> Mapping[str, Layer]:
+        """The layers with parameters, by name."""
+
+    @abc.abstractmethod
+    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
+        """Outputs; `call(name, flow)` is what layer `name` makes of `flow`. `key` is for what is random in training."""
+
+    def init(self, key: Any) -> Params:
+        """Start parameters of every layer."""
+        named = enumerate(self.named_layers.items())
+        return {name: layer.init(jax.random.fold_in(key, place)) for place, (name, layer) in named}
+
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """Outputs for a batch of inputs: one row each."""
+        return self.forward(self._with(params), inputs)
+
+    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+        """The same, with what is random in training."""
+        return self.forward(self._with(params), inputs, key)
+
+    def represent(self, params: Params, inputs: Any) -> Any:
+        """What the last layer sees."""
+        seen = []
+        own = self._with(params)
+
+        def watched(name: str, flow: Any) -> Any:
+            seen.append(flow)
+            return own(name, flow)
+
+        self.forward(watched, inputs)
+        return seen[-1]
+
+    def _with(self, params: Params) -> Call:
+        layers = self.named_layers
+        return lambda name, flow: layers[name].apply(params[name], flow)
