@@ -12,6 +12,9 @@ import pytest
 from idiolect.algorithms import (
     ALGORITHMS,
     LSGDPFL,
+    AllForAll,
+    AllForAllNaive,
+    AllForOne,
     Local,
     LocalSGD,
     MinibatchSGD,
@@ -88,6 +91,9 @@ def test_recommended_steps_lie_inside_their_bounds_and_converge(name, regression
         "lsgd_pfl": lambda: LSGDPFL(LocalOnly(loss), local_steps=4, clients=rows.clients),
         "local": lambda: Local(LocalOnly(loss), local_steps=4),
         "minibatch_sgd": lambda: MinibatchSGD(GlobalModel(loss), local_steps=4),
+        "all_for_all": lambda: AllForAll(LocalOnly(loss), own_share=0.9, clients=rows.clients),
+        "all_for_all_naive": lambda: AllForAllNaive(LocalOnly(loss), own_share=1.0, clients=rows.clients),
+        "all_for_one": lambda: AllForOne(GlobalModel(loss), clients=rows.clients),
     }.get(name, lambda: LocalSGD(GlobalModel(loss), local_steps=4))()
     advice = advise(name, algorithm, client_constants(loss, rows))
     assert 0 < advice.recommended <= advice.bound
