@@ -246,7 +246,7 @@ def released_probability(rows: Rows, l2: float) -> float:
 def _newton(designs: Sequence[np.ndarray], l2: float, start: np.ndarray, shifts: np.ndarray) -> np.ndarray:
     """argmin over u of mean_m f'_m(u + shift_m), to rounding: Newton's method with steps halved until the slope falls.
 
-    A Hessian, as dear as hundreds of slopes, is kept as long as its steps divide the slope by ten.
+    A Hessian, as dear as hundreds of slopes, is kept as long as its steps divide the slope by four.
     """
 
     def slope(point: np.ndarray) -> np.ndarray:
@@ -256,23 +256,23 @@ def _newton(designs: Sequence[np.ndarray], l2: float, start: np.ndarray, shifts:
         ]
         return np.mean(parts, axis=0)
 
-    def hessian(point: np.ndarray) -> np.ndarray:
+    def inverse_hessian(point: np.ndarray) -> np.ndarray:
         total = l2 * np.eye(len(point))
         for design, shift in zip(designs, shifts):
             at = _sigmoid(design @ (point + shift))
             scaled = design * np.sqrt(at * (1 - at) / (len(design) * len(designs)))[:, None]
             total += scaled.T @ scaled
-        return total
+        return np.linalg.inv(total)
 
     point, now = start, slope(start)
-    curvature, fresh = hessian(point), True
+    inverse, fresh = inverse_hessian(point), True
     for _ in range(200):
-        step, norm = np.linalg.solve(curvature, now), np.linalg.norm(now)
+        step, norm = inverse @ now, np.linalg.norm(now)
         after = slope(point - step)
-        if np.linalg.norm(after) <= norm / 10:
+        if np.linalg.norm(after) <= norm / 4:
             point, now, fresh = point - step, after, False
         elif not fresh:
-            curvature, fresh = hessian(point), True
+            inverse, fresh = inverse_hessian(point), True
         elif norm <= 1e-10:  # a new Hessian's step squares so small a slope: the rest is rounding
             return point - step if np.linalg.norm(after) < norm else point
         else:
@@ -280,7 +280,7 @@ def _newton(designs: Sequence[np.ndarray], l2: float, start: np.ndarray, shifts:
                 step = step / 2
                 after = slope(point - step)
             point, now = point - step, after
-            curvature = hessian(point)
+            inverse = inverse_hessian(point)
     return point
 
 
