@@ -89,8 +89,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "first seed, all candidates trained as one program; empty: no tuning",
     },
     "collaboration": {
-        "source": "`identity`: everybody alone; `uniform`: everybody alike; `mixture`: between them; `file`: a matrix of "
-        "your own. Unset: each method's own `own_share`",
+        "source": "`identity`: everybody alone; `uniform`: everybody alike; `mixture`: between them; `file`: a matrix "
+        "of your own. Unset: each method's own `own_share`",
         "own_share": "`mixture`: how much a client listens to itself",
         "path": "`file`: a .npy or .csv file with a row and a column for every client, in their order: discrepancies b "
         "where `accuracy` is set, otherwise weights Lambda, whose rows sum to 1",
