@@ -222,7 +222,7 @@ def test_the_printed_step_diverges_on_a_star_and_the_corrected_one_converges(lab
 
 
 def test_padding_of_chunks_is_nobody(lab):
-    """10 of 11 agents in chunks of 4 come as 12 rows, as many as there are agents and more: two of them are nobody's."""
+    """10 of 11 agents in chunks of 4 come as 12 rows, more than there are agents: two are nobody's."""
     client_loss, _ = lab.quadratic_problem(1.0, np.zeros((11, 2)))
     draw = np.random.default_rng(0)
     matrix = draw.dirichlet(np.ones(11), size=11)
