@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from idiolect.algorithms import AllForAll, AllForAllAdaptive, AllForAllNaive, AllForOne, Local, MinibatchSGD
+from idiolect.algorithms.one_point import Upload
 from idiolect.core import keys, mixing
 from idiolect.core.checks import RequestError
+from idiolect.core.reduction import gather
 from idiolect.core.settings import in_precision
 from idiolect.engines.block import run_block
 from idiolect.engines.cohorts import Participation
@@ -217,6 +219,23 @@ def test_the_printed_step_diverges_on_a_star_and_the_corrected_one_converges(lab
     assert not np.abs(printed).max() < 1e100
     gap = 0.5 * ((corrected - optima) ** 2).sum(axis=1).mean()
     assert gap <= (matrix * b).sum() / agents + 1e-3
+
+
+def test_padding_of_chunks_is_nobody(lab):
+    """10 of 11 agents in chunks of 4 come as 12 rows, more than there are agents: two are nobody's."""
+    client_loss, _ = lab.quadratic_problem(1.0, np.zeros((11, 2)))
+    draw = np.random.default_rng(0)
+    matrix = draw.dirichlet(np.ones(11), size=11)
+    algorithm = all_for_all(client_loss, matrix, clients=11)
+    there = np.array([0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 2**31 - 1, 2**31 - 1], np.int32)
+    present = jnp.asarray(there < 11)
+    slopes = draw.normal(size=(12, 2)) * np.asarray(present)[:, None]
+    uploads = Upload({"location": jnp.asarray(slopes)}, jnp.ones(12))
+    received = gather.lower(gather.collect(uploads, jnp.asarray(there), present))
+    server = algorithm.init_server(keys.root_key(0))
+    moved = algorithm.server_step(keys.root_key(0), server, None, received)
+    expected = -ETA * matrix @ (matrix.T[:, there[:10]] @ slopes[:10])
+    np.testing.assert_allclose(moved.models["location"], expected, rtol=0, atol=1e-14)
 
 
 @pytest.fixture(scope="module")

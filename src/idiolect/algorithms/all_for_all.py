@@ -180,19 +180,13 @@ class AllForAll(OnePoint):
         def spread(values: Any) -> Any:
             return self._mix(neighbours, self._mix(neighbours, values, back=True))
 
-        agents, rows = population(self), received.clients.shape[0]
-        gradients = received.uploads.gradient
-        if rows >= agents:  # ordered by client, and padding is last: everybody's
-            return spread(jax.tree.map(lambda leaf: leaf[:agents], gradients))
-        if rows > _FEW:
-            return spread(
-                jax.tree.map(
-                    lambda leaf: (
-                        jnp.zeros((agents, *leaf.shape[1:]), leaf.dtype).at[received.clients].set(leaf, mode="drop")
-                    ),
-                    gradients,
-                )
-            )
+        agents, gradients = population(self), received.uploads.gradient
+        if received.clients.shape[0] > _FEW:  # nobodies, who pad a chunk, have numbers beyond every agent's
+
+            def placed(leaf: Any) -> Any:
+                return jnp.zeros((agents, *leaf.shape[1:]), leaf.dtype).at[received.clients].set(leaf, mode="drop")
+
+            return spread(jax.tree.map(placed, gradients))
         whose = received.clients[None] == jnp.arange(agents, dtype=received.clients.dtype)[:, None]
         columns = spread(whose.astype(jnp.result_type(float)))  # of W: (agents, cohort)
         return jax.tree.map(lambda leaf: jnp.tensordot(columns.astype(leaf.dtype), leaf, axes=1), gradients)

@@ -35,7 +35,8 @@ def bill_block(
     ledger = recorder.ledger.charge_rounds(len(rounds)).charge_work(Tally(*tally), useful, executed)
     recorder.slowest_gradients += int(counts[..., :3].sum(axis=2).max(axis=1).sum())
     traffic = algorithm.traffic(wire.sent, cohort)
-    messages = algorithm.traffic_of(wire.sent, wire.upload, np.asarray(rounds), costs.clients, costs.present)
+    clients, present = _without_nobodies(costs, cohort)
+    messages = algorithm.traffic_of(wire.sent, wire.upload, np.asarray(rounds), clients, present)
     if messages is not None:
         ledger = ledger.charge(
             download_bytes=messages.download_bytes,
@@ -57,10 +58,15 @@ def bill_block(
             # with the same clients in every round, what settles is the next round's broadcast and is billed there
             ledger = ledger.charge_download(arrived, bytes_of(wire.sent))
             for_upload += bytes_of(wire.sent)
-        asked, came = costs.clients[costs.clients != NOBODY], costs.clients[costs.present]
-        _bill_clients(recorder, asked, bytes_of(wire.sent))
-        _bill_clients(recorder, came, for_upload)
+        _bill_clients(recorder, clients.reshape(-1), bytes_of(wire.sent))
+        _bill_clients(recorder, clients[present], for_upload)
     recorder.ledger = ledger
+
+
+def _without_nobodies(costs: RoundCost, cohort: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rounds, cohort): the numbers of those asked, and who of them was present; what pads a chunk is left out."""
+    real = costs.clients != NOBODY
+    return costs.clients[real].reshape(-1, cohort), costs.present[real].reshape(-1, cohort)
 
 
 def _bill_clients(recorder: Recorder, clients: np.ndarray, bytes_each: int) -> None:
