@@ -354,22 +354,29 @@ def test_shares_sum_to_one_and_soft_is_hard_when_they_are_one_hot(name):
         np.testing.assert_allclose(hard, soft, rtol=1e-12, atol=1e-14)
 
 
-def test_a_tie_goes_to_the_shared_layer_and_predict_is_hard_unless_told():
-    algorithm, routes_of, shared, local, routing, batch = net_and_rows("mlp")
-    even = tree.zeros(routing)  # both exits say 0: q_0 = 1/2 exactly
-    model = {"shared": shared, "local": local, "routing": even}
-    x = batch.inputs
-    np.testing.assert_array_equal(algorithm.shared_shares(model, x), 0.5)
-    np.testing.assert_allclose(algorithm.predict(model, x), MODEL.apply(shared, x), rtol=1e-14)
-    soft = dataclasses.replace(algorithm, soft_inference=True)
-    wanted = routes_of.predict_mixed((jnp.full(2, 0.5), jnp.full(2, 0.5)), shared, local, x)
-    np.testing.assert_allclose(soft.predict(model, x), wanted, rtol=1e-12)
-    assert not np.allclose(soft.predict(model, x), MODEL.apply(shared, x))
-    for share, whole in ((0.25, local), (0.5, shared), (1.0, shared)):  # figure 4c under hard inference
-        fixed = dataclasses.replace(algorithm, fixed_share=share)
-        np.testing.assert_allclose(
-            fixed.predict({"shared": shared, "local": local}, x), MODEL.apply(whole, x), rtol=1e-14
-        )
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_tie_goes_to_the_shared_layer_and_predict_is_hard_unless_told(precision):
+    rounding = 1e-5 if precision == "float32" else 1e-13
+
+    def equal(ours, theirs):
+        assert ours.dtype == jnp.dtype(precision)
+        np.testing.assert_allclose(ours, theirs, rtol=rounding, atol=rounding)
+
+    with jax.enable_x64(precision == "float64"):
+        algorithm, routes_of, shared, local, routing, batch = net_and_rows("mlp")
+        x = batch.inputs
+        equal(sum(algorithm._shares(routing, x)), 1)
+        even = tree.zeros(routing)  # both exits say 0: q_0 = 1/2 exactly
+        model = {"shared": shared, "local": local, "routing": even}
+        np.testing.assert_array_equal(algorithm.shared_shares(model, x), 0.5)
+        equal(algorithm.predict(model, x), MODEL.apply(shared, x))
+        soft = dataclasses.replace(algorithm, soft_inference=True)
+        half = (jnp.full(2, 0.5), jnp.full(2, 0.5))
+        equal(soft.predict(model, x), routes_of.predict_mixed(half, shared, local, x))
+        assert not np.allclose(soft.predict(model, x), MODEL.apply(shared, x))
+        for share, whole in ((0.25, local), (0.5, shared), (1.0, shared)):  # figure 4c under hard inference
+            fixed = dataclasses.replace(algorithm, fixed_share=share)
+            equal(fixed.predict({"shared": shared, "local": local}, x), MODEL.apply(whole, x))
 
 
 def test_no_answer_sees_the_tokens_it_is_to_guess():
