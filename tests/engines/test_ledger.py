@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 
 from idiolect.engines.cohorts import Participation
+from idiolect.engines.door import Training
 from idiolect.engines.simulate import simulate
 
 ROWS = (3, 5, 4, 5, 3, 4)  # of the ragged federation
@@ -73,3 +74,11 @@ def test_bytes_follow_the_precision(precision, bench, ragged):
     ledger = simulate(bench.stateful, ragged, training).ledger
     scale = {"float32": 1, "float64": 2}[precision]
     assert ledger.download_bytes == 18 * 2 * MODEL_BYTES * scale
+
+
+def test_what_pads_a_chunk_is_not_billed(workbench, ragged):
+    """5 of 6 clients in chunks of 2 come as 6 rows; the method that counts its own messages sees five."""
+    algorithm = workbench.build("all_for_one", step_size=0.1)
+    training = Training(rounds=2, cohort=5, executor="chunked", chunk=2, record_every=2)
+    ledger = simulate(algorithm, ragged, training, seed=1).ledger
+    assert ledger.messages_down == ledger.messages_up == 10
