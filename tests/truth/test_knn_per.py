@@ -121,6 +121,16 @@ def test_padding_never_votes(trained):
     np.testing.assert_allclose(padded, without, rtol=1e-12)
 
 
+def test_a_client_with_one_row_votes_with_it(trained):
+    _, rows, algorithm, run = trained
+    x, y = rows[0]
+    one = ClientData(jnp.asarray(x[:1]), jnp.asarray(y[:1], jnp.int32), jnp.asarray(1, jnp.int32))
+    model, _, outputs = answer(algorithm, run.server, one, QUERIES)
+    np.testing.assert_allclose(
+        np.exp(outputs), truth(model["parameters"], x[:1], y[:1], QUERIES, 1, 0.4, 0.7), rtol=1e-10
+    )
+
+
 def test_what_it_cannot_do_is_refused(lab):
     quadratic, rows = lab.quadratic_problem([[1.0]], [[0.0]])
     algorithm = KNNPer(GlobalModel(quadratic))
@@ -141,13 +151,11 @@ def test_what_it_cannot_do_is_refused(lab):
 
 
 def test_what_the_last_layer_sees():
-    inputs = jnp.asarray(QUERIES)
-    assert Linear(3, 2).represent(None, inputs) is not None
+    inputs, model = jnp.asarray(QUERIES), MLP(3, 2, (4, 5), normalize=True)
     np.testing.assert_array_equal(Linear(3, 2).represent(None, inputs.reshape(6, 3, 1)), QUERIES)
-    for model in (MLP(3, 2, (4, 5), normalize=True), MLP(3, 0, ())):
-        params = model.init(keys.root_key(2))
-        last = params[f"dense_{len(model.hidden)}"]
-        outputs = model.represent(params, inputs) @ last["weights"] + last["bias"]
-        np.testing.assert_allclose(model.apply(params, inputs), outputs if model.outputs else outputs[:, 0])
+    params = jax.jit(model.init)(keys.root_key(2))
+    seen, outputs = jax.jit(lambda params: (model.represent(params, inputs), model.apply(params, inputs)))(params)
+    last = jax.tree.map(np.asarray, params["dense_2"])
+    np.testing.assert_allclose(outputs, np.asarray(seen) @ last["weights"] + last["bias"], rtol=1e-12)
     with pytest.raises(RequestError, match="Location does not say"):
         Location(3).represent(None, inputs)

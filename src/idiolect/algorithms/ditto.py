@@ -5,7 +5,7 @@ Local step  w_m <- w_m - eta grad f_m(w_m; batch),  K times from w_m = w;
             v_m <- v_m - eta_v (grad f_m(v_m; batch) + lam (v_m - w)),  s times, w the model received this round;
 server      w <- w + beta mean_m (w_m - w).
 
-`penalty` is lam, `personal` v_m, the personal model; `personal_steps` is s: 0 makes one step on v_m beside every step
+`pull` is lam, `personal` v_m, the personal model; `personal_steps` is s: 0 makes one step on v_m beside every step
 on w_m, on its batch, as the authors' code does. w does not depend on any v_m. lam = 0 trains every client alone, a
 large lam holds v_m at w. The pull is that of (lam/2) |v_m - w|^2, toward the received w and not a moving copy.
 """
@@ -47,7 +47,7 @@ class Ditto(FederatedAveraging):
 
     starts_alike = True
 
-    penalty: float = setting(
+    pull: float = setting(
         default=0.1, at_least=0, way_out="0 trains every client alone.", doc="pull of v_m toward w (lam)"
     )
     personal_steps: int = setting(
@@ -101,5 +101,5 @@ class Ditto(FederatedAveraging):
     def _pulled(self, sent: Broadcast, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(v_m) + lam (v_m - w)."""
         slope, tally = self.objective.gradient_shared(key, personal, (), batch)
-        pulled = jax.tree.map(lambda g, v, w: g + self.penalty * (v - w), slope, personal, sent.shared)
+        pulled = jax.tree.map(lambda g, v, w: g + self.pull * (v - w), slope, personal, sent.shared)
         return pulled, tally.as_personal()
