@@ -11,6 +11,7 @@ import enum
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from idiolect.core.threefry import threefry
@@ -70,8 +71,10 @@ def init_client_keys(root: Key, clients: Any, common: bool) -> Key:
     """Keys of the clients' start; a `common` one is the server's own, so that everybody starts at the same place."""
     if not common:
         return client_keys(root, Purpose.INIT_CLIENT, 0, clients)
-    start = round_key(root, Purpose.INIT_SERVER, 0)
-    return jax.vmap(lambda client: start)(clients)
+    start = jax.random.key_data(round_key(root, Purpose.INIT_SERVER, 0))
+    rows = jnp.broadcast_to(start, (*jnp.shape(clients), *start.shape))
+    # behind a barrier: where the compiler knows that all keys are one, its simplifier runs in circles over their draws
+    return jax.random.wrap_key_data(jax.lax.optimization_barrier(rows), impl=threefry)
 
 
 def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.Generator:
