@@ -191,3 +191,8 @@ def test_an_algorithm_that_is_no_pytree_is_refused(bench, ragged):
     for engine in (simulate, debug):
         with pytest.raises(RequestError, match="Bare must be decorated with @settings"):
             engine(Bare(bench.stateless.objective), ragged, bench.full)
+
+
+def test_a_session_without_scores_is_refused(bench, ragged):
+    with pytest.raises(RequestError, match="needs at least one score"):
+        Session([bench.stateful], ragged, bench.full, [0], (), None)

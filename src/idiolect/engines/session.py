@@ -65,6 +65,8 @@ class Session:
         door.check_training(training, clients)
         door.check_rows(federation.train)
         door.check_seeds(seeds)
+        if not scores:
+            raise RequestError('A session needs at least one score to record, got none; use ("log_loss",), say.')
         self.federation, self.scores, self.seeds = federation, scores, list(seeds)
         self.round: int = 0 if after is None else after.round
         self.seconds, self._measure, self._requested = 0.0, measure, training
