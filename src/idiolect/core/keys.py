@@ -11,7 +11,6 @@ import enum
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from idiolect.core.threefry import threefry
@@ -67,14 +66,9 @@ def client_keys(root: Key, purpose: Purpose, round_number: Any, clients: Any) ->
     return jax.vmap(lambda client: jax.random.fold_in(shared, client))(clients)
 
 
-def init_client_keys(root: Key, clients: Any, common: bool) -> Key:
-    """Keys of the clients' start; a `common` one is the server's own, so that everybody starts at the same place."""
-    if not common:
-        return client_keys(root, Purpose.INIT_CLIENT, 0, clients)
-    start = jax.random.key_data(round_key(root, Purpose.INIT_SERVER, 0))
-    rows = jnp.broadcast_to(start, (*jnp.shape(clients), *start.shape))
-    # behind a barrier: where the compiler knows that all keys are one, its simplifier runs in circles over their draws
-    return jax.random.wrap_key_data(jax.lax.optimization_barrier(rows), impl=threefry)
+def init_key(root: Key) -> Key:
+    """The key of the server's start, and of the clients' where everybody starts at the same place."""
+    return round_key(root, Purpose.INIT_SERVER, 0)
 
 
 def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.Generator:

@@ -170,6 +170,34 @@ def dirichlet_labels(
     return Partition(assignment, tuple(notes))
 
 
+def dirichlet_mixtures(labels: Sequence[Any] | np.ndarray, clients: int, concentration: float, seed: int) -> Partition:
+    """Each client draws its own mixture of labels from a symmetric Dirichlet distribution; all have as many rows.
+
+    Clients fill up one after another (Hsu, Qi and Brown 2019): a label without rows left drops out of the mixtures of
+    those who come later. Sizes differ by one row where clients do not divide the rows.
+    """
+    codes, distinct = _codes(labels)
+    _check_enough(codes.size, clients)
+    _check_concentration(concentration)
+    draws = generator(seed, "dirichlet mixtures")
+    pools = [list(draws.permutation(np.flatnonzero(codes == label))) for label in range(distinct)]
+    assignment = np.empty(codes.size, np.int64)
+    for client in range(clients):
+        mixture = _dirichlet(draws, distinct, concentration)
+        for _ in range(codes.size // clients + (client < codes.size % clients)):
+            left = np.array([len(pool) > 0 for pool in pools])
+            shares = np.where(left, mixture, 0.0)
+            shares = shares / shares.sum() if shares.sum() > 0 else left / left.sum()
+            assignment[pools[draws.choice(distinct, p=shares)].pop()] = client
+    return Partition(
+        assignment,
+        (
+            f"{codes.size} rows were dealt out evenly to {clients} clients by Dirichlet({concentration:g}) mixtures "
+            f"of {distinct} labels.",
+        ),
+    )
+
+
 def dirichlet_quantity(rows: int, clients: int, concentration: float, seed: int, at_least: int = 1) -> Partition:
     """Client sizes follow proportions from a symmetric Dirichlet distribution; rows are drawn uniformly."""
     _check_enough(rows, clients, at_least)
@@ -190,6 +218,7 @@ PARTITIONERS: dict[str, Callable[..., Partition]] = {
     "label_ratio": label_ratio,
     "feature_clusters": feature_clusters,
     "dirichlet_labels": dirichlet_labels,
+    "dirichlet_mixtures": dirichlet_mixtures,
     "dirichlet_quantity": dirichlet_quantity,
 }
 
@@ -204,6 +233,7 @@ def deal(
         "labels_per_client": labels,
         "label_ratio": labels,
         "dirichlet_labels": labels,
+        "dirichlet_mixtures": labels,
         "feature_clusters": inputs,
     }
     if name not in subjects:

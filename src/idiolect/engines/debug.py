@@ -84,11 +84,12 @@ def debug(
         data = [_rows_of(rows, client, door.PRECISIONS[training.precision]) for client in range(rows.clients)]
         root = keys.root_key(seed)
         with _stage(-1, -1, "init_server"):
-            server = admitted.init_server(keys.round_key(root, Purpose.INIT_SERVER, 0))
+            server = admitted.init_server(keys.init_key(root))
         clients, tally = [], NOTHING
         for client in range(rows.clients):
             with _stage(-1, client, "init_client"):
-                key = keys.init_client_keys(root, jnp.asarray([client]), common=admitted.common_start)[0]
+                own_key = keys.client_key(root, Purpose.INIT_CLIENT, 0, client)
+                key = keys.init_key(root) if admitted.common_start else own_key
                 state, cost = address(admitted, client).init_client(key, data[client])
             if admitted.objective.prepares and bool(admitted.objective.unprepared(state.prepared)):
                 raise RequestError(f"Client {federation.names[client]!r} {admitted.objective.why_unprepared()}.")

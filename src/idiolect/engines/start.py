@@ -21,7 +21,7 @@ from idiolect.core.tally import NOTHING, Tally
 @jax.jit
 def init_server(algorithm: Algorithm, root: Key) -> Any:
     """The server's start, the same whatever the cohort."""
-    return algorithm.init_server(keys.round_key(root, Purpose.INIT_SERVER, 0))
+    return algorithm.init_server(keys.init_key(root))
 
 
 @jax.jit
@@ -32,9 +32,11 @@ def init_clients(algorithm: Algorithm, root: Key, clients: Any, data: ClientData
         state, cost = own.init_client(key, rows)
         return jax.tree.map(jnp.asarray, state), cost.counters()
 
-    client_keys = keys.init_client_keys(root, clients, common=algorithm.common_start)
+    # one key for all is no row per client: with equal rows the compiler's simplifier runs in circles over their draws
+    common = algorithm.common_start
+    key = keys.init_key(root) if common else keys.client_keys(root, Purpose.INIT_CLIENT, 0, clients)
     own = address(algorithm, clients)
-    return jax.vmap(one, in_axes=(axes(algorithm), 0, 0))(own, client_keys, data)
+    return jax.vmap(one, in_axes=(axes(algorithm), None if common else 0, 0))(own, key, data)
 
 
 @jax.jit
@@ -50,9 +52,8 @@ def carry(
     cost = jax.tree.map(lambda count: jnp.broadcast_to(count, jnp.shape(clients)), NOTHING.counters())
     if algorithm.objective.prepares:
         both = (algorithm, earlier)
-        client_keys = keys.init_client_keys(root, clients, common=True)
-        again = jax.vmap(prepare, in_axes=(axes(both), 0, 0, 0))
-        prepared, cost = again(address(both, clients), client_keys, states.prepared, data)
+        again = jax.vmap(prepare, in_axes=(axes(both), None, 0, 0))
+        prepared, cost = again(address(both, clients), keys.init_key(root), states.prepared, data)
         states = states._replace(prepared=prepared)
     return *algorithm.carry(earlier, server, states), cost
 

@@ -21,6 +21,7 @@ import tomli_w
 
 from idiolect.core.checks import RequestError, nearest, setting
 from idiolect.experiments.papers import REPRODUCTIONS, Reproduction
+from idiolect.experiments.papers.cells import Cells
 from idiolect.experiments.papers.drawing import drawing, to_bytes
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
 from idiolect.experiments.spec import override
@@ -40,6 +41,7 @@ class Expectation:
     kind: str = setting("equal", choices=KINDS)
     absolute: float | None = setting(None, at_least=0)
     relative: float | None = setting(None, at_least=0)
+    size: str | None = None  # the only size of the experiment that has this number; unset: all
 
     @property
     def slack(self) -> float:
@@ -109,16 +111,36 @@ class Outcome:
         return "\n".join([*lines, "", f"{passed} of {len(self.rows)} numbers as expected."])
 
 
-def reproduce(slug: str, folder: Path, progress: Progress | None = None, overrides: Sequence[str] = ()) -> Outcome:
-    """Measure the named result and leave numbers, figure, spec and machine facts at `folder`."""
+def reproduce(
+    slug: str,
+    folder: Path,
+    progress: Progress | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    resume: bool = False,
+    cells: Path | None = None,
+) -> Outcome:
+    """Measure the named result and leave numbers, figure, spec and machine facts at `folder`.
+
+    A result that is made of cells keeps them in `cells` (default: a folder of that name in `folder`) and finds there
+    what an earlier command computed; with `resume`, `folder` is one that an earlier command left unfinished.
+    """
     wanted = find_reproduction(slug)
     spec = load_spec(slug, overrides)
-    expected = load_expected(slug)
+    expected = [entry for entry in load_expected(slug) if entry.size in (None, spec.get("size"))]
     target = RunFolder(folder)
-    if target.begun or target.done:
-        raise RequestError(f"The folder {folder} already holds a run; choose another --out.")
-    target.open(resume=False)
-    measured = wanted.measure(spec, progress or (lambda label, done, total: None))
+    if not wanted.in_cells and (resume or cells is not None):
+        raise RequestError(f"{slug} is not made of cells, which could be found again; leave out --resume and --cells.")
+    if not resume and (target.begun or target.done):
+        way_out = " or add --resume" if wanted.in_cells and not target.done else ""
+        raise RequestError(f"The folder {folder} already holds a run; choose another --out{way_out}.")
+    target.open(resume)
+    tell = progress or (lambda label, done, total: None)
+    if wanted.in_cells:
+        target.write_text("spec.toml", tomli_w.dumps(spec))  # begun: what is computed from here on can be found again
+        measured = wanted.measure(spec, tell, Cells(cells or folder / "cells"))
+    else:
+        measured = wanted.measure(spec, tell)
     rows = compare(slug, expected, measured.numbers)
     outcome = Outcome(slug, wanted.title, wanted.paper, wanted.shows, rows, folder, measured.table)
     with drawing(slug):
@@ -138,6 +160,8 @@ def find_reproduction(slug: str) -> Reproduction:
 def load_spec(slug: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The experiment's own settings, with `a.b = value` overrides of settings it has."""
     table = tomllib.loads((_home(slug) / "spec.toml").read_text(encoding="utf-8"))
+    if "like" in table:  # the same experiment, looked at in another way
+        table = load_spec(table.pop("like")) | table
     changed = override(table, overrides)
     _refuse_strangers(table, changed, slug)
     return changed

@@ -8,6 +8,8 @@ from idiolect.experiments.papers import (
     afa_continuum,
     afa_star,
     collaborate_bernoulli,
+    flow_ablations,
+    flow_tables,
     plsgd_consensus,
     plsgd_rates,
     plsgd_trajectory,
@@ -29,7 +31,7 @@ from idiolect.experiments.papers.reproduction import Measured, Reproduction
 _PLSGD = "000: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning"
 _SCAFFLIX = "001: Explicit personalization and local training: double communication acceleration in federated learning"
 _UNIFIED = "002: Personalized federated learning: a unified framework and universal optimization techniques"
-
+_FLOW = "003: Flow: per-instance personalized federated learning"
 _AFA = "004: Sample optimality and all-for-all strategies in personalized federated and collaborative learning"
 
 REPRODUCTIONS: dict[str, Reproduction] = {
@@ -133,6 +135,30 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "figure 8",
         unified_relaxation.measure,
         unified_relaxation.draw,
+    ),
+    "flow-table2": Reproduction(
+        "Flow and ten baselines: accuracy of shared and personal models",
+        _FLOW,
+        "tables 2, 5 and 6",
+        flow_tables.measure_accuracy,
+        flow_tables.draw_accuracy,
+        in_cells=True,
+    ),
+    "flow-table3": Reproduction(
+        "Flow and ten baselines: who is better off with a personal model",
+        _FLOW,
+        "tables 3 and 7, figures 2 and 10",
+        flow_tables.measure_helped,
+        flow_tables.draw_helped,
+        in_cells=True,
+    ),
+    "flow-ablations": Reproduction(
+        "Flow without its parts, in other orders, with other splits",
+        _FLOW,
+        "figures 3, 4, 7 and 8, table 8, appendix D",
+        flow_ablations.measure,
+        flow_ablations.draw,
+        in_cells=True,
     ),
     "afa-bernoulli": Reproduction(
         "All-for-all on means of Bernoulli draws",

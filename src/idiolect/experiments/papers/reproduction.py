@@ -28,5 +28,6 @@ class Reproduction:
     title: str
     paper: str
     shows: str  # the figure, table or theorem
-    measure: Callable[[Spec, Progress], Measured]
+    measure: Callable[..., Measured]  # takes Spec and Progress, and Cells where it is made of them
     draw: Callable[[Spec, Any], Figure]  # takes Measured.curves
+    in_cells: bool = False  # whether it is made of cells, so that a command that was cut off can go on

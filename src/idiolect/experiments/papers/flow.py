@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tables of paper 003 share: columns (data and a network), methods at one budget, and cells of one run each.
+
+Budget: in a round every method computes the gradient of `gradients` batches on each client of the cohort. FedAvg makes
+as many steps; APFL two gradients a step; Ditto and FedRep one half for each of their parts; Flow a third each for w_l,
+psi and w_g. Methods that adapt before they predict may use two thirds of a round's budget, as Flow does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.algorithms import Flow
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError, nearest
+from idiolect.data.federation import Federation
+from idiolect.data.partition import dirichlet_mixtures
+from idiolect.data.shared_files import image_arrays, mnist_writers
+from idiolect.data.speeches import shakespeare
+from idiolect.data.split import Split
+from idiolect.engines.simulate import Run, Session, Training
+from idiolect.experiments.build import assemble, build_client_loss
+from idiolect.experiments.papers.cells import Cell, Cells
+from idiolect.experiments.papers.reproduction import Spec
+from idiolect.experiments.spec import MethodSpec, ModelSpec
+from idiolect.metrics.instances import breakdown
+from idiolect.metrics.routing import routing_report
+from idiolect.objectives import ClientLoss
+
+SCORES = ("accuracy",)
+EXTENSIONS = 2  # how often a grid of steps grows where its best stands at an edge
+FINE_TUNING = "fedavg_fine_tuning"
+KIND = 1  # of a cell; a change of what cells hold is another kind
+
+
+class Column(NamedTuple):
+    """One data set with its network."""
+
+    name: str
+    size: Mapping[str, Any]
+    federation: Federation
+    loss: ClientLoss
+
+
+def chosen_size(spec: Spec) -> Mapping[str, Any]:
+    """The sizes of the runs: `size` names one."""
+    sizes = [key for key, value in spec.items() if isinstance(value, Mapping)]
+    if spec["size"] not in sizes:
+        raise RequestError(f"[{spec['name']}] There is no size {spec['size']!r}.{nearest(spec['size'], sizes)}")
+    return spec[spec["size"]]
+
+
+def columns(spec: Spec) -> dict[str, Mapping[str, Any]]:
+    """The data sets of the size, by name."""
+    named = {name: part for name, part in chosen_size(spec).items() if isinstance(part, Mapping) and "source" in part}
+    unknown = [name for name in spec["data"] if name not in named]
+    if unknown:
+        raise RequestError(f"[{spec['name']}] data has no {unknown[0]!r}.{nearest(unknown[0], named)}")
+    return {name: part for name, part in named.items() if not spec["data"] or name in spec["data"]}
+
+
+@functools.lru_cache(maxsize=4)
+def _column(name: str, size: str, data_seed: int) -> Column:
+    settings = json.loads(size)
+    federation = _federation(settings, data_seed)
+    model = ModelSpec(name=settings["model"], **settings["model_settings"])
+    return Column(name, settings, federation, build_client_loss(model, federation, None))
+
+
+def column(name: str, spec: Spec) -> Column:
+    """Data and network of one column; read once per process."""
+    return _column(name, json.dumps(columns(spec)[name], sort_keys=True), spec["data_seed"])
+
+
+def _federation(size: Mapping[str, Any], seed: int) -> Federation:
+    split, clients = Split(*size["split"]), size["clients"]
+    if size["source"] == "mnist_writers":
+        return mnist_writers(clients, held_out_writers=size["held_out"], split=split, seed=seed)
+    if size["source"] == "shakespeare":
+        return shakespeare(clients, length=size["length"], split=split, held_out=size["held_out"], seed=seed)
+    parts = image_arrays(size["source"])
+    images, labels = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
+    rows = clients * size["rows"]
+    if rows > len(labels):
+        raise RequestError(f"{size['source']} has {len(labels)} images, fewer than {clients} clients x {size['rows']}.")
+    kept = np.random.default_rng(seed).permutation(len(labels))[:rows]
+    dealt = dirichlet_mixtures(labels[kept], clients, size["concentration"], seed)
+    names = tuple(map(str, range(int(labels.max()) + 1)))
+    return Federation.from_arrays(images[kept], labels[kept], dealt.assignment, classes=names, split=split, seed=seed)
+
+
+def settings_of(method: str, size: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's settings but its step: equal budgets, and the paper's own constants."""
+    whole = size["gradients"]
+    half, third = whole // 2, whole // 3
+    budgets: dict[str, dict[str, Any]] = {
+        FINE_TUNING: {"fine_tuning_steps": 2 * third},
+        "knn_per": {"neighbours": size["neighbours"], "own_share": size["vote_share"]},
+        "partialfed": {"local_steps": half, "strategy_steps": half},
+        "apfl": {"local_steps": half, "own_share": size["apfl_share"], "weighting": "samples"},
+        "ditto": {"local_steps": half, "personal_steps": half, "pull": size["pull"], "weighting": "samples"},
+        "fedrep": {"local_steps": half, "weighting": "samples"},
+        "hypcluster": {"clusters": 2},
+        "flow": {"local_steps": third, "routing_penalty": size["routing_penalty"]},
+        "pi_flow": {"local_steps": third, "routing_penalty": size["routing_penalty"]},
+    }
+    own = {"local_steps": whole, "batch_size": size["batch_size"]} | budgets.get(method, {})
+    if method in ("flow", "pi_flow"):
+        own |= {"routing_widths": list(size["routing_widths"]), "routed": size["routed"]}
+    return own
+
+
+def algorithm(subject: Column, method: str, step: float, changes: Mapping[str, Any] | None = None) -> Algorithm:
+    """A method on a column; `changes` are what an ablation does to its settings."""
+    settings = settings_of(method, subject.size) | dict(changes or {}) | {"step_size": step}
+    entry = MethodSpec(label=method, algorithm=method, settings=settings)
+    return assemble(entry, subject.loss, subject.federation.train.clients, method).algorithm
+
+
+def session(subject: Column, lanes: Sequence[Algorithm], seeds: Sequence[int]) -> Session:
+    """Runs side by side as lanes of one program, trained to the last round."""
+    size = subject.size
+    training = Training(
+        rounds=size["rounds"], cohort=size["cohort"], record_every=size["record_every"], executor=size["executor"]
+    )
+    together = Session(lanes, subject.federation, training, seeds, SCORES, None)
+    together.train()
+    return together
+
+
+def best_step(subject: Column, method: str, spec: Spec, cells: Cells) -> tuple[float, str]:
+    """The step with the best validation accuracy of personal models, and how it was found.
+
+    Where the best stands at an edge, as many steps again are tried beyond it. A run that diverges is the worst.
+    """
+    given = subject.size["steps"].get(method)
+    if given is not None:
+        return float(given), "given"
+    grid = sorted(float(step) for step in subject.size["grid"])
+    ratio, found = grid[1] / grid[0], _tried(subject, method, grid, spec, cells)
+    for _ in range(EXTENSIONS):
+        best = max(found, key=lambda step: found[step])
+        if best not in (min(found), max(found)):
+            break
+        edge, way = (min(found), 1 / ratio) if best == min(found) else (max(found), ratio)
+        further = [float(f"{edge * way ** (place + 1):.2g}") for place in range(len(grid))]
+        found |= _tried(subject, method, further, spec, cells)
+    best = max(found, key=lambda step: found[step])
+    place = "inside" if best not in (min(found), max(found)) else "at the edge of"
+    return best, f"{place} {min(found):g} to {max(found):g}"
+
+
+def _tried(subject: Column, method: str, steps: Sequence[float], spec: Spec, cells: Cells) -> dict[float, float]:
+    """Validation accuracy after the last round with each step."""
+    seed = spec["tuning_seed"]
+    known = {step: _made_of(subject, method, step, seed, spec) | {"for": "tuning"} for step in steps}
+    found = {step: cells.find(f"{subject.name}/{method}/tuning-{step:g}", made_of) for step, made_of in known.items()}
+    if any(one is None for one in found.values()):
+        lanes = [algorithm(subject, method, step) for step in steps]
+        for step, recorder in zip(steps, session(subject, lanes, [seed] * len(steps)).recorders):
+            last = recorder.history[-1]["validation_personal_accuracy_mean"]
+            lost = recorder.diverged is not None or not np.isfinite(last)
+            one = {"validation": -1.0 if lost else float(last)}
+            found[step] = cells.keep(f"{subject.name}/{method}/tuning-{step:g}", known[step], one)
+    return {step: one["validation"] for step, one in found.items() if one is not None}
+
+
+def cells_of(
+    subject: Column,
+    method: str,
+    spec: Spec,
+    cells: Cells,
+    *,
+    label: str = "",
+    step: tuple[float, str] | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> list[Cell]:
+    """A cell per seed: accuracies per client, who is right on which rows, what it cost. `label`: with changes."""
+    chosen, how = step or best_step(subject, method, spec, cells)
+    names = {seed: f"{subject.name}/{label or method}/seed-{seed}" for seed in spec["seeds"]}
+    known = {
+        seed: _made_of(subject, method, chosen, seed, spec) | {"changes": dict(changes or {})} for seed in spec["seeds"]
+    }
+    found = {seed: cells.find(names[seed], known[seed]) for seed in spec["seeds"]}
+    missing = [seed for seed, one in found.items() if one is None]
+    if missing:
+        lanes = [algorithm(subject, method, chosen, changes)] * len(missing)
+        for trained in session(subject, lanes, missing).finish():
+            own = {"step": chosen, "tuned": how} | measured(trained, subject)
+            found[trained.seed] = cells.keep(names[trained.seed], known[trained.seed], own)
+    return [one for one in found.values() if one is not None]
+
+
+def _made_of(subject: Column, method: str, step: float, seed: int, spec: Spec) -> dict[str, Any]:
+    size = {key: value for key, value in subject.size.items() if key not in ("steps", "grid")}
+    return {"kind": KIND, "size": size, "method": method, "step": step, "seed": seed, "data_seed": spec["data_seed"]}
+
+
+def measured(trained: Run, subject: Column) -> Cell:
+    """What one run brought, as plain values."""
+    last = trained.recorder.last["test"]
+    ledger = trained.ledger
+    new = trained.new_clients().get("test", {})
+    facts: Cell = {
+        "personal": last["personal"]["accuracy"],
+        "shared": last["shared"]["accuracy"] if "shared" in last else None,
+        "new_personal": new["personal"]["accuracy"] if new else None,
+        "new_shared": new["shared"]["accuracy"] if "shared" in new else None,
+        "download_bytes": ledger.download_bytes,
+        "upload_bytes": ledger.upload_bytes,
+        "samples": ledger.samples,
+        "rounds": ledger.rounds,
+        "history": [
+            [row["round"], row["validation_personal_accuracy_mean"], row.get("validation_shared_accuracy_mean")]
+            for row in trained.history
+        ],
+    }
+    outputs, test = trained.outputs(), subject.federation.test
+    if "shared" in outputs:
+        right, mask = _right(outputs, test)
+        counts = breakdown(right["shared"], right["personal"], mask)
+        facts["rows"] = {name: np.asarray(count).tolist() for name, count in counts._asdict().items()}
+    if isinstance(trained.algorithm, Flow):
+        facts |= _flow_facts(trained, outputs, test)
+    return facts
+
+
+def _right(outputs: Mapping[str, np.ndarray], test: Any) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Which rows (of sequences: which positions) each model gets right, and which are real; (clients, answers)."""
+    clients, capacity = outputs["personal"].shape[:2]
+    padded = test.pad(np.arange(clients), capacity)
+    targets = np.asarray(padded.targets)
+    real = np.arange(capacity) < np.asarray(padded.count)[:, None]
+    real = real.reshape(*real.shape, *(1,) * (targets.ndim - 2)) & (targets >= 0)
+    right = {name: (answer.argmax(-1) == targets).reshape(clients, -1) for name, answer in outputs.items()}
+    return right, real.reshape(clients, -1)
+
+
+def _flow_facts(trained: Run, outputs: Mapping[str, np.ndarray], test: Any) -> Cell:
+    """Soft inference with the same models, and where rows are routed, by who gets them right."""
+    flow = trained.algorithm
+    assert isinstance(flow, Flow)
+    soft = dataclasses.replace(trained, algorithm=dataclasses.replace(flow, soft_inference=True)).outputs()
+    right, mask = _right(outputs, test)
+    softly, _ = _right(soft, test)
+    answers = np.maximum(mask.sum(1), 1)
+    padded = test.pad(np.arange(test.clients), outputs["personal"].shape[1])
+    shares = np.asarray(_shares(flow, trained.personal_models(), jnp.asarray(padded.inputs)))
+    shares = shares.reshape(test.clients, mask.shape[1], -1)
+    report = routing_report(flow.route_names, shares, right["shared"], right["personal"], mask)
+    return {
+        "soft": ((softly["personal"] & mask).sum(1) / answers).tolist(),
+        "hard": ((right["personal"] & mask).sum(1) / answers).tolist(),
+        "routes": list(report.names),
+        "shares": report.shared_share.tolist(),
+        "taken": report.taken.tolist(),
+        "one_way": report.one_way.tolist(),
+        "shares_by_category": {name: part.tolist() for name, part in report.by_category.items()},
+    }
+
+
+@jax.jit
+def _shares(flow: Flow, models: Any, inputs: Any) -> Any:
+    """q_0 of every client's model on its own rows."""
+    return jax.lax.map(lambda own: flow.shared_shares(*own), (models, inputs))

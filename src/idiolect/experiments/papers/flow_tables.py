@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables 2 and 3 of paper 003 (5, 6 and 7 in its appendix): every method on every data set, one run per seed.
+
+Both tables read the same cells: accuracies of the shared and the personal model, and who is better off with which.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from idiolect.experiments.papers import flow, flow_figures
+from idiolect.experiments.papers.cells import Cells, in_processes
+from idiolect.experiments.papers.flow import FINE_TUNING
+from idiolect.experiments.papers.flow_summary import Summary, summarise
+from idiolect.experiments.papers.reproduction import Measured, Progress, Spec
+
+NAMES = {
+    "local": "Local",
+    "fedavg": "FedAvg",
+    FINE_TUNING: "FedAvgFT",
+    "knn_per": "kNN-Per",
+    "partialfed": "PartialFed",
+    "apfl": "APFL",
+    "ditto": "Ditto",
+    "fedrep": "FedRep",
+    "lg_fedavg": "LG-FedAvg",
+    "hypcluster": "HypCluster",
+    "flow": "Flow",
+}
+# (Acc_g, Acc_p), per cent, of table 5, and the share of clients helped of table 7, on the paper's own data
+_PAPER: dict[str, dict[str, tuple[float | None, float | None, float | None]]] = {
+    "shakespeare": {
+        "local": (None, 18.70, None),
+        "fedavg": (52.00, None, None),
+        FINE_TUNING: (52.12, 53.68, 79.00),
+        "knn_per": (51.87, 53.10, 68.87),
+        "apfl": (52.38, 53.64, 79.22),
+        "ditto": (52.44, 53.95, 73.74),
+        "fedrep": (46.71, 50.09, 79.78),
+        "lg_fedavg": (51.08, 51.43, 88.43),
+        "hypcluster": (51.92, 52.74, 74.84),
+        "flow": (55.90, 56.20, 89.77),
+    },
+    "emnist": {
+        "local": (None, 28.18, None),
+        "fedavg": (85.10, None, None),
+        FINE_TUNING: (89.57, 90.14, 81.48),
+        "knn_per": (85.20, 88.28, 89.97),
+        "apfl": (88.40, 89.44, 93.39),
+        "ditto": (89.08, 91.30, 79.26),
+        "fedrep": (89.95, 89.77, 82.20),
+        "lg_fedavg": (87.43, 91.70, 66.16),
+        "hypcluster": (89.47, 90.49, 80.70),
+        "flow": (90.88, 94.18, 96.70),
+    },
+    "cifar10_0.1": {
+        "local": (None, 49.78, None),
+        "fedavg": (60.98, None, None),
+        FINE_TUNING: (61.23, 73.03, 97.18),
+        "knn_per": (59.62, 75.14, 90.00),
+        "partialfed": (62.57, 73.20, 88.30),
+        "apfl": (62.87, 72.86, 87.48),
+        "ditto": (62.06, 72.06, 90.52),
+        "fedrep": (64.85, 68.62, 92.30),
+        "lg_fedavg": (56.63, 73.19, 88.41),
+        "hypcluster": (63.64, 71.55, 95.11),
+        "flow": (66.26, 76.47, 98.33),
+    },
+    "cifar10_0.6": {
+        "local": (None, 62.74, None),
+        "fedavg": (67.50, None, None),
+        FINE_TUNING: (68.19, 72.21, 99.33),
+        "knn_per": (69.22, 70.14, 90.00),
+        "partialfed": (66.93, 70.38, 84.80),
+        "apfl": (69.53, 72.53, 90.63),
+        "ditto": (68.12, 70.31, 89.61),
+        "fedrep": (69.77, 63.61, 84.64),
+        "lg_fedavg": (67.48, 68.94, 89.59),
+        "hypcluster": (65.44, 72.40, 98.18),
+        "flow": (70.88, 77.11, 99.62),
+    },
+}
+PAPER = _PAPER | {"writers": _PAPER["emnist"]}  # writers stand in for its EMNIST by writer
+
+
+class Results(NamedTuple):
+    """Every method on every column."""
+
+    table: dict[str, dict[str, Summary]]  # column -> method
+    flow: dict[str, list[dict[str, Any]]]  # column -> Flow's cells
+
+
+def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
+    """Compute what is missing, in processes of their own where the size says so, and read it all."""
+    named = flow.columns(spec)
+    # columns of one source and network have the same shapes: together, their programs are compiled once
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, size in named.items():
+        groups.setdefault((size["source"], size["model"]), []).append(name)
+    longest = sorted(groups.values(), key=lambda names: -sum(named[name]["rounds"] for name in names))
+    tasks = [(method, tuple(names)) for names in longest for method in spec["methods"]]
+    done = 0
+
+    def told(task: tuple[str, tuple[str, ...]]) -> None:
+        nonlocal done
+        done += 1
+        progress(f"{task[0]} on {', '.join(task[1])}", done, len(tasks))
+
+    work = functools.partial(_fill_some, dict(spec), cells)
+    in_processes(work, tasks, flow.chosen_size(spec)["workers"], told)
+    table: dict[str, dict[str, Summary]] = {}
+    routed: dict[str, list[dict[str, Any]]] = {}
+    for name in named:
+        subject = flow.column(name, spec)
+        found = {method: flow.cells_of(subject, method, spec, cells) for method in NAMES if method in spec["methods"]}
+        table[name] = {method: summarise(own) for method, own in found.items()}
+        routed[name] = found.get("flow", [])
+    return Results(table, routed)
+
+
+def _fill_some(spec: Spec, cells: Cells, task: tuple[str, tuple[str, ...]]) -> None:
+    from idiolect.experiments.compilation import enable_cache
+
+    enable_cache()
+    method, names = task
+    for name in names:
+        flow.cells_of(flow.column(name, spec), method, spec, cells)
+
+
+def measure_accuracy(spec: Spec, progress: Progress, cells: Cells) -> Measured:
+    """Table 2: accuracy of the shared model before and of the personal model after adaptation."""
+    results = fill(spec, progress, cells)
+    numbers = {}
+    for name, row in results.table.items():
+        gap = row["flow"].clients - row[FINE_TUNING].clients
+        numbers[f"{name}_flow_minus_fine_tuning"] = float(np.nanmean(gap))
+        soft, hard = (100 * np.mean([np.mean(one[key]) for one in results.flow[name]]) for key in ("soft", "hard"))
+        numbers[f"{name}_soft_minus_hard"] = float(soft - hard)
+    return Measured(numbers, results, _accuracy_text(results, spec))
+
+
+def measure_helped(spec: Spec, progress: Progress, cells: Cells) -> Measured:
+    """Table 3: for how many clients the personal model is better than the shared one."""
+    results = fill(spec, progress, cells)
+    numbers = {
+        f"{name}_flow_helped_minus_hurt": row["flow"].helped - row["flow"].hurt for name, row in results.table.items()
+    }
+    return Measured(numbers, results, _helped_text(results))
+
+
+def _accuracy_text(results: Results, spec: Spec) -> str:
+    lines = []
+    for name, row in results.table.items():
+        lines.append(
+            f"{name}: accuracy in per cent, mean over clients, then over seeds {spec['seeds']} (spread over seeds)"
+        )
+        lines.append(
+            f"{'':12} {'shared':>14} {'personal':>14} {'worst tenth':>11} {'new: shared':>11} {'personal':>8} "
+            f"{'paper':>13}   step"
+        )
+        for method, one in row.items():
+            ours = f"{_spread(one.shared):>14} {_spread(one.personal):>14} {_cell(one.worst_tenth):>11}"
+            new = f"{_cell(one.new_shared):>11} {_cell(one.new_personal):>8}"
+            shared, personal, _ = PAPER.get(name, {}).get(method, (None, None, None))
+            paper = f"{_cell(shared)} / {_cell(personal)}"
+            lines.append(f"{NAMES[method]:12} {ours} {new} {paper:>13}   {one.step:g}, {one.tuned}")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _helped_text(results: Results) -> str:
+    lines = []
+    for name, row in results.table.items():
+        lines.append(f"{name}: per cent of clients, then of test rows")
+        lines.append(
+            f"{'':12} {'helped':>7} {'hurt':>7} {'paper':>7}    {'both':>7} {'shared only':>11} {'personal only':>13} "
+            f"{'neither':>8}"
+        )
+        for method, one in row.items():
+            rows = None if one.rows is None else {key: 100 * float(part) for key, part in one.rows.fractions().items()}
+            parts = [None] * 4 if rows is None else list(rows.values())
+            shares = " ".join(f"{_cell(part):>{width}}" for part, width in zip(parts, (7, 11, 13, 8)))
+            paper = PAPER.get(name, {}).get(method, (None, None, None))[2]
+            lines.append(
+                f"{NAMES[method]:12} {_cell(one.helped):>7} {_cell(one.hurt):>7} {_cell(paper):>7}    {shares}"
+            )
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None or not np.isfinite(value) else f"{value:.1f}"
+
+
+def _spread(values: np.ndarray) -> str:
+    if not np.isfinite(values).all():
+        return "-"
+    return f"{values.mean():.1f} ({values.std():.1f})" if len(values) > 1 else f"{values.mean():.1f}"
+
+
+def draw_accuracy(spec: Spec, results: Results) -> Figure:
+    """Shared and personal accuracy of every method, a panel per column."""
+    return flow_figures.draw_accuracy(results.table, NAMES, _of_paper(results, 1))
+
+
+def draw_helped(spec: Spec, results: Results) -> Figure:
+    """Clients helped and hurt, and who gets which rows right."""
+    return flow_figures.draw_helped(results.table, NAMES, _of_paper(results, 2))
+
+
+def _of_paper(results: Results, place: int) -> Mapping[str, Mapping[str, float]]:
+    return {
+        name: {method: one[place] for method, one in PAPER.get(name, {}).items() if one[place] is not None}  # type: ignore[misc]
+        for name in results.table
+    }
