@@ -32,9 +32,11 @@ def init_clients(algorithm: Algorithm, root: Key, clients: Any, data: ClientData
         state, cost = own.init_client(key, rows)
         return jax.tree.map(jnp.asarray, state), cost.counters()
 
-    client_keys = keys.init_client_keys(root, clients, common=algorithm.common_start)
+    common = algorithm.common_start
+    client_keys = keys.init_client_keys(root, clients[0] if common else clients, common)
     own = address(algorithm, clients)
-    return jax.vmap(one, in_axes=(axes(algorithm), 0, 0))(own, client_keys, data)
+    # a common key is not repeated: what it draws is drawn once for everybody
+    return jax.vmap(one, in_axes=(axes(algorithm), None if common else 0, 0))(own, client_keys, data)
 
 
 @jax.jit
@@ -50,9 +52,9 @@ def carry(
     cost = jax.tree.map(lambda count: jnp.broadcast_to(count, jnp.shape(clients)), NOTHING.counters())
     if algorithm.objective.prepares:
         both = (algorithm, earlier)
-        client_keys = keys.init_client_keys(root, clients, common=True)
-        again = jax.vmap(prepare, in_axes=(axes(both), 0, 0, 0))
-        prepared, cost = again(address(both, clients), client_keys, states.prepared, data)
+        key = keys.init_client_keys(root, clients[0], common=True)
+        again = jax.vmap(prepare, in_axes=(axes(both), None, 0, 0))
+        prepared, cost = again(address(both, clients), key, states.prepared, data)
         states = states._replace(prepared=prepared)
     return *algorithm.carry(earlier, server, states), cost
 
