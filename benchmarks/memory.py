@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing grows with the number of rounds: memory of a method with client states, after 200 and after 2000 rounds.
 
-Ditto with a perceptron 784-16-10 on 200 clients, 20 per round: every client has taken part long before the end. A process of
-its own, on the CPU or the GPU.
+Ditto with a perceptron 784-16-10 on 200 clients, 20 per round: every client has taken part long before the end. A
+process of its own, on the CPU or the GPU.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One FedAvg round through the engine, float32, in turns with a sequential PyTorch loop where that is installed.
 
-The CNN (10 clients x 200 images, batch 20), the two-layer LSTM (10 clients x 40 sequences of 80 characters, batch 4) and a
-perceptron 784-200-10 (100 clients x 100 rows, batch 10). Both sides start from the same parameters, and PyTorch's loss
-and one gradient must equal ours, or the benchmark fails.
+The CNN (10 clients x 200 images, batch 20), the two-layer LSTM (10 clients x 40 sequences of 80 characters, batch 4)
+and a perceptron 784-200-10 (100 clients x 100 rows, batch 10). Both sides start from the same parameters, and PyTorch's
+loss and one gradient must equal ours, or the benchmark fails.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds of 100 clients with the CNN and the LSTM on a GPU: the engine, a bare `vmap` round, a PyTorch loop.
 
-CNN: 28 x 28 images, 32 and 64 filters, 128 hidden units, 62 classes (1,206,590 parameters), 200 images per client, batch 20, one
-epoch. LSTM: two layers of 256, 72 characters (815,752 parameters), 40 sequences of 80 characters per client, batch 4, one epoch
-(10 steps). Products of float32 are TF32's, JAX's and here also PyTorch's default. Skipped where JAX sees no GPU.
+CNN: 28 x 28 images, 32 and 64 filters, 128 hidden units, 62 classes (1,206,590 parameters), 200 images per client,
+batch 20, one epoch. LSTM: two layers of 256, 72 characters (815,752 parameters), 40 sequences of 80 characters per
+client, batch 4, one epoch (10 steps). Products of float32 are TF32's: JAX's default there, and PyTorch is told to.
+Skipped where JAX sees no GPU.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CNN, the character LSTM and the perceptron in PyTorch, with our parameters, and a round as popular libraries run it."""
+"""The networks that are timed in PyTorch, with our parameters, and a round as popular libraries run it."""
 
 from __future__ import annotations
 
