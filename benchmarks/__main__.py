@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(NAMES)}")
     for name in options.names or NAMES:
         load = os.getloadavg()[0]
-        result = importlib.import_module(f"benchmarks.{name}").run(options.quick)
+        result = importlib.import_module(f"benchmarks.{name.replace('-', '_')}").run(options.quick)
         command = f"python -m benchmarks {name}" + (" --quick" if options.quick else "")
         facts = machine(load)
         show(name, result, facts, options.quick)

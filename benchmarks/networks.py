@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One FedAvg round with the CNN (10 clients x 200 images, batch 20) and with the two-layer LSTM (10 clients x 40
-sequences of 80 characters, batch 4), float32, through the engine; a sequential PyTorch loop beside it where installed.
+"""One FedAvg round through the engine, float32, in turns with a sequential PyTorch loop where that is installed.
 
-Both start from the same parameters, and PyTorch's loss and one gradient must equal ours, or the benchmark fails.
+The CNN (10 clients x 200 images, batch 20), the two-layer LSTM (10 clients x 40 sequences of 80 characters, batch 4)
+and a perceptron 784-200-10 (100 clients x 100 rows, batch 10). Both sides start from the same parameters, and PyTorch's
+loss and one gradient must equal ours, or the benchmark fails.
 """
 
 from __future__ import annotations
@@ -13,23 +14,20 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 
+from benchmarks import network_problems as problems
 from benchmarks import networks_torch
 from benchmarks.by_hand import torch_rows
 from benchmarks.measure import Result, Target, in_turns, medians, ratio, seconds_of
+from benchmarks.problems import images as flat_images
 from idiolect.algorithms import LocalSGD
-from idiolect.core.data import Batch, Rows
-from idiolect.data.federation import Federation, no_rows
-from idiolect.data.task import Task
-from idiolect.engines.simulate import Session, Training
-from idiolect.models import CNN, CharacterLSTM
+from idiolect.data.federation import Federation
+from idiolect.models import MLP, Model
 from idiolect.objectives import ClientLoss, GlobalModel
 
 EXECUTORS = {"batched": ("batched", 0), "one at a time": ("chunked", 1), "looped": ("looped", 0)}
-LIMITS = {"cnn": 1.0, "character_lstm": 1.5}  # ours / PyTorch
+LIMITS = {"cnn": 1.0, "character_lstm": 1.5, "mlp": 0.1}  # ours / PyTorch
 TURNS = 5
-STEP_SIZE = 0.01
 
 
 def run(quick: bool) -> Result:
@@ -37,11 +35,14 @@ def run(quick: bool) -> Result:
     torch = _torch()
     numbers: dict[str, Any] = {}
     targets = []
-    for name, problem in (("cnn", _images), ("character_lstm", _texts)):
+    for name, problem in (("cnn", _images), ("character_lstm", _texts), ("mlp", _flat)):
         federation, model, batch_size = problem(quick)
         loss = ClientLoss(model=model)
-        algorithm = LocalSGD(GlobalModel(loss), epochs=1, batch_size=batch_size, step_size=STEP_SIZE)
-        clocks = {label: _engine(algorithm, federation, *choice) for label, choice in EXECUTORS.items()}
+        algorithm = LocalSGD(GlobalModel(loss), epochs=1, batch_size=batch_size, step_size=problems.STEP_SIZE)
+        clocks = {
+            label: problems.engine_clock(algorithm, federation, *choice, rounds=1 if quick or name != "mlp" else 10)
+            for label, choice in EXECUTORS.items()
+        }
         loops = _torch_clocks(torch, name, loss, federation, batch_size) if torch is not None else {}
         seconds = in_turns(clocks | loops, 1 if quick else TURNS)
         middle = medians(seconds)
@@ -58,67 +59,35 @@ def run(quick: bool) -> Result:
     return Result(numbers, tuple(targets))
 
 
-def _engine(algorithm: LocalSGD, federation: Federation, executor: str, chunk: int) -> Callable[[], float]:
-    def clock() -> float:
-        training = Training(rounds=1, record_every=1, executor=executor, chunk=chunk)
-        session = Session([algorithm], federation, training, [0], ("log_loss",), None)
-        session.train()
-        return session.seconds
-
-    return clock
-
-
 def _torch_clocks(
     torch: Any, name: str, loss: ClientLoss, federation: Federation, batch_size: int
 ) -> dict[str, Callable[[], float]]:
     data = torch_rows(torch, "cpu", federation.train)
     params = loss.init(jax.random.key(0))
     model = getattr(networks_torch, name)(torch, params)
-    _check_same(torch, model, loss, params, federation.train, data)
+    problems.check_same(torch, model, loss, params, federation.train, data)
 
     def loop(threads: int) -> float:
         torch.set_num_threads(threads)
-        return seconds_of(lambda: networks_torch.one_round(torch, model, data, batch_size, STEP_SIZE) and 0)
+        step_size = problems.STEP_SIZE
+        return seconds_of(lambda: networks_torch.one_round(torch, model, data, batch_size, step_size) and 0)
 
     choices = sorted({1, torch.get_num_threads()})
     return {f"torch loop, {threads} threads": lambda threads=threads: loop(threads) for threads in choices}
 
 
-def _check_same(torch: Any, model: Any, loss: ClientLoss, params: Any, rows: Rows, data: Any) -> None:
-    """Same loss, and the same slope of the last layer's bias, on a few rows of the first client."""
-    inputs, targets = (part[:8] for part in data[0])
-    outputs = model(inputs)
-    theirs = torch.nn.CrossEntropyLoss()(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1))
-    theirs.backward()
-    last = list(params)[-1] if "dense" not in params else "dense"
-    batch = Batch(*(part[:8] for part in rows.of(0)))
-    ours, slope = jax.value_and_grad(lambda own: loss.value(None, own, batch)[0])(params)
-    np.testing.assert_allclose(float(ours), float(theirs.detach()), rtol=1e-4)
-    np.testing.assert_allclose(slope[last]["bias"], getattr(model, last).bias.grad.numpy(), rtol=1e-3, atol=1e-5)
-
-
-def _images(quick: bool) -> tuple[Federation, CNN, int]:
+def _images(quick: bool) -> tuple[Federation, Model, int]:
     clients, rows = (2, 8) if quick else (10, 200)
-    draw = np.random.default_rng(0)
-    inputs = draw.random((clients * rows, 28, 28, 1), dtype=np.float32)
-    labels = draw.integers(0, 10, clients * rows).astype(np.int32)
-    small: dict[str, Any] = {"filters": (2, 2), "hidden": 4} if quick else {}
-    return _federation(inputs, labels, clients, 10), CNN(28, 28, 1, 10, **small), 4 if quick else 20
+    return problems.images(clients, rows, 10), problems.cnn(10, quick), 4 if quick else 20
 
 
-def _texts(quick: bool) -> tuple[Federation, CharacterLSTM, int]:
-    clients, rows, length = (2, 4, 5) if quick else (10, 40, 80)
-    tokens = np.random.default_rng(0).integers(0, 72, (clients * rows, length + 1)).astype(np.int32)
-    small: dict[str, Any] = {"hidden": 4} if quick else {}
-    federation = _federation(tokens[:, :-1], tokens[:, 1:], clients, 72)
-    return federation, CharacterLSTM(72, 72, **small), 4
+def _texts(quick: bool) -> tuple[Federation, Model, int]:
+    return problems.texts(*(2, 4, 5) if quick else (10, 40, 80)), problems.character_lstm(quick), 4
 
 
-def _federation(inputs: np.ndarray, targets: np.ndarray, clients: int, classes: int) -> Federation:
-    offsets = np.linspace(0, len(inputs), clients + 1).astype(np.int64)
-    rows = Rows(inputs, np.ascontiguousarray(targets), offsets)
-    task = Task.classification(tuple(map(str, range(classes))))
-    return Federation(rows, no_rows(rows), no_rows(rows), tuple(map(str, range(clients))), task)
+def _flat(quick: bool) -> tuple[Federation, Model, int]:
+    clients, rows = (2, 8) if quick else (100, 100)
+    return flat_images(clients, rows), MLP(784, 10, (4 if quick else 200,)), 4 if quick else 10
 
 
 def _torch() -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CNN and the character LSTM in PyTorch, with our parameters, and a round as popular libraries run it."""
+"""The networks that are timed in PyTorch, with our parameters, and a round as popular libraries run it."""
 
 from __future__ import annotations
 
@@ -71,8 +71,27 @@ def character_lstm(torch: Any, params: Any) -> Any:
     return Net()
 
 
+def mlp(torch: Any, params: Any) -> Any:
+    """Two dense layers."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, own in params.items():
+                layer = torch.nn.Linear(*own["weights"].shape)
+                with torch.no_grad():
+                    layer.weight.copy_(torch.tensor(_array(own["weights"]).T.copy()))
+                    layer.bias.copy_(torch.tensor(_array(own["bias"])))
+                setattr(self, name, layer)
+
+        def forward(self, rows: Any) -> Any:
+            return self.dense_1(torch.relu(self.dense_0(rows)))
+
+    return Net()
+
+
 def one_round(torch: Any, model: Any, data: list[tuple[Any, Any]], batch_size: int, step_size: float) -> Any:
-    """Every client one epoch of SGD from the shared model, one after another, then the mean."""
+    """Every client one epoch of SGD from the shared model, one after another, then the mean; on the model's device."""
     shared = [leaf.detach().clone() for leaf in model.parameters()]
     total = [torch.zeros_like(leaf) for leaf in shared]
     optimizer, loss_of = torch.optim.SGD(model.parameters(), lr=step_size), torch.nn.CrossEntropyLoss()
@@ -80,7 +99,7 @@ def one_round(torch: Any, model: Any, data: list[tuple[Any, Any]], batch_size: i
         with torch.no_grad():
             for leaf, start in zip(model.parameters(), shared):
                 leaf.copy_(start)
-        for batch in torch.randperm(len(inputs)).split(batch_size):
+        for batch in torch.randperm(len(inputs), device=inputs.device).split(batch_size):
             optimizer.zero_grad()
             outputs = model(inputs[batch])
             loss_of(outputs.reshape(-1, outputs.shape[-1]), targets[batch].reshape(-1)).backward()

@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("overhead", "unified", "softmax", "networks", "recording", "start", "scale", "neighbours", "gpu")
+DEVICE = ("gpu", "networks-gpu")  # skipped without one
+NAMES = (
+    "overhead",
+    "unified",
+    "softmax",
+    "networks",
+    "recording",
+    "start",
+    "scale",
+    "memory",
+    "neighbours",
+    *DEVICE,
+)
 
 
 def bench(*arguments):
@@ -44,7 +56,7 @@ def test_a_result_says_what_was_done_and_where(results, name):
 
 
 def test_only_a_missing_device_is_a_reason_to_skip(results):
-    assert [name for name in NAMES if name != "gpu" and results[name]["skipped"]] == []
+    assert [name for name in NAMES if name not in DEVICE and results[name]["skipped"]] == []
 
 
 def test_an_unknown_name_is_refused():

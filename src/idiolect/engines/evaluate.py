@@ -106,11 +106,30 @@ def _filled(inputs: Any, mask: Any) -> Any:
     return jnp.where(mask.reshape(-1, *(1,) * (inputs.ndim - 1)), inputs, inputs[:1])
 
 
-@functools.partial(jax.jit, static_argnames=("names", "lanes", "one_by_one"))
+def _in_chunks(function: Callable[[Moment, ClientData], Any], now: Moment, rows: ClientData, chunk: int) -> Any:
+    """`function` of all clients at once (`chunk` 0), or of so many at a time, so that memory is theirs alone."""
+    size = now.clients.shape[0]
+    if not 0 < chunk < size:
+        return function(now, rows)
+    own = (now.clients, now.states, now.train, rows)
+
+    def one_chunk(places: Any) -> Any:
+        clients, states, train, held = tree.take(own, places)
+        return function(now._replace(clients=clients, states=states, train=train), held)
+
+    # the last chunk is filled up with the last client again
+    places = jnp.minimum(jnp.arange(-(-size // chunk) * chunk, dtype=jnp.int32), size - 1).reshape(-1, chunk)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:size], jax.lax.map(one_chunk, places))
+
+
+@functools.partial(jax.jit, static_argnames=("names", "lanes", "one_by_one", "chunk"))
 def evaluate(
-    now: Moment, rows: ClientData, *, names: tuple[str, ...], lanes: str, one_by_one: bool = False
+    now: Moment, rows: ClientData, *, names: tuple[str, ...], lanes: str, one_by_one: bool = False, chunk: int = 0
 ) -> tuple[Scores, Tally]:
-    """Scores of both models on the clients' `rows`, one number per client, and what each personal model cost."""
+    """Scores of both models on the clients' `rows`, one number per client, and what each personal model cost.
+
+    `chunk` clients at a time, all of them if 0.
+    """
     TRACES["evaluate"] += 1
 
     def score(own: Algorithm, model: Params, held: ClientData) -> dict[str, Any]:
@@ -118,11 +137,11 @@ def evaluate(
         outputs = own.predict(model, _filled(held.inputs, mask) if one_by_one else held.inputs)
         return {name: SCORES[name].function(outputs, held.targets, mask) for name in names}
 
-    def one_run(now: Moment) -> tuple[Scores, Tally]:
+    def some(now: Moment, held: ClientData) -> tuple[Scores, Tally]:
         personal, cost = personal_models(now)
-        return _for_both(now, personal, score, rows, one_by_one), cost
+        return _for_both(now, personal, score, held, one_by_one), cost
 
-    return _over_lanes(one_run, now, lanes)
+    return _over_lanes(lambda lane: _in_chunks(some, lane, rows, chunk), now, lanes)
 
 
 @functools.partial(jax.jit, static_argnames=("lanes",))

@@ -311,9 +311,10 @@ class Session:
     def _evaluate(self, algorithm: Any, root: Any, at: Snapshot, split: str, lanes: str) -> tuple[Scores, Tally]:
         """Scores on one split, and what each client's model cost."""
         parts, one_by_one = [], self.training.executor.startswith("looped")
+        chunk = self.training.chunk if self.training.executor == "chunked" else 0
         for clients, moment in self._moments(algorithm, root, at):
             rows = self._split(split, clients)
-            scored = evaluate(moment, rows, names=self.scores, lanes=lanes, one_by_one=one_by_one)
+            scored = evaluate(moment, rows, names=self.scores, lanes=lanes, one_by_one=one_by_one, chunk=chunk)
             parts.append(jax.tree.map(np.asarray, scored))  # wait: the rows of one part at a time are on the device
         client_axis = 0 if lanes == "one" else 1
 
