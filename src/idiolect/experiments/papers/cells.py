@@ -56,7 +56,10 @@ class Cells(NamedTuple):
 
 
 def in_processes(work: Callable[[Any], Any], tasks: Iterable[Any], workers: int, told: Callable[[Any], None]) -> None:
-    """`work` of every task, in `workers` processes or, with one, in this; `told` hears of each that is done."""
+    """`work` of every task, in `workers` processes or, with one, in this; `told` hears of each that is done.
+
+    In processes, a task that fails does not keep the others from being done; its error comes at the end.
+    """
     if workers <= 1:
         for task in tasks:
             work(task)
@@ -68,5 +71,7 @@ def in_processes(work: Callable[[Any], Any], tasks: Iterable[Any], workers: int,
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
         waiting = {pool.submit(work, task): task for task in tasks}
         for done in concurrent.futures.as_completed(waiting):
-            done.result()
-            told(waiting[done])
+            if done.exception() is None:
+                told(waiting[done])
+    for done in waiting:
+        done.result()

@@ -128,9 +128,8 @@ def algorithm(subject: Column, method: str, step: float, changes: Mapping[str, A
 def session(subject: Column, lanes: Sequence[Algorithm], seeds: Sequence[int]) -> Session:
     """Runs side by side as lanes of one program, trained to the last round."""
     size = subject.size
-    training = Training(
-        rounds=size["rounds"], cohort=size["cohort"], record_every=size["record_every"], executor=size["executor"]
-    )
+    keys = ("rounds", "cohort", "record_every", "executor", "chunk")
+    training = Training(**{key: size[key] for key in keys})
     together = Session(lanes, subject.federation, training, seeds, SCORES, None)
     together.train()
     return together
@@ -200,7 +199,8 @@ def cells_of(
 
 
 def _made_of(subject: Column, method: str, step: float, seed: int, spec: Spec) -> dict[str, Any]:
-    size = {key: value for key, value in subject.size.items() if key not in ("steps", "grid")}
+    how = ("steps", "grid", "executor", "chunk")  # by which way a result is found, not what it is
+    size = {key: value for key, value in subject.size.items() if key not in how}
     return {"kind": KIND, "size": size, "method": method, "step": step, "seed": seed, "data_seed": spec["data_seed"]}
 
 

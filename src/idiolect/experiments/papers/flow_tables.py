@@ -102,8 +102,7 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
     groups: dict[tuple[str, str], list[str]] = {}
     for name, size in named.items():
         groups.setdefault((size["source"], size["model"]), []).append(name)
-    longest = sorted(groups.values(), key=lambda names: -sum(named[name]["rounds"] for name in names))
-    tasks = [(method, tuple(names)) for names in longest for method in spec["methods"]]
+    tasks = [(method, tuple(names)) for names in groups.values() for method in spec["methods"]]
     done = 0
 
     def told(task: tuple[str, tuple[str, ...]]) -> None:
