@@ -84,7 +84,7 @@ def check_same(torch: Any, model: Any, loss: ClientLoss, params: Any, rows: Rows
     last = list(params)[-1] if "dense" not in params else "dense"
     batch = Batch(*(part[:8] for part in rows.of(0)))
     with jax.default_matmul_precision("highest"):
-        ours, slope = jax.value_and_grad(lambda own: loss.value(None, own, batch)[0])(params)
+        ours, slope = jax.jit(jax.value_and_grad(lambda own: loss.value(None, own, batch)[0]))(params)
     np.testing.assert_allclose(float(ours), float(theirs.detach()), rtol=1e-4)
     their_slope = getattr(model, last).bias.grad.cpu().numpy()
     np.testing.assert_allclose(slope[last]["bias"], their_slope, rtol=1e-3, atol=1e-5)

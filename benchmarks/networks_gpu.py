@@ -59,7 +59,7 @@ class Sizes(NamedTuple):
     small: bool
 
 
-FULL = Sizes(100, 200, 20, (40, 80), turns=5, rounds=10, small=False)
+FULL = Sizes(100, 200, 20, (40, 80), turns=3, rounds=10, small=False)
 QUICK = Sizes(3, 8, 4, (4, 5), turns=1, rounds=1, small=True)
 
 

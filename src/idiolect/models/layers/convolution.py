@@ -4,8 +4,8 @@
 A library convolution inside a compiled loop is two orders of magnitude slower on a CPU, and with weights of its own per
 client it is a grouped convolution, slow on a GPU too. One product is a batched product under `vmap`, fast on both.
 
-On a GPU the patches' way through memory is what takes the time. There one patch serves a block of 2 x 2 outputs: with a
-3 x 3 kernel it sees 4 x 4 pixels, 16 numbers per channel for four outputs instead of 36, against zeros in the weights.
+On a GPU the patches' way through memory is what takes the time. There one patch serves two outputs side by side: with a
+3 x 3 kernel it sees 3 x 4 pixels, 12 numbers per channel for two outputs instead of 18, against zeros in the weights.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from idiolect.models.layers.precision import lowered, product
 from idiolect.models.model import Params
 
 PADDING = ("valid", "same")
-BLOCK = 2  # outputs of a block, down and across
-WIDEST = 128  # output channels up to which a block's saving of memory traffic outweighs its products with zeros
+WIDEST = 128  # output channels up to which a pair's saving of memory traffic outweighs its products with zeros
 
 
 def patches(images: Any, kernel: int, stride: int = 1) -> Any:
@@ -37,30 +36,23 @@ def patches(images: Any, kernel: int, stride: int = 1) -> Any:
     return slices[0] if kernel == 1 else jnp.concatenate(slices, axis=-1)
 
 
-def convolve_blocks(images: Any, weights: Any) -> Any:
+def convolve_pairs(images: Any, weights: Any) -> Any:
     """Images and weights (kernel, kernel, inside, outside), kernel odd, stride 1, no padding -> convolved images."""
     rows, inside, (kernel, outside) = images.shape[0], images.shape[-1], (weights.shape[0], weights.shape[-1])
     height, width = (length - kernel + 1 for length in images.shape[1:3])
-    down, across = (-(-length // BLOCK) for length in (height, width))
-    cells = (kernel + 1) // BLOCK  # blocks of pixels, down and across, that a block of outputs sees
-    short = (BLOCK * (blocks + cells - 1) - length for blocks, length in zip((down, across), images.shape[1:3]))
-    images = jnp.pad(images, ((0, 0), *((0, missing) for missing in short), (0, 0)))
-    # pixels of a block side by side on the channels' axis
-    blocks = images.reshape(rows, down + cells - 1, BLOCK, across + cells - 1, BLOCK, inside)
-    blocks = blocks.transpose(0, 1, 3, 2, 4, 5).reshape(rows, down + cells - 1, across + cells - 1, -1)
-    seen = patches(blocks, cells)
-    outputs = seen.reshape(-1, seen.shape[-1]) @ _block_weights(weights, cells)
-    outputs = outputs.reshape(rows, down, across, BLOCK, BLOCK, outside).transpose(0, 1, 3, 2, 4, 5)
-    return outputs.reshape(rows, BLOCK * down, BLOCK * across, outside)[:, :height, :width]
+    pairs, cells = -(-width // 2), (kernel + 1) // 2  # of outputs in a line; pairs of pixels that one of them sees
+    images = jnp.pad(images, ((0, 0), (0, 0), (0, 2 * (pairs + cells - 1) - images.shape[2]), (0, 0)))
+    paired = images.reshape(rows, images.shape[1], pairs + cells - 1, 2 * inside)
+    slices = [paired[:, i : i + height, j : j + pairs] for i in range(kernel) for j in range(cells)]
+    seen = jnp.concatenate(slices, axis=-1).reshape(rows * height * pairs, -1)
+    outputs = (seen @ _pair_weights(weights)).reshape(rows, height, 2 * pairs, outside)
+    return outputs[:, :, :width]
 
 
-def _block_weights(weights: Any, cells: int) -> Any:
-    """The weights from all pixels that a block of outputs sees to all its outputs, zero where an output sees none."""
-    places = [(i, j) for i in range(BLOCK) for j in range(BLOCK)]
-    shifted = [jnp.pad(weights, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0))) for i, j in places]
-    inside, outside = weights.shape[2:]
-    stacked = jnp.stack(shifted, axis=3).reshape(cells, BLOCK, cells, BLOCK, inside, len(places) * outside)
-    return stacked.transpose(0, 2, 1, 3, 4, 5).reshape(-1, len(places) * outside)
+def _pair_weights(weights: Any) -> Any:
+    """The weights from all pixels that a pair of outputs sees to both of them, zero where one sees none."""
+    shifted = [jnp.pad(weights, ((0, 0), (place, 1 - place), (0, 0), (0, 0))) for place in range(2)]
+    return jnp.stack(shifted, axis=3).reshape(-1, 2 * weights.shape[-1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,10 +82,10 @@ class Convolution:
         if self.padding == "same":
             edge = (self.kernel - 1) // 2
             images = jnp.pad(images, ((0, 0), (edge, edge), (edge, edge), (0, 0)))
-        if self._in_blocks:
+        if self._in_pairs:
             weights = lowered(params["weights"], self.compute)
             weights = weights.reshape(self.kernel, self.kernel, self.inside, self.outside)
-            outputs = convolve_blocks(lowered(images, self.compute), weights).astype(params["weights"].dtype)
+            outputs = convolve_pairs(lowered(images, self.compute), weights).astype(params["weights"].dtype)
         else:
             seen = patches(lowered(images, self.compute), self.kernel, self.stride)
             outputs = product(seen.reshape(-1, seen.shape[-1]), params["weights"], self.compute)
@@ -101,6 +93,6 @@ class Convolution:
         return outputs + params["bias"] if self.bias else outputs
 
     @property
-    def _in_blocks(self) -> bool:
+    def _in_pairs(self) -> bool:
         suits = self.stride == 1 and self.kernel > 1 and self.kernel % 2 == 1 and self.outside <= WIDEST
         return suits and jax.default_backend() == "gpu"
