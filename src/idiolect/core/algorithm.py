@@ -118,6 +118,14 @@ class Algorithm(Settings, abc.ABC):
         """The one model for everybody, if there is one."""
         return None
 
+    def received_model(self, key: Key, sent: Any, client: Any, data: ClientData) -> Params | None:
+        """Without a `shared_model`: the whole model that client m has before its rows move a parameter, if any.
+
+        The generalized accuracy is measured on it; it may be chosen by the client's rows, not changed by them. The
+        arguments are those of `personal_model`.
+        """
+        return None
+
     def deliver(self, key: Key, server: Any) -> Any:
         """What `personal_model` receives; billed once per client."""
         return self.broadcast(key, server)
@@ -142,7 +150,7 @@ class Algorithm(Settings, abc.ABC):
         return self.objective.takes_part()
 
     def predict(self, model: Params, inputs: Any) -> Any:
-        """Outputs of `shared_model` or `personal_model`."""
+        """Outputs of `shared_model`, `received_model` or `personal_model`."""
         return self.objective.predict(model, inputs)
 
     def traffic(self, sent: Any, cohort: int) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ rows by who is right: Acc_g = mean_m (both + shared only), Acc_p = mean_m (both 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -56,36 +57,33 @@ def personalization_metrics(shared: Any | None, personal: Any, targets: Any, mas
             f"personalization_metrics needs targets and a mask of the same clients and rows, got shapes "
             f"{np.shape(targets)} and {np.shape(mask)}. Stack the clients, padded to the same number of rows."
         )
-    answers = (personal if shared is None else shared, personal, targets, mask)
-    shares = _SHARES(*(jnp.asarray(part) for part in answers))
-    return personalization_of(Breakdown(*(np.asarray(part, float) for part in shares)), shared is not None)
+    outputs = {"personal": jnp.asarray(personal)} | ({} if shared is None else {"shared": jnp.asarray(shared)})
+    return personalization_of(_SHARES(outputs, jnp.asarray(targets), jnp.asarray(mask)))
 
 
-def personalization_of(shares: Breakdown, receives: bool = True) -> Personalization:
-    """From each client's shares of rows, as `row_shares` gives them, one entry per client.
-
-    Without a received model (`receives` false) only `both` + `personal_only`, the personal accuracy, is read.
-    """
-    both, shared_only, personal_only, neither = (np.asarray(part, float) for part in shares)
-    acc_p = summarise(both + personal_only, higher_is_better=True)
-    if not receives or not acc_p.clients:
-        nothing = (_NAN,) * 9
-        counts = (acc_p.clients, acc_p.missing)
-        no_rows = Breakdown(_NAN, _NAN, _NAN, _NAN)
-        shown = (no_rows, nothing, _deciles(both + personal_only), _NAN, acc_p.worst_decile)
-        return Personalization(_NAN, acc_p.mean, _NAN, _NAN, _NAN, *shown, *counts)
-    acc_g = summarise(both + shared_only, higher_is_better=True)
-    gain = (personal_only - shared_only)[~np.isnan(both)]
-    helped, hurt = (100.0 * float(np.mean(sign * gain > _TIE)) for sign in (1, -1))
+def personalization_of(instances: Mapping[str, Any]) -> Personalization:
+    """From `instance_shares` of every client: one entry per client and name."""
+    shares = {name: np.asarray(values, float) for name, values in instances.items()}
+    own = shares["personal_only"] + shares.get("both", 0.0)
+    acc_p = summarise(own, higher_is_better=True)
+    received = "both" in shares and acc_p.clients > 0
+    acc_g = summarise(shares["both"] + shares["shared_only"] if received else own + _NAN, higher_is_better=True)
+    helped, hurt, same, means = _NAN, _NAN, _NAN, [_NAN] * len(Breakdown._fields)
+    if received:
+        known = ~np.isnan(own)
+        gain = (shares["personal_only"] - shares["shared_only"])[known]
+        helped, hurt = (100.0 * float(np.mean(sign * gain > _TIE)) for sign in (1, -1))
+        same = 100.0 - helped - hurt
+        means = [float(shares[name][known].mean()) for name in Breakdown._fields]
     return Personalization(
         acc_g.mean,
         acc_p.mean,
         helped,
         hurt,
-        100.0 - helped - hurt,
-        Breakdown(*(float(np.nanmean(part)) for part in (both, shared_only, personal_only, neither))),
-        _deciles(both + shared_only),
-        _deciles(both + personal_only),
+        same,
+        Breakdown(*means),
+        acc_g.deciles,
+        acc_p.deciles,
         acc_g.worst_decile,
         acc_p.worst_decile,
         acc_p.clients,
@@ -93,25 +91,24 @@ def personalization_of(shares: Breakdown, receives: bool = True) -> Personalizat
     )
 
 
-def row_shares(shared: Array, personal: Array, targets: Array, mask: Array) -> Breakdown:
-    """ONE client's shares of rows by which of two answers is right; not-a-number without a row. `vmap` it.
+def instance_shares(outputs: Mapping[str, Array], targets: Array, mask: Array) -> dict[str, Array]:
+    """ONE client's shares of rows by who is right, named as `Breakdown`; not-a-number without a row. `vmap` it.
 
     Of a sequence each position is an instance, and the row counts as the mean of its positions, as in `accuracy`.
+    Without a "shared" answer what remains is "personal_only" and "neither".
     """
-    ours, theirs = (correct_positions(outputs, targets, mask) for outputs in (shared, personal))
-    kinds = (ours & theirs, ours & ~theirs, ~ours & theirs)
-    both, shared_only, personal_only = (mean_of_rows(kind, targets, mask) for kind in kinds)
-    return Breakdown(both, shared_only, personal_only, jnp.maximum(1 - both - shared_only - personal_only, 0))
+    right = {kind: correct_positions(answer, targets, mask) for kind, answer in outputs.items()}
+    personal = right["personal"]
+    if "shared" not in right:
+        alone = mean_of_rows(personal, targets, mask)
+        return {"personal_only": alone, "neither": 1 - alone}
+    shared = right["shared"]
+    kinds = {"both": shared & personal, "shared_only": shared & ~personal, "personal_only": ~shared & personal}
+    shares = {name: mean_of_rows(kind, targets, mask) for name, kind in kinds.items()}
+    return shares | {"neither": jnp.maximum(1 - sum(shares.values()), 0)}
 
 
-_SHARES = jax.jit(jax.vmap(row_shares))
-
-
-def _deciles(values: np.ndarray) -> tuple[float, ...]:
-    present = np.sort(values[~np.isnan(values)])
-    if not present.size:
-        return (_NAN,) * 9
-    return tuple(float(value) for value in np.percentile(present, range(10, 100, 10)))
+_SHARES = jax.jit(jax.vmap(instance_shares))
 
 
 def _plain(value: Any) -> Any:
