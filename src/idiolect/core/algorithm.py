@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -40,6 +40,18 @@ class Messages(NamedTuple):
     up: int
     download_bytes: int
     upload_bytes: int
+
+
+@runtime_checkable
+class Routes(Protocol):
+    """What an algorithm that routes inputs between two versions of some layers also has."""
+
+    @property
+    def route_names(self) -> tuple[str, ...]:
+        """What each exit routes."""
+
+    def shared_shares(self, model: Params, inputs: Any) -> Any:
+        """Of a personal model, the share of each exit's shared version: (rows, exits), or (rows, time, exits)."""
 
 
 @settings

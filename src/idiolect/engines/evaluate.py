@@ -16,17 +16,20 @@ import jax.numpy as jnp
 
 from idiolect.core import keys, tree
 from idiolect.core.addressing import address, axes
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, Routes
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.engines.block import TRACES
 from idiolect.metrics.personalization import instance_shares
-from idiolect.metrics.scores import SCORES
+from idiolect.metrics.scores import SCORES, correct_rows
 
 # "shared" | "personal" -> score -> (clients,); of classes also "instances" -> who is right -> share of rows (clients,)
 Scores = dict[str, dict[str, Any]]
+
+
+KINDS = ("shared", "personal")
 
 
 class Moment(NamedTuple):
@@ -146,6 +149,22 @@ def evaluate(
         return _for_both(now, personal, score, rows, one_by_one), cost
 
     return _over_lanes(one_run, now, lanes)
+
+
+@jax.jit
+def routes_taken(now: Moment, rows: ClientData) -> tuple[Any, Any, Any, Any, Any]:
+    """`routing_report`'s arguments after the names, for a method that routes; of sequences, means over positions."""
+    personal, _ = personal_models(now)
+
+    def of_client(own: Algorithm, models: dict[str, Params], held: ClientData) -> tuple[Any, Any, Any, Any, Any]:
+        assert isinstance(own, Routes)
+        mask = held.batch().mask
+        shares = own.shared_shares(models["personal"], held.inputs)
+        shares = shares.reshape(shares.shape[0], -1, shares.shape[-1])
+        right = [correct_rows(own.predict(models[kind], held.inputs), held.targets, mask) for kind in KINDS]
+        return shares.mean(axis=1), *right, mask, (shares >= 0.5).astype(shares.dtype).mean(axis=1)
+
+    return _for_both(now, personal, of_client, rows)
 
 
 @functools.partial(jax.jit, static_argnames=("lanes",))
