@@ -63,7 +63,8 @@ def personalization_metrics(shared: Any | None, personal: Any, targets: Any, mas
 
 def personalization_of(instances: Mapping[str, Any]) -> Personalization:
     """From `instance_shares` of every client: one entry per client and name."""
-    shares = {name: np.asarray(values, float) for name, values in instances.items()}
+    # float32 shares have seven digits; their sums must not have more, or pass 1
+    shares = {name: np.round(np.asarray(values, float), 7) for name, values in instances.items()}
     own = shares["personal_only"] + shares.get("both", 0.0)
     acc_p = summarise(own, higher_is_better=True)
     received = "both" in shares and acc_p.clients > 0

@@ -149,9 +149,9 @@ def adaptation_columns() -> tuple[Column, ...]:
         column("shared_only", "received\nonly %", 0, "Rows that only the received model gets right."),
         column("personal_only", "personal\nonly %", 0, "Rows that only the own model gets right."),
         column("neither", "neither\n%", 0, "Rows that neither gets right."),
-        column("worst_tenth_g", "worst 10 %\nbefore", 1, "Generalized accuracy of the worst tenth of clients."),
+        column("worst_tenth_g", "worst\nbefore", 1, "Generalized accuracy of the worst tenth of clients."),
         column("worst_tenth_p", "\nafter", 1, "Personalized accuracy of the worst tenth of clients."),
-        column("new_acc_g", "new clients\nbefore", 1, "Clients that never trained, before any adaptation."),
+        column("new_acc_g", "new\nbefore", 1, "Clients that never trained, before any adaptation."),
         column("new_acc_p", "\nafter", 1, "Clients that never trained, with their own model."),
     )
 

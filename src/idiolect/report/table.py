@@ -22,8 +22,8 @@ from idiolect.report.wording import NONE, absent, count, finite, percent, score_
 
 ADAPTATION = (
     "Generalized: accuracy of the model a client receives, before its rows move a parameter; personalized: of its own "
-    "model. Better, same, worse: clients. Rows: mean over clients of the share that each model gets right. A dash: the "
-    "method sends no whole model."
+    "model. Better, same, worse: clients. Rows: mean over clients of the share that each model gets right. Worst: "
+    "the worst tenth of clients; new: clients that never trained. A dash: the method sends no whole model."
 )
 WIDTH = 120  # columns of the narrowest terminal we count on
 
