@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from idiolect.core import keys
 from idiolect.core.addressing import address
@@ -121,7 +121,7 @@ class _Counted(NamedTuple):
 
 
 def _count(function: Any, *arguments: Any) -> _Counted:
-    return _program(jax.make_jaxpr(function)(*arguments))
+    return _program(_rolled(jax.make_jaxpr(function)(*arguments)))
 
 
 def _program(program: ClosedJaxpr) -> _Counted:
@@ -134,22 +134,35 @@ def _repeated(program: Any) -> _Counted:
     """What the compiler's count leaves out: every turn of a loop but the first."""
     total, complete = 0.0, True
     for equation in getattr(program, "jaxpr", program).eqns:
-        name, parts = equation.primitive.name, _programs(equation.params)
-        inside = [_repeated(part) for part in parts]
+        name, inside = equation.primitive.name, [_repeated(part) for part in _nested(equation.params)]
         complete &= all(part.complete for part in inside) and name != "while"
-        # of branches the compiler counts the dearest
-        total += (max if name == "cond" else sum)([part.flops for part in inside], **_NOTHING[name == "cond"])
-        if name == "scan" and equation.params["length"] > 1:
+        repeats = [part.flops for part in inside]
+        total += max(repeats, default=0.0) if name == "cond" else sum(repeats)  # of branches, it counts the dearest
+        if name == "scan":
             total += (equation.params["length"] - 1) * _program(equation.params["jaxpr"]).flops
     return _Counted(total, complete)
 
 
-_NOTHING: tuple[dict[str, float], ...] = ({}, {"default": 0.0})
+def _rolled(program: Any) -> Any:
+    """The same program with every unrolled loop rolled up: the compiler would count the copies."""
+    if isinstance(program, tuple | list):
+        return type(program)(_rolled(one) for one in program)
+    if isinstance(program, ClosedJaxpr):
+        return ClosedJaxpr(_rolled(program.jaxpr), program.consts)
+    if not isinstance(program, Jaxpr):
+        return program
+    equations = []
+    for equation in program.eqns:
+        rolled = {"unroll": 1} if equation.primitive.name == "scan" else {}
+        inside = {name: _rolled(value) for name, value in equation.params.items() if _nested({name: value})}
+        equations.append(equation.replace(params=equation.params | inside | rolled))
+    return program.replace(eqns=equations)
 
 
-def _programs(params: dict[str, Any]) -> list[Any]:
-    nested = [value if isinstance(value, tuple | list) else (value,) for value in params.values()]
-    return [one for group in nested for one in group if hasattr(one, "eqns") or hasattr(one, "jaxpr")]
+def _nested(params: dict[str, Any]) -> list[Any]:
+    """The programs among an equation's parameters."""
+    groups = [value if isinstance(value, tuple | list) else (value,) for value in params.values()]
+    return [one for group in groups for one in group if isinstance(one, ClosedJaxpr | Jaxpr)]
 
 
 def _steps(algorithm: Algorithm, root: Key, server: Any, rows: int) -> float:

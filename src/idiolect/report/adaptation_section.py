@@ -28,8 +28,7 @@ def adaptation_section(run: Run, table: ComparisonTable) -> str:
         f'<h2 id="adaptation-title">{title}</h2>',
         f'<p class="about">{e(ADAPTATION)}</p>',
         methods_table(table, table.adaptation, title),
-        "<h3>Deciles over clients</h3>",
-        _deciles(run),
+        f"<details><summary>Deciles over clients</summary>{_deciles(run)}</details>",
         *(_routing(entry) for entry in run.methods if entry.get("routing")),
     ]
     return f'<section id="adaptation" aria-labelledby="adaptation-title">{"".join(parts)}</section>'

@@ -142,7 +142,7 @@ def adaptation_columns() -> tuple[Column, ...]:
         Column("method", "method", 0, lambda row: row.method, "The label of the method in the spec."),
         column("acc_g", "general-\nized %", 1, "Accuracy of what clients receive, before any adaptation."),
         column("acc_p", "personal-\nized %", 1, "Accuracy of the clients' own models."),
-        column("adapted_better", "better\n%", 1, "Clients whose own model is strictly the more accurate.", percent),
+        column("adapted_better", "better\n%", 0, "Clients whose own model is strictly the more accurate.", percent),
         column("adapted_same", "same\n%", 0, "Clients whose two models are equally accurate.", percent),
         column("adapted_worse", "worse\n%", -1, "Clients whose own model is strictly the less accurate.", percent),
         column("both", "rows:\nboth %", 0, "Rows that both models get right, mean over clients."),
