@@ -12,7 +12,7 @@ from idiolect.accounting.ledger import Ledger
 from idiolect.core.algorithm import Algorithm, Routes
 from idiolect.core.data import Rows
 from idiolect.core.tree import Params
-from idiolect.engines.door import Training
+from idiolect.engines.door import Training, run_precision
 from idiolect.engines.evaluate import routes_taken
 from idiolect.engines.footprint import Flops, Storage, client_flops, storage
 from idiolect.engines.recording import ClientScores, Recorder
@@ -88,7 +88,8 @@ class Run:
 
     def shared_model(self, snapshot: Snapshot | None = None) -> Params | None:
         """The one model for everybody, if there is one (default: after the last round)."""
-        return self.algorithm.shared_model((snapshot or self.last).server)
+        with run_precision(self.training.precision):
+            return self.algorithm.shared_model((snapshot or self.last).server)
 
     def personal_models(self, snapshot: Snapshot | None = None) -> Params:
         """Every client's model, stacked over clients (default: after the last round)."""
