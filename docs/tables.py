@@ -87,6 +87,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "time_model": "presumed speed of links and machines behind `modelled_seconds`",
         "optimum": "when the [exact optimum](theory.md#exact-optima) of a method's own objective is solved for, so "
         "that its gap is recorded: `auto` on synthetic problems, `always` (refused where it is not known), `never`",
+        "flops": "whether [operations](concepts.md#what-a-client-keeps-and-computes) of one client are counted; "
+        "takes a second or so per method, more with deep networks",
     },
     "tuning": {
         "step_size": "candidates for every method that states no `step_size`; chosen on validation rows with the "

@@ -89,6 +89,12 @@ def test_a_run_says_where_its_inputs_go(batched):
     assert report.names == ("dense_0", "dense_1")
     assert sum(report.rows.values()) == mask.sum() == 18
     assert ((report.shared_share > 0) & (report.shared_share < 1)).all()
+    found = run.routing(run.last)  # in one program, and kept small
+    assert (found.names, found.rows) == (report.names, report.rows)
+    for part in ("shared_share", "taken", "one_way"):
+        np.testing.assert_allclose(getattr(found, part), getattr(report, part), rtol=1e-5)
+    for category, wanted in report.by_category.items():
+        np.testing.assert_allclose(found.by_category[category], wanted, rtol=1e-5)
 
 
 CALLS: list[float] = []

@@ -29,7 +29,7 @@ FILES = {
 METHOD_KEYS = {
     *("method", "algorithm", "objective", "summary", "seeds", "settings", "score", "seed_means", "interval"),
     *("shared_mean", "last_mean", "selected_rounds", "helped", "hurt", "same", "gain", "rounds", "seconds"),
-    *("new_clients", "diverged", "tuned"),
+    *("new_clients", "diverged", "tuned", "personalization", "routing", "storage", "flops"),
     *(name for name in FIELDS if name != "rounds"),
 }
 
@@ -71,6 +71,8 @@ def test_clients_have_the_columns_of_the_schema(finished):
             for split in ("test", "validation"):
                 for when in ("last", "selected"):
                     kinds[f"{split}_{model}_{score}_{when}"] = pa.float64()
+    for who in ("both", "shared_only", "personal_only", "neither"):
+        kinds[f"test_instances_{who}_selected"] = pa.float64()
     assert {name: schema.field(name).type for name in kinds} == kinds
     rows = pq.read_table(folder / "clients.parquet").to_pylist()
     assert len(rows) == 2 * 2 * 4  # methods, seeds, clients (one of them held out)
@@ -99,7 +101,16 @@ def test_the_summary_agrees_with_the_clients(finished):
         assert entry["seed_means"] == pytest.approx([np.mean(scores) for scores in trained.values()])
         assert entry["score"]["mean"] == pytest.approx(np.mean(entry["seed_means"]))
         assert entry["new_clients"]["mean"] == pytest.approx(np.mean([row["score"] for row in own if row["held_out"]]))
-    fedavg = summary["methods"][1]
+    local, fedavg = summary["methods"]
+    assert (local["personalization"]["acc_g"], local["new_clients"]["shared_mean"]) == (None, None)
+    assert local["personalization"]["acc_p"] == pytest.approx(local["score"]["mean"], abs=1e-6)
+    before_and_after = [fedavg["personalization"][name] for name in ("acc_g", "acc_p", "same")]
+    assert before_and_after == pytest.approx([fedavg["score"]["mean"]] * 2 + [100], abs=1e-6)
+    assert fedavg["new_clients"]["personalization"]["acc_g"] == pytest.approx(fedavg["new_clients"]["shared_mean"])
+    assert {f"p{percent}" for percent in range(10, 100, 10)} <= set(fedavg["score"])
+    assert fedavg["storage"]["client_bytes"] == local["storage"]["server_bytes"] == 0
+    assert fedavg["storage"]["server_bytes"] == local["storage"]["client_bytes"] > 0
+    assert fedavg["flops"] is fedavg["routing"] is None
     own = [row for row in clients if row["method"] == "fedavg" and not row["held_out"]]
     names = sorted({row["client"] for row in own})  # a client's seeds count once, by their mean
     gains = [np.mean([row["gain"] for row in own if row["client"] == name]) for name in names]

@@ -36,6 +36,12 @@ def test_sequences_count_by_their_positions():
     assert report.one_way == [0]
     assert report.rows == {"both": 1, "shared_only": 0, "personal_only": 0, "neither": 1}
     assert np.isnan(report.by_category["shared_only"]).all()
+    # the same from means over positions: 2 of 3 take the shared version in the first sequence, none in the second
+    mean, picked = shares.mean(axis=2), (shares >= 0.5).mean(axis=2)
+    again = routing_report(("lstm",), mean, right, right, np.ones((1, 2), bool), picked)
+    assert (again.taken, again.one_way, again.rows) == (report.taken, report.one_way, report.rows)
+    all_shared = routing_report(("lstm",), mean, right, right, np.ones((1, 2), bool), np.ones_like(picked))
+    assert (all_shared.taken, all_shared.one_way) == ([1], [1])
 
 
 def test_shares_that_do_not_fit_are_refused():

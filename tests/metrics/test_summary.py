@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from idiolect.core.checks import RequestError
 from idiolect.metrics import paired_gain, summarise
-from idiolect.metrics.summary import percentiles
+from idiolect.metrics.summary import PERCENTS, percentiles
 
 NAN = math.nan
 
@@ -26,6 +26,8 @@ def test_summary_by_hand():
     assert summary.spread == pytest.approx(math.sqrt(399 / 12))
     assert summary.worst_decile == 1.5
     assert (summary.p25, summary.p50) == (5.75, 10.5)
+    # the k-th decile lies at place 1.9 k of 0 .. 19
+    assert summary.deciles == pytest.approx([1 + 1.9 * k for k in range(1, 10)])
     assert (summary.clients, summary.missing) == (20, 2)
     assert summarise(values, higher_is_better=False).worst_decile == 19.5
 
@@ -44,7 +46,7 @@ def test_worst_decile_takes_a_tenth_but_at_least_one(clients, tenth):
 )
 def test_percentiles_match_numpy_and_missing_clients_change_nothing(values, missing, seed):
     summary = summarise(values, higher_is_better=True)
-    np.testing.assert_allclose(summary[3:8], np.percentile(values, [10, 25, 50, 75, 90]), rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(summary[3:14], np.percentile(values, PERCENTS), rtol=1e-9, atol=1e-6)
     mixed = np.random.default_rng(seed).permutation(np.concatenate([values, [NAN] * missing]))
     again = summarise(mixed, higher_is_better=True)
     np.testing.assert_allclose(again[:-1], summary[:-1], rtol=1e-9, atol=1e-6)
@@ -56,7 +58,7 @@ def test_percentiles_match_numpy_and_missing_clients_change_nothing(values, miss
 def test_nobody_has_the_score():
     for values in ([], [NAN, NAN]):
         summary = summarise(values, higher_is_better=True)
-        assert all(math.isnan(value) for value in summary[:8])
+        assert all(math.isnan(value) for value in summary[:14])
         assert (summary.clients, summary.missing) == (0, len(values))
         gain = paired_gain(values, values, True, seed=0)
         assert all(math.isnan(value) for value in gain[:6])

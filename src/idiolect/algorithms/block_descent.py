@@ -218,8 +218,8 @@ class BlockDescent(Algorithm):
         return client._replace(shared=self._exchanged(client.shared, sent.ended, sent.mean))
 
     def shared_model(self, server: ServerState) -> Params | None:
-        """w, where the objective has nothing else."""
-        return None if self.objective.has_personal else server.shared.y
+        """What w alone stands for, where that is a whole model."""
+        return self.objective.shared_model(server.shared.y)
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """w's y alone."""

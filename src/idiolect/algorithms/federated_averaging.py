@@ -86,8 +86,8 @@ class FederatedAveraging(Algorithm):
         return self.follow(server, received.mean.drift)
 
     def shared_model(self, server: ServerState) -> Params | None:
-        """w, where it is a whole model."""
-        return None if self.objective.has_personal else server.shared
+        """What w alone stands for, where that is a whole model."""
+        return self.objective.shared_model(server.shared)
 
     def point(self, sent: Any, client: Any) -> tuple[Params, Params]:
         """w, and beta_m where the objective knows one: a model kept beside w is no block of F."""

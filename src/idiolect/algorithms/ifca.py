@@ -92,6 +92,10 @@ class IFCA(FineTuned):
         """None: there is one per cluster."""
         return None
 
+    def received_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> Params:
+        """The chosen cluster's model, as it came."""
+        return tree.take(sent.shared, self._choose(key, sent, data)[0])
+
     def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
         """The model that fits the client's training rows best, fine-tuned on them if asked for."""
         cluster, chosen = self._choose(key, sent, data)

@@ -93,7 +93,7 @@ class L2GD(Algorithm):
         return self._misfit()
 
     def init_server(self, key: Key) -> ServerState:
-        """The objective's start, until the first exchange; nobody reads it."""
+        """The objective's start, until the first exchange."""
         return ServerState(self._mixture.to_model(self.objective.init_shared(key)))
 
     def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
@@ -138,6 +138,10 @@ class L2GD(Algorithm):
         """Coin 1: a step toward the mean."""
         moved = tree.descend(client.personal, self._scale / self.averaging_probability, self._away(sent, client))
         return client._replace(personal=moved)
+
+    def shared_model(self, server: ServerState) -> Params:
+        """xbar, the mean of the last exchange."""
+        return server.mean
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """Nothing: a client predicts with its own x_m."""

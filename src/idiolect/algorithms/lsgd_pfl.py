@@ -150,8 +150,8 @@ class LSGDPFL(Algorithm):
         return ServerState(shared, averaged, rounds)
 
     def shared_model(self, server: ServerState) -> Params | None:
-        """w, where the objective has nothing else."""
-        return None if self.objective.has_personal else self.deliver(None, server).shared
+        """What w alone stands for, where that is a whole model."""
+        return self.objective.shared_model(self.deliver(None, server).shared)
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """w, or its weighted average up to and including now."""

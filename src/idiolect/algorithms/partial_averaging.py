@@ -103,6 +103,10 @@ class PartialAveraging(FineTuned):
         """The drift of w_m; b_m stays."""
         return self.upload(sent, working.shared, data), ClientState(working.personal), NOTHING
 
+    def received_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> Params | None:
+        """[w, b] where no round trains b: then it is the common start still, and a part of no client's own."""
+        return self.objective.deployed(sent.shared, client.personal) if self.trains == SHARED_ONLY else None
+
     def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
         """[w, b_m], after fine-tuning of b_m if asked for."""
         personal, spent = self.fine_tuned(key, client.personal, data, self._beside(sent.shared))

@@ -151,6 +151,10 @@ class PersonalizedLocalSGD(Algorithm):
         rounds = server.rounds + 1
         return ServerState(shared, toward(server.averaged, received.mean.averaged, share(1, rounds, 0.0)), rounds)
 
+    def shared_model(self, server: ServerState) -> Params | None:
+        """What w, or its mean, alone stands for, where that is a whole model."""
+        return self.objective.shared_model(self.deliver(None, server).shared)
+
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """w, or its mean."""
         return Broadcast(server.averaged if self._means else server.shared, server.rounds)

@@ -128,8 +128,8 @@ class SCDPFL(Algorithm):
         return ServerState(tree.descend(server.shared, self.step_size / self._probability, received.mean.slope))
 
     def shared_model(self, server: ServerState) -> Params | None:
-        """w, where the objective has nothing else."""
-        return None if self.objective.has_personal else server.shared
+        """What w alone stands for, where that is a whole model."""
+        return self.objective.shared_model(server.shared)
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """w alone."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -40,6 +40,18 @@ class Messages(NamedTuple):
     up: int
     download_bytes: int
     upload_bytes: int
+
+
+@runtime_checkable
+class Routes(Protocol):
+    """What an algorithm that routes inputs between two versions of some layers also has."""
+
+    @property
+    def route_names(self) -> tuple[str, ...]:
+        """What each exit routes."""
+
+    def shared_shares(self, model: Params, inputs: Any) -> Any:
+        """Of a personal model, the share of each exit's shared version: (rows, exits), or (rows, time, exits)."""
 
 
 @settings
@@ -118,6 +130,14 @@ class Algorithm(Settings, abc.ABC):
         """The one model for everybody, if there is one."""
         return None
 
+    def received_model(self, key: Key, sent: Any, client: Any, data: ClientData) -> Params | None:
+        """Without a `shared_model`: the whole model that client m has before its rows move a parameter, if any.
+
+        The generalized accuracy is measured on it; it may be chosen by the client's rows, not changed by them. The
+        arguments are those of `personal_model`.
+        """
+        return None
+
     def deliver(self, key: Key, server: Any) -> Any:
         """What `personal_model` receives; billed once per client."""
         return self.broadcast(key, server)
@@ -142,7 +162,7 @@ class Algorithm(Settings, abc.ABC):
         return self.objective.takes_part()
 
     def predict(self, model: Params, inputs: Any) -> Any:
-        """Outputs of `shared_model` or `personal_model`."""
+        """Outputs of `shared_model`, `received_model` or `personal_model`."""
         return self.objective.predict(model, inputs)
 
     def traffic(self, sent: Any, cohort: int) -> tuple[int, int] | None:

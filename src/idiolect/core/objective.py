@@ -44,6 +44,10 @@ class Objective(Settings, abc.ABC):
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of a deployed model."""
 
+    def shared_model(self, shared: Params) -> Params | None:
+        """The whole model that w alone stands for, before any beta_m; None where w is only a part of one."""
+        return None if self.has_personal else shared
+
     def represent(self, model: Params, inputs: Any) -> Any:
         """What the last layer of a deployed model sees: (rows, width)."""
         raise RequestError(

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation: every client's shared and personal model on its own held-back rows, in one compiled program."""
+"""Evaluation: what every client receives and its personal model on its own held-back rows, in one compiled program.
+
+"shared" is the whole model that a client has before its rows move a parameter: the one for everybody, or
+`received_model`. Where neither is, there is no such entry.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,20 @@ import jax.numpy as jnp
 
 from idiolect.core import keys, tree
 from idiolect.core.addressing import address, axes
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, Routes
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.engines.block import TRACES
-from idiolect.metrics.scores import SCORES
+from idiolect.metrics.personalization import instance_shares
+from idiolect.metrics.scores import SCORES, correct_rows
 
-Scores = dict[str, dict[str, Any]]  # "shared" | "personal" -> score -> (clients,)
+# "shared" | "personal" -> score -> (clients,); of classes also "instances" -> who is right -> share of rows (clients,)
+Scores = dict[str, dict[str, Any]]
+
+
+KINDS = ("shared", "personal")
 
 
 class Moment(NamedTuple):
@@ -73,32 +82,43 @@ def personal_models(now: Moment) -> tuple[Params, Tally]:
     return jax.vmap(one, in_axes=in_axes)(address(seen, now.clients), model_keys, now.states, now.train)
 
 
+def received_models(now: Moment) -> Params | None:
+    """What each client has before its rows move a parameter, stacked, where that is not one model for everybody."""
+    seen = (now.algorithm, _delivered(now))
+    model_keys = keys.client_keys(now.root, Purpose.PERSONAL_MODEL, now.round, now.clients)
+    one = jax.vmap(lambda own, *rest: own[0].received_model(rest[0], own[1], *rest[1:]), in_axes=(axes(seen), 0, 0, 0))
+    return one(address(seen, now.clients), model_keys, now.states, now.train)
+
+
 def _for_both(
     now: Moment,
     personal: Params,
-    function: Callable[[Algorithm, Params, Any], Any],
+    function: Callable[[Algorithm, dict[str, Params], Any], Any],
     rows: Any,
     one_by_one: bool = False,
 ) -> Any:
-    """`function(algorithm, model, rows)` of every client's personal model, and of the shared one where there is one.
+    """`function(algorithm, models, rows)` of every client, whose models are "personal" and, where it is, "shared".
 
     One client after another, a branch that depends on a client's rows is taken or not; side by side, both are computed.
     """
-    shared = now.algorithm.shared_model(now.server)
+    common = now.algorithm.shared_model(now.server)
+    own_models: dict[str, Params] = {"personal": personal}
+    models_axes: dict[str, int | None] = {"personal": 0}
+    received = received_models(now) if common is None else None
+    if received is not None:
+        own_models["shared"], models_axes["shared"] = received, 0
     if one_by_one:
 
-        def alone(of: tuple[Any, Params, Any]) -> dict[str, Any]:
-            client, model, held = of
-            models = {"personal": model} if shared is None else {"personal": model, "shared": shared}
-            own = address(now.algorithm, client)
-            return {name: function(own, one, held) for name, one in models.items()}
+        def alone(of: tuple[Any, dict[str, Params], Any]) -> Any:
+            client, models, held = of
+            everyone = {} if common is None else {"shared": common}
+            return function(address(now.algorithm, client), models | everyone, held)
 
-        return jax.lax.map(alone, (now.clients, personal, rows))
+        return jax.lax.map(alone, (now.clients, own_models, rows))
+    if common is not None:
+        own_models["shared"], models_axes["shared"] = common, None
     own, own_axes = address(now.algorithm, now.clients), axes(now.algorithm)
-    answers = {"personal": jax.vmap(function, in_axes=(own_axes, 0, 0))(own, personal, rows)}
-    if shared is not None:
-        answers["shared"] = jax.vmap(function, in_axes=(own_axes, None, 0))(own, shared, rows)
-    return answers
+    return jax.vmap(function, in_axes=(own_axes, models_axes, 0))(own, own_models, rows)
 
 
 def _filled(inputs: Any, mask: Any) -> Any:
@@ -131,17 +151,39 @@ def evaluate(
     `chunk` clients at a time, all of them if 0.
     """
     TRACES["evaluate"] += 1
+    classes = SCORES[names[0]].task == "classification"
 
-    def score(own: Algorithm, model: Params, held: ClientData) -> dict[str, Any]:
+    def score(own: Algorithm, models: dict[str, Params], held: ClientData) -> Scores:
         mask = held.batch().mask
-        outputs = own.predict(model, _filled(held.inputs, mask) if one_by_one else held.inputs)
-        return {name: SCORES[name].function(outputs, held.targets, mask) for name in names}
+        inputs = _filled(held.inputs, mask) if one_by_one else held.inputs
+        outputs = {kind: own.predict(model, inputs) for kind, model in models.items()}
+        found = {
+            kind: {name: SCORES[name].function(answer, held.targets, mask) for name in names}
+            for kind, answer in outputs.items()
+        }
+        return found | {"instances": instance_shares(outputs, held.targets, mask)} if classes else found
 
     def some(now: Moment, held: ClientData) -> tuple[Scores, Tally]:
         personal, cost = personal_models(now)
         return _for_both(now, personal, score, held, one_by_one), cost
 
     return _over_lanes(lambda lane: _in_chunks(some, lane, rows, chunk), now, lanes)
+
+
+@jax.jit
+def routes_taken(now: Moment, rows: ClientData) -> tuple[Any, Any, Any, Any, Any]:
+    """`routing_report`'s arguments after the names, for a method that routes; of sequences, means over positions."""
+    personal, _ = personal_models(now)
+
+    def of_client(own: Algorithm, models: dict[str, Params], held: ClientData) -> tuple[Any, Any, Any, Any, Any]:
+        assert isinstance(own, Routes)
+        mask = held.batch().mask
+        shares = own.shared_shares(models["personal"], held.inputs)
+        shares = shares.reshape(shares.shape[0], -1, shares.shape[-1])
+        right = [correct_rows(own.predict(models[kind], held.inputs), held.targets, mask) for kind in KINDS]
+        return shares.mean(axis=1), *right, mask, (shares >= 0.5).astype(shares.dtype).mean(axis=1)
+
+    return _for_both(now, personal, of_client, rows)
 
 
 @functools.partial(jax.jit, static_argnames=("lanes",))
@@ -163,5 +205,9 @@ def standing(now: Moment, *, lanes: str) -> Standing:
 def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str, Any]]:
     """The clients' personal models, stacked, and what both models answer on each client's `rows`."""
     personal, _ = personal_models(now)
-    outputs = _for_both(now, personal, lambda own, model, inputs: own.predict(model, inputs), rows.inputs)
+
+    def answer(own: Algorithm, models: dict[str, Params], inputs: Any) -> dict[str, Any]:
+        return {kind: own.predict(model, inputs) for kind, model in models.items()}
+
+    outputs = _for_both(now, personal, answer, rows.inputs)
     return jax.tree.map(jnp.asarray, personal), outputs

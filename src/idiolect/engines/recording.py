@@ -13,7 +13,8 @@ from idiolect.accounting.ledger import Ledger
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 
-ModelScores = dict[str, dict[str, list[float]]]  # model -> score -> one number per client
+# model -> score -> one number per client; "instances" -> who is right -> share of the client's rows
+ModelScores = dict[str, dict[str, list[float]]]
 ClientScores = dict[str, ModelScores]  # by split
 
 
@@ -40,8 +41,8 @@ class Recorder:
         """
         row: dict[str, Any] = {"round": round_number, "seconds": seconds, **self.ledger.to_dict(), **measured}
         row["slowest_gradients"] = self.slowest_gradients
-        for model, named in scores.items():
-            for name, values in named.items():
+        for model in [model for model in ("shared", "personal") if model in scores]:
+            for name, values in scores[model].items():
                 summary = summarise(np.asarray(values, np.float64), SCORES[name].higher_is_better)
                 for part in ("mean", "worst_decile", "spread"):
                     row[f"validation_{model}_{name}_{part}"] = float(getattr(summary, part))

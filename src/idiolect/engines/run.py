@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from idiolect.accounting.ledger import Ledger
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, Routes
 from idiolect.core.data import Rows
 from idiolect.core.tree import Params
-from idiolect.engines.door import Training
+from idiolect.engines.door import Training, run_precision
+from idiolect.engines.evaluate import routes_taken
+from idiolect.engines.footprint import Flops, Storage, client_flops, storage
 from idiolect.engines.recording import ClientScores, Recorder
+from idiolect.metrics.personalization import Personalization, personalization_of
+from idiolect.metrics.routing import Routing, routing_report
+from idiolect.metrics.scores import SCORES
 
 if TYPE_CHECKING:
     from idiolect.engines.session import Session
@@ -83,7 +88,8 @@ class Run:
 
     def shared_model(self, snapshot: Snapshot | None = None) -> Params | None:
         """The one model for everybody, if there is one (default: after the last round)."""
-        return self.algorithm.shared_model((snapshot or self.last).server)
+        with run_precision(self.training.precision):
+            return self.algorithm.shared_model((snapshot or self.last).server)
 
     def personal_models(self, snapshot: Snapshot | None = None) -> Params:
         """Every client's model, stacked over clients (default: after the last round)."""
@@ -92,6 +98,35 @@ class Run:
     def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
         """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...)."""
         return self.session.models_and_outputs(self, snapshot or self.last, split)[1]
+
+    def personalization(self, of: str = "selected") -> Personalization | None:
+        """Accuracy before and after adaptation on test rows, over the clients; None where targets are no classes.
+
+        `of` is the "selected" or the "last" round, or "new_clients".
+        """
+        found = self.new_clients() if of == "new_clients" else getattr(self.recorder, of)
+        instances = found.get("test", {}).get("instances")
+        return None if instances is None else personalization_of(instances)
+
+    def routing(self, snapshot: Snapshot | None = None, split: str = "test") -> Routing | None:
+        """Where the clients' rows of a split are routed (default: the selected round); None where nothing is."""
+        if not isinstance(self.algorithm, Routes) or not self._of_classes:
+            return None
+        found = self.session.look(self, snapshot or self.selected, split, routes_taken)
+        return routing_report(self.algorithm.route_names, *found)
+
+    @property
+    def _of_classes(self) -> bool:
+        return SCORES[self.recorder.scores[0]].task == "classification"
+
+    def storage(self) -> Storage:
+        """Bytes that a client and the server keep between rounds, and those of a personal model."""
+        return storage(self.algorithm, self.session.federation.train, self.training.precision)
+
+    def flops(self) -> Flops:
+        """What the compiler counts for a client of as many rows as the mean client; takes seconds with deep models."""
+        arguments = (self.algorithm, self.last.server, self.seed)
+        return client_flops(*arguments, self.session.federation.train, self.training.precision)
 
     def new_clients(self) -> ClientScores:
         """Scores of the federation's held-out clients, which never trained."""

@@ -353,16 +353,15 @@ class Session:
 
     def models_and_outputs(self, run: Run, snapshot: Snapshot, split: str) -> tuple[Params, dict[str, np.ndarray]]:
         """Every client's model after `snapshot`, and both models' answers on a split; stacked, on the host."""
-        with door.run_precision(self.training.precision):
-            return self._answers(run.algorithm, run.lane, snapshot, split)
+        return self.look(run, snapshot, split, models_and_outputs)
 
-    def _answers(
-        self, algorithm: Algorithm, lane: int, snapshot: Snapshot, split: str
-    ) -> tuple[Params, dict[str, np.ndarray]]:
+    def look(self, run: Run, snapshot: Snapshot, split: str, program: Callable[[Moment, ClientData], Any]) -> Any:
+        """What a compiled program finds on a split of every client after `snapshot`; stacked, on the host."""
         parts = []
-        for clients, moment in self._moments(algorithm, self._root(lane), snapshot):
-            answers = models_and_outputs(moment, self._split(split, clients))
-            parts.append(jax.tree.map(np.asarray, answers))
+        with door.run_precision(self.training.precision):
+            for clients, moment in self._moments(run.algorithm, self._root(run.lane), snapshot):
+                found = program(moment, self._split(split, clients))
+                parts.append(jax.tree.map(np.asarray, found))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def new_clients(self, run: Run) -> ClientScores:

@@ -32,6 +32,7 @@ from idiolect.experiments.build import (
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.collaboration import find_collaboration
 from idiolect.experiments.known_optimum import optimum_measure
+from idiolect.experiments.measured import measured
 from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
@@ -346,6 +347,7 @@ def _write(
         "warnings": warnings,
         "methods": [
             method_summary(entry, alone_for(entry, trained), federation, scores, _objective_name(entry))
+            | measured(entry.runs, spec.evaluation.flops)
             for entry in trained
         ],
     }

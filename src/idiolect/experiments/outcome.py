@@ -16,13 +16,15 @@ from idiolect.accounting.time_model import find_time_model
 from idiolect.algorithms import find
 from idiolect.core.keys import Purpose, client_keys, host_generator, root_key
 from idiolect.data.federation import Federation
+from idiolect.engines.evaluate import KINDS
 from idiolect.engines.simulate import Run
+from idiolect.experiments.measured import mean_personalization
 from idiolect.experiments.spec import MethodSpec, Spec
 from idiolect.experiments.units import in_table_units, unit
 from idiolect.metrics.intervals import Intervals, client_gains, verdicts
 from idiolect.metrics.resampling import gain_interval
 from idiolect.metrics.scores import SCORES
-from idiolect.metrics.summary import bootstrap_interval, paired_gain, summarise
+from idiolect.metrics.summary import PARTS, bootstrap_interval, paired_gain, summarise
 
 LOCAL = "local"  # the method every other is compared with
 
@@ -162,7 +164,6 @@ def method_summary(
     higher = SCORES[primary].higher_is_better
     answers = [_answer(run, primary) for run in entry.runs]
     summaries = [summarise(answer, higher)._asdict() for answer in answers]
-    parts = ("mean", "spread", "worst_decile", "p10", "p25", "p50", "p75", "p90")
     seed_means = [float(summary["mean"]) for summary in summaries]
     ledgers = [run.ledger for run in entry.runs]
     line: dict[str, Any] = {
@@ -173,7 +174,7 @@ def method_summary(
         "reference": find(entry.method.algorithm).reference,
         "seeds": [run.seed for run in entry.runs],
         "settings": _settings(entry.runs[0].algorithm),
-        "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in parts},
+        "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in PARTS},
         "seed_means": seed_means,
         "interval": mean_interval(seed_means, answers[0], entry.runs[0].seed),
         "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
@@ -231,10 +232,14 @@ def _mean(answers: list[list[float]]) -> float | None:
     return float(np.mean([np.mean(values) for values in known])) if all(known) else None
 
 
-def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> dict[str, float] | None:
-    recorded = [in_table_units(run.new_clients(), federation) for run in entry.runs]
-    mean = _mean([scores["test"]["personal"][primary] if scores else [] for scores in recorded])
-    return None if mean is None else {"mean": mean}
+def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> dict[str, Any] | None:
+    """Of clients that never trained: both models' mean score, and before against after adaptation."""
+    recorded = [in_table_units(run.new_clients(), federation).get("test", {}) for run in entry.runs]
+    means = {kind: _mean([scores.get(kind, {}).get(primary, []) for scores in recorded]) for kind in KINDS}
+    if means["personal"] is None:
+        return None
+    adapted = mean_personalization([run.personalization("new_clients") for run in entry.runs])
+    return {"mean": means["personal"], "shared_mean": means["shared"], "personalization": adapted}
 
 
 def _settings(algorithm: Any) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class EvaluationSpec:
     scores: list[str] = dataclasses.field(default_factory=list)
     time_model: str = "hospital"
     optimum: str = setting(default="auto", choices=("auto", "always", "never"))  # auto: on synthetic problems
+    flops: bool = False  # count operations per client and round: one more program per method to trace
 
 
 @dataclasses.dataclass(frozen=True)

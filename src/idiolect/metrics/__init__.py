@@ -4,6 +4,7 @@
 from idiolect.metrics.instances import Breakdown, breakdown
 from idiolect.metrics.intervals import Intervals, client_gains, client_intervals, gains_from_scores, verdicts
 from idiolect.metrics.optimum import consensus_error, distance_to_optimum, suboptimality
+from idiolect.metrics.personalization import Personalization, personalization_metrics, personalization_of
 from idiolect.metrics.resampling import GainInterval, gain_interval
 from idiolect.metrics.routing import Routing, routing_report
 from idiolect.metrics.scores import SCORES, Score, default_score, find_score
@@ -15,6 +16,7 @@ __all__ = [
     "Gain",
     "GainInterval",
     "Intervals",
+    "Personalization",
     "Routing",
     "Score",
     "Summary",
@@ -29,6 +31,8 @@ __all__ = [
     "gains",
     "gains_from_scores",
     "paired_gain",
+    "personalization_metrics",
+    "personalization_of",
     "routing_report",
     "suboptimality",
     "summarise",

@@ -29,12 +29,13 @@ class Routing(NamedTuple):
 
 
 def routing_report(
-    names: tuple[str, ...], shares: Any, shared_correct: Any, personal_correct: Any, mask: Any
+    names: tuple[str, ...], shares: Any, shared_correct: Any, personal_correct: Any, mask: Any, picked: Any = None
 ) -> Routing:
     """Summarise q_0: shares (clients, rows, layers), or (clients, rows, time, layers); the rest (clients, rows).
 
     Of a sequence, q_0 is the mean over positions and it takes the shared version where most positions do; it counts as
-    right where most of its positions are.
+    right where most of its positions are. `picked`, shaped as shares, is the share of positions that take the shared
+    version, for shares that are already means over positions.
     """
     shares, real = np.asarray(shares, float), np.asarray(mask, bool)
     if shares.shape[:2] != real.shape or shares.shape[-1] != len(names):
@@ -43,13 +44,13 @@ def routing_report(
             f"{shares.shape}."
         )
     steps = shares.reshape(*shares.shape[:2], -1, len(names))
-    picked = steps >= 0.5
+    picked = steps >= 0.5 if picked is None else np.asarray(picked, float).reshape(steps.shape)
     shared, personal = (np.asarray(flags, float) >= 0.5 for flags in (shared_correct, personal_correct))
     kinds = (shared & personal, shared & ~personal, ~shared & personal, ~shared & ~personal)
     rows = {name: real & kind for name, kind in zip(CATEGORIES, kinds)}
     mean, taken = steps.mean(axis=2), picked.mean(axis=2) >= 0.5
     # a client without rows computes nothing; padding takes no way
-    ways = [np.all(way | ~real[:, :, None, None], axis=(1, 2)) for way in (picked, ~picked)]
+    ways = [np.all((picked == way) | ~real[:, :, None, None], axis=(1, 2)) for way in (1, 0)]
     one_way, present = np.logical_or(*ways).reshape(-1, 1, len(names)), np.asarray(real.any(axis=1))
     return Routing(
         names,

@@ -33,6 +33,20 @@ def correct_rows(outputs: Array, targets: Array, mask: Array) -> Array:
     return right if targets.ndim == 1 else _mean_of_positions(right.astype(_floating(outputs)), targets)
 
 
+def correct_positions(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Shaped as the targets: does the largest logit name the target? False where there is none."""
+    return _correct(*_classification(outputs, targets, mask)).reshape(targets.shape)
+
+
+def mean_of_rows(flags: Array, targets: Array, mask: Array) -> Array:
+    """The share of rows with a flag set, flags being shaped as the targets; a sequence counts as its positions' mean.
+
+    Not-a-number when no row is real.
+    """
+    values = flags.astype(_floating(flags))
+    return _mean_of_rows(values if targets.ndim == 1 else _mean_of_positions(values, targets), mask)
+
+
 def _correct(logits: Array, classes: Array, real: Array) -> Array:
     answered = ~jnp.isnan(logits).any(axis=1)  # argmax would return the first not-a-number as the answer
     return real & answered & (jnp.argmax(logits, axis=1).astype(jnp.int32) == classes)

@@ -24,12 +24,27 @@ class Summary(NamedTuple):
     spread: float  # standard deviation over clients (the population's: divided by their number)
     worst_decile: float  # mean over the worst tenth of clients, at least one of them
     p10: float
+    p20: float
     p25: float
+    p30: float
+    p40: float
     p50: float
+    p60: float
+    p70: float
     p75: float
+    p80: float
     p90: float
     clients: int  # clients that have the score
     missing: int  # clients that have none
+
+    @property
+    def deciles(self) -> tuple[float, ...]:
+        """p10, p20, .. p90."""
+        return tuple(float(getattr(self, f"p{percent}")) for percent in range(10, 100, 10))
+
+
+PERCENTS = (10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 90)  # deciles and quartiles
+PARTS = ("mean", "spread", "worst_decile", *(f"p{percent}" for percent in PERCENTS))
 
 
 class Gain(NamedTuple):
@@ -51,13 +66,13 @@ def summarise(values: Any, higher_is_better: bool) -> Summary:
     present = np.sort(scores[~np.isnan(scores)])
     missing = scores.size - present.size
     if present.size == 0:
-        return Summary(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, _NAN, _NAN, 0, missing)
+        return Summary._make((*(_NAN,) * len(PARTS), 0, missing))
     tenth = max(1, present.size // 10)
     worst = present[:tenth] if higher_is_better else present[-tenth:]
-    p10, p25, p50, p75, p90 = map(float, percentiles(present, (10, 25, 50, 75, 90)))
+    shown = map(float, percentiles(present, PERCENTS))
     with np.errstate(invalid="ignore"):  # an infinite loss has an infinite mean and no spread
         mean, spread, worst_decile = float(present.mean()), float(present.std()), float(worst.mean())
-    return Summary(mean, spread, worst_decile, p10, p25, p50, p75, p90, present.size, missing)
+    return Summary._make((mean, spread, worst_decile, *shown, present.size, missing))
 
 
 def paired_gain(

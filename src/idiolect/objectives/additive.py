@@ -32,6 +32,10 @@ class Additive(ComposedObjective):
         """f'_m(w + theta_m)."""
         return self.client_loss.value(key, self.deployed(shared, personal), batch)
 
+    def shared_model(self, shared: Params) -> Params:
+        """w: no correction."""
+        return shared
+
     def deployed(self, shared: Params, personal: Params) -> Params:
         """w + theta_m."""
         return tree.add(shared, personal)

@@ -45,6 +45,10 @@ class RescaledObjective(ComposedObjective):
         """w = M^{1/2} u."""
         return tree.scale(1 / self.shrink, model) if self.rescale else model
 
+    def shared_model(self, shared: Params) -> Params | None:
+        """u."""
+        return self.to_model(shared)
+
     def init_shared(self, key: Key) -> Params:
         """The w at which u is the model's start."""
         return self.from_model(self.client_loss.init(key))

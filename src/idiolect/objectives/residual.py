@@ -8,6 +8,9 @@ import math
 import re
 from typing import Any
 
+import jax
+
+from idiolect.core import tree
 from idiolect.core.checks import RequestError, setting
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
@@ -71,6 +74,10 @@ class Residual(RescaledObjective):
     def deployed(self, shared: Params, personal: Params) -> Params:
         """Both models, side by side."""
         return {"shared": self.to_model(shared), "personal": personal}
+
+    def shared_model(self, shared: Params) -> Params:
+        """u beside a personal model of zeros, which answers 0."""
+        return {"shared": self.to_model(shared), "personal": tree.zeros(self.init_personal(jax.random.key(0)))}
 
     def predict(self, model: Params, inputs: Any) -> Any:
         """The summed outputs."""

@@ -47,3 +47,7 @@ class WS2(RescaledObjective, Parted):
     def deployed(self, shared: Params, personal: Params) -> Params:
         """[u, beta_m], as the model's own parameters."""
         return self.split.join(self.to_model(shared), personal)
+
+    def shared_model(self, shared: Params) -> Params | None:
+        """None: u is a part of a model."""
+        return None

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from idiolect.report import sections
+from idiolect.report.adaptation_section import adaptation_section
 from idiolect.report.choice import Choice, read_choices
 from idiolect.report.choice_figure import drawn_choice
 from idiolect.report.choice_sections import choices_section
@@ -101,6 +102,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         "tiles": sections.tiles(table.answer, words),
         "comparison_about": e(_first_upper(table.legend()) + " The best of each column is marked."),
         "comparison": sections.comparison(table),
+        "adaptation": adaptation_section(run, table),
         "remarks": sections.remarks(run, missing),
         "figures": sections.figures(drawn),
         "choices": choices_section(list(choices)),

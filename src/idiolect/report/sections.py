@@ -10,13 +10,15 @@ from typing import Any
 
 from idiolect.report.answer import Answer, traffic_bytes
 from idiolect.report.clients import VERDICTS, ClientTable
+from idiolect.report.columns import Column
 from idiolect.report.figures import Drawn
 from idiolect.report.folder import Run
 from idiolect.report.style import for_page
-from idiolect.report.table import ComparisonTable
+from idiolect.report.table import ComparisonTable, title_of
 from idiolect.report.wording import NONE, ScoreWords, absent, count, finite, megabytes, score_words, size
 
 LIMIT = 100  # clients shown before "show all"
+FLOPS = {"training": "a round", "adaptation": "to adapt", "prediction": "a prediction"}
 
 
 def e(value: Any) -> str:
@@ -49,13 +51,16 @@ def tiles(answer: Answer, words: ScoreWords) -> str:
 
 def comparison(table: ComparisonTable) -> str:
     """The comparison table, sortable, its best values marked."""
-    head = [(column.title.strip().replace("\n", " "), column.about, column.key == "method") for column in table.columns]
-    # The three counts of gradients have no line above them here to say so.
-    head = [(f"gradients {t}" if t in ("personal", "both") else t, about, words) for t, about, words in head]
+    return methods_table(table, table.columns, "Methods side by side")
+
+
+def methods_table(table: ComparisonTable, columns: tuple[Column, ...], label: str) -> str:
+    """Methods against some columns, sortable, the best values marked."""
+    head = [(title_of(columns, place), column.about, column.key == "method") for place, column in enumerate(columns)]
     lines = []
-    for row, cells in zip(table.rows, table.cells(table.columns)):
+    for row, cells in zip(table.rows, table.cells(columns)):
         parts = []
-        for column, (text, best) in zip(table.columns, cells):
+        for column, (text, best) in zip(columns, cells):
             value = getattr(row, column.key)
             value = "" if value is None or value != value else value
             if column.key == "method":
@@ -65,7 +70,7 @@ def comparison(table: ComparisonTable) -> str:
                 mark = '<span class="skip">best: </span>' if best else ""
                 parts.append(f'<td{kind} data-value="{e(value)}">{mark}{_small(text)}</td>')
         lines.append(f"<tr>{''.join(parts)}</tr>")
-    return scrolling("Methods side by side", table_head(head), lines)
+    return scrolling(label, table_head(head), lines)
 
 
 def remarks(run: Run, missing: Sequence[str]) -> str:
@@ -176,8 +181,14 @@ def ledger(run: Run) -> str:
             "gradients both",
             "useful steps %",
             "seconds",
+            "bytes kept by a client",
+            "bytes kept by the server",
+            "bytes of a model",
         )
     ]
+    counted = any(entry.get("flops") for entry in run.methods)
+    titles = [(f"FLOPs, {what}", "Of one client, counted by the compiler.", False) for what in FLOPS.values()]
+    head += titles if counted else []
     lines = []
     for entry in run.methods:
         total, executed = traffic_bytes(entry), entry.get("executed_steps")
@@ -190,7 +201,10 @@ def ledger(run: Run) -> str:
         cells.append((useful, NONE if useful is None else f"{useful:.0f}"))
         seconds = entry.get("seconds")
         cells.append((seconds, NONE if absent(seconds) else f"{seconds:.3g}"))
-        lines.append(_line(entry["method"], cells))
+        kept, flops = entry.get("storage") or {}, entry.get("flops") or {}
+        cells += [(n, count(n)) for n in (kept.get(f"{who}_bytes") for who in ("client", "server", "model"))]
+        cells += [(n, count(n)) for n in (flops.get(what) for what in FLOPS)] if counted else []
+        lines.append(method_line(entry["method"], cells))
     return scrolling("What it cost", table_head(head), lines)
 
 
@@ -210,7 +224,7 @@ def seeds(run: Run) -> str:
         cells += [(value, words.bare(value)) for value in (last, shared, new)]
         each = ", ".join(words.bare(value) for value in entry.get("seed_means") or []) or NONE
         rounds = ", ".join(str(number) for number in entry.get("selected_rounds") or []) or NONE
-        lines.append(_line(entry["method"], cells, (each, rounds)))
+        lines.append(method_line(entry["method"], cells, (each, rounds)))
     return scrolling("Every seed, and the last round", table_head(head), lines)
 
 
@@ -290,8 +304,12 @@ def _kind(words: bool) -> str:
     return ' data-kind="words" class="words"' if words else ""
 
 
-def _line(method: str, cells: Iterable[tuple[Any, str]], words: Iterable[str] = ()) -> str:
+def method_line(
+    method: str, cells: Iterable[tuple[Any, str]], words: Iterable[str] = (), before: Iterable[str] = ()
+) -> str:
+    """A row: the method, words before the numbers, the numbers with how they read, words after them."""
     parts = [f'<th scope="row" data-value="{e(method)}">{e(method)}</th>']
+    parts += [f'<td class="words" data-value="{e(text)}">{e(text)}</td>' for text in before]
     for value, text in cells:
         parts.append(f'<td data-value="{"" if absent(value) else e(value)}">{e(text)}</td>')
     parts += [f'<td class="words" data-value="{e(text)}">{e(text)}</td>' for text in words]

@@ -6,8 +6,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,66 +16,16 @@ from rich.text import Text
 
 from idiolect.report.answer import Answer, answer
 from idiolect.report.clients import ClientTable
-from idiolect.report.folder import Run, is_alone
-from idiolect.report.wording import (
-    NONE,
-    ScoreWords,
-    absent,
-    count,
-    finite,
-    megabytes,
-    percent,
-    score_words,
-    small,
+from idiolect.report.columns import Column, MethodRow, adaptation_columns, method_row, score_columns
+from idiolect.report.folder import Run
+from idiolect.report.wording import NONE, absent, count, finite, percent, score_words
+
+ADAPTATION = (
+    "Generalized: accuracy of the model a client receives, before its rows move a parameter; personalized: of its own "
+    "model. Better, same, worse: clients. Rows: mean over clients of the share that each model gets right. Worst: "
+    "the worst tenth of clients; new: clients that never trained. A dash: the method sends no whole model."
 )
-
 WIDTH = 120  # columns of the narrowest terminal we count on
-
-
-@dataclasses.dataclass(frozen=True)
-class MethodRow:
-    """One method: scores over clients (personal models, test rows, selected round) and what they cost."""
-
-    method: str
-    mean: float | None
-    interval_low: float | None
-    interval_high: float | None
-    worst_decile: float | None
-    spread: float | None
-    shared_mean: float | None
-    gain: float | None
-    gain_low: float | None
-    gain_high: float | None
-    helped: float | None  # percent of clients that score strictly better than alone
-    hurt: float | None
-    rounds: int | None
-    upload_bytes: int | None
-    download_bytes: int | None
-    delivery_bytes: int | None
-    gradients_shared: int | None
-    gradients_personal: int | None
-    gradients_both: int | None
-    alone: bool  # this is training alone: nothing to gain against itself
-    diverged: str | None
-    new_clients: float | None = None  # mean score of clients that never trained
-    suboptimality: float | None = None  # of the training objective, where its optimum is known
-    distance_to_optimum: float | None = None
-
-    @property
-    def gradients(self) -> int | None:
-        """Gradient evaluations whatever the block, or None when none was recorded."""
-        known = [n for n in (self.gradients_shared, self.gradients_personal, self.gradients_both) if n is not None]
-        return sum(known) if known else None
-
-
-class Column(NamedTuple):
-    """One column of the table: where its number is, how it reads, and which way is better (0: neither)."""
-
-    key: str
-    title: str  # a line break where the heading may be split
-    better: int
-    text: Callable[[MethodRow], str]
-    about: str  # one sentence for whoever wonders
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +37,7 @@ class ComparisonTable:
     higher_is_better: bool
     rows: tuple[MethodRow, ...]
     columns: tuple[Column, ...]
+    adaptation: tuple[Column, ...]  # the same methods before and after adaptation; empty where nothing is known of it
     answer: Answer
     missing: tuple[str, ...]
 
@@ -114,6 +64,13 @@ class ComparisonTable:
         console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
         console.print(table)
         console.print(f"* best of its column. {escape(self.legend())}")
+        if self.adaptation:
+            second = _frame(self.adaptation, self.rows)
+            for line in self.cells(self.adaptation):
+                second.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
+            console.print()
+            console.print(second)
+            console.print(escape(ADAPTATION))
         console.print("\n" + escape(self.answer.sentence))
         for sentence in self.missing:
             console.print(escape(f"Not found: {sentence}"))
@@ -122,14 +79,20 @@ class ComparisonTable:
 
     def to_markdown(self) -> str:
         """A Markdown table; ** marks the best of each column."""
-        titles = [_markdown(column.title.replace("\n", " ")) for column in self.columns]
-        lines = ["| " + " | ".join(titles) + " |", "|:--|" + "--:|" * (len(titles) - 1)]
-        for line in self.cells(self.columns):
-            texts = (f"**{_markdown(text)}**" if best else _markdown(text) for text, best in line)
-            lines.append("| " + " | ".join(texts) + " |")
-        lines += ["", _markdown(self.legend()), "", _markdown(self.answer.sentence)]
+        lines = [*self._markdown_lines(self.columns), "", _markdown(self.legend())]
+        if self.adaptation:
+            lines += ["", *self._markdown_lines(self.adaptation), "", _markdown(ADAPTATION)]
+        lines += ["", _markdown(self.answer.sentence)]
         lines += [f"\nNot found: {_markdown(sentence)}" for sentence in self.missing]
         return "\n".join(lines) + "\n"
+
+    def _markdown_lines(self, columns: tuple[Column, ...]) -> list[str]:
+        titles = [_markdown(title_of(columns, place)) for place in range(len(columns))]
+        lines = ["| " + " | ".join(titles) + " |", "|:--|" + "--:|" * (len(titles) - 1)]
+        for line in self.cells(columns):
+            texts = (f"**{_markdown(text)}**" if best else _markdown(text) for text, best in line)
+            lines.append("| " + " | ".join(texts) + " |")
+        return lines
 
     def to_json(self) -> str:
         """Every number unrounded, in the units of its name; null where there is none."""
@@ -159,12 +122,32 @@ class ComparisonTable:
 
 def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
-    rows = tuple(_row(entry) for entry in run.methods)
-    columns = _columns(score_words(run.score), run.higher_is_better)
-    for key in ("new_clients", "suboptimality", "distance_to_optimum"):  # most runs have none of these
-        if all(getattr(row, key) is None for row in rows):
-            columns = tuple(column for column in columns if column.key != key)
-    return ComparisonTable(run.name, run.score, run.higher_is_better, rows, columns, answer(run), run.missing)
+    rows = tuple(method_row(entry) for entry in run.methods)
+    columns = score_columns(score_words(run.score), run.higher_is_better)
+    columns = _without_empty(columns, rows, ("new_clients", "suboptimality", "distance_to_optimum"))
+    adaptation = _without_empty(adaptation_columns(), rows, ("new_acc_g", "new_acc_p"))
+    if all(row.acc_g is None for row in rows):
+        adaptation = ()
+    return ComparisonTable(
+        run.name, run.score, run.higher_is_better, rows, columns, adaptation, answer(run), run.missing
+    )
+
+
+def _without_empty(
+    columns: tuple[Column, ...], rows: tuple[MethodRow, ...], rare: tuple[str, ...]
+) -> tuple[Column, ...]:
+    """Without those of the `rare` columns, which most runs have not, that no method fills."""
+    empty = {key for key in rare if all(getattr(row, key) is None for row in rows)}
+    return tuple(column for column in columns if column.key not in empty)
+
+
+def title_of(columns: tuple[Column, ...], place: int) -> str:
+    """A heading in one line; one that goes on under its neighbour's first line gets that line too."""
+    first, _, second = columns[place].title.partition("\n")
+    while not first and place:
+        place -= 1
+        first = columns[place].title.partition("\n")[0]
+    return f"{first} {second}".strip().replace("- ", "")
 
 
 def client_table_to_rich(clients: ClientTable, score: str, limit: int | None = None) -> Table:
@@ -192,98 +175,6 @@ def client_table_to_rich(clients: ClientTable, score: str, limit: int | None = N
     return table
 
 
-def _columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ...]:
-    way = 1 if higher_is_better else -1
-    unit = f" {words.unit}" if words.unit else ""
-
-    def gradients(block: str) -> Callable[[MethodRow], str]:
-        return lambda row: count(getattr(row, f"gradients_{block}"))
-
-    return (
-        Column("method", "method", 0, lambda row: row.method, "The label of the method in the spec."),
-        Column("mean", f"mean{unit}", way, lambda row: words.bare(row.mean), "Mean over clients and seeds."),
-        Column(
-            "worst_decile",
-            "worst\n10 %",
-            way,
-            lambda row: words.bare(row.worst_decile),
-            "Mean over the worst tenth of the clients.",
-        ),
-        Column(
-            "new_clients", "new\nclients", way, lambda row: words.bare(row.new_clients), "Clients that never trained."
-        ),
-        Column("spread", "spread", -1, lambda row: words.bare(row.spread), "Standard deviation over the clients."),
-        Column("suboptimality", "subopti-\nmality", -1, lambda row: small(row.suboptimality), "F minus its optimum."),
-        Column(
-            "distance_to_optimum",
-            "squared\ndistance",
-            -1,
-            lambda row: small(row.distance_to_optimum),
-            "Mean squared distance of the models to the optimum.",
-        ),
-        Column("gain", "gain\n[95 %]", 1, lambda row: _gain(row, words), "Mean gain against training alone."),
-        Column("helped", "helped\n%", 1, lambda row: percent(row.helped), "Clients that score better than alone."),
-        Column("hurt", "hurt\n%", -1, lambda row: percent(row.hurt), "Clients that score worse than alone."),
-        Column("rounds", "rounds", 0, lambda row: count(row.rounds), "Exchanges with the server."),
-        Column("upload_bytes", "MB\nup", -1, lambda row: megabytes(row.upload_bytes), "From all clients."),
-        Column("download_bytes", "MB\ndown", -1, lambda row: megabytes(row.download_bytes), "To all clients."),
-        Column(
-            "gradients_shared",
-            "gradients\nshared",
-            0,
-            gradients("shared"),
-            "Gradients of the shared block, counted per example.",
-        ),
-        Column(
-            "gradients_personal",
-            "\npersonal",
-            0,
-            gradients("personal"),
-            "Gradients of the personal block, counted per example.",
-        ),
-        Column("gradients_both", "\nboth", 0, gradients("both"), "Gradients of both blocks in one pass."),
-    )
-
-
-def _row(entry: dict[str, Any]) -> MethodRow:
-    score, gain = entry.get("score") or {}, entry.get("gain") or {}
-    low, high = entry.get("interval") or (None, None)
-    alone, diverged = is_alone(entry), entry.get("diverged")
-    counts = {name: entry.get(name) for name in _COUNTS}
-    compared = bool(gain) and not alone
-    return MethodRow(
-        method=str(entry["method"]),
-        mean=score.get("mean"),
-        interval_low=low,
-        interval_high=high,
-        worst_decile=score.get("worst_decile"),
-        spread=score.get("spread"),
-        shared_mean=entry.get("shared_mean"),
-        gain=gain.get("mean") if compared else None,
-        gain_low=gain.get("low") if compared else None,
-        gain_high=gain.get("high") if compared else None,
-        helped=entry.get("helped") if compared else None,
-        hurt=entry.get("hurt") if compared else None,
-        alone=alone,
-        diverged=diverged,
-        new_clients=(entry.get("new_clients") or {}).get("mean"),
-        suboptimality=entry.get("suboptimality"),
-        distance_to_optimum=entry.get("distance_to_optimum"),
-        **counts,
-    )
-
-
-_COUNTS = (
-    "rounds",
-    "upload_bytes",
-    "download_bytes",
-    "delivery_bytes",
-    "gradients_shared",
-    "gradients_personal",
-    "gradients_both",
-)
-
-
 def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
     """The methods with the best value, of those that finished; none when nothing sets them apart."""
     if not column.better:
@@ -293,14 +184,6 @@ def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
     if len(set(values.values())) < 2:
         return frozenset()
     return frozenset(method for method, value in values.items() if value == max(values.values()))
-
-
-def _gain(row: MethodRow, words: ScoreWords) -> str:
-    if row.diverged and absent(row.gain):
-        return "diverged"
-    if row.alone:
-        return "alone"
-    return f"{words.signed(row.gain)} {words.interval(row.gain_low, row.gain_high)}".rstrip()
 
 
 def _narrow(columns: tuple[Column, ...]) -> tuple[Column, ...]:

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One method as a row of numbers, and the columns that show them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from idiolect.report.folder import is_alone
+from idiolect.report.wording import ScoreWords, absent, count, megabytes, percent, score_words, small
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodRow:
+    """One method: scores over clients (personal models, test rows, selected round) and what they cost."""
+
+    method: str
+    mean: float | None
+    interval_low: float | None
+    interval_high: float | None
+    worst_decile: float | None
+    spread: float | None
+    shared_mean: float | None
+    gain: float | None
+    gain_low: float | None
+    gain_high: float | None
+    helped: float | None  # percent of clients that score strictly better than alone
+    hurt: float | None
+    rounds: int | None
+    upload_bytes: int | None
+    download_bytes: int | None
+    delivery_bytes: int | None
+    gradients_shared: int | None
+    gradients_personal: int | None
+    gradients_both: int | None
+    alone: bool  # this is training alone: nothing to gain against itself
+    diverged: str | None
+    new_clients: float | None = None  # mean score of clients that never trained
+    suboptimality: float | None = None  # of the training objective, where its optimum is known
+    distance_to_optimum: float | None = None
+    acc_g: float | None = None  # accuracy of what clients receive, before any adaptation; None: no whole model
+    acc_p: float | None = None  # accuracy of their personal models
+    worst_tenth_g: float | None = None
+    worst_tenth_p: float | None = None
+    adapted_better: float | None = None  # percent of clients whose personal model is strictly the more accurate
+    adapted_same: float | None = None
+    adapted_worse: float | None = None
+    both: float | None = None  # share of rows that both models get right
+    shared_only: float | None = None
+    personal_only: float | None = None
+    neither: float | None = None
+    new_acc_g: float | None = None  # of clients that never trained
+    new_acc_p: float | None = None
+    client_bytes: int | None = None  # that a client keeps between rounds
+    server_bytes: int | None = None
+    model_bytes: int | None = None
+    flops: float | None = None  # operations of one client in one round
+
+    @property
+    def gradients(self) -> int | None:
+        """Gradient evaluations whatever the block, or None when none was recorded."""
+        known = [n for n in (self.gradients_shared, self.gradients_personal, self.gradients_both) if n is not None]
+        return sum(known) if known else None
+
+
+class Column(NamedTuple):
+    """One column of the table: where its number is, how it reads, and which way is better (0: neither)."""
+
+    key: str
+    title: str  # a line break where the heading may be split
+    better: int
+    text: Callable[[MethodRow], str]
+    about: str  # one sentence for whoever wonders
+
+
+def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ...]:
+    """Scores, gains against training alone, and costs."""
+    way = 1 if higher_is_better else -1
+    unit = f" {words.unit}" if words.unit else ""
+
+    def gradients(block: str) -> Callable[[MethodRow], str]:
+        return lambda row: count(getattr(row, f"gradients_{block}"))
+
+    return (
+        Column("method", "method", 0, lambda row: row.method, "The label of the method in the spec."),
+        Column("mean", f"mean{unit}", way, lambda row: words.bare(row.mean), "Mean over clients and seeds."),
+        Column(
+            "worst_decile",
+            "worst\n10 %",
+            way,
+            lambda row: words.bare(row.worst_decile),
+            "Mean over the worst tenth of the clients.",
+        ),
+        Column(
+            "new_clients", "new\nclients", way, lambda row: words.bare(row.new_clients), "Clients that never trained."
+        ),
+        Column("spread", "spread", -1, lambda row: words.bare(row.spread), "Standard deviation over the clients."),
+        Column("suboptimality", "subopti-\nmality", -1, lambda row: small(row.suboptimality), "F minus its optimum."),
+        Column(
+            "distance_to_optimum",
+            "squared\ndistance",
+            -1,
+            lambda row: small(row.distance_to_optimum),
+            "Mean squared distance of the models to the optimum.",
+        ),
+        Column("gain", "gain\n[95 %]", 1, lambda row: _gain(row, words), "Mean gain against training alone."),
+        Column("helped", "helped\n%", 1, lambda row: percent(row.helped), "Clients that score better than alone."),
+        Column("hurt", "hurt\n%", -1, lambda row: percent(row.hurt), "Clients that score worse than alone."),
+        Column("rounds", "rounds", 0, lambda row: count(row.rounds), "Exchanges with the server."),
+        Column("upload_bytes", "MB\nup", -1, lambda row: megabytes(row.upload_bytes), "From all clients."),
+        Column("download_bytes", "MB\ndown", -1, lambda row: megabytes(row.download_bytes), "To all clients."),
+        Column(
+            "gradients_shared",
+            "gradients\nshared",
+            0,
+            gradients("shared"),
+            "Gradients of the shared block, counted per example.",
+        ),
+        Column(
+            "gradients_personal",
+            "\npersonal",
+            0,
+            gradients("personal"),
+            "Gradients of the personal block, counted per example.",
+        ),
+        Column("gradients_both", "\nboth", 0, gradients("both"), "Gradients of both blocks in one pass."),
+    )
+
+
+INSTANCES = ("both", "shared_only", "personal_only", "neither")
+
+
+def adaptation_columns() -> tuple[Column, ...]:
+    """The same rows before and after adaptation: accuracy, clients, instances."""
+    share = score_words("accuracy").bare
+
+    def column(key: str, title: str, better: int, about: str, text: Callable[[Any], str] = share) -> Column:
+        return Column(key, title, better, lambda row: text(getattr(row, key)), about)
+
+    return (
+        Column("method", "method", 0, lambda row: row.method, "The label of the method in the spec."),
+        column("acc_g", "general-\nized %", 1, "Accuracy of what clients receive, before any adaptation."),
+        column("acc_p", "personal-\nized %", 1, "Accuracy of the clients' own models."),
+        column("adapted_better", "better\n%", 0, "Clients whose own model is strictly the more accurate.", percent),
+        column("adapted_same", "same\n%", 0, "Clients whose two models are equally accurate.", percent),
+        column("adapted_worse", "worse\n%", -1, "Clients whose own model is strictly the less accurate.", percent),
+        column("both", "rows:\nboth %", 0, "Rows that both models get right, mean over clients."),
+        column("shared_only", "received\nonly %", 0, "Rows that only the received model gets right."),
+        column("personal_only", "personal\nonly %", 0, "Rows that only the own model gets right."),
+        column("neither", "neither\n%", 0, "Rows that neither gets right."),
+        column("worst_tenth_g", "worst\nbefore", 1, "Generalized accuracy of the worst tenth of clients."),
+        column("worst_tenth_p", "\nafter", 1, "Personalized accuracy of the worst tenth of clients."),
+        column("new_acc_g", "new\nbefore", 1, "Clients that never trained, before any adaptation."),
+        column("new_acc_p", "\nafter", 1, "Clients that never trained, with their own model."),
+    )
+
+
+def method_row(entry: dict[str, Any]) -> MethodRow:
+    """One method of the summary."""
+    score, gain = entry.get("score") or {}, entry.get("gain") or {}
+    low, high = entry.get("interval") or (None, None)
+    alone, diverged = is_alone(entry), entry.get("diverged")
+    counts = {name: entry.get(name) for name in _COUNTS}
+    compared = bool(gain) and not alone
+    return MethodRow(
+        method=str(entry["method"]),
+        mean=score.get("mean"),
+        interval_low=low,
+        interval_high=high,
+        worst_decile=score.get("worst_decile"),
+        spread=score.get("spread"),
+        shared_mean=entry.get("shared_mean"),
+        gain=gain.get("mean") if compared else None,
+        gain_low=gain.get("low") if compared else None,
+        gain_high=gain.get("high") if compared else None,
+        helped=entry.get("helped") if compared else None,
+        hurt=entry.get("hurt") if compared else None,
+        alone=alone,
+        diverged=diverged,
+        new_clients=(entry.get("new_clients") or {}).get("mean"),
+        suboptimality=entry.get("suboptimality"),
+        distance_to_optimum=entry.get("distance_to_optimum"),
+        flops=(entry.get("flops") or {}).get("training"),
+        **{name: (entry.get("storage") or {}).get(name) for name in ("client_bytes", "server_bytes", "model_bytes")},
+        **_adaptation(entry),
+        **counts,
+    )
+
+
+def _adaptation(entry: dict[str, Any]) -> dict[str, Any]:
+    found = entry.get("personalization") or {}
+    new = (entry.get("new_clients") or {}).get("personalization") or {}
+    clients = {"adapted_better": "helped", "adapted_same": "same", "adapted_worse": "hurt"}
+    return (
+        {name: found.get(name) for name in ("acc_g", "acc_p", "worst_tenth_g", "worst_tenth_p")}
+        | {name: found.get(key) for name, key in clients.items()}
+        | {name: (found.get("breakdown") or {}).get(name) for name in INSTANCES}
+        | {f"new_{name}": new.get(name) for name in ("acc_g", "acc_p")}
+    )
+
+
+_COUNTS = (
+    "rounds",
+    "upload_bytes",
+    "download_bytes",
+    "delivery_bytes",
+    "gradients_shared",
+    "gradients_personal",
+    "gradients_both",
+)
+
+
+def _gain(row: MethodRow, words: ScoreWords) -> str:
+    if row.diverged and absent(row.gain):
+        return "diverged"
+    if row.alone:
+        return "alone"
+    return f"{words.signed(row.gain)} {words.interval(row.gain_low, row.gain_high)}".rstrip()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before and after adaptation, routes, storage and operations: in the table and on the page."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from idiolect.report import read
+from idiolect.report.page import render
+from idiolect.report.table import compare
+from idiolect.report.wording import NONE
+
+BREAKDOWN = {"both": 0.5, "shared_only": 0.1, "personal_only": 0.3, "neither": 0.1}
+KNOWN = {
+    "acc_g": 0.6,
+    "acc_p": 0.8,
+    "helped": 70.0,
+    "hurt": 10.0,
+    "same": 20.0,
+    "breakdown": BREAKDOWN,
+    "deciles_g": [0.1 * k for k in range(1, 10)],
+    "deciles_p": [0.05 + 0.1 * k for k in range(1, 10)],
+    "worst_tenth_g": 0.123,
+    "worst_tenth_p": 0.234,
+    "clients": 19,
+    "missing": 1,
+}
+NOTHING = dict.fromkeys(KNOWN) | {"acc_p": 0.7, "breakdown": dict.fromkeys(BREAKDOWN)}
+ROUTING = {
+    "names": ["conv_0", "dense<1>"],
+    "shared_share": [0.911, 0.5],
+    "taken": [1.0, 0.25],
+    "one_way": [0.987, 0.0],
+    "by_category": {name: [0.333, None] for name in BREAKDOWN},
+    "taken_by_category": {name: [0.444, None] for name in BREAKDOWN},
+    "rows": {"both": 5, "shared_only": 1, "personal_only": 3, "neither": 1},
+}
+
+
+@pytest.fixture
+def adapted(folder, edit_summary):
+    """A run of training alone, without a received model, and a method that routes; the others say nothing."""
+
+    def tell(summary):
+        alone, routed = summary["methods"][:2]
+        alone["personalization"] = NOTHING
+        new = {"mean": 0.5, "shared_mean": 0.4, "personalization": KNOWN | {"acc_g": 0.415, "acc_p": 0.525}}
+        routed |= {"personalization": KNOWN, "routing": ROUTING, "new_clients": new}
+        routed["storage"] = {"client_bytes": 1234, "server_bytes": 56789, "model_bytes": 4321}
+        routed["flops"] = {"training": 7.5e9, "adaptation": 2.5e6, "prediction": 5600.0}
+
+    edit_summary(folder, tell)
+    return read(folder)
+
+
+def test_the_table_has_a_second_part(adapted):
+    table = compare(adapted)
+    text = table.to_text()
+    lines = text[text.index("general-") :].splitlines()
+    assert lines[3].split()[:3] == ["local", NONE, "70.0"]
+    wanted = [
+        "fedavg",
+        "60.0",
+        "80.0*",
+        "70",
+        "20",
+        "10",
+        "50.0",
+        "10.0",
+        "30.0",
+        "10.0",
+        "12.3",
+        "23.4",
+        "41.5",
+        "52.5",
+    ]
+    assert lines[4].split() == wanted
+    assert max(len(line) for line in lines) <= 120
+    assert "| fedavg | 60.0 | **80.0** | 70 |" in table.to_markdown()
+    methods = json.loads(table.to_json())["methods"]
+    assert (methods[0]["acc_g"], methods[1]["acc_g"], methods[1]["flops"]) == (None, 0.6, 7.5e9)
+
+
+def test_the_page_shows_them(adapted):
+    text = render(adapted, [], [])
+    section = re.search(r'<section id="adaptation".*?</section>', text, re.DOTALL)[0]
+    assert "Routes of fedavg" in section
+    for shown in ("60.0", "80.0", "91.1", "98.7", "33.3", "44.4", "dense&lt;1&gt;", ">15.0<", ">95.0<"):
+        assert shown in section, shown
+    ledger = re.search(r'<section id="ledger".*?</section>', text, re.DOTALL)[0]
+    for shown in ("1.2 k", "56.8 k", "7.5 G", "2.5 M", "FLOPs, a round"):
+        assert shown in ledger, shown
+
+
+def test_an_older_run_has_no_such_part(folder):
+    run = read(folder)
+    assert compare(run).adaptation == ()
+    text = render(run, [], [])
+    assert 'id="adaptation"' not in text
+    assert "FLOPs, a round" not in text
