@@ -22,6 +22,11 @@ class ComposedObjective(Objective):
 
     client_loss: ClientLoss = dataclasses.field(kw_only=False)
 
+    @property
+    def keeps_statistics(self) -> bool:
+        """The model's running statistics."""
+        return self.client_loss.model.keeps_statistics
+
     def predict(self, model: Params, inputs: Any) -> Any:
         """The model's outputs."""
         return self.client_loss.predict(model, inputs)

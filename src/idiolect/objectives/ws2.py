@@ -47,3 +47,7 @@ class WS2(RescaledObjective, Parted):
     def deployed(self, shared: Params, personal: Params) -> Params:
         """[u, beta_m], as the model's own parameters."""
         return self.split.join(self.to_model(shared), personal)
+
+    def drops_statistics(self) -> str | None:
+        """It carries them in either block, as long as a block is the model's own parameters."""
+        return "a rescaled block does not carry; set rescale = false" if self.rescale else None
