@@ -38,6 +38,7 @@ def cross_entropy(outputs: Any, targets: Any) -> Any:
 
 def logistic(outputs: Any, targets: Any) -> Any:
     """log(1 + exp(-sign * output)), per row; targets are 0 / 1 class numbers and the model has one plain output."""
+    _check_alike("logistic", outputs, targets)
     return _softplus(-(2 * targets - 1).astype(outputs.dtype) * outputs)
 
 
@@ -54,8 +55,17 @@ def _softplus_slope(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any
 
 def squared(outputs: Any, targets: Any) -> Any:
     """(1/2) |output - target|^2, per row."""
+    _check_alike("squared", outputs, targets)
     half = 0.5 * (outputs - targets) ** 2
     return half.reshape(half.shape[0], -1).sum(axis=1)
+
+
+def _check_alike(criterion: str, outputs: Any, targets: Any) -> None:
+    if outputs.shape != targets.shape:  # they would be spread over each other, every row against every other
+        raise RequestError(
+            f"{criterion} needs an output for every target, got outputs of shape {outputs.shape} for targets of shape "
+            f"{targets.shape}; let the model give one plain number per row, or one column per target."
+        )
 
 
 CRITERIA = {"cross_entropy": cross_entropy, "logistic": logistic, "squared": squared}
