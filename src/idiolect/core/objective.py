@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 import jax
 
 from idiolect.core.checks import RequestError
-from idiolect.core.data import Batch, ClientData
+from idiolect.core.data import Batch, ClientData, Rows
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings
 from idiolect.core.statistics import moving
@@ -70,6 +71,12 @@ class Objective(Settings, abc.ABC):
     def prepare_again(self, key: Key, data: ClientData, prepared: Params, earlier: Objective) -> tuple[Params, Tally]:
         """What a client keeps when settings change from `earlier`'s to these, and what that costs beyond `prepared`."""
         return self.prepare(key, data)
+
+    def check_parts(self) -> None:
+        """RequestError where its settings name parts that its model does not have."""
+
+    def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
+        """RequestError for rows that the loss would not understand: inputs of another shape, labels out of range."""
 
     def takes_part(self) -> Any:
         """Whether a client's term depends on w, one truth value or one per client; PerClient settings are whole."""

@@ -138,6 +138,7 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     algorithm = entry.algorithm(build_objective(name, client_loss, of_objective, clients, where), **values)
     algorithm = know_population(algorithm, clients)
     check_settings(algorithm)
+    algorithm.objective.check_parts()
     reason = algorithm.misfit()
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
