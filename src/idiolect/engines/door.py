@@ -150,8 +150,9 @@ def check_rows(train: Rows) -> None:
 
 def check_fit(algorithm: Algorithm, federation: Any) -> None:
     """Every row, of those that train and of those held out, must be one that the objective understands."""
-    for part in (federation, getattr(federation, "held_out", None)):
-        for rows in () if part is None else (part.train, part.validation, part.test):
+    held_out = getattr(federation, "held_out", None)
+    for part in [federation] if held_out is None else [federation, held_out]:
+        for rows in (part.train, part.validation, part.test):
             algorithm.objective.check_rows(rows, part.names)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
+from idiolect.models import Model
 from idiolect.objectives.client_loss import CRITERIA, ClientLoss
 
 
@@ -22,7 +24,7 @@ def check_rows(client_loss: ClientLoss, rows: Rows, names: Sequence[str]) -> Non
     model = client_loss.model
     if model.reads_tokens:
         _check_tokens(type(model).__name__, model.input_width, rows, names)
-    outputs = _outputs(client_loss, rows)
+    outputs = _outputs(model, rows.inputs.shape[1:], _kind(rows.inputs))
     kind = _kind(rows.targets) if client_loss.criterion == "squared" else jnp.int32  # what they are is looked at below
     target = jax.ShapeDtypeStruct((1, *rows.targets.shape[1:]), kind)
     jax.eval_shape(CRITERIA[client_loss.criterion], outputs, target)  # refuses shapes that do not fit each other
@@ -54,20 +56,19 @@ def _check_tokens(model: str, vocabulary: int, rows: Rows, names: Sequence[str])
         )
 
 
-def _outputs(client_loss: ClientLoss, rows: Rows) -> Any:
+@functools.lru_cache(maxsize=256)
+def _outputs(model: Model, inputs: tuple[int, ...], kind: Any) -> Any:
     """The shape of the model's answer to one row."""
-    model = client_loss.model
     params = jax.eval_shape(model.init, jax.random.key(0))
-    inputs = jax.ShapeDtypeStruct((1, *rows.inputs.shape[1:]), _kind(rows.inputs))
     try:
-        return jax.eval_shape(model.apply, params, inputs)
+        return jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((1, *inputs), kind))
     except RequestError:
         raise
     except Exception as error:  # a stranger's model may raise anything
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise RequestError(
-            f"{type(model).__name__} does not take inputs of shape {rows.inputs.shape[1:]} ({reason}); make it for "
-            "these, or bring the inputs to its shape."
+            f"{type(model).__name__} does not take inputs of shape {inputs} ({reason}); make it for these, or bring "
+            "the inputs to its shape."
         ) from error
 
 

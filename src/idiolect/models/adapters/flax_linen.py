@@ -60,7 +60,7 @@ class LinenModel(Adapted):
         rngs = {"params": key, "dropout": jax.random.fold_in(key, 1)}
         return dict(self.module.init(rngs, self.example(), **self._mode(False)))
 
-    def _mode(self, training: bool) -> dict[str, bool]:
+    def _mode(self, training: bool) -> dict[str, Any]:
         meaning = {"train": training, "training": training, "deterministic": not training}
         return {name: value for name, value in meaning.items() if name in self.arguments}
 
