@@ -68,7 +68,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "settings": "passed on to the source by name; unknown names are refused",
     },
     "model": {
-        "name": "`linear` is softmax or linear regression; [your own](networks.md) by path; synthetic problems bring theirs",
+        "name": "`linear` is softmax or linear regression; [your own](networks.md) by path; synthetic data bring one",
         "hidden": "`mlp`: widths of the hidden layers",
         "bias": "`linear`: whether there is one",
         "loss": "of a classification: `cross_entropy` has one output per class; `logistic` one output, for two classes",
