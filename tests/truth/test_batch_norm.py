@@ -120,14 +120,14 @@ def close(found, expected):
         np.testing.assert_allclose(leaf, expected[name], rtol=1e-9, atol=1e-11, err_msg=name)
 
 
-@pytest.mark.parametrize("proximal", [None, 0.5])
-def test_fedavg_and_fedprox_average_moments_and_never_pull_or_decay_them(lab, problem, proximal):
+def test_moments_are_averaged_and_never_pulled_or_decayed(lab, problem):
     client_loss, data, rows = problem
+    proximal = 0.5
     settings = {"step_size": STEP, "local_steps": 2, "clients": 3, "weighting": "samples", "proximal": proximal}
     algorithm = LocalSGD(GlobalModel(client_loss), **settings)
     server, clients, values = start(lab, algorithm, data)
     done = lab.simulate(algorithm, data, 2, start=(server, clients))
-    expected = by_hand(values, rows, pull=proximal or 0.0)
+    expected = by_hand(values, rows, pull=proximal)
     close(flat(done.server.shared), expected[0])
     assert set(expected[0]) == set(flat(done.server.shared))
 
@@ -167,17 +167,16 @@ def test_local_and_ditto_move_their_own(lab, problem):
     close(flat(done.states.personal, 1), own)
 
 
-@pytest.mark.parametrize("optimizer", ["fedadam", "sgd"])
-def test_a_server_optimizer_leaves_moments_at_the_clients_mean(lab, problem, optimizer):
+def test_a_server_optimizer_leaves_moments_at_the_clients_mean(lab, problem):
     client_loss, data, rows = problem
     settings = {"step_size": STEP, "local_steps": 2, "clients": 3, "weighting": "samples"}
-    algorithm = LocalSGD(GlobalModel(client_loss), server_optimizer=optimizer, server_step_size=2.0, **settings)
+    algorithm = LocalSGD(GlobalModel(client_loss), server_optimizer="fedadam", server_step_size=2.0, **settings)
     server, clients, values = start(lab, algorithm, data)
     done = flat(lab.simulate(algorithm, data, 1, start=(server, clients)).server.shared)
     expected = by_hand(values, rows, rounds=1)[0]
     moments = {name: leaf for name, leaf in done.items() if "running" in name}
     assert len(moments) == 2
-    close(moments, expected)  # twice the way would be a variance below what any client saw
+    close(moments, expected)  # a step of Adam could make a variance negative
     assert not np.allclose(done["dense_0.weights"], expected["dense_0.weights"])
 
 
