@@ -68,7 +68,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "settings": "passed on to the source by name; unknown names are refused",
     },
     "model": {
-        "name": "`linear` is softmax or linear regression; a synthetic problem brings its own model",
+        "name": "`linear` is softmax or linear regression; [your own](networks.md) by path; synthetic data bring one",
         "hidden": "`mlp`: widths of the hidden layers",
         "bias": "`linear`: whether there is one",
         "loss": "of a classification: `cross_entropy` has one output per class; `logistic` one output, for two classes",
@@ -262,7 +262,7 @@ def traffic_table(page: str) -> str:
 def _units(name: str, given: dict[str, Any]) -> tuple[str, str, str]:
     method = ALGORITHMS[name]
     parts = "personal_part" in method.objective_preset
-    model = MLP(3, 2, (4,), normalize=True) if parts else Linear(3, 2)
+    model = MLP(3, 2, (4,), normalize="layer") if parts else Linear(3, 2)
     objective = OBJECTIVES[method.objective](ClientLoss(model=model), **method.objective_preset)
     algorithm = know_population(method.algorithm(objective, **{**method.preset, **given}), 4)
     algorithm = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))  # no type depends on them
@@ -345,7 +345,7 @@ def models_table() -> str:
 def networks_table() -> str:
     """What can be set on each network."""
     rows = []
-    for name in NETWORKS:
+    for name in ("mlp", *NETWORKS):
         hints = typing.get_type_hints(MODELS[name])
         for key, field in network_settings(name).items():
             kind = " and ".join(_type(part) for part in typing.get_args(hints[key])) or _type(hints[key])

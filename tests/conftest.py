@@ -117,7 +117,7 @@ def build_objective(name, kind="classification", **settings):
     if "client_loss" in inspect.signature(cls).parameters:
         given["client_loss"] = client_loss(kind)
     if "norm" in given.get("personal_part", ""):
-        given["client_loss"] = ClientLoss(model=MLP(FEATURES, CLASSES, (4,), normalize=True), l2=L2)
+        given["client_loss"] = ClientLoss(model=MLP(FEATURES, CLASSES, (4,), normalize="layer"), l2=L2)
     return cls(**given)
 
 

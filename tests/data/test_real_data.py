@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import idiolect.data
 from idiolect.core.checks import RequestError
 from idiolect.data import shared_files, speeches
 from idiolect.data.bundled import digits
+from idiolect.experiments.sources import build_data
+from idiolect.experiments.spec import DataSpec
 
 FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER))
 with_data = pytest.mark.skipif(
@@ -98,12 +101,32 @@ def test_activity_windows_that_overlap_stay_together():
 
 
 @with_data
-def test_writers_of_the_test_images_can_be_held_out():
-    federation = shared_files.mnist_writers(5, held_out_writers=2)
+def test_writers_of_the_test_images_can_be_held_out(monkeypatch):
+    monkeypatch.setattr(shared_files, "read_npz", functools.cache(shared_files.read_npz))  # it takes seconds
+    federation = shared_files.mnist_writers(5, held_out=2)
     assert federation.clients == 5
     assert federation.held_out.clients == 2
+    assert not set(federation.names) & set(federation.held_out.names)
     assert federation.input_shape == (28, 28, 1)
     assert federation.train.inputs.max() == 1
+    spec = DataSpec(source="mnist_writers", settings={"writers": 2}, held_out=297)
+    everybody = build_data(spec)[0]
+    assert everybody.held_out.clients == 297
+    assert everybody.clients == 2
+    name = federation.held_out.names[0]
+    named = shared_files.mnist_writers(2, held_out=[name])
+    assert named.held_out.names == (name,)
+    assert len(named.held_out.train.targets) == len(
+        everybody.held_out.train.of(everybody.held_out.names.index(name))[1]
+    )
+    for wrong, sentence in (
+        ({"held_out": 298}, "held_out must be at most 297, the writers of the test images, got 298; hold out fewer."),
+        ({"held_out": ["1"]}, "held_out names the client '1', which is not in the data."),
+        ({"writers": 1}, "writers must be at least 2 and at most 539, got 1; leave it out for all of them."),
+    ):
+        with pytest.raises(RequestError) as refused:
+            shared_files.mnist_writers(**wrong)
+        assert sentence in str(refused.value)
 
 
 @with_data

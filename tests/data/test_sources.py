@@ -187,7 +187,7 @@ def test_npz_round_trip_and_truncation(tmp_path, packing):
 
 def test_npz_refuses_pickles_and_single_arrays(tmp_path):
     np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object))
-    with pytest.raises(RequestError, match=r"not a whole \.npz"):
+    with pytest.raises(RequestError, match="holds Python objects, as rows of mixed size do"):
         read_npz(tmp_path / "objects.npz")
     with open(tmp_path / "single.npz", "wb") as file:
         np.save(file, np.zeros(3))

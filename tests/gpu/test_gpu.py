@@ -35,7 +35,9 @@ def federation():
 def build(name):
     """The named algorithm on its own objective and a small network, with the batches that it takes."""
     method = ALGORITHMS[name]
-    network = MLP(12, 3, (16,), normalize=bool(method.objective_preset))  # a split may name normalisation layers
+    network = MLP(
+        12, 3, (16,), normalize="layer" if method.objective_preset else "none"
+    )  # a split may name normalisation layers
     objective = OBJECTIVES[method.objective](ClientLoss(model=network), **method.objective_preset)
     for batching in ({"batch_size": 5, "epochs": 1}, {"batch_size": 5}, {}):
         algorithm = know_population(method.algorithm(objective, **(batching | dict(method.preset))), 8)

@@ -83,7 +83,7 @@ def test_lstm_under_vmap_in_a_scan_is_the_same(lstm_case):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "stride", "padding", "blocks"),
+    ("kernel", "stride", "padding", "pairs"),
     [
         (3, 1, "valid", False),
         (3, 1, "same", False),
@@ -93,11 +93,11 @@ def test_lstm_under_vmap_in_a_scan_is_the_same(lstm_case):
         (5, 1, "same", True),
     ],
 )
-def test_convolution_is_the_librarys(kernel, stride, padding, blocks, monkeypatch):
-    monkeypatch.setattr(Convolution, "_in_blocks", blocks)  # on a GPU they are taken where they suit
+def test_convolution_is_the_librarys(kernel, stride, padding, pairs, monkeypatch):
+    monkeypatch.setattr(Convolution, "_in_pairs", pairs)  # on a GPU they are taken where they suit
     layer = Convolution(2, 3, kernel, stride, padding)
     params = layer.init(jax.random.key(0)) | {"bias": normal(1, 3)}
-    images = normal(2, 2, 8, 7 if blocks else 6, 2)  # seven columns: the last block of outputs is cut
+    images = normal(2, 2, 8, 7 if pairs else 6, 2)  # seven columns: the last pair of outputs is cut
     edge = (kernel - 1) // 2 if padding == "same" else 0
 
     def library(params, images):

@@ -157,7 +157,7 @@ def test_a_learnt_share_stays_a_share(lab):
 
 # ---- parts of one network ----
 
-NETWORK = MLP(3, 3, (4,), normalize=True)
+NETWORK = MLP(3, 3, (4,), normalize="layer")
 SPLITS = {
     "fedper": "dense_1",
     "fedrep": "dense_1",

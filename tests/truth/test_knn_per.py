@@ -151,7 +151,7 @@ def test_what_it_cannot_do_is_refused(lab):
 
 
 def test_what_the_last_layer_sees():
-    inputs, model = jnp.asarray(QUERIES), MLP(3, 2, (4, 5), normalize=True)
+    inputs, model = jnp.asarray(QUERIES), MLP(3, 2, (4, 5), normalize="layer")
     np.testing.assert_array_equal(Linear(3, 2).represent(None, inputs.reshape(6, 3, 1)), QUERIES)
     params = jax.jit(model.init)(keys.root_key(2))
     seen, outputs = jax.jit(lambda params: (model.represent(params, inputs), model.apply(params, inputs)))(params)

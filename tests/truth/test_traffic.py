@@ -83,7 +83,7 @@ def test_model_units_per_round(lab, name, settings, units, delivered):
     method = find(name)
     client_loss, data, _ = lab.softmax_problem()
     if method.objective == "ws2":  # parts of a network
-        client_loss = ClientLoss(model=MLP(3, 3, (4,), normalize=True))
+        client_loss = ClientLoss(model=MLP(3, 3, (4,), normalize="layer"))
     model = client_loss.init(jax.random.key(0))
     objective = OBJECTIVES[method.objective](client_loss, **method.objective_preset)
     algorithm = method.algorithm(objective, **{**method.preset, **settings})

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-
 from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging, Upload
 from idiolect.algorithms.walk import walk
 from idiolect.core import tree
@@ -46,6 +44,7 @@ class Ditto(FederatedAveraging):
     """FedAvg, and a personal model held near it."""
 
     starts_alike = True
+    carries_statistics = True
 
     pull: float = setting(
         default=0.1, at_least=0, way_out="0 trains every client alone.", doc="pull of v_m toward w (lam)"
@@ -101,5 +100,4 @@ class Ditto(FederatedAveraging):
     def _pulled(self, sent: Broadcast, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(v_m) + lam (v_m - w)."""
         slope, tally = self.objective.gradient_shared(key, personal, (), batch)
-        pulled = jax.tree.map(lambda g, v, w: g + self.pull * (v - w), slope, personal, sent.shared)
-        return pulled, tally.as_personal()
+        return tree.pull(slope, self.pull, personal, sent.shared), tally.as_personal()

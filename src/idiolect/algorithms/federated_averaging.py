@@ -23,6 +23,7 @@ from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, step_key
 from idiolect.core.objective import Adapting
 from idiolect.core.settings import settings
+from idiolect.core.statistics import replace_running, trained
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
 
@@ -99,9 +100,10 @@ class FederatedAveraging(Algorithm):
         return server_optimizer(self.server_optimizer, self.server_step_size)
 
     def follow(self, server: ServerState, drift: Params) -> ServerState:
-        """The server after one step along `drift`."""
-        updates, optimizer = self.optimizer.update(drift, server.optimizer, server.shared)
-        return ServerState(tree.add(server.shared, updates), optimizer)
+        """The server after one step along `drift`; running statistics become the mean of the clients'."""
+        updates, optimizer = self.optimizer.update(trained(drift), server.optimizer, server.shared)
+        moved = tree.add(server.shared, updates)
+        return ServerState(replace_running(moved, tree.subtract(server.shared, drift)), optimizer)
 
     def upload(self, sent: Any, shared: Params, data: ClientData) -> Upload:
         """The way from what was sent to `shared`, at this client's weight."""

@@ -50,6 +50,8 @@ class Upload(NamedTuple):
 class IFCA(FineTuned):
     """FedAvg in clusters that clients choose by their loss; models are stacked over clusters."""
 
+    carries_statistics = True
+
     clusters: int = setting(default=2, at_least=1, way_out="1 is FedAvg.", doc="number of models (C)")
     start_spread: float = setting(
         default=0.1, above=0, doc="noise that parts the starts of a model whose start is not random"

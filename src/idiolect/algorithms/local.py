@@ -54,6 +54,8 @@ class Upload(NamedTuple):
 class Local(Algorithm):
     """SGD on each client's own rows, without communication."""
 
+    carries_statistics = True
+
     step_size: float = setting(default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="step eta")
 
     def skip(self) -> str | None:

@@ -41,6 +41,7 @@ class LocalSGD(FineTuned):
     """Local SGD with inner and outer steps."""
 
     takes_prepared = True
+    carries_statistics = True
 
     proximal: float | None = setting(default=None, at_least=0, doc="FedProx's mu; unset: no proximal term")
 
@@ -64,7 +65,7 @@ class LocalSGD(FineTuned):
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, working.prepared, batch)
         if self.proximal is not None:
-            slope = tree.add(slope, tree.scale(self.proximal, tree.subtract(working.shared, sent.shared)))
+            slope = tree.pull(slope, self.proximal, working.shared, sent.shared)
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
 
     def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:

@@ -52,6 +52,7 @@ class PartialAveraging(FineTuned):
     """One network in two parts: one averaged, one personal."""
 
     starts_alike = True
+    carries_statistics = True
 
     trains: str = setting(
         default=BOTH, choices=(BOTH, PERSONAL_FIRST, SHARED_ONLY), doc="the parts that a round trains, in order"

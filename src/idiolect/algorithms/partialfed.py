@@ -51,6 +51,7 @@ class PartialFed(FederatedAveraging):
     """Federated averaging in which every client chooses, layer by layer, between w and its own previous model."""
 
     starts_alike = True
+    carries_statistics = True
     beyond_theory = "the method was made for full participation; the absent keep their models and preferences"
 
     strategy_steps: int = setting(default=1, at_least=0, doc="steps on the preferences per round (S)")

@@ -64,6 +64,7 @@ class Algorithm(Settings, abc.ABC):
     starts_alike: ClassVar[bool] = False  # clients start where the server does: `init_client` gets its key
     more_than_parameters: ClassVar[bool] = False  # personal models hold more than parameters of the objective's model
     takes_prepared: ClassVar[bool] = False  # keeps what clients prepare, as `ClientState.prepared`
+    carries_statistics: ClassVar[bool] = False  # walks by `tree.descend` alone: running statistics stay right
 
     objective: Objective = dataclasses.field(kw_only=False)
     local_steps: int = setting(default=1, at_least=1, doc="local steps per round (K) when epochs is 0")
@@ -199,7 +200,16 @@ class Algorithm(Settings, abc.ABC):
                 "its clients keep something that they prepared from their own rows, which this algorithm does not "
                 "carry; use scafflix, flix_gd or flix_sgd"
             )
-        return self.skip()
+        return self.skip() or (self._misses_statistics() if self.objective.keeps_statistics else None)
+
+    def _misses_statistics(self) -> str | None:
+        """Why running statistics would be lost, or None."""
+        lost = self.objective.drops_statistics()
+        if not self.carries_statistics:
+            lost = "this algorithm does not carry; use fedavg, fedbn or another of those that docs/networks.md names"
+        return (
+            lost and f"its model keeps running statistics (batch normalisation), which {lost}, or normalise by groups"
+        )
 
     def draw_batches(self, key: Key, data: ClientData) -> Any:
         """The rows of a whole round, for a Working state; empty when every step uses all rows."""

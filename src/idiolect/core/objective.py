@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 import jax
 
 from idiolect.core.checks import RequestError
-from idiolect.core.data import Batch, ClientData
+from idiolect.core.data import Batch, ClientData, Rows
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings
+from idiolect.core.statistics import moving
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
 
@@ -24,6 +26,15 @@ class Objective(Settings, abc.ABC):
     keeps_convexity: ClassVar[bool] = True  # whether F is convex wherever the plain losses f'_m are
     prepares: ClassVar[bool] = False  # whether clients `prepare`; then `personal` below is what they prepared
 
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether its model has running statistics."""
+        return False
+
+    def drops_statistics(self) -> str | None:
+        """Why its gradients would not carry running statistics: the rest of a sentence; None: they do."""
+        return "this objective does not carry; use global_model, local_only, ws2 or maml"
+
     @abc.abstractmethod
     def init_shared(self, key: Key) -> Params:
         """A start for w."""
@@ -34,7 +45,7 @@ class Objective(Settings, abc.ABC):
 
     @abc.abstractmethod
     def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
-        """f_m(w, beta_m) on a batch, and statistics (running moments) that the pass produced."""
+        """f_m(w, beta_m) on a batch, and what running statistics become by this pass, {dotted path: new value}."""
 
     @abc.abstractmethod
     def deployed(self, shared: Params, personal: Params) -> Params:
@@ -65,6 +76,12 @@ class Objective(Settings, abc.ABC):
         """What a client keeps when settings change from `earlier`'s to these, and what that costs beyond `prepared`."""
         return self.prepare(key, data)
 
+    def check_parts(self) -> None:
+        """RequestError where its settings name parts that its model does not have."""
+
+    def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
+        """RequestError for rows that the loss would not understand: inputs of another shape, labels out of range."""
+
     def takes_part(self) -> Any:
         """Whether a client's term depends on w, one truth value or one per client; PerClient settings are whole."""
         return True
@@ -89,22 +106,25 @@ class Objective(Settings, abc.ABC):
         return None
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
-        """grad_w f_m and its cost."""
-        slope = jax.grad(lambda w: self.loss(key, w, personal, batch)[0])(shared)
-        return slope, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
+        """grad_w f_m, with the change of running statistics in their places, and its cost."""
+        slope, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
+        return moving(slope, shared, seen), Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
 
     def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_beta f_m and its cost."""
-        slope = jax.grad(lambda b: self.loss(key, shared, b, batch)[0])(personal)
-        return slope, Tally(personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes)
+        slope, seen = jax.grad(lambda b: self.loss(key, shared, b, batch), has_aux=True)(personal)
+        return moving(slope, personal, seen), Tally(
+            personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes
+        )
 
     def gradient_both(
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
         """grad_w f_m and grad_beta f_m from one pass, and its cost."""
-        slopes = jax.grad(lambda w, b: self.loss(key, w, b, batch)[0], argnums=(0, 1))(shared, personal)
+        slopes, seen = jax.grad(lambda w, b: self.loss(key, w, b, batch), (0, 1), has_aux=True)(shared, personal)
         rows, passes = batch.rows(), batch.passes
-        return slopes, Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
+        moved = moving(slopes[0], shared, seen), moving(slopes[1], personal, seen)
+        return moved, Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
 
     def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch

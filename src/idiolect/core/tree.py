@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from idiolect.core.statistics import is_running
+
 Params = Any
 
 
@@ -28,8 +30,21 @@ def scale(factor: Any, tree: Params) -> Params:
 
 
 def descend(tree: Params, step_size: Any, direction: Params) -> Params:
-    """tree - step_size * direction."""
-    return jax.tree.map(lambda leaf, slope: leaf - step_size * slope, tree, direction)
+    """tree - step_size * direction; a running statistic takes its change whole (core/statistics.py)."""
+
+    def one(path: Any, leaf: Any, slope: Any) -> Any:
+        return leaf - slope if is_running(path) else leaf - step_size * slope
+
+    return jax.tree_util.tree_map_with_path(one, tree, direction)
+
+
+def pull(slope: Params, strength: Any, here: Params, there: Params) -> Params:
+    """slope + strength (here - there), the slope of a penalty on the way between; none on a running statistic."""
+
+    def one(path: Any, gradient: Any, mine: Any, other: Any) -> Any:
+        return gradient if is_running(path) else gradient + strength * (mine - other)
+
+    return jax.tree_util.tree_map_with_path(one, slope, here, there)
 
 
 def zeros(tree: Params) -> Params:

@@ -42,6 +42,19 @@ class Federation:
                 "Train, validation, test and names must speak of the same clients, got "
                 f"{self.train.clients}, {self.validation.clients}, {self.test.clients} and {len(self.names)}."
             )
+        others = () if self.held_out is None else (self.held_out.train, self.held_out.validation, self.held_out.test)
+        shapes = [rows.inputs.shape[1:] for rows in (self.train, self.validation, self.test, *others)]
+        if len(set(shapes)) > 1:
+            raise RequestError(
+                f"All inputs must have one shape, got {shapes[0]} and {next(s for s in shapes if s != shapes[0])}; "
+                "crop, pad or resize them alike."
+            )
+        if self.held_out is not None and self.held_out.task != self.task:
+            raise RequestError(
+                "Clients that train and clients that are held out must have one task, got "
+                f"{self.task.outputs} and {self.held_out.task.outputs} classes or targets of other names; encode the "
+                "labels of all clients together."
+            )
 
     @classmethod
     def from_table(

@@ -99,7 +99,10 @@ def _array(path: Path, entries: list[Any], alphabet: str, word: str) -> np.ndarr
         if values.dtype.kind not in "biuf":
             raise ValueError(f"the type {values.dtype}")
     except (ValueError, TypeError, KeyError) as error:
+        sizes = sorted({len(entry) for entry in entries if isinstance(entry, (list, str))})
+        found = f"entries of {sizes[0]} and of {sizes[1]}" if len(sizes) > 1 else error
         raise RequestError(
-            f"{path}: the {word} entries must all be numbers, or texts, of one shape, got {error}."
+            f"{path}: the {word} entries must all be numbers, or texts, of one shape, got {found}; "
+            "crop, pad or resize them alike."
         ) from error
     return values.astype(np.float32) if values.dtype.kind == "f" else values

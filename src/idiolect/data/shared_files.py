@@ -14,7 +14,7 @@ from idiolect.core.checks import RequestError, nearest
 from idiolect.data.federation import Federation
 from idiolect.data.partition import Partition, deal
 from idiolect.data.sources import read_csv, read_libsvm, read_npz
-from idiolect.data.split import HeldOut, Split
+from idiolect.data.split import HeldOut, Split, draw_held_out
 
 VARIABLE = "IDIOLECT_DATASETS"
 DEFAULT_FOLDER = "../shared/datasets"
@@ -171,17 +171,28 @@ def uci_har_summary(
 def mnist_writers(
     writers: int | None = None,
     *,
-    held_out_writers: int = 0,
     split: Split = Split(),  # noqa: B008 - frozen
+    held_out: HeldOut = 0,
     seed: int = 0,
 ) -> Federation:
     """MNIST by its true writers (28 x 28 x 1 inputs in [0, 1]): the first `writers` of 539, by number, train.
 
-    The writers of MNIST's test images are others; the first `held_out_writers` of those 297 are held out.
+    The writers of MNIST's test images are others, and new clients come from those 297: `held_out` of them, a share of
+    them, or those whose numbers are given.
     """
     content = read_npz(dataset_file("images/mnist_writers.npz.xz"))
-    training = np.unique(content["writer_train"])[:writers]
-    outside = np.unique(content["writer_test"])[:held_out_writers]
+    training = np.unique(content["writer_train"])
+    if writers is not None and not 2 <= writers <= len(training):
+        raise RequestError(
+            f"[data.settings] mnist_writers: writers must be at least 2 and at most {len(training)}, got {writers}; "
+            "leave it out for all of them."
+        )
+    training, outside = training[:writers], np.unique(content["writer_test"])
+    if isinstance(held_out, (int, np.integer)) and held_out > len(outside):
+        raise RequestError(
+            f"held_out must be at most {len(outside)}, the writers of the test images, got {held_out}; hold out fewer."
+        )
+    outside = outside[draw_held_out(tuple(str(int(writer)) for writer in outside), held_out, seed)]
     inputs, labels, ids = [], [], []
     for word, wanted in (("train", training), ("test", outside)):
         chosen = np.isin(content[f"writer_{word}"], wanted)

@@ -79,9 +79,23 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
         raise RequestError(f"{path} is a single .npy array, but .npz is needed; save it with numpy.savez.")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            return {name: _plain(path, name, archive) for name in archive.files}
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError) as error:
+        if isinstance(error, RequestError):
+            raise
         raise RequestError(f"{path} ({len(content)} bytes unpacked) is not a whole .npz file: {error}.") from error
+
+
+def _plain(path: str | Path, name: str, archive: Any) -> np.ndarray:
+    try:
+        return archive[name]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise RequestError(
+            f"The array {name!r} of {path} holds Python objects, as rows of mixed size do; crop, pad or resize all "
+            "rows to one shape and save plain numbers."
+        ) from None
 
 
 def _libsvm_line(path: str | Path, number: int, words: list[str], base: int) -> tuple[float, list[int], list[float]]:

@@ -134,6 +134,17 @@ def part_sizes(rows: int, fractions: tuple[float, float, float]) -> tuple[int, i
 
 
 def choose_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
+    """Booleans per client, of which two at least train."""
+    chosen = draw_held_out(names, held_out, seed)
+    if (~chosen).sum() < 2:
+        raise RequestError(
+            f"held_out must leave at least 2 of {len(names)} clients to train, got {chosen.sum()} held "
+            "out; hold out fewer."
+        )
+    return chosen
+
+
+def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
     """Booleans per client; a number or fraction is drawn by a rank of each name, whatever their order."""
     chosen = np.zeros(len(names), bool)
     if isinstance(held_out, (int, float, np.integer, np.floating)):
@@ -154,11 +165,6 @@ def choose_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.
                     f"held_out names the client {name!r}, which is not in the data.{nearest(name, names)}"
                 )
             chosen[names.index(name)] = True
-    if (~chosen).sum() < 2:
-        raise RequestError(
-            f"held_out must leave at least 2 of {len(names)} clients to train, got {chosen.sum()} held "
-            "out; hold out fewer."
-        )
     return chosen
 
 

@@ -63,6 +63,7 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
         name = type(algorithm).__name__
         raise RequestError(f"{name} must be decorated with @settings (from idiolect.core), as every algorithm is.")
     check_settings(algorithm)  # and, inside it, the objective
+    algorithm.objective.check_parts()
     check_participation(algorithm, chance)
     reason = algorithm.misfit()
     if reason is not None:
@@ -145,6 +146,14 @@ def check_rows(train: Rows) -> None:
             f"Every client needs at least one training row; client number {empty[0]} has none. "
             "Leave it out, or give it a larger training share."
         )
+
+
+def check_fit(algorithm: Algorithm, federation: Any) -> None:
+    """Every row, of those that train and of those held out, must be one that the objective understands."""
+    held_out = getattr(federation, "held_out", None)
+    for part in [federation] if held_out is None else [federation, held_out]:
+        for rows in (part.train, part.validation, part.test):
+            algorithm.objective.check_rows(rows, part.names)
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

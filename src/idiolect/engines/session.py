@@ -81,6 +81,7 @@ class Session:
                 door.admit(algorithm, clients, training.precision, who.chance)
                 for algorithm, who in zip(algorithms, self.participations)
             ]
+            door.check_fit(self.algorithms[0], federation)
             self._start(state_folder, after)
             self.training = auto.resolve(self, training)
             self.selected = [self._snapshot(lane) for lane in range(len(self.seeds))]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +22,15 @@ from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
 from idiolect.data.task import Task
 from idiolect.experiments.collaboration import Collaboration, join
-from idiolect.experiments.networks import LANGUAGE_MODELS, NETWORKS, check_vocabulary, holds_tokens, network
+from idiolect.experiments.networks import (
+    LANGUAGE_MODELS,
+    NETWORKS,
+    check_vocabulary,
+    chosen_settings,
+    holds_tokens,
+    network,
+    own_model,
+)
 from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec, own_settings
 from idiolect.experiments.strict import coerce, refuse_unknown
 from idiolect.experiments.units import unit_sentence
@@ -67,25 +75,28 @@ def client_loss_for(
     Two classes need no more than one output, whose logistic loss is the cross-entropy of (0, output): half as many
     parameters of a linear model, and half the bytes.
     """
-    features = math.prod(input_shape)
     if spec.loss == "logistic" and len(task.classes) != 2:
         what = f"{len(task.classes)} classes" if task.kind == "classification" else "a regression"
         raise RequestError(
             f"model.loss = 'logistic' needs a target of two classes, got {what}; use 'cross_entropy', the default."
         )
     width = 0 if plain_number or spec.loss == "logistic" else task.outputs
-    models: dict[str, Callable[[], Model]] = {
-        "linear": lambda: Linear(features, width, spec.bias),
-        "mlp": lambda: MLP(features, width, tuple(spec.hidden)),
-    }
-    for name in NETWORKS:
-        models[name] = lambda name=name: network(name, spec.settings, input_shape, width, tokens)  # type: ignore[misc]
-    if spec.name not in NETWORKS:
-        if tokens:
-            raise RequestError(f"{spec.name} needs numbers as inputs, got tokens; use {' or '.join(LANGUAGE_MODELS)}.")
-        refuse_unknown(spec.settings, (), f"[model.settings] {spec.name}")
     criterion = spec.loss if task.kind == "classification" else "squared"
-    return ClientLoss(model=models[spec.name](), criterion=criterion, l2=spec.l2)
+    return ClientLoss(model=_model(spec, input_shape, width, tokens), criterion=criterion, l2=spec.l2)
+
+
+def _model(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
+    if ":" in spec.name:
+        return own_model(spec.name, spec.settings, input_shape, outputs)
+    if spec.name in NETWORKS:
+        return network(spec.name, spec.settings, input_shape, outputs, tokens)
+    if tokens:
+        raise RequestError(f"{spec.name} needs numbers as inputs, got tokens; use {' or '.join(LANGUAGE_MODELS)}.")
+    features = math.prod(input_shape)
+    if spec.name == "linear":
+        refuse_unknown(spec.settings, (), "[model.settings] linear")
+        return Linear(features, outputs, spec.bias)
+    return MLP(features, outputs, tuple(spec.hidden), **chosen_settings("mlp", spec.settings))
 
 
 def build_objective(
@@ -127,6 +138,7 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     algorithm = entry.algorithm(build_objective(name, client_loss, of_objective, clients, where), **values)
     algorithm = know_population(algorithm, clients)
     check_settings(algorithm)
+    algorithm.objective.check_parts()
     reason = algorithm.misfit()
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")

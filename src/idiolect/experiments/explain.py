@@ -151,7 +151,7 @@ def _client_loss(objective: str, settings: dict[str, Any], convexity: float) -> 
             with contextlib.suppress(RequestError):
                 WS2(ClientLoss(model=model), personal_part=part).split  # noqa: B018  # refuses what a model has not
                 return ClientLoss(model=model, l2=convexity)
-        return ClientLoss(model=MLP(FEATURES, CLASSES, normalize=True), l2=convexity)
+        return ClientLoss(model=MLP(FEATURES, CLASSES, normalize="layer"), l2=convexity)
     return ClientLoss(model=EXAMPLE, l2=convexity)
 
 

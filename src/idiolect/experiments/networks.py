@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +25,7 @@ SMALLEST_IMAGE = 6  # pixels: two 3 x 3 convolutions leave two, which are pooled
 def network(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
     """The named network for inputs of this shape; `outputs` is the number of classes, or of tokens to guess from."""
     cls: Any = MODELS[name]
-    chosen = _chosen(name, cls, settings)
+    chosen = chosen_settings(name, settings)
     if name in LANGUAGE_MODELS:
         if not tokens or len(input_shape) != 1:
             raise RequestError(
@@ -53,8 +54,33 @@ def network_settings(name: str) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in fields if "range" in field.metadata}
 
 
-def _chosen(name: str, cls: type, settings: Mapping[str, Any]) -> dict[str, Any]:
-    known, hints = network_settings(name), typing.get_type_hints(cls)
+def own_model(path: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int) -> Model:
+    """A stranger's model: what the function at "package.module:function" makes for these inputs and outputs."""
+    module, _, attribute = path.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), attribute)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise RequestError(
+            f"A model's path must be 'package.module:function' and importable, got {path!r} ({error}); "
+            "put its folder on PYTHONPATH."
+        ) from error
+    try:
+        model = make(input_shape, outputs, **settings)
+    except TypeError as error:
+        raise RequestError(
+            f"{path!r} must take an input shape, a number of outputs and [model.settings] by name ({error})."
+        ) from error
+    if not isinstance(model, Model):
+        raise RequestError(
+            f"{path!r} must give an idiolect.models.Model, got {type(model).__name__}; "
+            "wrap a module with idiolect.models.from_flax or from_equinox."
+        )
+    return model
+
+
+def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The given settings of a network in their types and ranges, or RequestError."""
+    known, hints = network_settings(name), typing.get_type_hints(MODELS[name])
     refuse_unknown(settings, known, f"[model.settings] {name}")
     chosen = {}
     for key, value in settings.items():

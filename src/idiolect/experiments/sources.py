@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from idiolect.core.checks import RequestError, nearest
+from idiolect.core.checks import Range, RequestError, check, nearest
 from idiolect.data import bundled, shared_files, speeches, synthetic, synthetic_logistic
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import read_leaf_json
@@ -20,7 +20,7 @@ from idiolect.data.problem import Problem
 from idiolect.data.sources import read_idx, read_libsvm, read_npz
 from idiolect.data.split import Split
 from idiolect.experiments.spec import DataSpec
-from idiolect.experiments.strict import refuse_unknown
+from idiolect.experiments.strict import coerce, refuse_unknown
 
 Source = Callable[..., Federation | Problem]
 
@@ -67,14 +67,25 @@ def _check_magnitudes(federation: Federation) -> None:
 def _npz(data: DataSpec, split: Split) -> Federation:
     arrays = read_npz(_need(data, "path"))
     names = {"inputs": "x", "targets": "y", "clients": data.client or "client"}
-    refuse_unknown(data.settings, names, "[data.settings] npz")
-    names |= data.settings
+    settings = dict(data.settings)
+    refuse_unknown(settings, (*names, "vocabulary"), "[data.settings] npz")
+    vocabulary = coerce(int, settings.pop("vocabulary", 0), "data.settings.vocabulary")
+    check("data.settings", "vocabulary", vocabulary, Range(at_least=0))
+    names |= settings
     for role, name in names.items():
         if name not in arrays:
             raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, arrays)}")
     inputs, targets, clients = (np.asarray(arrays[names[role]]) for role in ("inputs", "targets", "clients"))
     return Federation.from_arrays(
-        inputs, targets, clients, task=data.task, split=split, held_out=data.held_out, seed=data.seed
+        inputs,
+        targets,
+        clients,
+        task=data.task,
+        classes=tuple(map(str, range(vocabulary))) or None,
+        split=split,
+        held_out=data.held_out,
+        seed=data.seed,
+        tokens=vocabulary > 0,
     )
 
 

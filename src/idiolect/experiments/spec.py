@@ -37,18 +37,33 @@ class DataSpec:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # passed on to the source
 
 
+class _NameOrPath(Range):
+    """One of the choices, or the path of one's own."""
+
+    __slots__ = ()
+
+    def rule(self) -> str:
+        return f"{super().rule()}, or 'package.module:function' of your own"
+
+    def admits(self, value: Any) -> bool:
+        return ":" in value or super().admits(value)
+
+
+_MODELS = ("linear", "mlp", "cnn", "resnet18", "character_lstm", "word_lstm")
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelSpec:
     """The model every method trains. Its width follows the data."""
 
-    name: str = setting(default="linear", choices=("linear", "mlp", "cnn", "resnet18", "character_lstm", "word_lstm"))
+    name: str = dataclasses.field(default="linear", metadata={"range": _NameOrPath(choices=_MODELS)})
     hidden: list[int] = dataclasses.field(  # mlp
         default_factory=lambda: [64], metadata={"range": Range(at_least=1)}
     )
     bias: bool = True  # linear
     loss: str = setting(default="cross_entropy", choices=("cross_entropy", "logistic"))  # of classes
     l2: float | None = setting(default=None, at_least=0)
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a network
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a network, or of your own
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models as init/apply pairs; one line each."""
 
+from idiolect.models.adapters import from_equinox, from_flax
 from idiolect.models.cnn import CNN
 from idiolect.models.linear import Linear
 from idiolect.models.location import Location
@@ -19,4 +20,16 @@ MODELS: dict[str, type[Model]] = {
     "location": Location,
 }
 
-__all__ = ["CNN", "MLP", "MODELS", "CharacterLSTM", "Linear", "Location", "Model", "ResNet18", "WordLSTM"]
+__all__ = [
+    "CNN",
+    "MLP",
+    "MODELS",
+    "CharacterLSTM",
+    "Linear",
+    "Location",
+    "Model",
+    "ResNet18",
+    "WordLSTM",
+    "from_equinox",
+    "from_flax",
+]

@@ -51,7 +51,21 @@ class Layered(Model):
 
     def train(self, key: Any, params: Params, inputs: Any) -> Any:
         """The same, with what is random in training."""
-        return self.forward(self._with(params), inputs, key)
+        return self.observe(key, params, inputs)[0]
+
+    def observe(self, key: Any, params: Params, inputs: Any, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+        """`train`, and what running statistics become: layers that have some say so in their own `observe`."""
+        layers, seen = self.named_layers, {}
+
+        def call(name: str, flow: Any) -> Any:
+            layer: Any = layers[name]
+            if not hasattr(layer, "observe"):
+                return layer.apply(params[name], flow)
+            outputs, moved = layer.observe(params[name], flow, mask)
+            seen.update({f"{name}.{key}": value for key, value in moved.items()})
+            return outputs
+
+        return self.forward(call, inputs, key), seen
 
     def represent(self, params: Params, inputs: Any) -> Any:
         """What the last layer sees."""

@@ -9,22 +9,29 @@ from typing import Any
 
 import jax
 
+from idiolect.core.checks import setting
 from idiolect.models.layered import Call, Layer, Layered
-from idiolect.models.layers import Dense, GroupNorm
+from idiolect.models.layers import Dense, normalization
 
 
 @dataclasses.dataclass(frozen=True)
 class MLP(Layered):
     """Dense layers, a rectifier between them, named `dense_0`, `dense_1`, ...; 0 `outputs` give one plain number.
 
-    With `normalize`, every row's hidden units are brought to mean 0 and variance 1, then scaled and shifted (layer
-    normalisation, `norm_0`, ...), before the rectifier.
+    With `normalize`, hidden units are brought to mean 0 and variance 1, then scaled and shifted (`norm_0`, ...), before
+    the rectifier: every row's by itself ("layer"), or every unit over the rows of a batch ("batch").
     """
 
     features: int
     outputs: int
     hidden: tuple[int, ...] = (64,)
-    normalize: bool = False
+    normalize: str = setting(
+        default="none", choices=("none", "layer", "batch"), doc="of hidden units: within a row, or over a batch"
+    )
+
+    @property
+    def _normalizes(self) -> bool:
+        return self.normalize != "none"
 
     @property
     def input_width(self) -> int:
@@ -37,8 +44,8 @@ class MLP(Layered):
         named: dict[str, Layer] = {}
         for place, (inside, outside) in enumerate(itertools.pairwise((self.features, *self.hidden, self.outputs or 1))):
             named[f"dense_{place}"] = Dense(inside, outside)
-            if self.normalize and place < len(self.hidden):
-                named[f"norm_{place}"] = GroupNorm(outside, 1)
+            if self._normalizes and place < len(self.hidden):
+                named[f"norm_{place}"] = normalization(self.normalize, outside)
         return named
 
     def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
@@ -46,6 +53,6 @@ class MLP(Layered):
         flow = inputs.reshape(inputs.shape[0], self.features)
         for layer in range(len(self.hidden)):
             flow = call(f"dense_{layer}", flow)
-            flow = jax.nn.relu(call(f"norm_{layer}", flow) if self.normalize else flow)
+            flow = jax.nn.relu(call(f"norm_{layer}", flow) if self._normalizes else flow)
         flow = call(f"dense_{len(self.hidden)}", flow)
         return flow if self.outputs else flow[:, 0]

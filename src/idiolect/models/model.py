@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
+import jax
+
 from idiolect.core.checks import RequestError
+from idiolect.core.statistics import has_running
 
 Params = Any
 
@@ -26,6 +31,15 @@ class Model(abc.ABC):
     def train(self, key: Any, params: Params, inputs: Any) -> Any:
         """Outputs as training sees them: `apply`, but for what is random then (dropout)."""
         return self.apply(params, inputs)
+
+    def observe(self, key: Any, params: Params, inputs: Any, mask: Any = None) -> tuple[Any, Mapping[str, Any]]:
+        """`train`, and what running statistics become, by dotted path; rows whose mask is 0 count for nothing."""
+        return self.train(key, params, inputs), {}
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether it has running statistics: parameters that training sets and no gradient moves."""
+        return _keeps_statistics(self)
 
     def represent(self, params: Params, inputs: Any) -> Any:
         """What the last layer sees of a batch of inputs: (rows, width)."""
@@ -46,6 +60,11 @@ class Model(abc.ABC):
     def reads_tokens(self) -> bool:
         """Whether inputs are whole numbers that name tokens."""
         return False
+
+
+@functools.lru_cache(maxsize=256)
+def _keeps_statistics(model: Model) -> bool:
+    return has_running(jax.eval_shape(model.init, jax.random.key(0)))
 
 
 def as_images(inputs: Any, height: int, width: int, channels: int) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResNet-18 with group normalisation, for images of about 32 x 32 (paper 003: CIFAR)."""
+"""ResNet-18 with group or batch normalisation, for images of about 32 x 32 (paper 003: CIFAR)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 
 from idiolect.core.checks import setting
 from idiolect.models.layered import Call, Layer, Layered
-from idiolect.models.layers import COMPUTE, Convolution, Dense, GroupNorm
+from idiolect.models.layers import COMPUTE, Convolution, Dense, normalization
 from idiolect.models.model import as_images
 
 BLOCKS = 2  # per stage
@@ -33,6 +33,7 @@ class ResNet18(Layered):
         default=64, at_least=1, doc="channels of the first stage; stages have 1, 2, 4, 8 times as many"
     )
     groups: int = setting(default=2, at_least=1, doc="groups of a group normalisation; divides filters")
+    normalize: str = setting(default="group", choices=("group", "batch"), doc="over a row's groups, or over the batch")
     compute: str = setting(default="float32", choices=COMPUTE, doc="precision of products; parameters keep theirs")
 
     def _convolution(self, inside: int, outside: int, kernel: int, stride: int) -> Convolution:
@@ -50,7 +51,7 @@ class ResNet18(Layered):
 
         def add(name: str, inside: int, outside: int, kernel: int, stride: int) -> None:
             named[name] = self._convolution(inside, outside, kernel, stride)
-            named[f"{name}_norm"] = GroupNorm(outside, self.groups)
+            named[f"{name}_norm"] = normalization(self.normalize, outside, self.groups)
 
         add("stem", self.channels, self.filters, 3, 1)
         inside = self.filters

@@ -12,6 +12,7 @@ from idiolect.core.checks import RequestError, setting
 from idiolect.core.data import Batch, masked_mean
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings, settings
+from idiolect.core.statistics import moving, trained
 from idiolect.core.tree import Params, squared_norm
 from idiolect.models import Model
 
@@ -37,6 +38,7 @@ def cross_entropy(outputs: Any, targets: Any) -> Any:
 
 def logistic(outputs: Any, targets: Any) -> Any:
     """log(1 + exp(-sign * output)), per row; targets are 0 / 1 class numbers and the model has one plain output."""
+    _check_alike("logistic", outputs, targets)
     return _softplus(-(2 * targets - 1).astype(outputs.dtype) * outputs)
 
 
@@ -53,8 +55,17 @@ def _softplus_slope(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any
 
 def squared(outputs: Any, targets: Any) -> Any:
     """(1/2) |output - target|^2, per row."""
+    _check_alike("squared", outputs, targets)
     half = 0.5 * (outputs - targets) ** 2
     return half.reshape(half.shape[0], -1).sum(axis=1)
+
+
+def _check_alike(criterion: str, outputs: Any, targets: Any) -> None:
+    if outputs.shape != targets.shape:  # they would be spread over each other, every row against every other
+        raise RequestError(
+            f"{criterion} needs an output for every target, got outputs of shape {outputs.shape} for targets of shape "
+            f"{targets.shape}; let the model give one plain number per row, or one column per target."
+        )
 
 
 CRITERIA = {"cross_entropy": cross_entropy, "logistic": logistic, "squared": squared}
@@ -75,19 +86,21 @@ class ClientLoss(Settings):
         return self.model.init(key)
 
     def value(self, key: Key, params: Params, batch: Batch) -> tuple[Any, Any]:
-        """The loss on a batch and the pass's statistics (none for these models)."""
-        return self.value_of(self.model.train(key, params, batch.inputs), params, batch), ()
+        """The loss on a batch, and what running statistics become by this pass."""
+        outputs, seen = self.model.observe(key, params, batch.inputs, batch.mask)
+        return self.value_of(outputs, params, batch), seen
 
     def value_of(self, outputs: Any, params: Params, batch: Batch) -> Any:
         """The loss of given outputs on a batch, with the l2 term of the parameters that gave them."""
         value = masked_mean(CRITERIA[self.criterion](outputs, batch.targets), batch.mask)
         if self.l2 is not None:
-            value = value + 0.5 * self.l2 * squared_norm(params)
+            value = value + 0.5 * self.l2 * squared_norm(trained(params))
         return value
 
     def gradient(self, key: Key, params: Params, batch: Batch) -> Params:
-        """grad f'_m on a batch."""
-        return jax.grad(lambda v: self.value(key, v, batch)[0])(params)
+        """grad f'_m on a batch, with the change of running statistics in their places."""
+        slope, seen = jax.grad(lambda v: self.value(key, v, batch), has_aux=True)(params)
+        return moving(slope, params, seen)
 
     def predict(self, params: Params, inputs: Any) -> Any:
         """Outputs with one column per class (classification) or per target (regression)."""

@@ -8,12 +8,15 @@ clients of different sizes are equals, their rows are not.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
 from idiolect.objectives.client_loss import ClientLoss
+from idiolect.objectives.rows import check_rows
 
 
 @settings
@@ -21,6 +24,15 @@ class ComposedObjective(Objective):
     """An objective whose client terms are made of f'_m, a `ClientLoss`; still abstract."""
 
     client_loss: ClientLoss = dataclasses.field(kw_only=False)
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """The model's running statistics."""
+        return self.client_loss.model.keeps_statistics
+
+    def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
+        """RequestError for rows that the plain loss would not understand."""
+        check_rows(self.client_loss, rows, names)
 
     def predict(self, model: Params, inputs: Any) -> Any:
         """The model's outputs."""

@@ -40,3 +40,7 @@ class GlobalModel(ComposedObjective):
     def deployed(self, shared: Params, personal: Params) -> Params:
         """w."""
         return shared
+
+    def drops_statistics(self) -> str | None:
+        """It carries them: one model, one pass."""
+        return None

@@ -34,3 +34,7 @@ class LocalOnly(ComposedObjective):
     def deployed(self, shared: Params, personal: Params) -> Params:
         """beta_m."""
         return personal
+
+    def drops_statistics(self) -> str | None:
+        """It carries them: one model, one pass."""
+        return None

@@ -13,6 +13,7 @@ from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.objective import Adapting
 from idiolect.core.settings import settings
+from idiolect.core.statistics import moving
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.objectives.composed import ComposedObjective
@@ -56,13 +57,19 @@ class MAML(ComposedObjective, Adapting):
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """(I - a Hess f'_m(w)) grad f'_m(w - a grad f'_m(w))."""
-        slope = jax.grad(lambda w: self.loss(key, w, personal, batch)[0])(shared)
-        return slope, Tally(shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes)
+        slope, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
+        return moving(slope, shared, seen), Tally(
+            shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes
+        )
 
     def plain_gradient(self, key: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f'_m(w)."""
         slope = self.client_loss.gradient(key, shared, batch)
         return slope, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
+
+    def drops_statistics(self) -> str | None:
+        """It carries them: both passes are of one model."""
+        return None
 
     def _adapted(self, key: Key, shared: Params, batch: Batch) -> Params:
         return tree.descend(shared, self.inner_step, self.client_loss.gradient(key, shared, batch))

@@ -58,6 +58,11 @@ class Residual(RescaledObjective):
             )
         return dataclasses.replace(model, features=width)  # type: ignore[type-var]
 
+    def check_parts(self) -> None:
+        """RequestError for columns that the model does not have."""
+        for block in ("shared", "personal"):
+            self.side(block)
+
     def init_shared(self, key: Key) -> Params:
         """The w at which u is the shared model's start."""
         return self.from_model(self.side("shared").init(key))

@@ -156,9 +156,12 @@ def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict
 def _matches(name: str, paths: list[tuple[str, ...]], sliced: bool) -> list[tuple[str, ...]]:
     """The parameters that a name stands for; the model's own names come before `head` and `body`."""
 
+    pattern = bool(set(name) & set("*?"))  # of any case: Flax calls a layer BatchNorm_0 that is norm_0 here
+
     def fits(path: tuple[str, ...]) -> bool:
         depths = [len(path)] if sliced else range(1, len(path) + 1)
-        return any(fnmatch.fnmatchcase(".".join(path[:depth]), name) for depth in depths)
+        names = (".".join(path[:depth]) for depth in depths)
+        return any(fnmatch.fnmatchcase(one.lower(), name.lower()) if pattern else one == name for one in names)
 
     found = [path for path in paths if fits(path)]
     if found or name not in ("head", "body"):

@@ -32,6 +32,10 @@ class WS2(RescaledObjective, Parted):
         """Which parameters of the model are shared, and which personal."""
         return split_of(self.client_loss.model, self.personal_part)
 
+    def check_parts(self) -> None:
+        """RequestError for a part that the model does not have."""
+        _ = self.split
+
     def init_shared(self, key: Key) -> Params:
         """The w at which u is the shared part of the model's start."""
         return self.from_model(self.split.divide(self.client_loss.init(key))[0])
@@ -51,3 +55,7 @@ class WS2(RescaledObjective, Parted):
     def shared_model(self, shared: Params) -> Params | None:
         """None: u is a part of a model."""
         return None
+
+    def drops_statistics(self) -> str | None:
+        """It carries them in either block, as long as a block is the model's own parameters."""
+        return "a rescaled block does not carry; set rescale = false" if self.rescale else None

@@ -83,7 +83,7 @@ def column(name: str, spec: Spec) -> Column:
 def _federation(size: Mapping[str, Any], seed: int) -> Federation:
     split, clients = Split(*size["split"]), size["clients"]
     if size["source"] == "mnist_writers":
-        return mnist_writers(clients, held_out_writers=size["held_out"], split=split, seed=seed)
+        return mnist_writers(clients, held_out=size["held_out"], split=split, seed=seed)
     if size["source"] == "shakespeare":
         return shakespeare(clients, length=size["length"], split=split, held_out=size["held_out"], seed=seed)
     parts = image_arrays(size["source"])

@@ -6,8 +6,20 @@ from idiolect.models.layers.dense import Dense
 from idiolect.models.layers.dropout import dropout
 from idiolect.models.layers.embedding import Embedding
 from idiolect.models.layers.lstm import LSTM
-from idiolect.models.layers.normalization import GroupNorm
+from idiolect.models.layers.normalization import BatchNorm, GroupNorm, normalization
 from idiolect.models.layers.pooling import max_pool, mean_pool
 from idiolect.models.layers.precision import COMPUTE
 
-__all__ = ["COMPUTE", "LSTM", "Convolution", "Dense", "Embedding", "GroupNorm", "dropout", "max_pool", "mean_pool"]
+__all__ = [
+    "COMPUTE",
+    "LSTM",
+    "BatchNorm",
+    "Convolution",
+    "Dense",
+    "Embedding",
+    "GroupNorm",
+    "dropout",
+    "max_pool",
+    "mean_pool",
+    "normalization",
+]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flax linen modules: pure init and apply already; batch statistics stand among the parameters as running ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+from flax import linen
+from flax.traverse_util import flatten_dict
+
+from idiolect.core.checks import RequestError
+from idiolect.models.adapters.adapted import Adapted, Path, look_up, nest, running
+from idiolect.models.model import Params
+
+STATISTICS = "batch_stats"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class LinenModel(Adapted):
+    """A linen module; parameters are its own collection `params`."""
+
+    module: linen.Module
+    arguments: tuple[str, ...]  # that `__call__` takes
+    places: tuple[tuple[str, Path], ...]  # collection and path of every variable
+
+    def init(self, key: Any) -> Params:
+        """The module's own start."""
+        variables = self.start(key)
+        named = flatten_dict(variables["params"])
+        return nest(named | {running(path): leaf for path, leaf in flatten_dict(variables.get(STATISTICS, {})).items()})
+
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """Outputs as the module predicts."""
+        return self.module.apply(self._variables(params), self.shaped(inputs), **self._mode(False))
+
+    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+        """Outputs as the module trains, with dropout."""
+        return self.observe(key, params, inputs)[0]
+
+    def observe(self, key: Any, params: Params, inputs: Any, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+        """`train`, and the batch statistics that the module says."""
+        options = self._mode(True) | ({"mask": mask} if "mask" in self.arguments else {})
+        rngs = {} if key is None else {"dropout": key}
+        variables = self._variables(params)
+        outputs, changed = self.module.apply(
+            variables,
+            self.shaped(inputs),
+            **options,
+            rngs=rngs,
+            mutable=[STATISTICS] if STATISTICS in variables else [],
+        )
+        moved = flatten_dict(changed.get(STATISTICS, {}))
+        return outputs, {".".join(running(path)): jax.lax.stop_gradient(leaf) for path, leaf in moved.items()}
+
+    def start(self, key: Any) -> dict[str, Any]:
+        """The module's own variables, by collection."""
+        rngs = {"params": key, "dropout": jax.random.fold_in(key, 1)}
+        return dict(self.module.init(rngs, self.example(), **self._mode(False)))
+
+    def _mode(self, training: bool) -> dict[str, Any]:
+        meaning = {"train": training, "training": training, "deterministic": not training}
+        return {name: value for name, value in meaning.items() if name in self.arguments}
+
+    def _variables(self, params: Params) -> dict[str, Any]:
+        variables: dict[str, Any] = {}
+        for collection, path in self.places:
+            node = variables.setdefault(collection, {})
+            for name in path[:-1]:
+                node = node.setdefault(name, {})
+            node[path[-1]] = look_up(params, running(path) if collection == STATISTICS else path)
+        return variables
+
+
+def linen_model(module: linen.Module, input_shape: tuple[int, ...], vocabulary: int) -> LinenModel:
+    """`from_flax` of a linen module; RequestError for variables that training would lose."""
+    arguments = tuple(inspect.signature(type(module).__call__).parameters)
+    model = LinenModel(tuple(input_shape), vocabulary, module, arguments, ())
+    variables = jax.eval_shape(model.start, jax.random.key(0))
+    if "params" not in variables or set(variables) - {"params", STATISTICS}:
+        raise RequestError(
+            f"from_flax carries the collections params and {STATISTICS}, got {', '.join(sorted(variables)) or 'none'}; "
+            "make a module without the others."
+        )
+    if STATISTICS in variables and "mask" not in arguments:
+        raise RequestError(
+            f"{type(module).__name__} has batch statistics, which must not count padded rows: give its __call__ an "
+            "argument mask, (rows,) or None, and pass it on to BatchNorm."
+        )
+    places = tuple((collection, path) for collection in variables for path in flatten_dict(variables[collection]))
+    return dataclasses.replace(model, places=places)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flax nnx modules: split into parameters and the rest, put together again for every pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from flax import nnx
+
+from idiolect.core.checks import RequestError
+from idiolect.models.adapters.adapted import Adapted, joined, look_up, nest, running
+from idiolect.models.model import Params
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class NnxModel(Adapted):
+    """An nnx module: its `Param`s, and `BatchStat`s as running statistics."""
+
+    make: Callable[[Any], Any]  # a module from a key
+    graph: Any
+    states: tuple[Any, Any, Any]  # Param, BatchStat and random streams of some start
+    order: tuple[str, ...]  # of the module's attributes, as they were set
+    masked: bool  # whether `__call__` takes a mask
+
+    def init(self, key: Any) -> Params:
+        """The module's own start."""
+        _, params, statistics, _ = _split(self.make(key))
+        places = {name: place for place, name in enumerate(self.order)}
+        first = sorted(nnx.to_flat_state(params), key=lambda entry: places.get(str(entry[0][0]), 0))
+        named = {joined(path): leaf.get_value() for path, leaf in first}
+        named |= {running(joined(path)): leaf.get_value() for path, leaf in nnx.to_flat_state(statistics)}
+        return nest(named)
+
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """Outputs as the module predicts."""
+        module = self._module(params, None)
+        module.eval()
+        return module(self.shaped(inputs))
+
+    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+        """Outputs as the module trains, with dropout."""
+        return self.observe(key, params, inputs)[0]
+
+    def observe(self, key: Any, params: Params, inputs: Any, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+        """`train`, and the batch statistics that the module says."""
+        module = self._module(params, key)
+        module.train()
+        outputs = module(self.shaped(inputs), **({"mask": mask} if self.masked else {}))
+        moved = nnx.to_flat_state(nnx.state(module, nnx.BatchStat))
+        return outputs, {
+            ".".join(running(joined(path))): jax.lax.stop_gradient(leaf.get_value()) for path, leaf in moved
+        }
+
+    def _module(self, params: Params, key: Any) -> Any:
+        """The module with these parameters; its random streams start anew from the key."""
+
+        def named(path: tuple[Any, ...]) -> Any:
+            return look_up(params, joined(path))
+
+        def moments(path: tuple[Any, ...]) -> Any:
+            return look_up(params, running(joined(path)))
+
+        own, statistics, streams = (nnx.to_flat_state(state) for state in self.states)
+        parts = [
+            [(path, leaf.replace(find(path))) for path, leaf in flat]
+            for flat, find in ((own, named), (statistics, moments))
+        ]
+        fresh = [
+            (
+                path,
+                leaf.replace(jax.random.fold_in(key, place))
+                if key is not None and isinstance(leaf, nnx.RngKey)
+                else leaf,
+            )
+            for place, (path, leaf) in enumerate(streams)
+        ]
+        return nnx.merge(self.graph, *(nnx.from_flat_state(part) for part in (*parts, fresh)), copy=True)
+
+
+def nnx_model(module: Any, made: bool, input_shape: tuple[int, ...], vocabulary: int) -> NnxModel:
+    """`from_flax` of an nnx module (`made`), or of a function that makes one from `nnx.Rngs`."""
+
+    def make(key: Any) -> Any:
+        return module if made else module(nnx.Rngs(key))
+
+    first = make(jax.random.key(0))
+    if not isinstance(first, nnx.Module):
+        raise RequestError(
+            f"from_flax needs a function of nnx.Rngs that makes an nnx module, got one that makes {first!r}."
+        )
+    graph, *states = _split(first)
+    others = [path for path, leaf in nnx.to_flat_state(states[2]) if not isinstance(leaf, nnx.RngState)]
+    if others:
+        raise RequestError(
+            f"from_flax carries Param and BatchStat, but {'.'.join(map(str, others[0]))} of {type(first).__name__} is "
+            "another kind of variable; make it one of these, or a plain constant."
+        )
+    masked = "mask" in inspect.signature(type(first).__call__).parameters
+    if nnx.to_flat_state(states[1]) and not masked:
+        raise RequestError(
+            f"{type(first).__name__} has batch statistics, which must not count padded rows: give its __call__ an "
+            "argument mask, (rows,) or None, and pass it on to BatchNorm."
+        )
+    order = tuple(vars(first))
+    return NnxModel(tuple(input_shape), vocabulary, make, graph, (states[0], states[1], states[2]), order, masked)
+
+
+def _split(module: Any) -> Any:
+    return nnx.split(module, nnx.Param, nnx.BatchStat, ...)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that a plain loss would not understand: indexing and one-hot codes would take them without a word."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.core.checks import RequestError
+from idiolect.core.data import Rows
+from idiolect.models import Model
+from idiolect.objectives.client_loss import CRITERIA, ClientLoss
+
+
+def check_rows(client_loss: ClientLoss, rows: Rows, names: Sequence[str]) -> None:
+    """RequestError where inputs do not fit the model, or tokens or labels are none of those it knows."""
+    if not len(rows.targets):
+        return
+    model = client_loss.model
+    if model.reads_tokens:
+        _check_tokens(type(model).__name__, model.input_width, rows, names)
+    outputs = _outputs(model, rows.inputs.shape[1:], _kind(rows.inputs))
+    kind = _kind(rows.targets) if client_loss.criterion == "squared" else jnp.int32  # what they are is looked at below
+    target = jax.ShapeDtypeStruct((1, *rows.targets.shape[1:]), kind)
+    jax.eval_shape(CRITERIA[client_loss.criterion], outputs, target)  # refuses shapes that do not fit each other
+    if client_loss.criterion == "squared":
+        return
+    classes = outputs.shape[-1] if client_loss.criterion == "cross_entropy" else 2
+    lowest = 0 if rows.targets.ndim == 1 else -1  # a position of a sequence may have no target
+    found = _outside(rows.targets, lowest, classes)
+    if found is not None:
+        row, value = found
+        raise RequestError(
+            f"A label must be a class number from 0 to {classes - 1}, but client {_owner(rows, names, row)!r} has "
+            f"{value:g}; number the classes from 0, or give the model an output for each."
+        )
+
+
+def _check_tokens(model: str, vocabulary: int, rows: Rows, names: Sequence[str]) -> None:
+    if rows.inputs.dtype.kind not in "iu":
+        raise RequestError(
+            f"{model} reads tokens, whole numbers from 0 to {vocabulary - 1}, got inputs of type {rows.inputs.dtype}; "
+            "make the federation with tokens=True."
+        )
+    found = _outside(rows.inputs, 0, vocabulary)
+    if found is not None:
+        row, value = found
+        raise RequestError(
+            f"{model} knows the tokens 0 to {vocabulary - 1}, but client {_owner(rows, names, row)!r} has {value:g}; "
+            "give it the vocabulary of all clients, also of those held out."
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _outputs(model: Model, inputs: tuple[int, ...], kind: Any) -> Any:
+    """The shape of the model's answer to one row."""
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    try:
+        return jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((1, *inputs), kind))
+    except RequestError:
+        raise
+    except Exception as error:  # a stranger's model may raise anything
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise RequestError(
+            f"{type(model).__name__} does not take inputs of shape {inputs} ({reason}); make it for these, or bring "
+            "the inputs to its shape."
+        ) from error
+
+
+def _kind(values: np.ndarray) -> Any:
+    return jnp.result_type(float) if values.dtype.kind == "f" else jnp.int32
+
+
+def _outside(values: np.ndarray, lowest: int, end: int) -> tuple[int, float] | None:
+    """Row and value of the first number that is not one of lowest, ..., end - 1; None where all are."""
+    whole = values.dtype.kind in "iub" or bool((values == np.round(values)).all())
+    if whole and values.min() >= lowest and values.max() < end:
+        return None
+    wrong = (values < lowest) | (values >= end) | (values != np.round(values))
+    place = np.argwhere(wrong)[0]
+    return int(place[0]), float(values[tuple(place)])
+
+
+def _owner(rows: Rows, names: Sequence[str], row: int) -> str:
+    return str(names[int(np.searchsorted(rows.offsets, row, side="right")) - 1])

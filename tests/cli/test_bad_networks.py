@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images, tokens and layers that do not fit: exit 2 and one sentence; a client of one row is no mistake."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+SPEC = """
+[data]
+source = "npz"
+path = "rows.npz"
+train = 0.5
+validation = 0.25
+test = 0.25
+{data}
+[model]
+name = "{model}"
+settings = {settings}
+[training]
+rounds = 1
+record_every = 1
+executor = "looped"
+[methods.{method}]
+"""
+IMAGES = ("mlp", "{ normalize = 'layer' }")
+TOKENS = ("character_lstm", "{ embedding = 2, hidden = 2, layers = 1 }")
+
+
+def write(here, model, *, method="fedavg", data="", **arrays):
+    np.savez(here / "rows.npz", **arrays)
+    name, settings = model
+    text = SPEC.format(data=data, model=name, settings=settings, method=method)
+    (here / "bad.toml").write_text(text)
+
+
+def images(rows=12):
+    draw = np.random.default_rng(0)
+    return {"x": draw.random((rows, 8, 8)), "y": np.arange(rows) % 3, "client": np.arange(rows) // 4}
+
+
+def texts(rows=12, strange_input=None, strange_target=None):
+    tokens = (np.arange(rows)[:, None] + np.arange(4)) % 5
+    inputs, targets = tokens[:, :-1].copy(), tokens[:, 1:].copy()
+    if strange_input is not None:
+        inputs[strange_input, 1] = 9
+    if strange_target is not None:
+        targets[strange_target, 1] = 7
+    return {"x": inputs, "y": targets, "client": np.arange(rows) // 4}
+
+
+def assert_refused(answer, sentence):
+    assert answer.code == 2, answer
+    assert answer.out == ""
+    assert sentence in answer.err.replace("\n", " "), answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_images_of_mixed_size(idiolect, here):
+    mixed = np.empty(12, object)
+    mixed[:] = [np.zeros((8, 8 + row % 2)) for row in range(12)]
+    write(here, IMAGES, **(images() | {"x": mixed}))
+    sentence = "The array 'x' of rows.npz holds Python objects, as rows of mixed size do; crop, pad or resize all rows"
+    assert_refused(idiolect("run", "bad.toml", "--out", "out"), sentence)
+    rows = {"x": [[0.0] * 4, [0.0] * 9], "y": [0, 1]}
+    leaf = {"users": ["a", "b"], "num_samples": [2, 2], "user_data": {"a": rows, "b": rows}}
+    (here / "leaf.json").write_text(json.dumps(leaf))
+    sets = ("--set", "data = { source = 'leaf', path = 'leaf.json' }")
+    sentence = "leaf.json: the x entries must all be numbers, or texts, of one shape, got entries of 4 and of 9; crop"
+    assert_refused(idiolect("run", "bad.toml", "--out", "out", *sets), sentence)
+    assert not (here / "out").exists()
+
+
+VOCABULARY = "settings = { vocabulary = 5 }"
+TOKEN_CASES = {
+    "train": (
+        {"strange_input": 1},
+        VOCABULARY,
+        "The inputs hold the token 9, and the vocabulary is 0 to 4: inputs and",
+    ),
+    "held out": (
+        {"strange_input": 11},
+        f"{VOCABULARY}\nheld_out = 1",
+        "The inputs hold the token 9, and the vocabulary is 0 to 4: inputs and targets must number the same tokens",
+    ),
+    "label": (
+        {"strange_target": 2},
+        VOCABULARY,
+        "With classes given, targets must be class numbers 0 to 4, got 0 to 7; name every class, or number them",
+    ),
+    "negative": ({}, "settings = { vocabulary = -1 }", "data.settings.vocabulary must be at least 0, got -1."),
+    "no number": (
+        {},
+        "settings = { vocabulary = 'all' }",
+        "data.settings.vocabulary must be a whole number, got 'all'.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOKEN_CASES)
+def test_a_vocabulary_that_does_not_match(idiolect, here, case):
+    strange, data, sentence = TOKEN_CASES[case]
+    write(here, TOKENS, data=data, **texts(**strange))
+    assert_refused(idiolect("run", "bad.toml", "--out", "out"), sentence)
+    assert not (here / "out").exists()
+
+
+LAYER_CASES = [
+    ("fedper", "personal_part = 'dens_1'", "WS2.personal_part has an unknown part 'dens_1'. Did you mean 'dense_1'?"),
+    (
+        "fedbn",
+        "personal_part = '*batch*'",
+        "unknown part '*batch*', a pattern that no layer matches. Known: body, dense",
+    ),
+    ("flow", "routed = 'dense_11'", "routed names no layer with 'dense_11'. Did you mean 'dense_1'?"),
+    ("flow", "routed = 'conv_*'", "routed names no layer with 'conv_*'. Known: dense_0, dense_1, norm_0."),
+]
+
+
+@pytest.mark.parametrize(("method", "setting", "sentence"), LAYER_CASES)
+def test_a_split_or_a_route_that_names_no_layer(idiolect, here, method, setting, sentence):
+    write(here, IMAGES, method=method, **images())
+    assert_refused(idiolect("run", "bad.toml", "--out", "out", "--set", f"methods.{method}.{setting}"), sentence)
+    assert not (here / "out").exists()
+
+
+def test_a_method_that_cannot_carry_running_moments(idiolect, here):
+    write(here, ("mlp", "{ normalize = 'batch' }"), method="scaffold", **images())
+    sentence = "[methods.scaffold] scaffold cannot minimise global_model: its model keeps running statistics (batch"
+    assert_refused(idiolect("run", "bad.toml", "--out", "out"), sentence)
+    sets = ("--set", "model.settings.normalize = 'bacth'")
+    sentence = "model.settings.normalize must be one of 'none', 'layer', 'batch', got 'bacth'. Did you mean 'batch'?"
+    assert_refused(idiolect("run", "bad.toml", "--out", "out", *sets), sentence)
+
+
+OWN = """
+import dataclasses
+from idiolect.models import MLP
+
+def make(input_shape, outputs, width=4):
+    return MLP(input_shape[0] * input_shape[1], outputs, (width,), normalize="batch")
+
+def number(input_shape, outputs):
+    return 3
+"""
+OWN_CASES = [
+    (
+        "own_net:make",
+        "{ widht = 3 }",
+        "'own_net:make' must take an input shape, a number of outputs and [model.settings]",
+    ),
+    ("own_net:nothing", "{}", "A model's path must be 'package.module:function' and importable, got 'own_net:nothing'"),
+    ("no_net:make", "{}", "(No module named 'no_net'); put its folder on PYTHONPATH."),
+    ("own_net:number", "{}", "'own_net:number' must give an idiolect.models.Model, got int; wrap a module with"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "sentence"), OWN_CASES)
+def test_a_path_that_leads_to_no_model(idiolect, here, name, settings, sentence):
+    (here / "own_net.py").write_text(OWN)
+    write(here, (name, settings), **images())
+    assert_refused(idiolect("run", "bad.toml", "--out", "out"), sentence)
+
+
+def test_a_model_of_ones_own_trains_from_a_spec_also_on_a_client_of_one_row(idiolect, here):
+    """What Flow does with such a client is in truth/test_flow.py: its row is left to the shared layers."""
+    (here / "own_net.py").write_text(OWN)
+    write(here, ("own_net:make", "{ width = 3 }"), method="fedbn", **images(9))  # clients of 4, 4 and 1 rows
+    answer = idiolect("run", "bad.toml", "--out", "out")
+    assert answer.code == 0, answer.err
+    assert "1 clients have a single row: it trains" in " ".join((answer.err + answer.out).split())
+    assert (here / "out" / "done").exists()
