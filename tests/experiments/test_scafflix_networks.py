@@ -22,11 +22,11 @@ SLUG = "scafflix-networks"
 
 @pytest.fixture(scope="module")
 def subject():
-    """Three writers of tiny images, at the laptop's settings but for the length."""
+    """Three writers of tiny images, at the quick size's settings but for the length."""
     draw = np.random.default_rng(0)
     images, labels = draw.random((24, 6, 6, 1)), np.arange(24) % 2
     federation = Federation.from_arrays(images, labels, np.arange(24) // 8, classes=("a", "b"))
-    size = load_spec(SLUG)["laptop"]["writers"] | {"rounds": 2, "cohort": 2, "record_every": 1, "solver_epochs": 1}
+    size = load_spec(SLUG)["quick"]["writers"] | {"rounds": 2, "cohort": 2, "record_every": 1, "solver_epochs": 1}
     loss = build_client_loss(ModelSpec(), federation, None)  # linear: compiled soon
     return Problem("writers", federation, loss, size, 0.5)
 

@@ -64,7 +64,7 @@ def _bars(axes: Axes, results: Any) -> None:
         place += 1
     axes.set_xticks([tick for tick, _ in ticks], [label for _, label in ticks], rotation=60, ha="right")
     axes.set_ylabel("test accuracy, %")
-    axes.set_title("Table 1 (dashes: the paper's, on its data)")
+    axes.set_title("Table 1 (dashes: the paper's)")
 
 
 def _ablation(axes: Axes, row: Any) -> None:
