@@ -14,6 +14,7 @@ from idiolect.data.partition import (
     Partition,
     by_column,
     dirichlet_labels,
+    dirichlet_mixtures,
     dirichlet_quantity,
     feature_clusters,
     iid,
@@ -154,17 +155,27 @@ def test_dirichlet_labels_always_ends(labels, concentration, seed, clients):
 
 
 @few
+@given(labels=skewed_labels(), concentration=concentrations, seed=seeds, clients=st.integers(1, 30))
+def test_dirichlet_mixtures_are_of_equal_size(labels, concentration, seed, clients):
+    clients = min(clients, len(labels))
+    partition = dirichlet_mixtures(labels, clients, concentration, seed)
+    check(partition, len(labels), clients)
+    assert partition.counts.max() - partition.counts.min() <= 1
+
+
+@few
 @given(rows=st.integers(1, 300), clients=st.integers(1, 40), concentration=concentrations, seed=seeds)
 def test_dirichlet_quantity_always_ends(rows, clients, concentration, seed):
     clients = min(clients, rows)
     check(dirichlet_quantity(rows, clients, concentration, seed), rows, clients)
 
 
-def test_dirichlet_concentration_sets_the_skew():
+@pytest.mark.parametrize("deal", [dirichlet_labels, dirichlet_mixtures])
+def test_dirichlet_concentration_sets_the_skew(deal):
     labels = np.tile(np.arange(10), 200)
 
     def most_common(concentration):
-        partition = dirichlet_labels(labels, 10, concentration, seed=0)
+        partition = deal(labels, 10, concentration, seed=0)
         own = [np.bincount(labels[partition.assignment == client]) for client in range(10)]
         return np.mean([counts.max() / counts.sum() for counts in own])
 
@@ -180,6 +191,7 @@ CALLS = {
         np.random.default_rng(0).normal(size=(len(labels), 2)), 5, seed
     ),
     "dirichlet_labels": lambda labels, seed: dirichlet_labels(labels, 5, 0.5, seed),
+    "dirichlet_mixtures": lambda labels, seed: dirichlet_mixtures(labels, 5, 0.5, seed),
     "dirichlet_quantity": lambda labels, seed: dirichlet_quantity(len(labels), 5, 0.5, seed),
 }
 

@@ -127,7 +127,7 @@ def reproduce(
     """
     wanted = find_reproduction(slug)
     spec = load_spec(slug, overrides)
-    expected = [entry for entry in load_expected(slug) if entry.size in (None, spec.get("size"))]
+    expected = [entry for entry in load_expected(slug) if _is_asked_for(entry, spec)]
     target = RunFolder(folder)
     if not wanted.in_cells and (resume or cells is not None):
         raise RequestError(f"{slug} is not made of cells, which could be found again; leave out --resume and --cells.")
@@ -171,6 +171,14 @@ def load_expected(slug: str) -> tuple[Expectation, ...]:
     """What expected.toml says must come out."""
     table = tomllib.loads((_home(slug) / "expected.toml").read_text(encoding="utf-8"))
     return tuple(fill(Expectation, entry, f"{slug} expected.toml") for entry in table["expectation"])
+
+
+def _is_asked_for(entry: Expectation, spec: Mapping[str, Any]) -> bool:
+    """Whether a number belongs to the chosen size and, where only some columns of a table are computed, to one."""
+    columns = spec.get("data", ()) if "size" in spec else ()
+    return entry.size in (None, spec.get("size")) and (
+        not columns or any(entry.name.startswith(f"{column}_") for column in columns)
+    )
 
 
 def read_me(slug: str) -> str:

@@ -55,7 +55,9 @@ class Cells(NamedTuple):
         return self.folder / f"{name}-{digest[:12]}.json"
 
 
-def in_processes(work: Callable[[Any], Any], tasks: Iterable[Any], workers: int, told: Callable[[Any], None]) -> None:
+def in_processes(
+    work: Callable[[Any], Any], tasks: Iterable[Any], *, workers: int, xla_flags: str, told: Callable[[Any], None]
+) -> None:
     """`work` of every task, in `workers` processes or, with one, in this; `told` hears of each that is done.
 
     In processes, a task that fails does not keep the others from being done; its error comes at the end.
@@ -67,6 +69,7 @@ def in_processes(work: Callable[[Any], Any], tasks: Iterable[Any], workers: int,
         return
     # children share one GPU: none may take all of its memory at once
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {xla_flags}".strip()
     context = multiprocessing.get_context("spawn")  # a process that has used JAX must not be forked
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
         waiting = {pool.submit(work, task): task for task in tasks}

@@ -26,6 +26,7 @@ from idiolect.data.partition import dirichlet_mixtures
 from idiolect.data.shared_files import image_arrays, mnist_writers
 from idiolect.data.speeches import shakespeare
 from idiolect.data.split import Split
+from idiolect.engines.cohorts import Participation
 from idiolect.engines.simulate import Run, Session, Training
 from idiolect.experiments.build import assemble, build_client_loss
 from idiolect.experiments.papers.cells import Cell, Cells
@@ -56,6 +57,12 @@ def chosen_size(spec: Spec) -> Mapping[str, Any]:
     if spec["size"] not in sizes:
         raise RequestError(f"[{spec['name']}] There is no size {spec['size']!r}.{nearest(spec['size'], sizes)}")
     return spec[spec["size"]]
+
+
+def processes(spec: Spec) -> dict[str, Any]:
+    """How many processes compute the cells of the size, and what their compiler is told."""
+    size = chosen_size(spec)
+    return {"workers": size["workers"], "xla_flags": size["xla_flags"]}
 
 
 def columns(spec: Spec) -> dict[str, Mapping[str, Any]]:
@@ -133,6 +140,14 @@ def session(subject: Column, lanes: Sequence[Algorithm], seeds: Sequence[int]) -
     together = Session(lanes, subject.federation, training, seeds, SCORES, None)
     together.train()
     return together
+
+
+def useful_steps(subject: Column, seed: int) -> float:
+    """Useful / executed steps, if a round were an epoch: a cohort goes on until its largest client is through."""
+    counts, size = subject.federation.train.counts, subject.size
+    members, _ = Participation(len(counts), size["cohort"], 0.0).draw(seed, range(size["rounds"]), size["cohort"])
+    steps = -(-counts // size["batch_size"])[members]
+    return float(steps.sum() / (steps.max(axis=1).sum() * steps.shape[1]))
 
 
 def best_step(subject: Column, method: str, spec: Spec, cells: Cells) -> tuple[float, str]:

@@ -66,11 +66,11 @@ def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
         done += 1
         progress(f"{task[0]} on {task[1]}", done, len(tasks))
 
-    workers = flow.chosen_size(spec)["workers"]
+    processes = flow.processes(spec)
     # the steps first: no two processes may look for the same one
     steps = [(method, name) for name in named for method in (FLOW, FINE_TUNING)]
-    in_processes(functools.partial(_choose_step, dict(spec), cells), steps, workers, lambda task: None)
-    in_processes(functools.partial(_fill, dict(spec), cells), tasks, workers, told)
+    in_processes(functools.partial(_choose_step, dict(spec), cells), steps, **processes, told=lambda task: None)
+    in_processes(functools.partial(_fill, dict(spec), cells), tasks, **processes, told=told)
     found = {
         name: {label: _variant(flow.column(name, spec), label, spec, cells) for label in VARIANTS} for name in named
     }

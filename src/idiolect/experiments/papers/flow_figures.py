@@ -9,38 +9,39 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from idiolect.experiments.papers.drawing import BLUE, GREEN, INK, LINE, MUTED, PURPLE, VERMILION, blank
 
 Table = Mapping[str, Mapping[str, Any]]  # column -> method -> Summary
 TITLES = {
-    "writers": "MNIST by writer, CNN",
-    "shakespeare": "Shakespeare by role, LSTM",
-    "emnist": "EMNIST, Dirichlet 0.6, CNN",
-    "fashion_0.1": "Fashion-MNIST, Dirichlet 0.1, CNN",
-    "fashion_0.6": "Fashion-MNIST, Dirichlet 0.6, CNN",
-    "cifar10_0.1": "CIFAR-10, Dirichlet 0.1, ResNet-18",
-    "cifar10_0.6": "CIFAR-10, Dirichlet 0.6, ResNet-18",
+    "writers": "MNIST by writer",
+    "shakespeare": "Shakespeare by role",
+    "emnist": "EMNIST, Dirichlet 0.6",
+    "fashion_0.1": "Fashion-MNIST, Dirichlet 0.1",
+    "fashion_0.6": "Fashion-MNIST, Dirichlet 0.6",
+    "cifar10_0.1": "CIFAR-10, Dirichlet 0.1",
+    "cifar10_0.6": "CIFAR-10, Dirichlet 0.6",
 }
+MODELS = {"shared": BLUE, "personal": VERMILION}
 ROWS = {"both": GREEN, "shared_only": BLUE, "personal_only": VERMILION, "neither": LINE}
 
 
-def _panels(table: Table, height_inches: float) -> tuple[Figure, list[Axes]]:
-    across = min(len(table), 3)
-    down = -(-len(table) // across)
-    figure = blank(1.2 + 3.2 * across, height_inches * down)
+def _panels(number: int, most_across: int) -> tuple[Figure, list[Axes]]:
+    across = min(number, most_across)
+    down = -(-number // across)
+    figure = blank(1.2 + 3.2 * across, 0.4 + 3.2 * down)
     panels = list(np.atleast_1d(figure.subplots(down, across)).flat)
-    for empty in panels[len(table) :]:
+    for empty in panels[number:]:
         empty.set_axis_off()
-    for axes, name in zip(panels, table):
-        axes.set_title(TITLES.get(name, name))
     return figure, panels
 
 
 def draw_accuracy(table: Table, names: Mapping[str, str], paper: Mapping[str, Mapping[str, float]]) -> Figure:
     """Shared (blue) and personal (vermilion) accuracy with the spread over seeds; dashes: the paper's personal one."""
-    figure, panels = _panels(table, 3.3)
+    figure, panels = _panels(len(table), 3)
     for axes, (name, row) in zip(panels, table.items()):
+        axes.set_title(TITLES.get(name, name))
         for place, (method, one) in enumerate(row.items()):
             for values, colour, shift in ((one.shared, BLUE, -0.2), (one.personal, VERMILION, 0.2)):
                 if np.isfinite(values).all():
@@ -51,19 +52,19 @@ def draw_accuracy(table: Table, names: Mapping[str, str], paper: Mapping[str, Ma
                 axes.plot([x, x], [place - 0.4, place + 0.4], color=MUTED, linestyle="--", linewidth=1.2)
         _name_rows(axes, [names[method] for method in row])
         axes.set_xlabel("test accuracy, %")
-    _legend(panels[0], {"shared": BLUE, "personal": VERMILION})
+    _legend(figure, MODELS)
     return figure
 
 
 def draw_helped(table: Table, names: Mapping[str, str], paper: Mapping[str, Mapping[str, float]]) -> Figure:
     """Per cent of clients with personal > shared (dashes: the paper's), and rows by which model gets them right."""
-    figure, panels = _panels({f"{name}{part}": row for name, row in table.items() for part in ("", " rows")}, 3.3)
+    figure, panels = _panels(2 * len(table), 4)
     for place, (name, row) in enumerate(table.items()):
         shown = {method: one for method, one in row.items() if np.isfinite(one.helped)}
         clients, rows = panels[2 * place], panels[2 * place + 1]
         for line, (method, one) in enumerate(shown.items()):
-            clients.barh(line, one.helped, color=GREEN, height=0.7)
-            clients.barh(line, -one.hurt, color=VERMILION, height=0.7)
+            clients.barh(line, one.helped, color=VERMILION, height=0.7)
+            clients.barh(line, -one.hurt, color=BLUE, height=0.7)
             if method in paper.get(name, {}):
                 x = paper[name][method]
                 clients.plot([x, x], [line - 0.4, line + 0.4], color=MUTED, linestyle="--", linewidth=1.2)
@@ -74,11 +75,10 @@ def draw_helped(table: Table, names: Mapping[str, str], paper: Mapping[str, Mapp
         for axes in (clients, rows):
             _name_rows(axes, [names[method] for method in shown])
         clients.set_title(TITLES.get(name, name))
-        clients.set_xlabel("% of clients hurt | helped")
+        clients.set_xlabel("% of clients: shared | personal model better")
         rows.set_title("who gets test rows right")
         rows.set_xlabel("% of test rows")
-    _legend(panels[0], {"personal better": GREEN, "personal worse": VERMILION})
-    _legend(panels[1], {part.replace("_", " "): colour for part, colour in ROWS.items()})
+    _legend(figure, {part.replace("_", " "): colour for part, colour in ROWS.items()})
     return figure
 
 
@@ -95,7 +95,7 @@ def draw_ablations(curves: Table, bars: Table, routing: Mapping[str, Any]) -> Fi
         axes.set_title(TITLES.get(name, name))
         axes.set_xlabel("rounds")
         axes.set_ylabel("validation accuracy, personal, %")
-        axes.legend(fontsize=6.5)
+        axes.legend(fontsize=6.5, loc="lower right")
         axes = panels[1, column]
         for place, (_, (shared, personal)) in enumerate(bars[name].items()):
             axes.barh(place - 0.2, shared.mean(), height=0.4, color=BLUE)
@@ -103,8 +103,8 @@ def draw_ablations(curves: Table, bars: Table, routing: Mapping[str, Any]) -> Fi
             axes.errorbar(personal.mean(), place + 0.2, xerr=personal.std(), color=INK, linewidth=1, capsize=1.5)
         _name_rows(axes, list(bars[name]))
         axes.set_xlabel("test accuracy, %")
-        _legend(axes, {"shared": BLUE, "personal": VERMILION})
         _routing(panels[2, column], *routing[name])
+    _legend(figure, MODELS | {"both right": GREEN, "neither": LINE})
     return figure
 
 
@@ -117,7 +117,7 @@ def _routing(axes: Axes, layers: list[str], shares: Mapping[str, np.ndarray]) ->
     axes.axhline(0.5, color=MUTED, linestyle="--", linewidth=1)
     axes.set_xticks(np.arange(len(layers)), layers, rotation=30, ha="right")
     axes.set_ylabel("chance of the shared layer, $q_0$")
-    axes.legend(fontsize=6.5)
+    axes.set_title("by who gets the row right")
 
 
 def _name_rows(axes: Axes, labels: list[str]) -> None:
@@ -126,7 +126,7 @@ def _name_rows(axes: Axes, labels: list[str]) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def _legend(axes: Axes, parts: Mapping[str, str]) -> None:
-    for label, colour in parts.items():
-        axes.barh([0], [0], color=colour, label=label)
-    axes.legend(fontsize=6.5, loc="lower right")
+def _legend(figure: Figure, parts: Mapping[str, str]) -> None:
+    """One for all panels, below them."""
+    patches = [Patch(color=colour, label=label) for label, colour in parts.items()]
+    figure.legend(handles=patches, loc="outside lower center", ncols=len(parts))

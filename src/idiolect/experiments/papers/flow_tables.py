@@ -93,6 +93,7 @@ class Results(NamedTuple):
 
     table: dict[str, dict[str, Summary]]  # column -> method
     flow: dict[str, list[dict[str, Any]]]  # column -> Flow's cells
+    useful: dict[str, float]  # column -> useful / executed steps, if rounds were epochs
 
 
 def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
@@ -111,15 +112,17 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
         progress(f"{task[0]} on {', '.join(task[1])}", done, len(tasks))
 
     work = functools.partial(_fill_some, dict(spec), cells)
-    in_processes(work, tasks, flow.chosen_size(spec)["workers"], told)
+    in_processes(work, tasks, **flow.processes(spec), told=told)
     table: dict[str, dict[str, Summary]] = {}
     routed: dict[str, list[dict[str, Any]]] = {}
+    useful: dict[str, float] = {}
     for name in named:
         subject = flow.column(name, spec)
         found = {method: flow.cells_of(subject, method, spec, cells) for method in NAMES if method in spec["methods"]}
         table[name] = {method: summarise(own) for method, own in found.items()}
         routed[name] = found.get("flow", [])
-    return Results(table, routed)
+        useful[name] = flow.useful_steps(subject, spec["seeds"][0])
+    return Results(table, routed, useful)
 
 
 def _fill_some(spec: Spec, cells: Cells, task: tuple[str, tuple[str, ...]]) -> None:
@@ -168,6 +171,10 @@ def _accuracy_text(results: Results, spec: Spec) -> str:
             shared, personal, _ = PAPER.get(name, {}).get(method, (None, None, None))
             paper = f"{_cell(shared)} / {_cell(personal)}"
             lines.append(f"{NAMES[method]:12} {ours} {new} {paper:>13}   {one.step:g}, {one.tuned}")
+        lines.append(
+            "Steps useful / executed: 1, since all clients make equally many; "
+            f"{results.useful[name]:.2f} if rounds were epochs."
+        )
         lines.append("")
     return "\n".join(lines).rstrip()
 

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of paper 003 on a tiny column: equal budgets, steps chosen and remembered, cells shared by the tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from idiolect.core.checks import RequestError
+from idiolect.data.federation import Federation
+from idiolect.data.split import Split
+from idiolect.engines.debug import debug
+from idiolect.engines.simulate import Training
+from idiolect.experiments.papers import flow, flow_ablations, flow_tables
+from idiolect.experiments.papers.cells import Cells
+from idiolect.experiments.papers.drawing import drawing, to_bytes
+from idiolect.experiments.papers.flow_summary import summarise
+from idiolect.experiments.reproduce import load_expected, load_spec, reproduce
+
+SLUGS = ("flow-table2", "flow-table3", "flow-ablations")
+METHODS = ["local", "fedavg_fine_tuning", "flow"]
+CHANGES = {"rounds": 2, "cohort": 2, "batch_size": 2, "record_every": 2, "routing_widths": [4]}
+
+
+def tiny(size, seed):
+    """Four clients of six pixels and three classes, one more held out."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 3, 100)
+    inputs = draw.normal(size=(100, 6)) + np.eye(3, 6)[labels]
+    return Federation.from_arrays(
+        inputs, labels, np.arange(100) // 20, classes=tuple("abc"), held_out=1, split=Split(*size["split"]), seed=seed
+    )
+
+
+@pytest.fixture
+def spec(monkeypatch):
+    monkeypatch.setattr(flow, "_federation", tiny)
+    flow._column.cache_clear()
+    table = load_spec("flow-table2")
+    table["quick"]["writers"] |= CHANGES | {"model_settings": {"hidden": [3]}, "steps": {"local": 0.1, "flow": 0.1}}
+    table |= {"methods": METHODS, "seeds": [0, 44]}
+    yield table
+    flow._column.cache_clear()
+
+
+@pytest.mark.parametrize("method", flow_tables.NAMES)
+def test_a_round_costs_every_method_the_same_gradients(spec, method):
+    """12 batches on each client of the cohort, whatever the method makes of them."""
+    subject = flow.column("writers", spec)
+    run = debug(flow.algorithm(subject, method, 0.1), subject.federation, Training(rounds=1, cohort=1))
+    gradients = run.tally.shared + run.tally.personal + run.tally.both
+    assert gradients == 12 * subject.size["batch_size"]
+
+
+def test_both_tables_read_the_same_cells(spec, tmp_path, monkeypatch):
+    cells = Cells(tmp_path)
+    told = []
+    measured = flow_tables.measure_accuracy(spec, lambda *news: told.append(news), cells)
+    assert set(measured.numbers) == {"writers_flow_minus_fine_tuning", "writers_soft_minus_hard"}
+    assert told[-1][1:] == (3, 3)
+    assert "Flow" in measured.table
+    assert "useful / executed" in measured.table
+    row = measured.curves.table["writers"]
+    assert row["flow"].clients.shape == (4,)
+    assert row["local"].tuned == "given"
+    assert np.isnan(row["local"].shared).all()
+    assert row["flow"].rows.rows == 2 * len(flow.column("writers", spec).federation.test.inputs)  # two seeds
+    assert np.isfinite(row["flow"].new_personal)
+
+    def refuse(*arguments):
+        raise AssertionError("a cell was computed twice")
+
+    monkeypatch.setattr(flow, "session", refuse)
+    helped = flow_tables.measure_helped(spec | {"name": "flow-table3"}, lambda *news: None, cells)
+    assert set(helped.numbers) == {"writers_flow_helped_minus_hurt"}
+    with drawing("test"):
+        assert to_bytes(flow_tables.draw_accuracy(spec, measured.curves), "svg").startswith(b"<?xml")
+        assert to_bytes(flow_tables.draw_helped(spec, helped.curves), "svg").startswith(b"<?xml")
+
+
+@pytest.mark.parametrize(
+    ("scores", "best", "place"),
+    [
+        ({0.03: 0.1, 0.1: 0.3, 0.3: 0.2}, 0.1, "inside 0.03 to 0.3"),
+        # beyond an edge as many again are tried, by the same ratio
+        ({0.03: 0.1, 0.1: 0.2, 0.3: 0.3, 1.0: 0.4, 3.3: -1.0, 11.0: -1.0}, 1.0, "inside 0.03 to 11"),
+        ({0.009: 0.5, 0.0027: 0.4, 0.00081: 0.1, 0.03: 0.3, 0.1: 0.2, 0.3: 0.1}, 0.009, "inside 0.00081 to 0.3"),
+    ],
+)
+def test_the_grid_grows_where_the_best_stands_at_an_edge(spec, tmp_path, monkeypatch, scores, best, place):
+    asked = []
+
+    def tried(subject, method, steps, spec, cells):
+        asked.append(list(steps))
+        return {step: scores[step] for step in steps}
+
+    monkeypatch.setattr(flow, "_tried", tried)
+    assert flow.best_step(flow.column("writers", spec), "ditto", spec, Cells(tmp_path)) == (best, place)
+    assert len(asked) == len(scores) / 3
+
+
+def cell(personal, shared, **more):
+    return {
+        "personal": personal,
+        "shared": shared,
+        "new_personal": None,
+        "new_shared": None,
+        "step": 0.1,
+        "tuned": "given",
+        **more,
+    }
+
+
+def test_summary_over_clients_and_seeds():
+    found = [cell([0.5, 1.0, float("nan")], [0.5, 0.5, float("nan")]), cell([0.7, 0.8, 0.3], [0.9, 0.5, 0.3])]
+    summary = summarise(found)
+    np.testing.assert_allclose(summary.personal, [75, 60])
+    np.testing.assert_allclose(summary.shared, [50, 100 * 1.7 / 3])
+    np.testing.assert_allclose(summary.clients, [60, 90, 30])
+    assert summary.helped == pytest.approx(40)  # two of five pairs of client and seed
+    assert summary.hurt == pytest.approx(20)
+    assert summary.worst_tenth == pytest.approx(30)
+
+
+def test_ablations_state_what_is_robust():
+    own = {"soft": [0.5, 0.7], "hard": [0.5, 0.6], "taken": [1.0, 1.0]}
+    row = {label: [cell([0.5, 0.6], [0.5, 0.6], **own)] for label in flow_ablations.VARIANTS}
+    row["fixed_0.25"] = [cell([0.4, 0.4], [0.5, 0.6], **own | {"taken": [0.0, 0.0]})]
+    row["pc_flow"] = [cell([0.4, 0.6], [0.4, 0.5])]
+    numbers = flow_ablations._numbers(row)
+    assert numbers["soft_minus_hard"] == pytest.approx(5)
+    assert numbers["flow_minus_pc_flow"] == pytest.approx(5)
+    assert numbers["fixed_0.25_taken"] == 0
+    assert numbers["fixed_1_taken"] == 1
+    assert numbers["fixed_0.5_gain"] == 0
+    expected = {entry.name for entry in load_expected("flow-ablations") if entry.size == "quick"}
+    assert expected == {f"writers_{key}" for key in numbers}
+
+
+def test_every_variant_is_a_valid_algorithm(spec):
+    subject = flow.column("writers", spec)
+    for method, changes in flow_ablations.VARIANTS.values():
+        assert flow.algorithm(subject, method, 0.1, changes).step_size == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_every_size_has_its_columns_and_expectations(slug):
+    spec = load_spec(slug)
+    for size in ("quick", "gpu", "full"):
+        columns = flow.columns(spec | {"size": size})
+        named = columns if slug != "flow-ablations" else spec[size]["ablations"]
+        told = {entry.name for entry in load_expected(slug) if entry.size == size}
+        assert told, size
+        assert all(any(name.startswith(f"{column}_") for name in told) for column in named)
+    assert spec["quick"] == load_spec("flow-table2")["quick"]  # one experiment, looked at in three ways
+
+
+def test_bad_requests(spec, tmp_path):
+    with pytest.raises(RequestError, match=r"There is no size 'gpus'. Did you mean 'gpu'"):
+        flow.columns(spec | {"size": "gpus"})
+    with pytest.raises(RequestError, match=r"data has no 'writer'. Did you mean 'writers'"):
+        flow.columns(spec | {"data": ["writer"]})
+    with pytest.raises(RequestError, match="is not made of cells"):
+        reproduce("plsgd-trajectory", tmp_path / "run", resume=True)
+
+
+def test_a_folder_that_was_left_unfinished_goes_on(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr("idiolect.experiments.reproduce.load_spec", lambda slug, overrides=(): spec)
+    folder, stopped = tmp_path / "run", flow.cells_of
+
+    def interrupt(subject, method, spec, cells):
+        if method == "flow":
+            raise KeyboardInterrupt
+        return stopped(subject, method, spec, cells)
+
+    monkeypatch.setattr(flow, "cells_of", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("flow-table2", folder)
+    with pytest.raises(RequestError, match="or add --resume"):
+        reproduce("flow-table2", folder)
+    monkeypatch.setattr(flow, "cells_of", stopped)
+    outcome = reproduce("flow-table2", folder, resume=True)
+    assert len(outcome.rows) == 2
+    assert (folder / "figure.png").is_file()
