@@ -134,7 +134,7 @@ def test_ablations_state_what_is_robust():
     assert numbers["fixed_1_taken"] == 1
     assert numbers["fixed_0.5_gain"] == 0
     expected = {entry.name for entry in load_expected("flow-ablations") if entry.size == "quick"}
-    assert expected == {f"writers_{key}" for key in numbers}
+    assert expected == {f"fashion_0.1_{key}" for key in numbers}
 
 
 def test_every_variant_is_a_valid_algorithm(spec):
@@ -147,8 +147,7 @@ def test_every_variant_is_a_valid_algorithm(spec):
 def test_every_size_has_its_columns_and_expectations(slug):
     spec = load_spec(slug)
     for size in ("quick", "gpu", "full"):
-        columns = flow.columns(spec | {"size": size})
-        named = columns if slug != "flow-ablations" else spec[size]["ablations"]
+        named = flow.columns(spec | {"size": size}, "ablations" if slug == "flow-ablations" else "tables")
         told = {entry.name for entry in load_expected(slug) if entry.size == size}
         assert told, size
         assert all(any(name.startswith(f"{column}_") for name in told) for column in named)

@@ -114,7 +114,7 @@ def parts(key, data, n, percent=50):
     return found
 
 
-def client(key, w, psi, data, n, order="alternating", adapt=("psi", "w"), second=None, percent=50):
+def client(key, w, psi, data, n, order="alternating", adapt=("psi", "w"), second=None, percent=50, own_loss=False):
     x, y = np.asarray(data.inputs), np.asarray(data.targets)
     own, ours = parts(key, data, n, percent)
     v, spent = second or w, {"personal": 0, "shared": 0}
@@ -132,7 +132,7 @@ def client(key, w, psi, data, n, order="alternating", adapt=("psi", "w"), second
         if what == "psi":
             psi = descend(psi, D_PSI(psi, w, v, x[rows], y[rows]))
         else:
-            w = descend(w, D_W(w, psi, v, x[rows], y[rows]))
+            w = descend(w, D_PLAIN(w, x[rows], y[rows]) if own_loss else D_W(w, psi, v, x[rows], y[rows]))
         spent["shared"] += len(rows)
     return w, psi, v, spent
 
@@ -141,13 +141,13 @@ def average(shares, trees):
     return jax.tree.map(lambda *leaves: sum(s * leaf for s, leaf in zip(shares.tolist(), leaves)), *trees)
 
 
-def reference(w, psi, data, order="alternating", second=None, percent=50):
+def reference(w, psi, data, order="alternating", second=None, percent=50, own_loss=False):
     spent, root = {"personal": 0, "shared": 0}, keys.root_key(SEED)
     for r in range(ROUNDS):
         ends, weights = [], []
         for m, n in enumerate(SIZES):
             key = keys.client_key(root, Purpose.RECEIVE, r, m)
-            end = client(key, w, psi, tree.take(data, m), n, order, second=second, percent=percent)
+            end = client(key, w, psi, tree.take(data, m), n, order, second=second, percent=percent, own_loss=own_loss)
             ends.append(end[:3])
             weights.append(n - n * percent // 100)
             spent = {block: spent[block] + end[3][block] for block in spent}
@@ -183,6 +183,7 @@ VARIANTS = {
     "alternating": {},
     "routing_first": {"training_order": "routing_first"},
     "shared_first": {"training_order": "shared_first"},
+    "own_loss": {"shared_loss": "own"},
     "pi_flow, quarter": {"second_route": "shared", "local_percent": 25},
 }
 
@@ -196,7 +197,8 @@ def test_rounds_and_personal_models_equal_straight_line_code(lab, variant):
     run = lab.simulate(algorithm, data, ROUNDS, start=(server, states), seed=SEED)
     order, percent = settings.get("training_order", "alternating"), settings.get("local_percent", 50)
     second = server.second or None
-    w, psi, second, spent = reference(server.shared, server.routing, data, order, second, percent)
+    own_loss = settings.get("shared_loss") == "own"
+    w, psi, second, spent = reference(server.shared, server.routing, data, order, second, percent, own_loss)
     close((run.server.shared, run.server.routing), (w, psi))
     close(run.server.second, second or ())
     counted = run.tally()

@@ -38,6 +38,7 @@ from idiolect.core.tree import Params
 ORDERS = ("alternating", "routing_first", "shared_first")
 ADAPTATIONS = ("routing", "both", "none")
 SECOND_ROUTES = ("own", "shared")
+SHARED_LOSSES = ("mixture", "own")
 _SPLIT, _LOCAL, _SHARED = range(3)  # what the draws of a round are named by
 
 
@@ -96,6 +97,9 @@ class Flow(Algorithm):
         default=50, at_least=0, below=100, doc="share of a client's rows that trains w_l, rounded down; the rest is Z_g"
     )
     training_order: str = setting(default="alternating", choices=ORDERS, doc="of psi and w_g within a round")
+    shared_loss: str = setting(
+        default="mixture", choices=SHARED_LOSSES, doc="what w_g descends: f(w_p), or its own f(w_g) as in released code"
+    )
     adaptation: str = setting(
         default="routing", choices=ADAPTATIONS, doc="what a client adapts on Z_g before it predicts: psi, w_g too, none"
     )
@@ -283,6 +287,9 @@ class Flow(Algorithm):
 
     def _move_shared(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on w_g."""
+        if self.shared_loss == "own":
+            slope, _ = self.objective.gradient_shared(key, working.shared, (), batch)
+            return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), _cost(batch)
         shares = self._shares(working.routing, batch.inputs)
         slope = jax.grad(lambda w: self._routes.mixed_value(key, shares, w, working.local, batch))(working.shared)
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), _cost(batch)

@@ -65,9 +65,10 @@ def processes(spec: Spec) -> dict[str, Any]:
     return {"workers": size["workers"], "xla_flags": size["xla_flags"]}
 
 
-def columns(spec: Spec) -> dict[str, Mapping[str, Any]]:
-    """The data sets of the size, by name."""
-    named = {name: part for name, part in chosen_size(spec).items() if isinstance(part, Mapping) and "source" in part}
+def columns(spec: Spec, use: str = "tables") -> dict[str, Mapping[str, Any]]:
+    """The data sets that the size has for the tables or for the ablations, by name."""
+    size = chosen_size(spec)
+    named = {name: size[name] for name in size[use]}
     unknown = [name for name in spec["data"] if name not in named]
     if unknown:
         raise RequestError(f"[{spec['name']}] data has no {unknown[0]!r}.{nearest(unknown[0], named)}")
@@ -84,7 +85,7 @@ def _column(name: str, size: str, data_seed: int) -> Column:
 
 def column(name: str, spec: Spec) -> Column:
     """Data and network of one column; read once per process."""
-    return _column(name, json.dumps(columns(spec)[name], sort_keys=True), spec["data_seed"])
+    return _column(name, json.dumps(chosen_size(spec)[name], sort_keys=True), spec["data_seed"])
 
 
 def _federation(size: Mapping[str, Any], seed: int) -> Federation:
@@ -196,8 +197,12 @@ def cells_of(
     label: str = "",
     step: tuple[float, str] | None = None,
     changes: Mapping[str, Any] | None = None,
+    soft: bool = True,
 ) -> list[Cell]:
-    """A cell per seed: accuracies per client, who is right on which rows, what it cost. `label`: with changes."""
+    """A cell per seed: accuracies per client, who is right on which rows, what it cost.
+
+    `label` names a method with changes; without `soft`, Flow's models are not asked for soft answers too.
+    """
     chosen, how = step or best_step(subject, method, spec, cells)
     names = {seed: f"{subject.name}/{label or method}/seed-{seed}" for seed in spec["seeds"]}
     known = {
@@ -208,7 +213,7 @@ def cells_of(
     if missing:
         lanes = [algorithm(subject, method, chosen, changes)] * len(missing)
         for trained in session(subject, lanes, missing).finish():
-            own = {"step": chosen, "tuned": how} | measured(trained, subject)
+            own = {"step": chosen, "tuned": how} | measured(trained, subject, soft)
             found[trained.seed] = cells.keep(names[trained.seed], known[trained.seed], own)
     return [one for one in found.values() if one is not None]
 
@@ -219,7 +224,7 @@ def _made_of(subject: Column, method: str, step: float, seed: int, spec: Spec) -
     return {"kind": KIND, "size": size, "method": method, "step": step, "seed": seed, "data_seed": spec["data_seed"]}
 
 
-def measured(trained: Run, subject: Column) -> Cell:
+def measured(trained: Run, subject: Column, soft: bool = True) -> Cell:
     """What one run brought, as plain values."""
     last = trained.recorder.last["test"]
     ledger = trained.ledger
@@ -245,6 +250,7 @@ def measured(trained: Run, subject: Column) -> Cell:
         facts["rows"] = {name: np.asarray(count).tolist() for name, count in counts._asdict().items()}
     if isinstance(trained.algorithm, Flow):
         facts |= _flow_facts(trained, outputs, test)
+        facts |= _soft_facts(trained, outputs, test) if soft else {}
     return facts
 
 
@@ -260,26 +266,32 @@ def _right(outputs: Mapping[str, np.ndarray], test: Any) -> tuple[dict[str, np.n
 
 
 def _flow_facts(trained: Run, outputs: Mapping[str, np.ndarray], test: Any) -> Cell:
-    """Soft inference with the same models, and where rows are routed, by who gets them right."""
+    """Where rows are routed, by who gets them right."""
     flow = trained.algorithm
     assert isinstance(flow, Flow)
-    soft = dataclasses.replace(trained, algorithm=dataclasses.replace(flow, soft_inference=True)).outputs()
     right, mask = _right(outputs, test)
-    softly, _ = _right(soft, test)
-    answers = np.maximum(mask.sum(1), 1)
     padded = test.pad(np.arange(test.clients), outputs["personal"].shape[1])
     shares = np.asarray(_shares(flow, trained.personal_models(), jnp.asarray(padded.inputs)))
     shares = shares.reshape(test.clients, mask.shape[1], -1)
     report = routing_report(flow.route_names, shares, right["shared"], right["personal"], mask)
     return {
-        "soft": ((softly["personal"] & mask).sum(1) / answers).tolist(),
-        "hard": ((right["personal"] & mask).sum(1) / answers).tolist(),
         "routes": list(report.names),
         "shares": report.shared_share.tolist(),
         "taken": report.taken.tolist(),
         "one_way": report.one_way.tolist(),
         "shares_by_category": {name: part.tolist() for name, part in report.by_category.items()},
     }
+
+
+def _soft_facts(trained: Run, outputs: Mapping[str, np.ndarray], test: Any) -> Cell:
+    """Accuracy per client of the same models with soft and with hard routing."""
+    flow = trained.algorithm
+    assert isinstance(flow, Flow)
+    soft = dataclasses.replace(trained, algorithm=dataclasses.replace(flow, soft_inference=True)).outputs()
+    hard, mask = _right(outputs, test)
+    answers = np.maximum(mask.sum(1), 1)
+    right = {"soft": _right(soft, test)[0]["personal"], "hard": hard["personal"]}
+    return {name: ((own & mask).sum(1) / answers).tolist() for name, own in right.items()}
 
 
 @jax.jit

@@ -21,6 +21,7 @@ FLOW = "flow"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {  # label -> method, changes
     FLOW: (FLOW, {}),
     "no_penalty": (FLOW, {"routing_penalty": 0.0}),
+    "own_loss": (FLOW, {"shared_loss": "own"}),
     "pi_flow": ("pi_flow", {}),
     "pc_flow": (FINE_TUNING, {}),
     "fixed_0.25": (FLOW, {"fixed_share": 0.25}),
@@ -35,6 +36,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {  # label -> method, changes
 LABELS = {
     FLOW: "Flow",
     "no_penalty": "no regulariser",
+    "own_loss": "$w_g$ by its own loss",
     "pi_flow": "PI-Flow",
     "pc_flow": "PC-Flow",
     "fixed_0.25": "$q_0 = 0.25$",
@@ -46,7 +48,8 @@ LABELS = {
     "split_25_75": "local : shared 25 : 75",
     "split_75_25": "local : shared 75 : 25",
 }
-CURVES = (FLOW, "no_penalty", "pi_flow", "pc_flow", "fixed_0.25", "fixed_1", "shared_first", "split_75_25")
+SOFT = (FLOW, "own_loss")  # asked for soft answers too
+CURVES = (FLOW, "no_penalty", "own_loss", "pi_flow", "pc_flow", "fixed_0.25", "fixed_1", "shared_first", "split_75_25")
 
 
 class Results(NamedTuple):
@@ -57,7 +60,7 @@ class Results(NamedTuple):
 
 def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
     """Every variant on the columns that the size names, several seeds each."""
-    named = [name for name in flow.columns(spec) if spec["data"] or name in flow.chosen_size(spec)["ablations"]]
+    named = list(flow.columns(spec, "ablations"))
     tasks = [(label, name) for label in VARIANTS for name in named]
     done = 0
 
@@ -94,7 +97,8 @@ def _variant(subject: Column, label: str, spec: Spec, cells: Cells) -> list[Cell
     method, changes = VARIANTS[label]
     step = flow.best_step(subject, FINE_TUNING if method == FINE_TUNING else FLOW, spec, cells)
     plain = method if not changes else label  # an unchanged method is the cell of table 2
-    return flow.cells_of(subject, method, spec, cells, label=plain, step=step, changes=changes)
+    settings: dict[str, Any] = {"label": plain, "step": step, "changes": changes, "soft": label in SOFT}
+    return flow.cells_of(subject, method, spec, cells, **settings)
 
 
 def _numbers(row: dict[str, list[Cell]]) -> dict[str, float]:
@@ -109,6 +113,8 @@ def _numbers(row: dict[str, list[Cell]]) -> dict[str, float]:
     return {
         "soft_minus_hard": mean(FLOW, "soft") - mean(FLOW, "hard"),
         "flow_minus_pc_flow": mean(FLOW, "personal") - mean("pc_flow", "personal"),
+        "own_loss_soft_minus_hard": mean("own_loss", "soft") - mean("own_loss", "hard"),
+        "own_loss_minus_pc_flow": mean("own_loss", "personal") - mean("pc_flow", "personal"),
         "fixed_0.25_taken": taken("fixed_0.25"),
         "fixed_0.5_taken": taken("fixed_0.5"),
         "fixed_0.75_taken": taken("fixed_0.75"),
