@@ -115,7 +115,7 @@ def _backward(compute: str, kept: Any, slopes: tuple[Any, State]) -> tuple[Any, 
         arrived, local, on_to_cell, forget = at
         on_hidden = slope.hidden + arrived
         on_cell = slope.cell + on_hidden * on_to_cell
-        # one product, not four: each would be a program of its own that starts from the slopes again
+        # one product, not four: see `gate_slopes`
         summed = jnp.concatenate([on_cell, on_cell, on_cell, on_hidden], axis=-1) * local
         return State((lowered(summed, compute) @ back).astype(summed.dtype), on_cell * forget), summed
 
