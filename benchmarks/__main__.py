@@ -24,11 +24,13 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(NAMES)}")
     for name in options.names or NAMES:
         load = os.getloadavg()[0]
-        result = importlib.import_module(f"benchmarks.{name.replace('-', '_')}").run(options.quick)
+        module = importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
         command = f"python -m benchmarks {name}" + (" --quick" if options.quick else "")
-        facts = machine(load)
+        # one that has parts is written after each of them: what stops it loses only what was not yet measured
+        for result in module.parts(options.quick) if hasattr(module, "parts") else [module.run(options.quick)]:
+            facts = machine(load)
+            write(options.out, name, command, result, facts, options.quick)
         show(name, result, facts, options.quick)
-        write(options.out, name, command, result, facts, options.quick)
 
 
 if __name__ == "__main__":

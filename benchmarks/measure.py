@@ -22,10 +22,10 @@ TURNS = 7  # alternations per comparison: a median of fewer follows the neighbou
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """One promise: `measured` must be at most (or at least) `limit`."""
+    """One promise: `measured` must be at most (or at least) `limit`. None: not measured, so open."""
 
     what: str
-    measured: float
+    measured: float | None
     limit: float
     unit: str = "x"
     at_least: bool = False
@@ -33,6 +33,8 @@ class Target:
     @property
     def met(self) -> bool:
         """Whether it holds in this run."""
+        if self.measured is None:
+            return False
         return self.measured >= self.limit if self.at_least else self.measured <= self.limit
 
 
@@ -117,7 +119,8 @@ def show(name: str, result: Result, facts: Mapping[str, Any], quick: bool) -> No
         print(f"  {key:58} {value:.4g}" if isinstance(value, float) else f"  {key:58} {value}")
     for target in () if quick else result.targets:
         bound = f"{'at least' if target.at_least else 'at most'} {target.limit:g} {target.unit}"
-        print(f"  {'met ' if target.met else 'OPEN'} {target.what}: {target.measured:.3g} {target.unit} ({bound})")
+        found = "not measured" if target.measured is None else f"{target.measured:.3g} {target.unit}"
+        print(f"  {'met ' if target.met else 'OPEN'} {target.what}: {found} ({bound})")
 
 
 def write(folder: Path, name: str, command: str, result: Result, facts: Mapping[str, Any], quick: bool) -> Path:

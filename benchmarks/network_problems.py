@@ -20,6 +20,8 @@ from idiolect.objectives import OBJECTIVES, ClientLoss
 
 STEP_SIZE = 0.01
 CHARACTERS = 72
+CLASSES = 62  # of the contest on a GPU
+LENGTH = 80  # characters of a sequence there
 
 
 def images(clients: int, rows: int, classes: int, validation: int = 0) -> Federation:
@@ -51,6 +53,13 @@ def character_lstm(small: bool) -> CharacterLSTM:
     """Two layers of 256."""
     sizes: dict[str, Any] = {"hidden": 4} if small else {}
     return CharacterLSTM(CHARACTERS, CHARACTERS, **sizes)
+
+
+def contest(name: str, clients: int, rows: int, small: bool) -> tuple[Federation, Model]:
+    """The rows and the network of `networks-gpu`: "cnn" or "character_lstm"."""
+    if name == "cnn":
+        return images(clients, rows, CLASSES), cnn(CLASSES, small)
+    return texts(clients, rows, 5 if small else LENGTH), character_lstm(small)
 
 
 def one_epoch(method: str, model: Model, batch_size: int) -> Algorithm:

@@ -3,20 +3,23 @@
 
 The CNN (10 clients x 200 images, batch 20), the two-layer LSTM (10 clients x 40 sequences of 80 characters, batch 4)
 and a perceptron 784-200-10 (100 clients x 100 rows, batch 10). Both sides start from the same parameters, and PyTorch's
-loss and one gradient must equal ours, or the benchmark fails.
+loss and one gradient must equal ours, or the benchmark fails. PyTorch's numbers of threads are tried twice each before
+the turns, and the faster takes part.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
 from benchmarks import network_problems as problems
 from benchmarks import networks_torch
+from benchmarks.apart import say
 from benchmarks.by_hand import torch_rows
 from benchmarks.measure import Result, Target, in_turns, medians, ratio, seconds_of
 from benchmarks.problems import images as flat_images
@@ -30,12 +33,13 @@ LIMITS = {"cnn": 1.0, "character_lstm": 1.5, "mlp": 0.1}  # ours / PyTorch
 TURNS = 5
 
 
-def run(quick: bool) -> Result:
-    """Seconds per round by executor, the best of them held against PyTorch's better number of threads."""
+def parts(quick: bool) -> Iterator[Result]:
+    """After each network: seconds per round by executor, the best held against PyTorch's better number of threads."""
     torch = _torch()
     numbers: dict[str, Any] = {}
-    targets = []
-    for name, problem in (("cnn", _images), ("character_lstm", _texts), ("mlp", _flat)):
+    targets: list[Target] = []
+    for name, problem in (("mlp", _flat), ("character_lstm", _texts), ("cnn", _images)):
+        say(f"{name}:")
         federation, model, batch_size = problem(quick)
         loss = ClientLoss(model=model)
         algorithm = LocalSGD(GlobalModel(loss), epochs=1, batch_size=batch_size, step_size=problems.STEP_SIZE)
@@ -43,20 +47,26 @@ def run(quick: bool) -> Result:
             label: problems.engine_clock(algorithm, federation, *choice, rounds=1 if quick or name != "mlp" else 10)
             for label, choice in EXECUTORS.items()
         }
-        loops = _torch_clocks(torch, name, loss, federation, batch_size) if torch is not None else {}
+        numbers[name], loops = {}, {}
+        if torch is None:
+            numbers[name]["torch"] = "not installed: no ratio"
+        else:
+            tried = _torch_clocks(torch, name, loss, federation, batch_size)
+            second = {label: (clock(), clock())[1] for label, clock in tried.items()}
+            numbers[name]["seconds of each number of threads before the turns"] = second
+            other = min(second, key=lambda label: second[label])
+            loops = {other: tried[other]}
         seconds = in_turns(clocks | loops, 1 if quick else TURNS)
         middle = medians(seconds)
-        numbers[name] = {"median seconds of a round": middle}
+        numbers[name]["median seconds of a round"] = middle
         best = min(EXECUTORS, key=lambda label: middle[label])
         if loops:
-            other = min(loops, key=lambda label: middle[label])
             numbers[name][f"{best} / {other}"] = ratio(seconds, best, other)
             spread = [a / b for a, b in zip(seconds[best], seconds[other])]
             numbers[name]["least and largest ratio of a turn"] = [min(spread), max(spread)]
+            numbers[name]["load after the turns"] = os.getloadavg()[0]
             targets.append(Target(f"{name}: {best} / {other}", statistics.median(spread), LIMITS[name]))
-        else:
-            numbers[name]["torch"] = "not installed: no ratio"
-    return Result(numbers, tuple(targets))
+        yield Result(dict(numbers), tuple(targets))
 
 
 def _torch_clocks(
@@ -72,7 +82,7 @@ def _torch_clocks(
         step_size = problems.STEP_SIZE
         return seconds_of(lambda: networks_torch.one_round(torch, model, data, batch_size, step_size) and 0)
 
-    choices = sorted({1, torch.get_num_threads()})
+    choices = sorted({1, os.cpu_count() or 1})  # PyTorch itself tells what was set last
     return {f"torch loop, {threads} threads": lambda threads=threads: loop(threads) for threads in choices}
 
 

@@ -4,27 +4,23 @@
 CNN: 28 x 28 images, 32 and 64 filters, 128 hidden units, 62 classes (1,206,590 parameters), 200 images per client,
 batch 20, one epoch. LSTM: two layers of 256, 72 characters (815,752 parameters), 40 sequences of 80 characters per
 client, batch 4, one epoch (10 steps). Products of float32 are TF32's: JAX's default there, and PyTorch is told to.
-Skipped where JAX sees no GPU.
+Memory and PyTorch are measured in processes of their own, each with a bound on its time, and come last. Skipped where
+JAX sees no GPU.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
+import dataclasses
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from benchmarks import network_problems as problems
-from benchmarks import networks_by_hand, networks_torch
-from benchmarks.by_hand import torch_rows
+from benchmarks import networks_by_hand
+from benchmarks.apart import measured_apart, say
 from benchmarks.measure import Result, Target, in_turns, medians, ratio, seconds_of
 from idiolect.algorithms import LocalSGD
 from idiolect.core.algorithm import Algorithm
@@ -35,8 +31,6 @@ from idiolect.engines.simulate import Session, Training
 from idiolect.models import Model
 from idiolect.objectives import ClientLoss, GlobalModel
 
-ROOT = Path(__file__).parents[1]
-CLASSES = 62
 ENGINE, BFLOAT16, BARE, TORCH = "engine", "engine, bfloat16 products", "bare vmap", "torch loop"
 PERSONAL = {  # what a round does with every client's rows
     "ditto": "one epoch on w_m, and beside every step one on v_m, same batch",
@@ -44,7 +38,16 @@ PERSONAL = {  # what a round does with every client's rows
     "fedrep": "one epoch on the last layer, then one on the others",
     "flow": "one epoch on w_l with half of the rows, one on psi and w_g with the others",
 }
-MEMORY_BYTES = 6e9
+APART_SECONDS = 150.0  # for starting, checking and timing in a process of its own
+OPEN = (  # everything promised, not measured yet
+    Target(f"CNN: {ENGINE} / {BARE}", None, 1.15),
+    Target(f"CNN: {BFLOAT16} (stretch)", None, 0.025, "s"),
+    *(Target(f"CNN: {method}", None, 0.12, "s") for method in ("ditto", "apfl", "fedrep")),
+    Target("CNN: flow / FedAvg", None, 3.2),
+    Target("LSTM: engine", None, 0.15, "s"),
+    Target("GPU memory, CNN, 500 clients, chunks of 50", None, 6.0, "GB"),
+    Target(f"CNN: {TORCH} / {ENGINE}", None, 35.0, at_least=True),
+)
 
 
 class Sizes(NamedTuple):
@@ -53,84 +56,93 @@ class Sizes(NamedTuple):
     clients: int
     rows: int
     batch_size: int
-    texts: tuple[int, int]  # sequences per client, their length
+    sequences: int  # per client
     turns: int
     rounds: int  # per turn
     small: bool
 
 
-FULL = Sizes(100, 200, 20, (40, 80), turns=3, rounds=10, small=False)
-QUICK = Sizes(3, 8, 4, (4, 5), turns=1, rounds=1, small=True)
+FULL = Sizes(100, 200, 20, 40, turns=3, rounds=10, small=False)
+QUICK = Sizes(3, 8, 4, 4, turns=1, rounds=1, small=True)
 
 
-def run(quick: bool) -> Result:
-    """Seconds per round and ratios of the same run."""
+def parts(quick: bool) -> Iterator[Result]:
+    """The result so far, after every part of it: targets that no part has reached yet are not measured."""
     if jax.default_backend() != "gpu":
-        return Result({}, skipped=f"JAX sees no GPU here, only {jax.default_backend()}")
+        yield Result({}, skipped=f"JAX sees no GPU here, only {jax.default_backend()}")
+        return
     sizes = QUICK if quick else FULL
-    torch = _torch()
-    cnn, of_cnn = networks(sizes, torch)
-    lstm, of_lstm = recurrent(sizes, torch)
-    memory = chunked_memory(sizes)
-    target = Target("GPU memory, CNN, 500 clients, chunks of 50", memory["peak GB"], MEMORY_BYTES / 1e9, "GB")
-    return Result({"cnn": cnn, "lstm": lstm, "memory": memory}, (*of_cnn, *of_lstm, target))
+    numbers: dict[str, Any] = {}
+    found: dict[str, float] = {}
+    for name, part in (("cnn", networks), ("lstm", recurrent), ("memory", chunked_memory), ("torch", torch_loops)):
+        say(f"{name}:")
+        numbers[name], reached = part(sizes, numbers)
+        found |= reached
+        targets = (dataclasses.replace(target, measured=found.get(target.what)) for target in OPEN)
+        yield Result(dict(numbers), tuple(targets))
 
 
-def networks(sizes: Sizes, torch: Any) -> tuple[dict[str, Any], list[Target]]:
+def networks(sizes: Sizes, _: Any) -> tuple[dict[str, Any], dict[str, float]]:
     """Everything that is timed with the CNN."""
-    federation, model = problems.images(sizes.clients, sizes.rows, CLASSES), problems.cnn(CLASSES, sizes.small)
+    federation, model = problems.contest("cnn", sizes.clients, sizes.rows, sizes.small)
     fedavg = _fedavg(model, sizes.batch_size)
-    fedavg_bfloat16 = _fedavg(problems.cnn(CLASSES, sizes.small, compute="bfloat16"), sizes.batch_size)
-    bare = _bare(networks_by_hand.cnn_loss, fedavg, federation, sizes)
+    lowered = problems.cnn(problems.CLASSES, sizes.small, compute="bfloat16")
     clocks = {
         ENGINE: problems.engine_clock(fedavg, federation, "batched", rounds=sizes.rounds),
-        BARE: bare,
-        BFLOAT16: problems.engine_clock(fedavg_bfloat16, federation, "batched", rounds=sizes.rounds),
+        BARE: _bare(networks_by_hand.cnn_loss, fedavg, federation, sizes),
+        BFLOAT16: problems.engine_clock(_fedavg(lowered, sizes.batch_size), federation, "batched", rounds=sizes.rounds),
     }
     for method in PERSONAL:
         algorithm = problems.one_epoch(method, model, sizes.batch_size)
         clocks[method] = problems.engine_clock(algorithm, federation, "batched", rounds=sizes.rounds)
     seconds = _timed(clocks, sizes)
-    numbers = _numbers(seconds) | {"what a round does": PERSONAL}
     middle = medians(seconds)
-    flow = ratio(seconds, "flow", ENGINE)
-    targets = [
-        Target(f"CNN: {ENGINE} / {BARE}", ratio(seconds, ENGINE, BARE), 1.15),
-        Target(f"CNN: {BFLOAT16} (stretch)", middle[BFLOAT16], 0.025, "s"),
-        *(Target(f"CNN: {method}", middle[method], 0.12, "s") for method in ("ditto", "apfl", "fedrep")),
-        Target("CNN: flow / FedAvg", flow, 3.2),
-    ]
-    if torch is not None:
-        spent = _torch_seconds(torch, "cnn", model, federation, sizes)
-        numbers |= {f"{TORCH}, seconds of a round": spent, f"{TORCH} / {ENGINE}": spent / middle[ENGINE]}
-        targets.append(Target(f"CNN: {TORCH} / {ENGINE}", spent / middle[ENGINE], 35.0, at_least=True))
-    return numbers, targets
+    reached = {
+        f"CNN: {ENGINE} / {BARE}": ratio(seconds, ENGINE, BARE),
+        f"CNN: {BFLOAT16} (stretch)": middle[BFLOAT16],
+        "CNN: flow / FedAvg": ratio(seconds, "flow", ENGINE),
+    }
+    reached |= {f"CNN: {method}": middle[method] for method in PERSONAL}
+    return _numbers(seconds) | {"what a round does": PERSONAL}, reached
 
 
-def recurrent(sizes: Sizes, torch: Any) -> tuple[dict[str, Any], list[Target]]:
+def recurrent(sizes: Sizes, _: Any) -> tuple[dict[str, Any], dict[str, float]]:
     """Everything that is timed with the LSTM."""
-    federation, model = problems.texts(sizes.clients, *sizes.texts), problems.character_lstm(sizes.small)
+    federation, model = problems.contest("character_lstm", sizes.clients, sizes.sequences, sizes.small)
     fedavg, few = _fedavg(model, 4), sizes._replace(batch_size=4, rounds=min(4, sizes.rounds))
     clocks = {
         ENGINE: problems.engine_clock(fedavg, federation, "batched", rounds=few.rounds),
         f"{BARE}, naive scan": _bare(networks_by_hand.lstm_loss, fedavg, federation, few),
     }
     seconds = _timed(clocks, few)
-    numbers, middle = _numbers(seconds), medians(seconds)
-    if torch is not None:
-        spent = _torch_seconds(torch, "character_lstm", model, federation, few)
-        numbers |= {f"{TORCH}, seconds of a round": spent, f"{TORCH} / {ENGINE}": spent / middle[ENGINE]}
-    return numbers, [Target("LSTM: engine", middle[ENGINE], 0.15, "s")]
+    return _numbers(seconds), {"LSTM: engine": medians(seconds)[ENGINE]}
 
 
-def chunked_memory(sizes: Sizes) -> dict[str, Any]:
+def chunked_memory(sizes: Sizes, _: Any) -> tuple[Any, dict[str, float]]:
     """The highest use of GPU memory in a process of its own, evaluation included."""
     clients, chunk, rows = (10, 5, 8) if sizes.small else (500, 50, 200)
-    command = [sys.executable, "-m", "benchmarks.networks_gpu_child", *map(str, (clients, chunk, rows))]
+    command = ["-m", "benchmarks.networks_gpu_child", *map(str, (clients, chunk, rows))]
     # what is set aside in advance would count as used
-    environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
-    return json.loads(done.stdout)
+    found = measured_apart(command, APART_SECONDS, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+    reached = {} if isinstance(found, str) else {"GPU memory, CNN, 500 clients, chunks of 50": found["peak GB"]}
+    return found, reached
+
+
+def torch_loops(sizes: Sizes, numbers: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+    """A whole round of a sequential loop over all clients, beside what the engine took before."""
+    report: dict[str, Any] = {}
+    reached: dict[str, float] = {}
+    for short, name, rows, batch_size in (
+        ("cnn", "cnn", sizes.rows, sizes.batch_size),
+        ("lstm", "character_lstm", sizes.sequences, 4),
+    ):
+        choice = (name, sizes.clients, rows, batch_size, int(sizes.small))
+        command = ["-m", "benchmarks.networks_gpu_torch", *map(str, choice)]
+        report[short] = found = measured_apart(command, APART_SECONDS, {"JAX_PLATFORMS": "cpu"})
+        if not isinstance(found, str):
+            times = found["seconds of a round"] / numbers[short]["median seconds of a round"][ENGINE]
+            found[f"{TORCH} / {ENGINE}"] = reached[f"{short.upper()}: {TORCH} / {ENGINE}"] = times
+    return report, reached
 
 
 def _fedavg(model: Model, batch_size: int) -> LocalSGD:
@@ -139,12 +151,12 @@ def _fedavg(model: Model, batch_size: int) -> LocalSGD:
 
 
 def _timed(clocks: dict[str, Callable[[], float]], sizes: Sizes) -> dict[str, list[float]]:
-    """Seconds in turns; progress goes to the error stream, since compiling takes most of the time."""
+    """Seconds in turns."""
 
     def told(name: str, clock: Callable[[], float]) -> float:
         began = time.perf_counter()
         spent = clock()
-        print(f"  {name}: {spent:.4f} s a round, {time.perf_counter() - began:.1f} s in all", file=sys.stderr)
+        say(f"{name}: {spent:.4f} s a round", began)
         return spent
 
     return in_turns(
@@ -179,37 +191,3 @@ def _bare(loss: Any, algorithm: Algorithm, federation: Federation, sizes: Sizes)
         for ours, theirs in zip(jax.tree.leaves(session.server.shared), jax.tree.leaves(train(1, start))):
             np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
     return lambda: seconds_of(lambda: train(sizes.rounds, start)) / sizes.rounds
-
-
-def _torch_seconds(torch: Any, name: str, model: Model, federation: Federation, sizes: Sizes) -> float:
-    """Seconds of one whole round of the loop over all clients, after one client that warms up."""
-    loss = ClientLoss(model=model)
-    device = "cuda" if jax.default_backend() == "gpu" else "cpu"
-    data = torch_rows(torch, device, federation.train)
-    params = loss.init(jax.random.key(0))
-    net = getattr(networks_torch, name)(torch, params).to(device)
-    _allow_tf32(torch, False)
-    problems.check_same(torch, net, loss, params, federation.train, data)
-    _allow_tf32(torch, True)
-
-    def work(clients: list[Any]) -> float:
-        began = time.perf_counter()
-        networks_torch.one_round(torch, net, clients, sizes.batch_size, problems.STEP_SIZE)
-        if device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - began
-
-    work(data[:2])
-    return work(data)
-
-
-def _allow_tf32(torch: Any, allowed: bool) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
-
-
-def _torch() -> Any:
-    if importlib.util.find_spec("torch") is None:
-        return None
-    import torch
-
-    return torch if torch.cuda.is_available() or jax.default_backend() == "cpu" else None

@@ -9,15 +9,14 @@ import sys
 import jax
 
 from benchmarks import network_problems as problems
-from benchmarks.networks_gpu import CLASSES
 from idiolect.engines.simulate import Session, Training
 
 
 def main(clients: int, chunk: int, rows: int) -> None:
     """Two rounds, scores on 20 validation images per client before and after."""
     batch_size, small = min(20, rows), clients < 100
-    federation = problems.images(clients, rows, CLASSES, validation=batch_size)
-    algorithm = problems.one_epoch("fedavg", problems.cnn(CLASSES, small), batch_size)
+    federation = problems.images(clients, rows, problems.CLASSES, validation=batch_size)
+    algorithm = problems.one_epoch("fedavg", problems.cnn(problems.CLASSES, small), batch_size)
     training = Training(rounds=2, record_every=2, executor="chunked", chunk=chunk)
     session = Session([algorithm], federation, training, [0], ("log_loss", "accuracy"), None)
     start = _gigabytes("bytes_in_use")

@@ -63,3 +63,23 @@ def test_an_unknown_name_is_refused():
     done = bench("oberhead")
     assert done.returncode == 2
     assert "there is no benchmark 'oberhead'" in done.stderr
+
+
+APART = """
+from benchmarks.apart import measured_apart
+for code in ("print(7)", "import time; time.sleep(60)", "raise SystemExit(3)", "print('seven')"):
+    print(measured_apart(["-c", code], 2))
+from benchmarks.measure import Result, Target
+print(Result({}, (Target("speed", None, 2.0), Target("memory", 1.0, 2.0))).verdict(quick=False))
+"""
+
+
+def test_a_part_that_hangs_or_fails_is_said_not_to_be_measured():
+    done = subprocess.run([sys.executable, "-c", APART], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "7",
+        "not measured: stopped after 2 s",
+        "not measured: ended with status 3",
+        "not measured: what it printed is not JSON",
+        "open",  # a target that was not measured is not met
+    ]

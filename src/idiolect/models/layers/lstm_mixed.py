@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from idiolect.core.control import cond
-from idiolect.models.layers.gates import UNROLL, gates_of
+from idiolect.models.layers.gates import UNROLL, gate_slopes, gates_of
 from idiolect.models.layers.precision import lowered, product
 
 
@@ -52,23 +52,17 @@ def _backward(compute: str, kept: Any, slopes: Any) -> tuple[Any, Any, Any]:
     back = jnp.swapaxes(lowered(recurrent, compute), 1, 2)
 
     def step(slope: tuple[Any, Any], at: Any) -> tuple[Any, Any]:
-        arrived, earlier, own_hiddens, own_cells, (i, f, g, o), share = at
+        arrived, own_hiddens, own_cells, local, on_to_cell, forget, share = at
         on_mixed, on_cell = slope[0] + arrived, slope[1]
         on_share = jnp.sum(on_mixed[None] * own_hiddens + on_cell[None] * own_cells, axis=-1, keepdims=True)
-        on_hiddens, squashed = share * on_mixed[None], jnp.tanh(own_cells)
-        on_cells = share * on_cell[None] + on_hiddens * o * (1 - squashed * squashed)
-        parts = (
-            on_cells * g * i * (1 - i),
-            on_cells * earlier[None] * f * (1 - f),
-            on_cells * i * (1 - g * g),
-            on_hiddens * squashed * o * (1 - o),
-        )
-        summed = jnp.concatenate(parts, axis=-1)
+        on_hiddens = share * on_mixed[None]
+        on_cells = share * on_cell[None] + on_hiddens * on_to_cell
+        summed = jnp.concatenate([on_cells, on_cells, on_cells, on_hiddens], axis=-1) * local
         back_hidden = jnp.matmul(lowered(summed, compute), back).astype(summed.dtype).sum(axis=0)
-        return (back_hidden, jnp.sum(on_cells * f, axis=0)), (summed, on_share)
+        return (back_hidden, jnp.sum(on_cells * forget, axis=0)), (summed, on_share)
 
     nothing = jnp.zeros_like(hidden[0])
-    at = (slopes, before_cell, hiddens, cells, gates, shares)
+    at = (slopes, hiddens, cells, *gate_slopes(gates, cells, before_cell[:, None]), gates[1], shares)
     _, (summed, on_shares) = jax.lax.scan(step, (nothing, nothing), at, reverse=True, unroll=UNROLL)
     seen, wanted = lowered(before_hidden, compute), lowered(summed, compute)
     on_recurrent = jnp.einsum("trw,tbrv->bwv", seen, wanted).astype(recurrent.dtype)

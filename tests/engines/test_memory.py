@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing is kept per round: arrays on the device and objects on the host between two looks far apart."""
+
+from __future__ import annotations
+
+import gc
+
+import jax
+import pytest
+
+from idiolect.engines.simulate import Session, Training
+
+EVERY, EARLY, LATE = 2, 20, 60  # rounds: of a block, and of the looks; recording would rightly add a row of history
+
+
+@pytest.fixture
+def looks(bench, ragged, tmp_path):
+    """(arrays, their bytes, objects) by round, of a training of all that is kept: server, states, snapshot, ledger."""
+
+    def train(executor, on_disk=False, leak=None):
+        chunk = 3 if executor == "chunked" else 0
+        request = Training(rounds=LATE, record_every=LATE, block=EVERY, cohort=3, executor=executor, chunk=chunk)
+        folder = tmp_path / "states" if on_disk else None
+        session = Session([bench.stateful], ragged, request, [0], ("log_loss",), folder)
+        seen = {}
+
+        def look(done, of):
+            if leak is not None:
+                leak.append([session.server.shared["weights"] + done])
+            if done in (EARLY, LATE - EVERY):
+                gc.collect()
+                alive = jax.live_arrays()
+                seen[done] = (len(alive), sum(array.nbytes for array in alive), len(gc.get_objects()))
+
+        session.train(progress=look)
+        assert all(session.recorders[0].client_bytes)  # everybody has taken part
+        return seen[EARLY], seen[LATE - EVERY]
+
+    return train
+
+
+@pytest.mark.parametrize(("executor", "on_disk"), [("batched", False), ("looped", False), ("chunked", True)])
+def test_nothing_is_kept_per_round(looks, executor, on_disk):
+    early, late = looks(executor, on_disk)
+    assert late[:2] == early[:2]
+    assert late[2] < early[2] + (LATE - EVERY - EARLY) // EVERY  # less than one object per block
+
+
+def test_the_looks_see_what_is_kept(looks):
+    kept = []
+    early, late = looks("batched", leak=kept)
+    blocks = (LATE - EVERY - EARLY) // EVERY
+    assert late[0] == early[0] + blocks
+    assert late[1] == early[1] + blocks * kept[0][0].nbytes
+    assert late[2] >= early[2] + blocks
