@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -107,6 +109,7 @@ def cell(personal, shared, **more):
         "new_shared": None,
         "step": 0.1,
         "tuned": "given",
+        "diverged": None,
         **more,
     }
 
@@ -157,10 +160,50 @@ def test_every_size_has_its_columns_and_expectations(slug):
 def test_bad_requests(spec, tmp_path):
     with pytest.raises(RequestError, match=r"There is no size 'gpus'. Did you mean 'gpu'"):
         flow.columns(spec | {"size": "gpus"})
-    with pytest.raises(RequestError, match=r"data has no 'writer'. Did you mean 'writers'"):
+    with pytest.raises(RequestError, match=r"tables of this size have no 'writer'. Did you mean 'writers'"):
         flow.columns(spec | {"data": ["writer"]})
     with pytest.raises(RequestError, match="is not made of cells"):
         reproduce("plsgd-trajectory", tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("seeds = []", "seed"),
+        ("methods = ['flow', 'fedavgs']", "which is none of the table's. Did you mean 'fedavg'"),
+        ("methods = ['local', 'flow']", "methods must have 'fedavg_fine_tuning'"),
+        ("quick.tables = ['writer']", "have no 'writer'. Did you mean 'writers'"),
+        ("data = ['writers', 3]", "have no 3"),
+        ("quick.writers.gradients = 7", "gradients must be a multiple of 6, to be divided by 2 and by 3, got 7"),
+        ("quick.writers.rounds = 0", "rounds must be at least 1, got 0"),
+        ("quick.writers.cohort = 0", "cohort must be at least 1, got 0"),
+        ("quick.writers.grid = [0.1]", r"grid must have at least two steps above 0, got \[0.1\]"),
+        ("quick.writers.split = [0.5]", r"split must be three shares, got \[0.5\]"),
+        ("gpu.writers.steps.flows = 0.1; size = 'gpu'", "steps has no method 'flows'. Did you mean 'flow'"),
+        ("quick.workers = 0", "workers must be at least 1, got 0"),
+    ],
+)
+def test_a_request_that_cannot_be_computed_leaves_nothing_behind(tmp_path, override, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        reproduce("flow-table2", tmp_path / "run", overrides=override.split("; "))
+    assert not (tmp_path / "run").exists()
+
+
+def test_cells_need_a_folder_and_a_folder_its_own_request(spec, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for cells in (tmp_path / "file", Path()):
+        with pytest.raises(RequestError, match="--cells must name a folder"):
+            reproduce("flow-table2", tmp_path / "run", cells=cells)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "spec.toml").write_text("name = 'other'")
+    with pytest.raises(RequestError, match="was begun with another request"):
+        reproduce("flow-table2", tmp_path / "run", resume=True)
+
+
+def test_an_unknown_network_is_refused(spec):
+    spec["quick"]["writers"]["model"] = "mpl"
+    with pytest.raises(RequestError, match="mpl"):
+        flow.column("writers", spec)
 
 
 def test_a_folder_that_was_left_unfinished_goes_on(spec, tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ def reproduce(
     override: Set = None,
     quick: Annotated[bool, typer.Option("--quick", help="The size for a laptop.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="The size for one large GPU.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The paper's own size.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The paper's rounds and networks.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished folder: a table's cells.")] = False,
     cells: Annotated[
         Path | None, typer.Option("--cells", help="Where a table's finished cells are kept. Default: OUT/cells.")

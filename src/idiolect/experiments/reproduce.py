@@ -128,13 +128,21 @@ def reproduce(
     wanted = find_reproduction(slug)
     spec = load_spec(slug, overrides)
     expected = [entry for entry in load_expected(slug) if _is_asked_for(entry, spec)]
+    if wanted.check is not None:
+        wanted.check(spec)
     target = RunFolder(folder)
+    if cells is not None and (cells.is_file() or cells == Path()):
+        raise RequestError(f"--cells must name a folder, got {str(cells)!r}; it will be made if need be.")
     if not wanted.in_cells and (resume or cells is not None):
         raise RequestError(f"{slug} is not made of cells, which could be found again; leave out --resume and --cells.")
     if not resume and (target.begun or target.done):
         way_out = " or add --resume" if wanted.in_cells and not target.done else ""
         raise RequestError(f"The folder {folder} already holds a run; choose another --out{way_out}.")
     target.open(resume)
+    if resume and target.begun and (folder / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
+        raise RequestError(
+            f"The folder {folder} was begun with another request; repeat that one, or choose another --out."
+        )
     tell = progress or (lambda label, done, total: None)
     if wanted.in_cells:
         target.write_text("spec.toml", tomli_w.dumps(spec))  # begun: what is computed from here on can be found again
@@ -232,6 +240,8 @@ def _refuse_strangers(table: Mapping[str, Any], changed: Mapping[str, Any], wher
         if name not in table:
             raise RequestError(f"[{where}] has no setting {name!r}.{nearest(name, table)}")
         known = table[name]
+        if known == {} and isinstance(value, Mapping):
+            continue  # names of the user's choice, which the experiment checks
         if isinstance(known, Mapping) and isinstance(value, Mapping):
             _refuse_strangers(known, value, f"{where}.{name}")
         elif _kind(value) is not _kind(known) and not (isinstance(known, float) and type(value) is int):

@@ -142,6 +142,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "tables 2, 5 and 6",
         flow_tables.measure_accuracy,
         flow_tables.draw_accuracy,
+        flow_tables.check,
         in_cells=True,
     ),
     "flow-table3": Reproduction(
@@ -150,6 +151,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "tables 3 and 7, figures 2 and 10",
         flow_tables.measure_helped,
         flow_tables.draw_helped,
+        flow_tables.check,
         in_cells=True,
     ),
     "flow-ablations": Reproduction(
@@ -158,6 +160,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "figures 3, 4, 7 and 8, table 8, appendix D",
         flow_ablations.measure,
         flow_ablations.draw,
+        flow_ablations.check,
         in_cells=True,
     ),
     "afa-bernoulli": Reproduction(

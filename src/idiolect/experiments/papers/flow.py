@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -31,7 +31,8 @@ from idiolect.engines.simulate import Run, Session, Training
 from idiolect.experiments.build import assemble, build_client_loss
 from idiolect.experiments.papers.cells import Cell, Cells
 from idiolect.experiments.papers.reproduction import Spec
-from idiolect.experiments.spec import MethodSpec, ModelSpec
+from idiolect.experiments.spec import MethodSpec, ModelSpec, check_seeds
+from idiolect.experiments.strict import fill
 from idiolect.metrics.instances import breakdown
 from idiolect.metrics.routing import routing_report
 from idiolect.objectives import ClientLoss
@@ -39,7 +40,8 @@ from idiolect.objectives import ClientLoss
 SCORES = ("accuracy",)
 EXTENSIONS = 2  # how often a grid of steps grows where its best stands at an edge
 FINE_TUNING = "fedavg_fine_tuning"
-KIND = 1  # of a cell; a change of what cells hold is another kind
+ROUTING = ("flow", "pi_flow")
+KIND = 2  # of a cell; a change of what cells hold is another kind
 
 
 class Column(NamedTuple):
@@ -68,18 +70,52 @@ def processes(spec: Spec) -> dict[str, Any]:
 def columns(spec: Spec, use: str = "tables") -> dict[str, Mapping[str, Any]]:
     """The data sets that the size has for the tables or for the ablations, by name."""
     size = chosen_size(spec)
+    known = [name for name, part in size.items() if isinstance(part, Mapping)]
+    for asked, among in ((size[use], known), (spec["data"], size[use])):
+        for name in asked:
+            if name not in among:
+                close = nearest(str(name), map(str, among))
+                raise RequestError(f"[{spec['name']}] {use} of this size have no {name!r}.{close}")
     named = {name: size[name] for name in size[use]}
-    unknown = [name for name in spec["data"] if name not in named]
-    if unknown:
-        raise RequestError(f"[{spec['name']}] data has no {unknown[0]!r}.{nearest(unknown[0], named)}")
     return {name: part for name, part in named.items() if not spec["data"] or name in spec["data"]}
+
+
+def check(spec: Spec, use: str, methods: Collection[str]) -> None:
+    """RequestError for settings that no run could be made with; `methods` may have steps of their own."""
+    where = f"[{spec['name']}]"
+    check_seeds(spec["seeds"])
+    for name in spec["methods"]:
+        if name not in methods and use == "tables":
+            raise RequestError(
+                f"{where} methods has {name!r}, which is none of the table's.{nearest(str(name), methods)}"
+            )
+    workers = chosen_size(spec)["workers"]
+    if workers < 1:
+        raise RequestError(f"{where} workers must be at least 1, got {workers}.")
+    for name, size in columns(spec, use).items():
+        rules = {
+            "gradients must be a multiple of 6, to be divided by 2 and by 3": size["gradients"] % 6
+            == 0
+            < size["gradients"],
+            "rounds must be at least 1": size["rounds"] >= 1,
+            "cohort must be at least 1": size["cohort"] >= 1,
+            "split must be three shares": len(size["split"]) == 3,
+            "grid must have at least two steps above 0": len(size["grid"]) > 1
+            and all(step > 0 for step in size["grid"]),
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise RequestError(f"{where} {name}: {rule}, got {size[rule.split()[0]]!r}.")
+        for method in size["steps"]:
+            if method not in methods and use == "tables":
+                raise RequestError(f"{where} {name}: steps has no method {method!r}.{nearest(method, methods)}")
 
 
 @functools.lru_cache(maxsize=4)
 def _column(name: str, size: str, data_seed: int) -> Column:
     settings = json.loads(size)
     federation = _federation(settings, data_seed)
-    model = ModelSpec(name=settings["model"], **settings["model_settings"])
+    model = fill(ModelSpec, {"name": settings["model"]} | settings["model_settings"], f"{name} model")
     return Column(name, settings, federation, build_client_loss(model, federation, None))
 
 
@@ -121,7 +157,7 @@ def settings_of(method: str, size: Mapping[str, Any]) -> dict[str, Any]:
         "pi_flow": {"local_steps": third, "routing_penalty": size["routing_penalty"]},
     }
     own = {"local_steps": whole, "batch_size": size["batch_size"]} | budgets.get(method, {})
-    if method in ("flow", "pi_flow"):
+    if method in ROUTING:
         own |= {"routing_widths": list(size["routing_widths"]), "routed": size["routed"]}
     return own
 
@@ -134,8 +170,10 @@ def algorithm(subject: Column, method: str, step: float, changes: Mapping[str, A
 
 
 def session(subject: Column, lanes: Sequence[Algorithm], seeds: Sequence[int]) -> Session:
-    """Runs side by side as lanes of one program, trained to the last round."""
+    """Runs side by side as lanes of one program, trained to the last round; one that diverges is marked."""
     size = subject.size
+    if len(lanes) == 1:  # a run by itself would end with an error
+        lanes, seeds = [*lanes, *lanes], [*seeds, *seeds]
     keys = ("rounds", "cohort", "record_every", "executor", "chunk")
     training = Training(**{key: size[key] for key in keys})
     together = Session(lanes, subject.federation, training, seeds, SCORES, None)
@@ -205,14 +243,13 @@ def cells_of(
     """
     chosen, how = step or best_step(subject, method, spec, cells)
     names = {seed: f"{subject.name}/{label or method}/seed-{seed}" for seed in spec["seeds"]}
-    known = {
-        seed: _made_of(subject, method, chosen, seed, spec) | {"changes": dict(changes or {})} for seed in spec["seeds"]
-    }
+    more = {"changes": dict(changes or {})} | ({"soft": soft} if method in ROUTING else {})
+    known = {seed: _made_of(subject, method, chosen, seed, spec) | more for seed in spec["seeds"]}
     found = {seed: cells.find(names[seed], known[seed]) for seed in spec["seeds"]}
     missing = [seed for seed, one in found.items() if one is None]
     if missing:
         lanes = [algorithm(subject, method, chosen, changes)] * len(missing)
-        for trained in session(subject, lanes, missing).finish():
+        for trained in session(subject, lanes, missing).finish()[: len(missing)]:
             own = {"step": chosen, "tuned": how} | measured(trained, subject, soft)
             found[trained.seed] = cells.keep(names[trained.seed], known[trained.seed], own)
     return [one for one in found.values() if one is not None]
@@ -221,7 +258,8 @@ def cells_of(
 def _made_of(subject: Column, method: str, step: float, seed: int, spec: Spec) -> dict[str, Any]:
     how = ("steps", "grid", "executor", "chunk")  # by which way a result is found, not what it is
     size = {key: value for key, value in subject.size.items() if key not in how}
-    return {"kind": KIND, "size": size, "method": method, "step": step, "seed": seed, "data_seed": spec["data_seed"]}
+    made_of = {"kind": KIND, "size": size, "method": method, "settings": settings_of(method, subject.size)}
+    return made_of | {"step": step, "seed": seed, "data_seed": spec["data_seed"]}
 
 
 def measured(trained: Run, subject: Column, soft: bool = True) -> Cell:
@@ -238,6 +276,7 @@ def measured(trained: Run, subject: Column, soft: bool = True) -> Cell:
         "upload_bytes": ledger.upload_bytes,
         "samples": ledger.samples,
         "rounds": ledger.rounds,
+        "diverged": trained.recorder.diverged,
         "history": [
             [row["round"], row["validation_personal_accuracy_mean"], row.get("validation_shared_accuracy_mean")]
             for row in trained.history
@@ -289,7 +328,7 @@ def _soft_facts(trained: Run, outputs: Mapping[str, np.ndarray], test: Any) -> C
     assert isinstance(flow, Flow)
     soft = dataclasses.replace(trained, algorithm=dataclasses.replace(flow, soft_inference=True)).outputs()
     hard, mask = _right(outputs, test)
-    answers = np.maximum(mask.sum(1), 1)
+    answers = np.where(mask.any(1), mask.sum(1), np.nan)  # a client without test rows has no accuracy
     right = {"soft": _right(soft, test)[0]["personal"], "hard": hard["personal"]}
     return {name: ((own & mask).sum(1) / answers).tolist() for name, own in right.items()}
 

@@ -58,22 +58,20 @@ class Results(NamedTuple):
     cells: dict[str, dict[str, list[Cell]]]
 
 
+def check(spec: Spec) -> None:
+    """RequestError for a request that cannot be computed, before anything is written."""
+    flow.check(spec, "ablations", (FLOW, FINE_TUNING))
+
+
 def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
     """Every variant on the columns that the size names, several seeds each."""
     named = list(flow.columns(spec, "ablations"))
-    tasks = [(label, name) for label in VARIANTS for name in named]
-    done = 0
-
-    def told(task: tuple[str, str]) -> None:
-        nonlocal done
-        done += 1
-        progress(f"{task[0]} on {task[1]}", done, len(tasks))
-
     processes = flow.processes(spec)
     # the steps first: no two processes may look for the same one
-    steps = [(method, name) for name in named for method in (FLOW, FINE_TUNING)]
-    in_processes(functools.partial(_choose_step, dict(spec), cells), steps, **processes, told=lambda task: None)
-    in_processes(functools.partial(_fill, dict(spec), cells), tasks, **processes, told=told)
+    steps = {f"steps of {method} on {name}": (method, name) for name in named for method in (FLOW, FINE_TUNING)}
+    in_processes(functools.partial(_choose_step, dict(spec), cells), steps, **processes, told=progress)
+    tasks = {f"{label} on {name}": (label, name) for label in VARIANTS for name in named}
+    in_processes(functools.partial(_fill, dict(spec), cells), tasks, **processes, told=progress)
     found = {
         name: {label: _variant(flow.column(name, spec), label, spec, cells) for label in VARIANTS} for name in named
     }

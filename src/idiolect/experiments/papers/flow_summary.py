@@ -53,7 +53,7 @@ def summarise(found: Sequence[Cell]) -> Summary:
         hurt=100 * float((personal < shared)[known].sum()) / total if known.any() else float("nan"),
         rows=rows,
         step=found[0]["step"],
-        tuned=found[0]["tuned"],
+        tuned=found[0]["tuned"] + "".join(", diverged" for one in found if one["diverged"]),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from idiolect.core.checks import RequestError
 from idiolect.experiments.papers import flow, flow_figures
 from idiolect.experiments.papers.cells import Cells, in_processes
 from idiolect.experiments.papers.flow import FINE_TUNING
@@ -96,6 +97,14 @@ class Results(NamedTuple):
     useful: dict[str, float]  # column -> useful / executed steps, if rounds were epochs
 
 
+def check(spec: Spec) -> None:
+    """RequestError for a request that cannot be computed, before anything is written."""
+    flow.check(spec, "tables", NAMES)
+    for needed in (FINE_TUNING, "flow"):
+        if needed not in spec["methods"]:
+            raise RequestError(f"[{spec['name']}] methods must have {needed!r}, which its numbers are about; add it.")
+
+
 def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
     """Compute what is missing, in processes of their own where the size says so, and read it all."""
     named = flow.columns(spec)
@@ -103,16 +112,12 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
     groups: dict[tuple[str, str], list[str]] = {}
     for name, size in named.items():
         groups.setdefault((size["source"], size["model"]), []).append(name)
-    tasks = [(method, tuple(names)) for names in groups.values() for method in spec["methods"]]
-    done = 0
-
-    def told(task: tuple[str, tuple[str, ...]]) -> None:
-        nonlocal done
-        done += 1
-        progress(f"{task[0]} on {', '.join(task[1])}", done, len(tasks))
-
-    work = functools.partial(_fill_some, dict(spec), cells)
-    in_processes(work, tasks, **flow.processes(spec), told=told)
+    tasks = {
+        f"{method} on {', '.join(names)}": (method, tuple(names))
+        for names in groups.values()
+        for method in spec["methods"]
+    }
+    in_processes(functools.partial(_fill_some, dict(spec), cells), tasks, **flow.processes(spec), told=progress)
     table: dict[str, dict[str, Summary]] = {}
     routed: dict[str, list[dict[str, Any]]] = {}
     useful: dict[str, float] = {}
@@ -126,9 +131,6 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
 
 
 def _fill_some(spec: Spec, cells: Cells, task: tuple[str, tuple[str, ...]]) -> None:
-    from idiolect.experiments.compilation import enable_cache
-
-    enable_cache()
     method, names = task
     for name in names:
         flow.cells_of(flow.column(name, spec), method, spec, cells)
@@ -141,7 +143,7 @@ def measure_accuracy(spec: Spec, progress: Progress, cells: Cells) -> Measured:
     for name, row in results.table.items():
         gap = row["flow"].clients - row[FINE_TUNING].clients
         numbers[f"{name}_flow_minus_fine_tuning"] = float(np.nanmean(gap))
-        soft, hard = (100 * np.mean([np.mean(one[key]) for one in results.flow[name]]) for key in ("soft", "hard"))
+        soft, hard = (100 * np.mean([np.nanmean(one[key]) for one in results.flow[name]]) for key in ("soft", "hard"))
         numbers[f"{name}_soft_minus_hard"] = float(soft - hard)
     return Measured(numbers, results, _accuracy_text(results, spec))
 

@@ -30,4 +30,5 @@ class Reproduction:
     shows: str  # the figure, table or theorem
     measure: Callable[..., Measured]  # takes Spec and Progress, and Cells where it is made of them
     draw: Callable[[Spec, Any], Figure]  # takes Measured.curves
+    check: Callable[[Spec], None] | None = None  # refuses a request before anything is written
     in_cells: bool = False  # whether it is made of cells, so that a command that was cut off can go on
