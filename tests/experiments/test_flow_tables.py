@@ -99,6 +99,10 @@ def test_the_grid_grows_where_the_best_stands_at_an_edge(spec, tmp_path, monkeyp
     monkeypatch.setattr(flow, "_tried", tried)
     assert flow.best_step(flow.column("writers", spec), "ditto", spec, Cells(tmp_path)) == (best, place)
     assert len(asked) == len(scores) / 3
+    given = flow.best_step(flow.column("writers", spec), "flow", spec, Cells(tmp_path))
+    assert given == (0.1, "given")
+    anew = flow.best_step(flow.column("writers", spec), "flow", spec | {"tune": True}, Cells(tmp_path))
+    assert anew == (best, place)
 
 
 def cell(personal, shared, **more):

@@ -194,7 +194,7 @@ def best_step(subject: Column, method: str, spec: Spec, cells: Cells) -> tuple[f
 
     Where the best stands at an edge, as many steps again are tried beyond it. A run that diverges is the worst.
     """
-    given = subject.size["steps"].get(method)
+    given = None if spec["tune"] else subject.size["steps"].get(method)
     if given is not None:
         return float(given), "given"
     grid = sorted(float(step) for step in subject.size["grid"])
