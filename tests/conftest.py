@@ -31,6 +31,14 @@ RAGGED = (3, 5, 4, 5, 3, 4)  # training rows per client; few distinct sizes, so 
 UNIFORM = (4, 4, 4, 4, 4, 4)
 
 
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """For files whose many programs run for milliseconds: compiling is all their cost, the mathematics is the same."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def strict_dtypes():
     """No silent change of dtype in any test: an operation of mixed dtypes raises."""

@@ -14,7 +14,6 @@ import textwrap
 import tomllib
 from pathlib import Path
 
-import jax
 import pytest
 
 from idiolect import ALGORITHMS, Training, simulate
@@ -47,12 +46,7 @@ def load(path):
     return module
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Many programs run a few rounds each: compiling them is all the cost, and the mathematics is the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")

@@ -26,13 +26,7 @@ from idiolect.models import MLP, CharacterLSTM
 from idiolect.models.layers import Dense
 from idiolect.objectives import ClientLoss, GlobalModel
 
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Compiling is all the cost of these tests, and the mathematics is the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 FULL = Training(rounds=2, executor="batched", block=2, record_every=2)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,12 +13,7 @@ from idiolect.experiments.reproduce import load_expected, load_spec, read_me, re
 SLUGS = ("afa-bernoulli", "afa-noise", "afa-continuum", "afa-star")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Small programs run a few rounds each: compiling them is most of the cost."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def silent(label, done, total):

@@ -85,12 +85,7 @@ class NnxNormal(nnx.Module):
         return self.answer(nnx.relu(self.norm(self.trunk(x), mask=rows)))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Compiling is nearly all the cost here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 MODELS = {

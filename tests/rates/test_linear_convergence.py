@@ -31,12 +31,7 @@ GAP = 1e-10
 RAGGED, EQUAL = (6, 10, 8, 7), (8, 8, 8, 8)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Some thirty programs run for milliseconds each: what XLA could optimise is not worth its time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 class Case(NamedTuple):

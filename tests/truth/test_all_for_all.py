@@ -40,12 +40,7 @@ W = LAMBDA @ LAMBDA.T
 FORMS = pytest.mark.parametrize("dense", [False, True], ids=["lists", "matrix"])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Many programs run a few rounds each: compiling them is all the cost, and the mathematics is the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def all_for_all(client_loss, matrix=None, dense=None, clients=CLIENTS, **settings):

@@ -22,12 +22,7 @@ PRECISIONS = {"float32": (False, jnp.float32, 2e-6), "float64": (True, jnp.float
 COMPARED = {}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Many programs run three rounds each: compiling them is all the cost, and the mathematics is the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(params=PRECISIONS)

@@ -32,11 +32,7 @@ def problem(lab):
     return ClientLoss(model=MODEL, l2=L2), data, rows
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def start(lab, algorithm, data):

@@ -29,12 +29,7 @@ BATCHING = {"epochs": 2, "batch_size": 2}
 SMALL = {"routing_widths": (5,), "step_size": ETA, "routing_penalty": GAMMA, "clients": CLIENTS}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Compiling is all the cost of these tests, and the mathematics is the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def problem(sizes=SIZES):

@@ -22,12 +22,7 @@ SETTINGS = {"step_size": 0.3, "local_steps": 2}
 QUERIES = np.random.default_rng(9).normal(size=(6, 3))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """A few programs run two rounds each: compiling them is all the cost, and the mathematics is the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture

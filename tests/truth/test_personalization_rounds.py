@@ -33,12 +33,7 @@ BATCHING: dict[str, dict[str, int]] = {
 FIRST, SECOND = 2**31 - 1, 2**31 - 2  # the numbers that name draws beside those of the round's own steps
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Many programs run three rounds each: compiling them is all the cost, and the mathematics is the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 DRAWN: dict[Any, np.ndarray] = {}  # what a key draws does not depend on the algorithm

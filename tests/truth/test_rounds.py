@@ -247,12 +247,7 @@ def plans():
     return {}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Dozens of programs run three rounds each: compiling them is all the cost, and the mathematics is the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 # whose rounds are of drawn length, who prepare, and who mix gradients: references in test_block_descent.py,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -36,6 +35,7 @@ from idiolect.algorithms.scaffold import Scaffold
 from idiolect.algorithms.scd_pfl import SCDPFL
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
+from idiolect.core.importing import imported
 
 
 class Method(NamedTuple):
@@ -178,13 +178,7 @@ def find(name: str) -> Method:
 
 
 def _load(path: str) -> Method:
-    module, _, attribute = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, ValueError, AttributeError) as error:
-        raise RequestError(
-            f"An algorithm's path must be 'package.module:Class' and importable, got {path!r} ({error})."
-        ) from error
+    found = imported(path, "An algorithm's path must be 'package.module:Class'")
     if not (isinstance(found, type) and issubclass(found, Algorithm)):
         raise RequestError(f"{path!r} must name a subclass of idiolect.core.Algorithm, got {found!r}.")
     return Method(found, None, {}, path, (inspect.getdoc(found) or path).splitlines()[0])

@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from idiolect.core.checks import DivergedError, RequestError
 from idiolect.core.data import ClientData
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
-from idiolect.engines import auto, door, start
+from idiolect.engines import auto, door, resuming, start
 from idiolect.engines.billing import bill_block, bill_delivery
 from idiolect.engines.block import run_block
 from idiolect.engines.checkpoint import Checkpoint
@@ -69,7 +66,7 @@ class Session:
             raise RequestError('A session needs at least one score to record, got none; use ("log_loss",), say.')
         self.federation, self.scores, self.seeds = federation, scores, list(seeds)
         self.round: int = 0 if after is None else after.round
-        self.seconds, self._measure, self._requested = 0.0, measure, training
+        self.seconds, self._measure, self.requested = 0.0, measure, training
         self._first_round = self.round
         self._splits: dict[str, ClientData] = {}
         self.participations = [door.participation_of(algorithm, training, clients) for algorithm in algorithms]
@@ -163,7 +160,7 @@ class Session:
         """Train to the last round, recording and saving on the way."""
         with door.run_precision(self.training.precision):
             if resume and checkpoint is not None and checkpoint.exists():
-                self._load(checkpoint)
+                resuming.load(self, checkpoint)
             elif self.round == self._first_round:
                 self._record()
             rounds, every = self.training.rounds, self.training.record_every
@@ -174,7 +171,7 @@ class Session:
                 if self.round % every == 0 or self.round == rounds:
                     self._record()
                 if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
-                    self._save(checkpoint)
+                    resuming.save(self, checkpoint)
                     saved = self.round
                 if progress is not None:
                     progress(self.round, rounds)
@@ -256,7 +253,7 @@ class Session:
         if self.lanes == "one":  # nothing of this block is in the record or the state that are kept
             kept = ""
             if checkpoint is not None:
-                self._save(checkpoint)
+                resuming.save(self, checkpoint)
                 kept = f" The state after round {self.round} is kept in {checkpoint.folder}."
             recorder.diverged = message  # after saving: what was saved is sound
             raise DivergedError(f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}")
@@ -386,67 +383,9 @@ class Session:
             }
 
     @functools.cached_property
-    def _fingerprint(self) -> str:
-        """What a checkpoint must agree on to be continued: program, settings, seeds, rows, precision."""
-        leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self.algorithm)]
-        training = dataclasses.replace(self.training, rounds=0, executor="", chunk=0, block=0)
-        rows = (self.federation.train, self.federation.validation)
-        parts = [part for split in rows for part in (split.inputs, split.targets, split.offsets)]
-        digests = [(part.shape, zlib.crc32(np.ascontiguousarray(part).data)) for part in parts]
-        facts = repr((jax.tree.structure(self.algorithm), leaves, self.seeds, training, digests, self.scores))
-        return hashlib.sha256(facts.encode()).hexdigest()
-
-    def _adopt(self, plan: dict[str, Any], where: Path) -> None:
-        """Go on with the program a checkpoint was made by, where the request left the choice to us."""
-        asked = self._requested
-        mine = dataclasses.asdict(self.training)
-        free = {"executor": asked.executor == "auto", "chunk": asked.executor == "auto", "block": asked.block == 0}
-        for name, value in plan.items():
-            if mine[name] != value and not free[name]:
-                raise RequestError(
-                    f"The checkpoint in {where} was made with {name} = {value!r}, the request says {mine[name]!r}; "
-                    "resume with the run's own settings."
-                )
-        self.training = dataclasses.replace(self.training, **plan)
-
-    def _save(self, checkpoint: Checkpoint) -> None:
-        facts = {
-            "round": self.round,
-            "seconds": self.seconds,
-            "fingerprint": self._fingerprint,
-            "plan": {name: getattr(self.training, name) for name in ("executor", "chunk", "block")},
-            "recorders": [recorder.to_facts() for recorder in self.recorders],
-        }
-        leaves = [*jax.tree.leaves(self.server), *self.population.leaves(), *jax.tree.leaves(self.selected)]
-        records = self.population.file if isinstance(self.population, OnDisk) else None
-        checkpoint.save(leaves, facts, records)
-
-    def _load(self, checkpoint: Checkpoint) -> None:
-        records = self.population.file if isinstance(self.population, OnDisk) else None
-        leaves, facts = checkpoint.load(records)
-        if facts["fingerprint"] != self._fingerprint:
-            raise RequestError(
-                f"The checkpoint in {checkpoint.folder} belongs to other settings or data; resume with the run's own "
-                "spec.toml, or start in a new run folder."
-            )
-        self._adopt(facts["plan"], checkpoint.folder)
-        if facts["round"] > self.training.rounds:
-            raise RequestError(
-                f"The checkpoint in {checkpoint.folder} stands at round {facts['round']}, beyond training.rounds = "
-                f"{self.training.rounds}; ask for at least that many rounds."
-            )
-        whole = (self.server, self.population.leaves(), self.selected)
-        counts = len(jax.tree.leaves(whole))
-        if len(leaves) != counts:
-            raise RequestError(
-                f"The checkpoint in {checkpoint.folder} has {len(leaves)} arrays where {counts} are needed."
-            )
-        restored = jax.tree.unflatten(jax.tree.structure(whole), [jnp.asarray(leaf) for leaf in leaves])
-        self.server, states, selected = restored
-        self.population.restore(states)
-        self.selected = [snapshot._replace(round=int(snapshot.round)) for snapshot in selected]
-        self.recorders = [Recorder.from_facts(lane) for lane in facts["recorders"]]
-        self.round, self.seconds = facts["round"], facts["seconds"]
+    def row_digests(self) -> list[tuple[tuple[int, ...], int]]:
+        """What the rows are that it trains and chooses by; read through once."""
+        return resuming.digests((self.federation.train, self.federation.validation))
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from idiolect.core.checks import RequestError, check
+from idiolect.core.importing import imported
 from idiolect.data.federation import Federation
 from idiolect.experiments.strict import coerce, refuse_unknown
 from idiolect.models import MODELS, Model
@@ -56,14 +56,7 @@ def network_settings(name: str) -> dict[str, dataclasses.Field[Any]]:
 
 def own_model(path: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int) -> Model:
     """A stranger's model: what the function at "package.module:function" makes for these inputs and outputs."""
-    module, _, attribute = path.partition(":")
-    try:
-        make = getattr(importlib.import_module(module), attribute)
-    except (ImportError, ValueError, AttributeError) as error:
-        raise RequestError(
-            f"A model's path must be 'package.module:function' and importable, got {path!r} ({error}); "
-            "put its folder on PYTHONPATH."
-        ) from error
+    make = imported(path, "A model's path must be 'package.module:function'")
     try:
         model = make(input_shape, outputs, **settings)
     except TypeError as error:

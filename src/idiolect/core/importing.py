@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Things of the user's own, by the path that a spec names them with."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from idiolect.core.checks import RequestError
+
+
+def imported(path: str, what: str) -> Any:
+    """The object at "package.module:attribute"; `what` is what the path is of, and what it must name."""
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise RequestError(f"{what} and importable, got {path!r} ({error}); put its folder on PYTHONPATH.") from error
