@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -105,6 +106,30 @@ def test_the_grid_grows_where_the_best_stands_at_an_edge(spec, tmp_path, monkeyp
     assert anew == (best, place)
 
 
+def test_a_step_is_judged_by_all_tuning_seeds_and_one_that_ever_diverges_is_the_worst(spec, tmp_path, monkeypatch):
+    accuracy = {(0.03, 7): 0.5, (0.03, 8): 0.7, (0.1, 7): 0.9, (0.1, 8): None}
+    trained = []
+
+    def session(subject, lanes, seeds):
+        trained.append(list(zip([lane.step_size for lane in lanes], seeds)))
+        ends = [accuracy[pair] for pair in trained[-1]]
+        recorders = [
+            SimpleNamespace(
+                history=[{"validation_personal_accuracy_mean": end or 0.9}], diverged=None if end else "round 1"
+            )
+            for end in ends
+        ]
+        return SimpleNamespace(recorders=recorders)
+
+    monkeypatch.setattr(flow, "session", session)
+    spec["quick"]["tuning_seeds"] = [7, 8]
+    subject, cells = flow.column("writers", spec), Cells(tmp_path)
+    for _ in range(2):  # the second time from the cells
+        found = flow._tried(subject, "ditto", [0.03, 0.1], spec, cells)
+        assert found == {0.03: pytest.approx(0.6), 0.1: -1}
+    assert trained == [[(0.03, 7), (0.1, 7)], [(0.03, 8), (0.1, 8)]]
+
+
 def cell(personal, shared, **more):
     return {
         "personal": personal,
@@ -183,7 +208,9 @@ def test_bad_requests(spec, tmp_path):
         ("quick.writers.cohort = 0", "cohort must be at least 1, got 0"),
         ("quick.writers.grid = [0.1]", r"grid must have at least two steps above 0, got \[0.1\]"),
         ("quick.writers.split = [0.5]", r"split must be three shares, got \[0.5\]"),
-        ("gpu.writers.steps.flows = 0.1; size = 'gpu'", "steps has no method 'flows'. Did you mean 'flow'"),
+        ("full.writers.steps.flows = 0.1; size = 'full'", "steps has no method 'flows'. Did you mean 'flow'"),
+        ("quick.tuning_seeds = []", r"seeds must be one or more different whole numbers of at least 0, got \[\]"),
+        ("quick.tuning_seeds = [7, 44]", "tuning_seeds and seeds must differ, both have 44"),
         ("quick.workers = 0", "workers must be at least 1, got 0"),
     ],
 )

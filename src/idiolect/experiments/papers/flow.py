@@ -84,6 +84,9 @@ def check(spec: Spec, use: str, methods: Collection[str]) -> None:
     """RequestError for settings that no run could be made with; `methods` may have steps of their own."""
     where = f"[{spec['name']}]"
     check_seeds(spec["seeds"])
+    tuning = check_seeds(chosen_size(spec)["tuning_seeds"])
+    if shared := sorted(set(tuning) & set(spec["seeds"])):
+        raise RequestError(f"{where} tuning_seeds and seeds must differ, both have {shared[0]}.")
     for name in spec["methods"]:
         if name not in methods and use == "tables":
             raise RequestError(
@@ -192,7 +195,8 @@ def useful_steps(subject: Column, seed: int) -> float:
 def best_step(subject: Column, method: str, spec: Spec, cells: Cells) -> tuple[float, str]:
     """The step with the best validation accuracy of personal models, and how it was found.
 
-    Where the best stands at an edge, as many steps again are tried beyond it. A run that diverges is the worst.
+    Where the best stands at an edge, as many steps again are tried beyond it. A step that diverges with any tuning seed
+    is the worst.
     """
     given = None if spec["tune"] else subject.size["steps"].get(method)
     if given is not None:
@@ -212,18 +216,21 @@ def best_step(subject: Column, method: str, spec: Spec, cells: Cells) -> tuple[f
 
 
 def _tried(subject: Column, method: str, steps: Sequence[float], spec: Spec, cells: Cells) -> dict[float, float]:
-    """Validation accuracy after the last round with each step."""
-    seed = spec["tuning_seed"]
-    known = {step: _made_of(subject, method, step, seed, spec) | {"for": "tuning"} for step in steps}
-    found = {step: cells.find(f"{subject.name}/{method}/tuning-{step:g}", made_of) for step, made_of in known.items()}
-    if any(one is None for one in found.values()):
+    """Validation accuracy after the last round with each step, mean over the tuning seeds."""
+    found: dict[tuple[float, int], Cell | None] = {}
+    for seed in chosen_size(spec)["tuning_seeds"]:  # one after another: all at once would need as many times the memory
+        names = {step: f"{subject.name}/{method}/tuning-{step:g}-seed-{seed}" for step in steps}
+        known = {step: _made_of(subject, method, step, seed, spec) | {"for": "tuning"} for step in steps}
+        found |= {(step, seed): cells.find(names[step], known[step]) for step in steps}
+        if all(found[step, seed] for step in steps):
+            continue
         lanes = [algorithm(subject, method, step) for step in steps]
         for step, recorder in zip(steps, session(subject, lanes, [seed] * len(steps)).recorders):
             last = recorder.history[-1]["validation_personal_accuracy_mean"]
             lost = recorder.diverged is not None or not np.isfinite(last)
-            one = {"validation": -1.0 if lost else float(last)}
-            found[step] = cells.keep(f"{subject.name}/{method}/tuning-{step:g}", known[step], one)
-    return {step: one["validation"] for step, one in found.items() if one is not None}
+            found[step, seed] = cells.keep(names[step], known[step], {"validation": -1.0 if lost else float(last)})
+    values = {step: [one["validation"] for pair, one in found.items() if one and pair[0] == step] for step in steps}
+    return {step: min(own) if min(own) < 0 else float(np.mean(own)) for step, own in values.items()}
 
 
 def cells_of(
