@@ -139,6 +139,8 @@ def cell(personal, shared, **more):
         "step": 0.1,
         "tuned": "given",
         "diverged": None,
+        "download_bytes": 2e6,
+        "upload_bytes": 1e6,
         **more,
     }
 
@@ -152,6 +154,7 @@ def test_summary_over_clients_and_seeds():
     assert summary.helped == pytest.approx(40)  # two of five pairs of client and seed
     assert summary.hurt == pytest.approx(20)
     assert summary.worst_tenth == pytest.approx(30)
+    assert summary.megabytes == pytest.approx(3)
 
 
 def test_ablations_state_what_is_robust():

@@ -281,8 +281,6 @@ def measured(trained: Run, subject: Column, soft: bool = True) -> Cell:
         "new_shared": new["shared"]["accuracy"] if "shared" in new else None,
         "download_bytes": ledger.download_bytes,
         "upload_bytes": ledger.upload_bytes,
-        "samples": ledger.samples,
-        "rounds": ledger.rounds,
         "diverged": trained.recorder.diverged,
         "history": [
             [row["round"], row["validation_personal_accuracy_mean"], row.get("validation_shared_accuracy_mean")]
@@ -324,7 +322,6 @@ def _flow_facts(trained: Run, outputs: Mapping[str, np.ndarray], test: Any) -> C
         "routes": list(report.names),
         "shares": report.shared_share.tolist(),
         "taken": report.taken.tolist(),
-        "one_way": report.one_way.tolist(),
         "shares_by_category": {name: part.tolist() for name, part in report.by_category.items()},
     }
 

@@ -23,6 +23,7 @@ class Summary(NamedTuple):
     helped: float  # per cent of clients with personal > shared, mean over seeds
     hurt: float
     rows: Breakdown | None
+    megabytes: float  # down and up, of all clients, mean over seeds
     step: float
     tuned: str
 
@@ -52,6 +53,7 @@ def summarise(found: Sequence[Cell]) -> Summary:
         helped=100 * float((personal > shared)[known].sum()) / total if known.any() else float("nan"),
         hurt=100 * float((personal < shared)[known].sum()) / total if known.any() else float("nan"),
         rows=rows,
+        megabytes=float(np.mean([one["download_bytes"] + one["upload_bytes"] for one in found])) / 1e6,
         step=found[0]["step"],
         tuned=found[0]["tuned"] + "".join(", diverged" for one in found if one["diverged"]),
     )

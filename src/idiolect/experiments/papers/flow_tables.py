@@ -165,14 +165,16 @@ def _accuracy_text(results: Results, spec: Spec) -> str:
         )
         lines.append(
             f"{'':12} {'shared':>14} {'personal':>14} {'worst tenth':>11} {'new: shared':>11} {'personal':>8} "
-            f"{'paper':>13}   step"
+            f"{'MB':>7} {'paper':>13}   step"
         )
         for method, one in row.items():
             ours = f"{_spread(one.shared):>14} {_spread(one.personal):>14} {_cell(one.worst_tenth):>11}"
             new = f"{_cell(one.new_shared):>11} {_cell(one.new_personal):>8}"
             shared, personal, _ = PAPER.get(name, {}).get(method, (None, None, None))
             paper = f"{_cell(shared)} / {_cell(personal)}"
-            lines.append(f"{NAMES[method]:12} {ours} {new} {paper:>13}   {one.step:g}, {one.tuned}")
+            lines.append(
+                f"{NAMES[method]:12} {ours} {new} {one.megabytes:7.0f} {paper:>13}   {one.step:g}, {one.tuned}"
+            )
         lines.append(
             "Steps useful / executed: 1, since all clients make equally many; "
             f"{results.useful[name]:.2f} if rounds were epochs."
