@@ -54,7 +54,8 @@ def test_named_cases_need_no_lists(built):
     silent = built({}, name="all_for_all", own_share=0.7)
     assert silent.algorithm.own_share == 0.7
     assert "No [collaboration] is given: everybody listens to itself by 0.7" in silent.notes[0]
-    assert built({"source": "uniform"}, name="fedavg").notes == []  # who does not ask is not told
+    for other in ("fedavg", "knn_per"):  # whose neighbours are rows
+        assert built({"source": "uniform"}, name=other).notes == []  # who does not ask is not told
 
 
 def test_files_of_weights_and_of_discrepancies(built, files):

@@ -61,6 +61,7 @@ class Broadcast(NamedTuple):
 class AllForAll(OnePoint):
     """SGD on everybody's own loss, with gradients shared among those who are alike."""
 
+    listens = True
     beyond_theory = "the paper treats one agent or all of them per round; eta is not adapted to a cohort in between"
 
     step_size: float = setting(

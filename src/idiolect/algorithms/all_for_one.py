@@ -45,6 +45,7 @@ class Broadcast(NamedTuple):
 class AllForOne(OnePoint):
     """SGD for one agent on the gradients of all who are like it."""
 
+    listens = True
     beyond_theory = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
 
     step_size: float = setting(

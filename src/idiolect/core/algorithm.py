@@ -63,6 +63,7 @@ class Algorithm(Settings, abc.ABC):
     beyond_theory: ClassVar[str] = ""  # what is not proven when clients are absent; empty: nothing
     starts_alike: ClassVar[bool] = False  # clients start where the server does: `init_client` gets its key
     more_than_parameters: ClassVar[bool] = False  # personal models hold more than parameters of the objective's model
+    listens: ClassVar[bool] = False  # its setting `neighbours`, who listens to whom, comes from [collaboration]
     takes_prepared: ClassVar[bool] = False  # keeps what clients prepare, as `ClientState.prepared`
     carries_statistics: ClassVar[bool] = False  # walks by `tree.descend` alone: running statistics stay right
 

@@ -141,10 +141,9 @@ def join(
     algorithm: Algorithm, found: Collaboration | None, constants: Constants | None, where: str
 ) -> tuple[Algorithm, list[str]]:
     """The algorithm with neighbours, discrepancies and phases filled in where it asks for them; and how."""
-    fields = {field.name for field in dataclasses.fields(algorithm)}
-    if "neighbours" not in fields:
+    if not algorithm.listens:
         return algorithm, []
-    if "discrepancies" in fields:
+    if "discrepancies" in {field.name for field in dataclasses.fields(algorithm)}:
         return _adaptive(algorithm, found, constants, where)
     if found is None:
         share = float(algorithm.own_share)  # type: ignore[attr-defined]
