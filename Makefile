@@ -15,7 +15,7 @@ demo: .venv/installed ## train six methods on bundled real data and print who is
 	$(BIN)/idiolect run examples/demo.toml --out runs/demo
 
 test: .venv/installed ## the whole test suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: .venv/installed ## format, lint, types
 	$(BIN)/ruff format --check src tests benchmarks examples docs

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import inspect
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import settings as hypothesis_settings
+from jax._src import compiler
 
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core.checks import unset
@@ -26,17 +28,46 @@ from idiolect.objectives import OBJECTIVES, ClientLoss
 hypothesis_settings.register_profile("seeded", derandomize=True, database=None, deadline=None, max_examples=20)
 hypothesis_settings.load_profile("seeded")
 
+# Compiling is most of the suite's cost and its programs run for milliseconds, so they are compiled in a hurry; JAX has
+# no public way to say this for every program. A release that does not know an option would refuse all of them.
+IN_A_HURRY = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+HURRIED = jax.__version_info__ < (0, 11) and os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") != "0"
+compiler_options: dict[str, int] = {}  # of the file whose tests run
+usual_options = compiler.get_compile_options
+
+
+def with_options(*arguments, env_options_overrides=None, **more):
+    """What JAX asks before it compiles a program."""
+    return usual_options(*arguments, env_options_overrides=compiler_options | (env_options_overrides or {}), **more)
+
+
+compiler.get_compile_options = with_options
+
 FEATURES, CLASSES, L2 = 3, 3, 0.1
 RAGGED = (3, 5, 4, 5, 3, 4)  # training rows per client; few distinct sizes, so that eager code compiles little
 UNIFORM = (4, 4, 4, 4, 4, 4)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compilation(request):
+    """In a hurry, but for files marked `optimized`, which are compiled as users' programs are; none is used in both."""
+    wanted = IN_A_HURRY if HURRIED and request.node.get_closest_marker("optimized") is None else {}
+    if compiler_options != wanted:
+        jax.clear_caches()
+        compiler_options.clear()
+        compiler_options.update(wanted)
+
+
 @pytest.fixture(scope="module")
-def quick_compilation():
-    """For files whose many programs run for milliseconds: compiling is all their cost, the mathematics is the same."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+def environment(compilation):
+    """For a process that is to compile as this file does; others compile as users do."""
+    flags = " ".join(f"--{name}={str(value).lower()}" for name, value in compiler_options.items())
+    return os.environ | {"XLA_FLAGS": f"{flags} {os.environ.get('XLA_FLAGS', '')}"}
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -26,16 +26,16 @@ NAMES = (
 )
 
 
-def bench(*arguments):
+def bench(*arguments, environment=None):
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def results(tmp_path_factory, environment):
     """One process for all of them: each import of jax costs a second."""
     folder = tmp_path_factory.mktemp("results")
-    done = bench("--quick", "--out", str(folder))
+    done = bench("--quick", "--out", str(folder), environment=environment)
     assert done.returncode == 0, done.stderr
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.iterdir()}
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -215,7 +214,7 @@ def test_every_failure_has_its_exit_code(capsys, error, code, sentence):
     assert capsys.readouterr().err.startswith(sentence)
 
 
-def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled):
+def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled, environment):
     """The whole way: the installed program, a signal, standard streams."""
     changes = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
     # a shell's background jobs, and so perhaps this test, ignore the signal; a person's terminal does not
@@ -226,7 +225,7 @@ def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"IDIOLECT_CACHE": str(compiled)},
+        env=environment | {"IDIOLECT_CACHE": str(compiled)},
     )
     deadline = time.monotonic() + 60
     while not (here / "cut/checkpoint/local/previous.npz").exists():

@@ -93,13 +93,17 @@ def test_same_call_same_bits_and_nothing_mutated(trial, workbench):
         assert workbench.same_bits(before, jax.tree.map(np.asarray, inputs))
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_a_round_keeps_structure_shapes_and_dtypes(trial, precision):
-    dtype = door.PRECISIONS[precision]
+def assert_kept(before, after):
+    assert jax.tree.structure(before) == jax.tree.structure(after)
+    shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(before)]
+    assert shapes == [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(after)]
+
+
+def test_a_round_keeps_structure_shapes_and_dtypes_in_float32(trial):
     rows = trial.federation.train
-    with door.run_precision(precision):
-        algorithm = door.admit(trial.algorithm, rows.clients, precision)
-        data = to_device(rows.pad(np.arange(rows.clients)), dtype)
+    with door.run_precision("float32"):
+        algorithm = door.admit(trial.algorithm, rows.clients, "float32")
+        data = to_device(rows.pad(np.arange(rows.clients)), jnp.float32)
         root, everyone = keys.root_key(0), jnp.arange(rows.clients, dtype=jnp.int32)
         server = jax.eval_shape(start.init_server, algorithm, root)
         states, _ = jax.eval_shape(start.init_clients, algorithm, root, everyone, data)
@@ -109,14 +113,18 @@ def test_a_round_keeps_structure_shapes_and_dtypes(trial, precision):
             shape = {"uniform": False, "chunk": 0, "lanes": "one"}
             return run_block(algorithm, root, server, states, data, rounds, count, None, **shape)
 
-        moved_server, moved_states, _ = jax.eval_shape(block, server, states)
-        sent, upload, delivered = start.wire_types(algorithm, data)
-    for before, after in ((server, moved_server), (states, moved_states)):
-        assert jax.tree.structure(before) == jax.tree.structure(after)
-        shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(before)]
-        assert shapes == [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(after)]
-    for leaf in floating((server, states, sent, upload, delivered)):
-        assert leaf.dtype == dtype
+        moved = jax.eval_shape(block, server, states)
+        wire = start.wire_types(algorithm, data)
+    assert_kept((server, states), moved[:2])
+    for leaf in floating((server, states, wire)):
+        assert leaf.dtype == jnp.float32
+
+
+def test_rounds_keep_structure_shapes_and_dtypes_in_float64(trial):
+    session = trial.session
+    assert_kept((session.server, session.population.states), trial.outcome[:2])
+    for leaf in floating((session.server, session.population.states, trial.wire)):
+        assert leaf.dtype == jnp.float64
 
 
 def test_only_named_tuples_cross_the_wire(trial):

@@ -31,6 +31,18 @@ class Outer(Settings):
     kind: str = setting("equal", choices=("equal", "samples"))
 
 
+@settings
+class Twin(Settings):
+    weight: float = 0.5
+
+
+def test_classes_whose_fields_agree_are_different_trees():
+    # a compiled program is found by its arguments' trees
+    assert jax.tree.structure(Inner()) == jax.tree.structure(Inner(weight=0.1))
+    assert jax.tree.structure(Inner()) != jax.tree.structure(Twin())
+    assert jax.tree.structure(Outer()) != jax.tree.structure(Outer(inner=Twin()))
+
+
 # rule, value and way out stand in every sentence
 SENTENCES = [
     (Outer(step_size=0.0), "Outer.step_size must be above 0, got 0. Try 0.1."),

@@ -46,9 +46,6 @@ def load(path):
     return module
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 @pytest.fixture(scope="module")
 def tables():
     return load(ROOT / "docs" / "tables.py")

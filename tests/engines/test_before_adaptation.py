@@ -30,9 +30,6 @@ METHODS = {
 NONE = ("fedper", "local")
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 @pytest.fixture(scope="module")
 def federation(workbench):
     return workbench.make_federation((3, 5, 4, 5, 6, 4), held_out=(4, 5))

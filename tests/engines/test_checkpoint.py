@@ -14,6 +14,8 @@ from idiolect.engines import checkpoint as checkpoint_module
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.simulate import Session, simulate
 
+pytestmark = pytest.mark.optimized  # bits, also of different programs
+
 
 def facts(run):
     """History and ledger without the clock."""

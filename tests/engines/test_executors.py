@@ -16,6 +16,8 @@ from idiolect.engines.block import TRACES
 from idiolect.engines.debug import StageError, debug
 from idiolect.engines.simulate import Session, simulate
 
+pytestmark = pytest.mark.optimized  # bits, also of different programs
+
 OTHERS = [  # cohorts of 4 and of 6: chunks of one, that divide, that do not, and larger than the cohort
     ("partial", "chunked", 1),
     ("partial", "chunked", 3),

@@ -26,9 +26,6 @@ from idiolect.models import MLP, CharacterLSTM
 from idiolect.models.layers import Dense
 from idiolect.objectives import ClientLoss, GlobalModel
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 FULL = Training(rounds=2, executor="batched", block=2, record_every=2)
 PARTIAL = dataclasses.replace(FULL, cohort=4, dropout=0.2)
 

@@ -19,6 +19,8 @@ from idiolect.engines.population import OnDisk
 from idiolect.engines.simulate import Session, simulate
 from idiolect.metrics.scores import SCORES
 
+pytestmark = pytest.mark.optimized  # bits, also of different programs
+
 
 def states_of(run):
     """The clients' states as a list of stacked leaves, wherever they are kept."""

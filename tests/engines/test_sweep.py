@@ -13,6 +13,8 @@ from idiolect.engines.block import TRACES
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.simulate import Session, simulate, sweep
 
+pytestmark = pytest.mark.optimized  # bits, also of different programs
+
 
 @pytest.fixture(scope="module")
 def lanes(bench, ragged):

@@ -13,9 +13,6 @@ from idiolect.experiments.reproduce import load_expected, load_spec, read_me, re
 SLUGS = ("afa-bernoulli", "afa-noise", "afa-continuum", "afa-star")
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 def silent(label, done, total):
     assert 0 < done <= total
 

@@ -20,6 +20,7 @@ from idiolect.objectives import OBJECTIVES, ClientLoss
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.optimized,
     pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU; there is none on this machine"),
 ]
 

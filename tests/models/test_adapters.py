@@ -85,9 +85,6 @@ class NnxNormal(nnx.Module):
         return self.answer(nnx.relu(self.norm(self.trunk(x), mask=rows)))
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 MODELS = {
     "linen": from_flax(LinenNet(), (3,)),
     "nnx": from_flax(NnxNet, (3,)),

@@ -11,6 +11,8 @@ import pytest
 from idiolect.models.layers import LSTM, Convolution, Dense, Embedding, GroupNorm, dropout, max_pool, mean_pool
 from idiolect.models.layers.lstm import State
 
+pytestmark = pytest.mark.optimized  # layers are tuned to how they are compiled
+
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}
 
 

@@ -31,9 +31,6 @@ GAP = 1e-10
 RAGGED, EQUAL = (6, 10, 8, 7), (8, 8, 8, 8)
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 class Case(NamedTuple):
     """An objective on rows."""
 

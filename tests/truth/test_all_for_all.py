@@ -40,9 +40,6 @@ W = LAMBDA @ LAMBDA.T
 FORMS = pytest.mark.parametrize("dense", [False, True], ids=["lists", "matrix"])
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 def all_for_all(client_loss, matrix=None, dense=None, clients=CLIENTS, **settings):
     """The algorithm as an engine admits it."""
     neighbours = None if matrix is None else mixing.from_dense(matrix, dense=dense)

@@ -22,9 +22,6 @@ PRECISIONS = {"float32": (False, jnp.float32, 2e-6), "float64": (True, jnp.float
 COMPARED = {}
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 @pytest.fixture(params=PRECISIONS)
 def bench(request, lab):
     """(client loss, data, run, tolerance): a run from the same random start for every method, in one precision."""

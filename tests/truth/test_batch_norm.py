@@ -32,9 +32,6 @@ def problem(lab):
     return ClientLoss(model=MODEL, l2=L2), data, rows
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 def start(lab, algorithm, data):
     """A common start away from the objective's own, with scale, shift and moments that matter."""
     server, clients = lab.begin(algorithm, data)

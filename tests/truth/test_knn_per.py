@@ -22,9 +22,6 @@ SETTINGS = {"step_size": 0.3, "local_steps": 2}
 QUERIES = np.random.default_rng(9).normal(size=(6, 3))
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 @pytest.fixture
 def trained(lab):
     """(data, rows per client, kNN-Per on a network, its run of two rounds)."""

@@ -33,9 +33,6 @@ BATCHING: dict[str, dict[str, int]] = {
 FIRST, SECOND = 2**31 - 1, 2**31 - 2  # the numbers that name draws beside those of the round's own steps
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 DRAWN: dict[Any, np.ndarray] = {}  # what a key draws does not depend on the algorithm
 
 

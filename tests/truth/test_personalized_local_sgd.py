@@ -11,6 +11,8 @@ import pytest
 from idiolect.algorithms import Local, LocalSGD, MinibatchSGD, PersonalizedLocalSGD
 from idiolect.objectives import Additive, GlobalModel, LocalOnly
 
+pytestmark = pytest.mark.optimized  # bits of different programs, and 1e-12 of small differences
+
 CURVATURES = np.array([1.0, 0.3, 0.05])
 OPTIMA = np.array([[3.0, -1.0, 2.0], [0.0, 2.0, -4.0], [-1.0, 5.0, 1.0], [2.0, 2.0, 3.0]])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -36,8 +37,27 @@ def settings(cls: Class) -> Class:
     names = [field.name for field in dataclasses.fields(cls)]
     leaves = [name for name in names if _is_leaf(hints[name])]
     static = [name for name in names if name not in leaves]
-    jax.tree_util.register_dataclass(cls, data_fields=leaves, meta_fields=static)
+    _register(cls, leaves, static)
     return cls
+
+
+def _register(cls: type, leaves: Sequence[str], static: Sequence[str]) -> None:
+    """Not `register_dataclass`: to JAX 0.10 two of its classes are one tree where their fields agree.
+
+    A compiled program is then found, once in some hundred times, for another class's instance.
+    """
+
+    def flatten(settings: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple([getattr(settings, name) for name in leaves]), tuple([getattr(settings, name) for name in static])
+
+    def flatten_with_keys(settings: Any) -> tuple[tuple[tuple[Any, Any], ...], tuple[Any, ...]]:
+        children, rest = flatten(settings)
+        return tuple(zip(map(jax.tree_util.GetAttrKey, leaves), children)), rest
+
+    def unflatten(rest: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        return cls(**dict(zip(leaves, children)), **dict(zip(static, rest)))
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
 def _is_leaf(hint: Any) -> bool:

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flow's routes through every kind of network: slopes, shares, ties, sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from idiolect.algorithms import Flow
+from idiolect.core import tree
+from idiolect.core.data import ClientData
+from idiolect.models import CNN, MLP, CharacterLSTM, Linear, ResNet18
+from idiolect.models.routing import routed_model
+from idiolect.objectives import ClientLoss, GlobalModel
+
+# the slope of max_pool compares two computations of one number; compiled in a hurry they may differ in their last bit
+pytestmark = pytest.mark.optimized
+
+MODEL = MLP(3, 3, (4,))
+SMALL_NETS = {
+    "mlp": (MODEL, (6, 3)),
+    "linear": (Linear(3, 2), (6, 3)),
+    "cnn": (CNN(8, 7, 1, 3, filters=(2, 3), hidden=4), (6, 8, 7, 1)),
+    "lstm": (CharacterLSTM(5, 5, embedding=3, hidden=4, layers=2), (6, 4)),
+}
+
+
+def net_and_rows(name):
+    """A net away from its start, whose zero biases put rectifiers at their kink; local layers; psi; a batch."""
+    model, shape = SMALL_NETS[name]
+    draw = np.random.default_rng(2)
+    inputs = draw.integers(0, 5, size=shape).astype(np.int32) if name == "lstm" else draw.normal(size=shape)
+    targets = draw.integers(0, 2, size=shape if name == "lstm" else shape[:1]).astype(np.int32)
+    algorithm = Flow(GlobalModel(ClientLoss(model=model)), epochs=2, batch_size=2, step_size=0.3, routing_widths=(4, 3))
+    server = jax.eval_shape(algorithm.init_server, jax.random.key(0))
+
+    def away(shapes):
+        return jax.tree.map(lambda leaf: jnp.asarray(0.5 * draw.normal(size=leaf.shape)), shapes)
+
+    shared, routing = away(server.shared), away(server.routing)
+    routes_of = algorithm.objective.routed("", (4, 3))
+    local = away(routes_of.start_local(server.shared))
+    rows = ClientData(jnp.asarray(inputs), jnp.asarray(targets), jnp.asarray(4, jnp.int32)).batch()
+    return algorithm, routes_of, shared, local, routing, rows
+
+
+@pytest.mark.parametrize("name", SMALL_NETS)
+def test_gradients_of_all_three_are_those_of_finite_differences(name):
+    algorithm, routes_of, shared, local, routing, batch = net_and_rows(name)
+
+    def value(w, v, psi):
+        return routes_of.mixed_value(None, algorithm._shares(psi, batch.inputs), w, v, batch)
+
+    both = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2)))
+    at = (shared, local, routing)
+    slopes = both(*at)[1]
+    for place in range(3):
+        along = jax.tree.map(lambda leaf: np.random.default_rng(leaf.size).normal(size=leaf.shape), at[place])
+        promised = float(tree.inner(slopes[place], along))
+        assert promised != 0
+        ends = []
+        for h in (1e-6, -1e-6):
+            moved = [*at]
+            moved[place] = jax.tree.map(lambda leaf, d, h=h: leaf + h * d, at[place], along)
+            ends.append(float(both(*moved)[0]))
+        assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(promised, rel=2e-6)
+
+
+@pytest.mark.parametrize("name", SMALL_NETS)
+def test_shares_sum_to_one_and_soft_is_hard_when_they_are_one_hot(name):
+    algorithm, routes_of, shared, local, routing, batch = net_and_rows(name)
+    x = batch.inputs
+    shares = algorithm._shares(routing, x)
+    np.testing.assert_allclose(shares[0] + shares[1], 1, rtol=1e-14)
+    assert shares[0].shape[-1] == len(algorithm.route_names)
+    # a choice for every row and layer (and step), of both kinds: the net's own, made one-hot
+    picked = shares[0] >= jnp.median(shares[0])
+    assert 0 < float(picked.mean()) < 1
+    one_hot = (picked.astype(float), 1 - picked.astype(float))
+
+    everywhere, model = jnp.ones_like(picked), algorithm.objective.client_loss.model
+
+    @jax.jit
+    def answers():
+        hard = [routes_of.predict_chosen(where, shared, local, x) for where in (picked, everywhere, ~everywhere)]
+        return hard, [routes_of.predict_mixed(one_hot, shared, local, x), model.apply(shared, x), model.apply(local, x)]
+
+    # all one way is the shared model itself, or the local one
+    for hard, soft in zip(*answers(), strict=True):
+        np.testing.assert_allclose(hard, soft, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_tie_goes_to_the_shared_layer_and_predict_is_hard_unless_told(precision):
+    rounding = 1e-5 if precision == "float32" else 1e-13
+
+    def equal(ours, theirs):
+        assert ours.dtype == jnp.dtype(precision)
+        np.testing.assert_allclose(ours, theirs, rtol=rounding, atol=rounding)
+
+    with jax.enable_x64(precision == "float64"):
+        algorithm, routes_of, shared, local, routing, batch = net_and_rows("mlp")
+        x = batch.inputs
+        equal(sum(algorithm._shares(routing, x)), 1)
+        even = tree.zeros(routing)  # both exits say 0: q_0 = 1/2 exactly
+        model = {"shared": shared, "local": local, "routing": even}
+        np.testing.assert_array_equal(algorithm.shared_shares(model, x), 0.5)
+        equal(algorithm.predict(model, x), MODEL.apply(shared, x))
+        soft = dataclasses.replace(algorithm, soft_inference=True)
+        half = (jnp.full(2, 0.5), jnp.full(2, 0.5))
+        equal(soft.predict(model, x), routes_of.predict_mixed(half, shared, local, x))
+        assert not np.allclose(soft.predict(model, x), MODEL.apply(shared, x))
+        for share, whole in ((0.25, local), (0.5, shared), (1.0, shared)):  # figure 4c under hard inference
+            fixed = dataclasses.replace(algorithm, fixed_share=share)
+            equal(fixed.predict({"shared": shared, "local": local}, x), MODEL.apply(whole, x))
+
+
+def test_no_answer_sees_the_tokens_it_is_to_guess():
+    """Shares at a position depend on the tokens up to it only, so a guess does too."""
+    algorithm, _, shared, local, routing, batch = net_and_rows("lstm")
+    model = {"shared": shared, "local": local, "routing": routing}
+    later = batch.inputs.at[:, 2:].set((batch.inputs[:, 2:] + 1) % 5)
+    for function in (algorithm.predict, algorithm.shared_shares):
+        before, after = (np.asarray(function(model, tokens)) for tokens in (batch.inputs, later))
+        np.testing.assert_array_equal(before[:, :2], after[:, :2])
+        assert not np.array_equal(before[:, 2:], after[:, 2:])
+
+
+def test_routing_nets_have_the_published_sizes():
+    """336,158 (EMNIST) and 4,151,512 (CIFAR): the released nets, counted in ALGORITHMS section 5."""
+    stages = ", ".join(["stem", *(f"stage_{stage}*" for stage in range(4)), "dense"])
+    published = {
+        336_158: (CNN(28, 28, 1, 62), "", (350, 150, 50)),
+        4_151_512: (ResNet18(32, 32, 3, 10), stages, (1000, 750, 350, 150, 50)),
+    }
+    for size, (model, routed, widths) in published.items():
+        net = routed_model(model, routed, widths).net
+        leaves = jax.tree.leaves(jax.eval_shape(net.init, jax.random.key(0)))
+        assert sum(leaf.size for leaf in leaves) == size
+
+
+def test_normalisation_is_shared_unless_it_is_named():
+    plain_routes = routed_model(ResNet18(8, 8, 1, 3, filters=2), "", (4,))
+    assert len(plain_routes.names) == 21  # 20 convolutions and the last layer
+    assert not any(name.endswith("norm") for name in plain_routes.names)
+    assert routed_model(ResNet18(8, 8, 1, 3, filters=2), "stem_norm", (4,)).groups == (("stem_norm",),)
