@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from idiolect.models import CNN
 from idiolect.models.layers import LSTM, Convolution, Dense, Embedding, GroupNorm, dropout, max_pool, mean_pool
 from idiolect.models.layers.lstm import State
+from idiolect.models.routing import routed_model
 
 pytestmark = pytest.mark.optimized  # layers are tuned to how they are compiled
 
@@ -134,6 +136,24 @@ def test_pooling_takes_the_largest_and_its_gradient_the_first_of_equals():
     np.testing.assert_array_equal(slope, np.concatenate([expected, np.zeros((2, 1, 4, 3))], axis=1))
     flat = jax.grad(lambda x: jnp.sum(max_pool(x, 2)))(jnp.ones((1, 2, 2, 1)))
     np.testing.assert_array_equal(flat[0, :, :, 0], [[1, 0], [0, 0]])
+
+
+def test_the_gradient_of_pooling_finds_the_largest_however_a_pass_is_rounded():
+    """A mixture of layers is formed anew in the reverse pass, where products and sums may be rounded otherwise."""
+    model = CNN(8, 8, 1, 3, filters=(2, 3), hidden=4)
+    routes = routed_model(model, "", (8, 4))
+    shared, local = (model.init(jax.random.key(place)) for place in range(2))
+    images, margins = normal(0, 2, 4, 8, 8, 1), normal(1, 2, 4, len(routes.names))
+
+    def value(shared, local, images, margins):
+        shares = jax.nn.sigmoid(margins), jax.nn.sigmoid(-margins)
+        return jnp.sum(jnp.square(routes.mixed(shares, shared, local, images)))
+
+    slopes = jax.jit(jax.vmap(jax.grad(value), in_axes=(None, None, 0, 0)))
+    exact = (shared, local, images, margins)
+    single = slopes(*jax.tree.map(lambda leaf: leaf.astype(jnp.float32), exact))
+    for mine, other in zip(jax.tree.leaves(single), jax.tree.leaves(slopes(*exact)), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4 * float(jnp.abs(other).max()))
 
 
 def test_group_norm_normalises_every_row_and_group():

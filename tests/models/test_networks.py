@@ -23,8 +23,6 @@ from idiolect.metrics.scores import SCORES
 from idiolect.models import CNN, CharacterLSTM, ResNet18, WordLSTM
 from idiolect.objectives import ClientLoss, GlobalModel
 
-pytestmark = pytest.mark.optimized  # slopes of max_pool, see truth/test_flow_networks.py
-
 SMALL = {
     "cnn": CNN(8, 7, 1, 3, filters=(2, 3), hidden=4),
     "character_lstm": CharacterLSTM(5, 5, embedding=3, hidden=4),

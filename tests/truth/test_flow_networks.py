@@ -17,9 +17,6 @@ from idiolect.models import CNN, MLP, CharacterLSTM, Linear, ResNet18
 from idiolect.models.routing import routed_model
 from idiolect.objectives import ClientLoss, GlobalModel
 
-# the slope of max_pool compares two computations of one number; compiled in a hurry they may differ in their last bit
-pytestmark = pytest.mark.optimized
-
 MODEL = MLP(3, 3, (4,))
 SMALL_NETS = {
     "mlp": (MODEL, (6, 3)),
