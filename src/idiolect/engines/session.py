@@ -242,12 +242,13 @@ class Session:
     def _check_finite(
         self, recorder: Recorder, costs: RoundCost, sound: bool, length: int, checkpoint: Checkpoint | None
     ) -> None:
-        rounds, places = np.nonzero(costs.present & (costs.counts[..., -1] == 0))
-        if recorder.diverged is not None or (sound and not rounds.size):
+        lost = costs.present & ~costs.finite
+        if recorder.diverged is not None or (sound and not lost.any()):
             return
-        if rounds.size:
-            client = self.federation.names[int(costs.clients[rounds[0], places[0]])]
-            message = f"Training diverged in round {self.round + int(rounds[0]) + 1} on client {client!r}"
+        if lost.any():
+            first, place = np.argwhere(lost)[0]
+            client = self.federation.names[int(costs.clients[first, place])]
+            message = f"Training diverged in round {self.round + int(first) + 1} on client {client!r}"
         else:
             message = f"Training diverged on the server by round {self.round + length}"
         if self.lanes == "one":  # nothing of this block is in the record or the state that are kept
