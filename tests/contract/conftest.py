@@ -106,7 +106,7 @@ class Trial:
         """What the compiled engine counted, the clients' start included."""
         start = session.recorders[0].ledger
         before = [getattr(start, name) for name in LEDGER_OF_TALLY]
-        counts = np.where(np.asarray(costs.present)[..., None], costs.counts, 0).sum(axis=(0, 1))
+        counts = [np.where(costs.present, count, 0).sum() for count in costs.counts]
         return Tally(*(int(a) + int(b) for a, b in zip(before, counts)))
 
 

@@ -99,6 +99,18 @@ def test_drawing_with_replacement_is_uniform_over_the_real_rows():
     assert ((counts - 1000) ** 2 / 1000).sum() < 22.5  # chi-square, 6 degrees of freedom, 1 in 1000
 
 
+@pytest.mark.parametrize("few", [0, batches.FEW])
+def test_a_step_reads_what_was_drawn_for_it(few, monkeypatch):
+    monkeypatch.setattr(batches, "FEW", few)
+    data = client(9)
+    drawn = batches.draw_with_replacement(keys.root_key(4), 3, 2, data)
+    for t in range(3):
+        batch = jax.jit(batches.take_drawn)(data, drawn, t)
+        np.testing.assert_array_equal(batch.inputs, data.inputs[drawn[t]])
+        np.testing.assert_array_equal(batch.targets, data.targets[drawn[t]])
+        assert batch.mask is None
+
+
 def test_rows_pad_and_select():
     rows = Rows(np.arange(12.0).reshape(6, 2), np.arange(6, dtype=np.int32), np.asarray([0, 1, 4, 6]))
     padded = rows.pad(np.asarray([2, 0]), 3)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Training
-from idiolect.engines.simulate import simulate
+from idiolect.engines.simulate import Session, simulate
 
 ROWS = (3, 5, 4, 5, 3, 4)  # of the ragged federation
 MODEL_BYTES = 4 * (3 * 3 + 3)  # float32 weights and bias
@@ -30,6 +31,27 @@ def test_a_full_cohort_by_hand(bench, ragged):
     assert ledger.useful_steps == ROUNDS * sum(-(-rows // 2) for rows in ROWS)
     assert ledger.executed_steps == ROUNDS * 6 * 3
     assert run.history[-1]["slowest_gradients"] == ROUNDS * max(ROWS)
+
+
+@pytest.mark.parametrize("executor", ["batched", "chunked"])
+def test_what_is_known_beforehand_is_not_written_down(executor, bench, ragged):
+    fixed = dataclasses.replace(bench.stateful, epochs=0, local_steps=3, batch_size=2)
+    training = dataclasses.replace(bench.full, executor=executor, chunk=2 if executor == "chunked" else 0)
+    session = Session([fixed], ragged, training, [1], ("log_loss",), None)
+    costs = session.block(0, ROUNDS, session.training)[2]
+    assert costs.counted.shape == (ROUNDS, 6, 1)  # whether the work stayed finite, nothing else
+    shared, *_, useful = costs.counts
+    assert (shared, useful) == (3 * 2, 3)
+    assert np.sum(costs.executed_steps) == ROUNDS * 6 * 3
+    assert sorted(np.asarray(costs.clients)[0].tolist()) == list(range(6))
+    assert np.asarray(costs.present).all()
+    short = session.block(0, 2, session.training)[2]  # the rest of the program's rounds is cut off
+    assert np.sum(short.executed_steps) == 2 * 6 * 3
+    assert short.present.shape == (2, 6)
+    session.train()
+    ledger = session.recorders[0].ledger
+    assert ledger.gradients_shared == ledger.samples == ROUNDS * 6 * 3 * 2
+    assert ledger.useful_steps == ledger.executed_steps == ROUNDS * 6 * 3
 
 
 def test_a_partial_cohort_bills_who_was_there(bench, ragged):

@@ -33,8 +33,8 @@ class Run(NamedTuple):
 
     def tally(self):
         """Per-example counts of all rounds and all clients that were present."""
-        counts = np.where(self.costs.present[..., None], self.costs.counts, 0)
-        return {block: int(counts[..., column].sum()) for column, block in enumerate(Tally._fields)}
+        there = self.costs.present
+        return {block: int(np.where(there, count, 0).sum()) for block, count in zip(Tally._fields, self.costs.counts)}
 
 
 @pytest.fixture(autouse=True)

@@ -366,7 +366,7 @@ def test_messages_are_the_iterations_of_coin_1(lab):
     check = CheckF(lab)
     algorithm = check.algorithm()
     run = lab.simulate(algorithm, check.data, 300, start=check.start(algorithm), seed=SEED)
-    useful = run.costs.counts[..., 8]
+    useful = run.costs.counts[8]
     iterations = coin_0_iterations(algorithm, 300)
     np.testing.assert_array_equal(useful, np.tile(iterations[:, None], (1, 6)))
     total = int(iterations.sum()) + 300

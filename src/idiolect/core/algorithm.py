@@ -226,4 +226,4 @@ class Algorithm(Settings, abc.ABC):
             return data.batch()
         if self.epochs:
             return batches.take_from_order(data, drawn, t, self.batch_size)
-        return batches.take_rows(data, drawn[t])
+        return batches.take_drawn(data, drawn, t)

@@ -28,15 +28,17 @@ def bill_block(
     """
     if participation.cohort == 0:
         return
-    arrived, cohort = int(costs.present.sum()), participation.cohort
-    counts = np.where(costs.present[..., None], costs.counts, 0).astype(np.int64)  # (rounds, cohort, 10)
-    *tally, useful, _ = (int(count) for count in counts.sum(axis=(0, 1)))
+    arrived, cohort = int(np.count_nonzero(costs.present)), participation.cohort
+    *tally, useful = (
+        count * arrived if isinstance(count, int) else int(np.sum(count, where=costs.present, dtype=np.int64))
+        for count in costs.counts
+    )
     executed = int(costs.executed_steps.sum(dtype=np.int64))
     ledger = recorder.ledger.charge_rounds(len(rounds)).charge_work(Tally(*tally), useful, executed)
-    recorder.slowest_gradients += int(counts[..., :3].sum(axis=2).max(axis=1).sum())
+    recorder.slowest_gradients += _slowest(costs)
     traffic = algorithm.traffic(wire.sent, cohort)
     clients, present = _without_nobodies(costs, cohort)
-    messages = algorithm.traffic_of(wire.sent, wire.upload, np.asarray(rounds), clients, present)
+    messages = algorithm.traffic_of(wire.sent, wire.upload, np.arange(rounds.start, rounds.stop), clients, present)
     if messages is not None:
         ledger = ledger.charge(
             download_bytes=messages.download_bytes,
@@ -51,20 +53,32 @@ def bill_block(
         if down or up:
             recorder.client_bytes = []
     else:
-        ledger = ledger.charge_download(cohort * len(rounds), bytes_of(wire.sent))
-        ledger = ledger.charge_upload(arrived, bytes_of(wire.upload))
-        for_upload = bytes_of(wire.upload)
+        sent_bytes, upload_bytes = bytes_of(wire.sent), bytes_of(wire.upload)
+        ledger = ledger.charge_download(cohort * len(rounds), sent_bytes).charge_upload(arrived, upload_bytes)
         if algorithm.settles and not participation.full:
             # with the same clients in every round, what settles is the next round's broadcast and is billed there
-            ledger = ledger.charge_download(arrived, bytes_of(wire.sent))
-            for_upload += bytes_of(wire.sent)
-        _bill_clients(recorder, clients.reshape(-1), bytes_of(wire.sent))
-        _bill_clients(recorder, clients[present], for_upload)
+            ledger = ledger.charge_download(arrived, sent_bytes)
+            upload_bytes += sent_bytes
+        if arrived == clients.size:
+            _bill_clients(recorder, clients.reshape(-1), sent_bytes + upload_bytes)
+        else:
+            _bill_clients(recorder, clients.reshape(-1), sent_bytes)
+            _bill_clients(recorder, clients[present], upload_bytes)
     recorder.ledger = ledger
+
+
+def _slowest(costs: RoundCost) -> int:
+    """The sum over rounds of the largest number of gradients of one client that was present."""
+    gradients = sum(count if isinstance(count, int) else count.astype(np.int64) for count in costs.counts[:3])
+    if isinstance(gradients, int):
+        return gradients * int(np.count_nonzero(costs.present.any(axis=1)))
+    return int(np.where(costs.present, gradients, 0).max(axis=1).sum())
 
 
 def _without_nobodies(costs: RoundCost, cohort: int) -> tuple[np.ndarray, np.ndarray]:
     """(rounds, cohort): the numbers of those asked, and who of them was present; what pads a chunk is left out."""
+    if costs.clients.shape[1] == cohort:
+        return costs.clients, costs.present
     real = costs.clients != NOBODY
     return costs.clients[real].reshape(-1, cohort), costs.present[real].reshape(-1, cohort)
 

@@ -14,7 +14,7 @@ from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
-from idiolect.engines.round import Cohort, RoundCost, run_round
+from idiolect.engines.round import Cohort, Fixed, RoundCost, everybody, run_round
 
 TRACES: Counter[str] = Counter()  # how often each program was traced; a test holds it to once per shape
 
@@ -33,7 +33,11 @@ def _block(
 ) -> tuple[Any, Any, RoundCost]:
     def round_at(place: Any, server: Any, states: Any) -> tuple[Any, Any, RoundCost]:
         cohort = None if cohorts is None else tree.take(cohorts, place)
-        return run_round(algorithm, root, rounds[place], server, states, data, cohort, uniform=uniform, chunk=chunk)
+        arguments = (algorithm, root, rounds[place], server, states, data, cohort)
+        server, states, cost = run_round(*arguments, uniform=uniform, chunk=chunk)
+        if not chunk:  # as one batch a cohort keeps its order: who was there stands in `cohorts`
+            cost = cost._replace(clients=(), present=())
+        return server, states, cost
 
     def one_round(place: Any, carried: tuple[Any, Any, RoundCost]) -> tuple[Any, Any, RoundCost]:
         server, states, costs = carried
@@ -45,7 +49,16 @@ def _block(
     shape = jax.eval_shape(round_at, 0, server, states)[2]
     costs = jax.tree.map(lambda leaf: jnp.zeros((rounds.shape[0], *leaf.shape), leaf.dtype), shape)
     # a counted loop rather than a scan: a block cut short runs in the same program
-    return jax.lax.fori_loop(0, count, one_round, (server, states, costs))
+    server, states, costs = jax.lax.fori_loop(0, count, one_round, (server, states, costs))
+    done = jnp.arange(rounds.shape[0], dtype=jnp.int32) < count  # the rounds of a block cut short cost nothing
+    if isinstance(costs.executed_steps, Fixed):
+        costs = costs._replace(executed_steps=jnp.where(done, jnp.int32(costs.executed_steps), 0))
+    if not chunk:
+        who = everybody(data) if cohorts is None else cohorts
+        table = (rounds.shape[0], who.clients.shape[-1])
+        clients, present = jnp.broadcast_to(who.clients, table), jnp.broadcast_to(who.present, table)
+        costs = costs._replace(clients=clients, present=present & done[:, None])
+    return server, states, costs
 
 
 @functools.partial(jax.jit, static_argnames=("uniform", "chunk", "lanes"))

@@ -157,7 +157,7 @@ def _cost(members: Cohort, arrived: list[int], counts: list[Any]) -> RoundCost:
     rows = [table.get(int(client), nothing) for client in members.clients]
     tally = Tally(*(np.asarray([row[0][place] for row in rows]) for place in range(len(Tally._fields))))
     steps = np.asarray([row[1] for row in rows], np.int32)
-    return round_cost(members, tally, steps, np.asarray([row[2] for row in rows]), int(steps.sum()))
+    return round_cost(members, tally, steps, np.asarray([row[2] for row in rows]), steps.sum())
 
 
 @jax.jit

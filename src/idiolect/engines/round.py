@@ -30,29 +30,48 @@ class Cohort(NamedTuple):
     present: Any  # (cohort,) False: dropped out of the round
 
 
-class RoundCost(NamedTuple):
-    """What a round cost, client by client; the host adds it up in exact integers."""
-
-    clients: Any  # (cohort,) client numbers, in the order they were worked on
-    present: Any  # (cohort,) whose upload arrived
-    counts: Any  # (cohort, 10): the eight counts of Tally, useful steps, 1 if the work stayed finite
-    executed_steps: Any  # () steps of the compiled loop times clients in it, waste included
-
-
-def round_cost(cohort: Cohort, tally: Tally, useful_steps: Any, finite: Any, executed_steps: Any) -> RoundCost:
-    """One small matrix per round, so that a block stores one array instead of a dozen."""
-    columns = [jnp.broadcast_to(jnp.asarray(count, jnp.int32), cohort.clients.shape) for count in tally]
-    counts = jnp.stack([*columns, useful_steps, finite.astype(jnp.int32)], axis=1)
-    return RoundCost(cohort.clients, cohort.present, counts, jnp.asarray(executed_steps, jnp.int32))
-
-
 @jax.tree_util.register_static
 class Fixed(int):
     """A count known while tracing. It passes through `vmap` as structure, so loops need not carry it."""
 
 
+class RoundCost(NamedTuple):
+    """What a round cost, client by client; the host adds it up in exact integers."""
+
+    clients: Any  # (cohort,) client numbers, in the order they were worked on
+    present: Any  # (cohort,) whose upload arrived
+    known: tuple[Fixed | None, ...]  # the eight counts of Tally and useful steps, where everybody's are known by type
+    counted: Any  # (cohort, n): the others of these nine, in order, then 1 if the work stayed finite
+    executed_steps: Any  # () steps of the compiled loop times clients in it, waste included
+
+    @property
+    def counts(self) -> list[Any]:
+        """The eight counts of Tally and useful steps: a plain number where it is everybody's, or one per client."""
+        places = iter(range(len(self.known)))
+        return [self.counted[..., next(places)] if count is None else int(count) for count in self.known]
+
+    @property
+    def finite(self) -> Any:
+        """(cohort,) whose work stayed finite."""
+        return self.counted[..., -1] != 0
+
+
+def round_cost(cohort: Cohort, tally: Tally, useful_steps: Any, finite: Any, executed_steps: Any) -> RoundCost:
+    """One small matrix per round, so that a block stores one array instead of a dozen; of known counts nothing."""
+    counts = (*tally, useful_steps)
+    known = tuple(Fixed(count) if isinstance(count, int) else None for count in counts)
+    columns = [jnp.asarray(count, jnp.int32) for count in (*counts, finite) if not isinstance(count, int)]
+    counted = jnp.stack([jnp.broadcast_to(column, cohort.clients.shape) for column in columns], axis=1)
+    executed = Fixed(executed_steps) if isinstance(executed_steps, int) else jnp.asarray(executed_steps, jnp.int32)
+    return RoundCost(cohort.clients, cohort.present, known, counted, executed)
+
+
 def _fixed(tally: Tally) -> Tally:
-    return Tally(*(Fixed(count) if isinstance(count, int) else count for count in tally))
+    return Tally(*(Fixed(count) if isinstance(count, int) else jnp.asarray(count, jnp.int32) for count in tally))
+
+
+def _plain(tally: Tally) -> Tally:
+    return Tally(*(int(count) if isinstance(count, Fixed) else count for count in tally))
 
 
 def local_work(
@@ -78,7 +97,7 @@ def local_work(
 
     def receive(seen: Any, key: Key, state: Any, rows: ClientData) -> Any:
         working, cost = seen[0].receive(key, seen[1], state, rows)
-        return working, cost.counters()
+        return working, _fixed(cost)
 
     working, tally = jax.vmap(receive, in_axes=(view_axes, 0, 0, 0))(view, key_of(Purpose.RECEIVE), states, data)
 
@@ -93,13 +112,13 @@ def local_work(
 
     def send(seen: Any, key: Key, work: Any, state: Any, rows: ClientData) -> Any:
         upload, kept, cost = seen[0].send(key, seen[1], work, state, rows)
-        return upload, kept, cost.counters()
+        return upload, kept, _fixed(cost)
 
     uploads, kept, send_tally = jax.vmap(send, in_axes=(view_axes, 0, 0, 0, 0))(
         view, key_of(Purpose.SEND), working, states, data
     )
     finite = finite_rows((uploads, kept), cohort.present.shape[0])
-    spent = tally.plus(step_tally).plus(send_tally)
+    spent = _plain(tally).plus(step_tally).plus(_plain(send_tally))
     cost = round_cost(cohort, spent, useful, finite, trips * cohort.clients.shape[0])
     return uploads, tree.choose_rows(cohort.present, kept, states), cost
 
@@ -128,10 +147,15 @@ def _walk(
 
     counters = [jnp.zeros(shape[place].shape, jnp.int32) for place in varying]
     working, counted = jax.lax.fori_loop(0, trips, one_step, (working, counters))
-    useful = jnp.broadcast_to(jnp.asarray(trips if own_steps is None else own_steps, jnp.int32), data.count.shape)
+    useful = trips if own_steps is None else own_steps
     totals = iter(counted)
-    tally = Tally(*(int(count) * useful if isinstance(count, Fixed) else next(totals) for count in shape))
-    return working, tally, useful
+
+    def total(count: Any) -> Any:
+        if isinstance(count, Fixed):
+            return int(count) * useful if count else 0
+        return next(totals)
+
+    return working, Tally(*map(total, shape)), useful
 
 
 def finite_rows(stacked: Any, rows: int) -> Any:
@@ -262,7 +286,11 @@ def _work_in_chunks(
         partial = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), partials)
     else:
         partial = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=leaf.dtype), partials)
-    executed = jnp.sum(costs.executed_steps, dtype=jnp.int32)
+    executed = costs.executed_steps
+    if isinstance(executed, Fixed):
+        executed = Fixed(executed * members.clients.shape[0])
+    else:
+        executed = jnp.sum(executed, dtype=jnp.int32)
     cost = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), costs._replace(executed_steps=()))
     cost = cost._replace(executed_steps=executed)
     return partial, put_back(states, *flat), cost

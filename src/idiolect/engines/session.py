@@ -216,8 +216,9 @@ class Session:
             chunk=chunk,
             lanes=self.lanes,
         )
-        cut = slice(count) if self.lanes == "one" else (slice(None), slice(count))
-        return server, states, tree.take(costs, cut)
+        if count < len(rounds):
+            costs = tree.take(costs, slice(count) if self.lanes == "one" else (slice(None), slice(count)))
+        return server, states, costs
 
     def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
         if self.widest == 0:  # nobody takes part in any lane: nothing moves, nothing is sent
@@ -227,9 +228,7 @@ class Session:
         server, states, costs = self.block(self.round, length, self.training)
         costs = jax.tree.map(np.asarray, costs)  # waits for the device
         lanes, rounds = len(self.seeds), range(self.round, self.round + length)
-        sound = np.asarray(
-            _finite_servers(server if lanes > 1 else jax.tree.map(lambda leaf: leaf[None], server), lanes)
-        )
+        sound = np.asarray(_finite_servers(server, lanes))
         for lane, recorder in enumerate(self.recorders):
             own = costs if self.lanes == "one" else tree.take(costs, lane)
             self._check_finite(recorder, own, bool(sound[lane]), length, checkpoint)
@@ -242,12 +241,13 @@ class Session:
     def _check_finite(
         self, recorder: Recorder, costs: RoundCost, sound: bool, length: int, checkpoint: Checkpoint | None
     ) -> None:
-        rounds, places = np.nonzero(costs.present & (costs.counts[..., -1] == 0))
-        if recorder.diverged is not None or (sound and not rounds.size):
+        lost = costs.present & ~costs.finite
+        if recorder.diverged is not None or (sound and not lost.any()):
             return
-        if rounds.size:
-            client = self.federation.names[int(costs.clients[rounds[0], places[0]])]
-            message = f"Training diverged in round {self.round + int(rounds[0]) + 1} on client {client!r}"
+        if lost.any():
+            first, place = np.argwhere(lost)[0]
+            client = self.federation.names[int(costs.clients[first, place])]
+            message = f"Training diverged in round {self.round + int(first) + 1} on client {client!r}"
         else:
             message = f"Training diverged on the server by round {self.round + length}"
         if self.lanes == "one":  # nothing of this block is in the record or the state that are kept
@@ -391,4 +391,5 @@ class Session:
 @functools.partial(jax.jit, static_argnums=1)
 def _finite_servers(servers: Any, lanes: int) -> Any:
     """Whether each lane's server is finite; a server that holds nothing is."""
-    return finite_rows(servers, lanes)
+    stacked = servers if lanes > 1 else jax.tree.map(lambda leaf: leaf[None], servers)
+    return finite_rows(stacked, lanes)
