@@ -21,8 +21,8 @@ HOST_MB, DEVICE_MB = 20.0, 1.0  # an allocator's own moods; one copy of all stat
 
 def run(quick: bool) -> Result:
     """Resident memory of the process, and bytes of arrays on the device."""
-    clients, cohort, rounds, first = (12, 6, 20, 10) if quick else (200, 20, 2000, 200)
-    command = [sys.executable, "-m", "benchmarks.memory_child", *map(str, (clients, cohort, rounds, first))]
+    clients, cohort, rounds, every = (12, 6, 20, 10) if quick else (200, 20, 2000, 200)
+    command = [sys.executable, "-m", "benchmarks.memory_child", *map(str, (clients, cohort, rounds, every))]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     found: dict[str, Any] = json.loads(done.stdout)
     device, host = (_growth(found[key]) for key in ("device MB", "host MB"))

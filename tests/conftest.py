@@ -14,7 +14,6 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import settings as hypothesis_settings
-from jax._src import compiler
 
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core.checks import unset
@@ -37,16 +36,17 @@ IN_A_HURRY = {
     "xla_cpu_parallel_codegen_split_count": 1,
 }
 HURRIED = jax.__version_info__ < (0, 11) and os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") != "0"
-compiler_options: dict[str, int] = {}  # of the file whose tests run
-usual_options = compiler.get_compile_options
+compiler_options: dict[str, int | bool] = {}  # of the file whose tests run
+if HURRIED:
+    from jax._src import compiler
 
+    usual_options = compiler.get_compile_options
 
-def with_options(*arguments, env_options_overrides=None, **more):
-    """What JAX asks before it compiles a program."""
-    return usual_options(*arguments, env_options_overrides=compiler_options | (env_options_overrides or {}), **more)
+    def with_options(*arguments, env_options_overrides=None, **more):
+        """The options of a program that JAX is about to compile, with those of the file."""
+        return usual_options(*arguments, env_options_overrides=compiler_options | (env_options_overrides or {}), **more)
 
-
-compiler.get_compile_options = with_options
+    compiler.get_compile_options = with_options
 
 FEATURES, CLASSES, L2 = 3, 3, 0.1
 RAGGED = (3, 5, 4, 5, 3, 4)  # training rows per client; few distinct sizes, so that eager code compiles little
@@ -55,7 +55,7 @@ UNIFORM = (4, 4, 4, 4, 4, 4)
 
 @pytest.fixture(autouse=True, scope="module")
 def compilation(request):
-    """In a hurry, but for files marked `optimized`, which are compiled as users' programs are; none is used in both."""
+    """In a hurry, but for files marked `optimized`, compiled as users' programs are; no program is used in both."""
     wanted = IN_A_HURRY if HURRIED and request.node.get_closest_marker("optimized") is None else {}
     if compiler_options != wanted:
         jax.clear_caches()

@@ -99,9 +99,9 @@ def test_drawing_with_replacement_is_uniform_over_the_real_rows():
     assert ((counts - 1000) ** 2 / 1000).sum() < 22.5  # chi-square, 6 degrees of freedom, 1 in 1000
 
 
-@pytest.mark.parametrize("few", [0, batches.FEW])
+@pytest.mark.parametrize("few", [0, batches.FEW_NUMBERS])
 def test_a_step_reads_what_was_drawn_for_it(few, monkeypatch):
-    monkeypatch.setattr(batches, "FEW", few)
+    monkeypatch.setattr(batches, "FEW_NUMBERS", few)
     data = client(9)
     drawn = batches.draw_with_replacement(keys.root_key(4), 3, 2, data)
     for t in range(3):

@@ -130,6 +130,12 @@ def test_a_step_is_judged_by_all_tuning_seeds_and_one_that_ever_diverges_is_the_
     assert trained == [[(0.03, 7), (0.1, 7)], [(0.03, 8), (0.1, 8)]]
 
 
+def test_cells_of_routed_methods_from_before_their_slopes_were_mended_are_not_found(spec):
+    subject = flow.column("writers", spec)
+    kinds = {method: flow._made_of(subject, method, 0.1, 0, spec)["kind"] for method in ("local", "flow", "pi_flow")}
+    assert kinds == {"local": 2, "flow": 3, "pi_flow": 3}
+
+
 def cell(personal, shared, **more):
     return {
         "personal": personal,
@@ -212,8 +218,11 @@ def test_bad_requests(spec, tmp_path):
         ("quick.writers.grid = [0.1]", r"grid must have at least two steps above 0, got \[0.1\]"),
         ("quick.writers.split = [0.5]", r"split must be three shares, got \[0.5\]"),
         ("full.writers.steps.flows = 0.1; size = 'full'", "steps has no method 'flows'. Did you mean 'flow'"),
-        ("quick.tuning_seeds = []", r"seeds must be one or more different whole numbers of at least 0, got \[\]"),
-        ("quick.tuning_seeds = [7, 44]", "tuning_seeds and seeds must differ, both have 44"),
+        (
+            "quick.tuning_seeds = []",
+            r"tuning_seeds must be one or more different whole numbers of at least 0, got \[\]",
+        ),
+        ("quick.tuning_seeds = [7, 44]", "tuning_seeds must have none of seeds, got 44 in both"),
         ("quick.workers = 0", "workers must be at least 1, got 0"),
     ],
 )

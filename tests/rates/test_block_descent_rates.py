@@ -31,6 +31,7 @@ from idiolect.algorithms.schedule import no_rows
 from idiolect.core import tree
 from idiolect.core.data import ClientData
 from idiolect.core.keys import root_key
+from idiolect.core.settings import register
 from idiolect.engines import door
 from idiolect.models import Linear
 from idiolect.objectives import APFL2, MT2, MX2, WS2, ClientLoss
@@ -391,7 +392,7 @@ def test_printed_steps_of_acd_diverge():
         scaled = type("Scaled", (type(objective),), {
             "gradient_personal": lambda self, *at: (tree.scale(factor, slopes(self, *at)[0]), slopes(self, *at)[1]),
         })  # fmt: skip
-        jax.tree_util.register_dataclass(scaled, ["client_loss", "penalty"], ["rescale", "clients"])
+        register(scaled, ["client_loss", "penalty"], ["rescale", "clients"])
         own = dataclasses.replace(algorithm, objective=scaled(**{
             field.name: getattr(algorithm.objective, field.name) for field in dataclasses.fields(objective)
         }))  # fmt: skip

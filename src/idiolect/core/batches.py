@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
 
-# numbers in the rows that a client reads at once; with four times as many, copying them costs more than it saves
-FEW = 1024
+# numbers in the inputs that a client reads at once; with four times as many, copying them costs more than it saves
+FEW_NUMBERS = 1024
 
 
 def batches_per_epoch(rows: Any, batch_size: int) -> Any:
@@ -45,12 +45,12 @@ def draw_orders(key: Key, epochs: int, data: ClientData) -> Any:
 def take_rows(data: ClientData, rows: Any) -> Batch:
     """The named rows as a batch, every one of them real."""
     # row numbers are never negative; to ask whether they are would double the work of drawing them
-    return Batch(*(leaf.at[rows].get(wrap_negative_indices=False) for leaf in (data.inputs, data.targets)))
+    return Batch(*(jnp.asarray(leaf).at[rows].get(wrap_negative_indices=False) for leaf in (data.inputs, data.targets)))
 
 
 def take_drawn(data: ClientData, drawn: Any, t: Any) -> Batch:
     """The rows `drawn[t]`. Where few were drawn all are read, which compilers move out of the loop over t."""
-    if drawn.size * math.prod(data.inputs.shape[1:]) > FEW:
+    if drawn.size * math.prod(data.inputs.shape[1:]) > FEW_NUMBERS:
         return take_rows(data, drawn[t])
     together = take_rows(data, drawn)
     return Batch(together.inputs[t], together.targets[t])

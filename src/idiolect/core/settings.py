@@ -37,15 +37,13 @@ def settings(cls: Class) -> Class:
     names = [field.name for field in dataclasses.fields(cls)]
     leaves = [name for name in names if _is_leaf(hints[name])]
     static = [name for name in names if name not in leaves]
-    _register(cls, leaves, static)
+    register(cls, leaves, static)
     return cls
 
 
-def _register(cls: type, leaves: Sequence[str], static: Sequence[str]) -> None:
-    """Not `register_dataclass`: to JAX 0.10 two of its classes are one tree where their fields agree.
-
-    A compiled program is then found, once in some hundred times, for another class's instance.
-    """
+def register(cls: type, leaves: Sequence[str], static: Sequence[str]) -> None:
+    """Make the class a pytree of its own kind, with these fields as leaves and those as structure."""
+    # register_dataclass of JAX 0.10 compares fields only: a program compiled for one class is found for another, too
 
     def flatten(settings: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return tuple([getattr(settings, name) for name in leaves]), tuple([getattr(settings, name) for name in static])

@@ -52,7 +52,7 @@ def _block(
     server, states, costs = jax.lax.fori_loop(0, count, one_round, (server, states, costs))
     done = jnp.arange(rounds.shape[0], dtype=jnp.int32) < count  # the rounds of a block cut short cost nothing
     if isinstance(costs.executed_steps, Fixed):
-        costs = costs._replace(executed_steps=jnp.where(done, jnp.int32(costs.executed_steps), 0))
+        costs = costs._replace(executed_steps=jnp.where(done, jnp.int32(int(costs.executed_steps)), 0))
     if not chunk:
         who = everybody(data) if cohorts is None else cohorts
         table = (rounds.shape[0], who.clients.shape[-1])

@@ -8,6 +8,7 @@ a real branch. Nothing here knows an algorithm or an objective by name.
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -40,14 +41,14 @@ class RoundCost(NamedTuple):
 
     clients: Any  # (cohort,) client numbers, in the order they were worked on
     present: Any  # (cohort,) whose upload arrived
-    known: tuple[Fixed | None, ...]  # the eight counts of Tally and useful steps, where everybody's are known by type
+    known: tuple[Fixed | None, ...]  # the eight counts of Tally and useful steps; None: not known while tracing
     counted: Any  # (cohort, n): the others of these nine, in order, then 1 if the work stayed finite
-    executed_steps: Any  # () steps of the compiled loop times clients in it, waste included
+    executed_steps: Any  # () steps of the compiled loop times clients in it, waste included; Fixed within a block
 
     @property
     def counts(self) -> list[Any]:
         """The eight counts of Tally and useful steps: a plain number where it is everybody's, or one per client."""
-        places = iter(range(len(self.known)))
+        places = itertools.count()
         return [self.counted[..., next(places)] if count is None else int(count) for count in self.known]
 
     @property

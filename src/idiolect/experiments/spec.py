@@ -227,10 +227,10 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
 
 
-def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+def check_seeds(seeds: Sequence[int], name: str = "seeds") -> tuple[int, ...]:
     """The seeds of a run, or RequestError: a seed that is given twice would be counted twice."""
     if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0:
-        raise RequestError(f"seeds must be one or more different whole numbers of at least 0, got {list(seeds)}.")
+        raise RequestError(f"{name} must be one or more different whole numbers of at least 0, got {list(seeds)}.")
     return tuple(seeds)
 
 

@@ -42,6 +42,7 @@ EXTENSIONS = 2  # how often a grid of steps grows where its best stands at an ed
 FINE_TUNING = "fedavg_fine_tuning"
 ROUTING = ("flow", "pi_flow")
 KIND = 2  # of a cell; a change of what cells hold is another kind
+ROUTING_KIND = 3  # before, slopes of pooled mixtures were wrong
 
 
 class Column(NamedTuple):
@@ -84,9 +85,9 @@ def check(spec: Spec, use: str, methods: Collection[str]) -> None:
     """RequestError for settings that no run could be made with; `methods` may have steps of their own."""
     where = f"[{spec['name']}]"
     check_seeds(spec["seeds"])
-    tuning = check_seeds(chosen_size(spec)["tuning_seeds"])
-    if shared := sorted(set(tuning) & set(spec["seeds"])):
-        raise RequestError(f"{where} tuning_seeds and seeds must differ, both have {shared[0]}.")
+    tuning = check_seeds(chosen_size(spec)["tuning_seeds"], "tuning_seeds")
+    if both := sorted(set(tuning) & set(spec["seeds"])):
+        raise RequestError(f"{where} tuning_seeds must have none of seeds, got {both[0]} in both; use others.")
     for name in spec["methods"]:
         if name not in methods and use == "tables":
             raise RequestError(
@@ -265,7 +266,8 @@ def cells_of(
 def _made_of(subject: Column, method: str, step: float, seed: int, spec: Spec) -> dict[str, Any]:
     how = ("steps", "grid", "executor", "chunk")  # by which way a result is found, not what it is
     size = {key: value for key, value in subject.size.items() if key not in how}
-    made_of = {"kind": KIND, "size": size, "method": method, "settings": settings_of(method, subject.size)}
+    kind = ROUTING_KIND if method in ROUTING else KIND
+    made_of = {"kind": kind, "size": size, "method": method, "settings": settings_of(method, subject.size)}
     return made_of | {"step": step, "seed": seed, "data_seed": spec["data_seed"]}
 
 

@@ -23,7 +23,7 @@ class Summary(NamedTuple):
     helped: float  # per cent of clients with personal > shared, mean over seeds
     hurt: float
     rows: Breakdown | None
-    megabytes: float  # down and up, of all clients, mean over seeds
+    megabytes: float  # of all rounds, down and up, without the delivery of final models; mean over seeds
     step: float
     tuned: str
 

@@ -112,11 +112,9 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
     groups: dict[tuple[str, str], list[str]] = {}
     for name, size in named.items():
         groups.setdefault((size["source"], size["model"]), []).append(name)
-    # Flow's tasks take longest: the last to be begun should not be the last to end
-    methods = sorted(spec["methods"], key=lambda method: method not in flow.ROUTING)
-    tasks = {
-        f"{method} on {', '.join(names)}": (method, tuple(names)) for method in methods for names in groups.values()
-    }
+    pairs = [(method, tuple(names)) for names in groups.values() for method in spec["methods"]]
+    pairs.sort(key=lambda pair: pair[0] not in flow.ROUTING)  # Flow's take longest: none should be begun last
+    tasks = {f"{method} on {', '.join(names)}": (method, names) for method, names in pairs}
     in_processes(functools.partial(_fill_some, dict(spec), cells), tasks, **flow.processes(spec), told=progress)
     table: dict[str, dict[str, Summary]] = {}
     routed: dict[str, list[dict[str, Any]]] = {}

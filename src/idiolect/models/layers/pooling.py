@@ -39,7 +39,7 @@ def _backward(windows: Any, slope: Any) -> tuple[Any]:
     """The slope goes to the first of equals, as in other libraries.
 
     JAX's own rule shares it among equals, which takes a count over the window: 25 % of a CNN's step under vmap. The
-    largest is found by comparing with each other, not with the forward pass: a compiler may round the two differently.
+    largest is found among the entries, not by the forward pass's maximum: a compiler may round the two differently.
     """
     size = windows.shape[2]
     places = [windows[:, :, i, :, j] for i in range(size) for j in range(size)]
