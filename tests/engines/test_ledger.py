@@ -54,6 +54,26 @@ def test_what_is_known_beforehand_is_not_written_down(executor, bench, ragged):
     assert ledger.useful_steps == ledger.executed_steps == ROUNDS * 6 * 3
 
 
+@pytest.mark.parametrize("executor", ["batched", "chunked", "looped"])
+def test_known_counts_are_billed_to_those_who_were_there(executor, bench, ragged):
+    fixed = dataclasses.replace(bench.stateful, epochs=0, local_steps=3, batch_size=2)
+    # three at a time: the second chunk of a cohort of four is filled up with nobodies; nearly all drop out
+    training = dataclasses.replace(
+        bench.partial, dropout=0.6, executor=executor, chunk=3 if executor == "chunked" else 0
+    )
+    seeds = [1] if executor == "looped" else [1, 2]
+    session = Session([fixed] * len(seeds), ragged, training, seeds, ("log_loss",), None)
+    session.train()
+    for run in session.finish():
+        _, present = Participation(6, 4, training.dropout).draw(run.seed, range(ROUNDS))
+        arrived, ledger = int(present.sum()), run.ledger
+        assert 0 < arrived < 4 * ROUNDS
+        assert (ledger.messages_down, ledger.messages_up) == (4 * ROUNDS, arrived)
+        assert ledger.gradients_shared == ledger.samples == arrived * 3 * 2
+        assert ledger.useful_steps == arrived * 3
+        assert run.history[-1]["slowest_gradients"] == 3 * 2 * int(present.any(axis=1).sum())
+
+
 def test_a_partial_cohort_bills_who_was_there(bench, ragged):
     run = simulate(bench.stateful, ragged, bench.partial, seed=1)
     members, present = Participation(6, 4, bench.partial.dropout).draw(1, range(ROUNDS))
