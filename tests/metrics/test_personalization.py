@@ -10,6 +10,7 @@ import pytest
 
 from idiolect.core.checks import RequestError
 from idiolect.metrics import personalization_metrics
+from idiolect.metrics.personalization import personalization_of
 from idiolect.metrics.scores import accuracy
 
 
@@ -78,6 +79,15 @@ def test_as_many_positions_right_elsewhere_are_a_tie():
     theirs[0, :, 1] = 0
     found = personalization_metrics(answers(ours), answers(theirs), np.zeros((1, 7, 3), int), np.ones((1, 7), bool))
     assert found.same == 100
+
+
+def test_no_client_the_same_is_zero_not_less():
+    """5 of 6 helped and one hurt: 100 - 83.3 - 16.7 is -1e-15, which a table prints as -0."""
+    better = np.array([1, 1, 1, 1, 1, 0.0])
+    instances = {"both": 0 * better, "shared_only": 1 - better, "personal_only": better, "neither": 0 * better}
+    found = personalization_of(instances)
+    assert (found.same, np.signbit(found.same)) == (0, False)
+    assert found.helped + found.hurt == pytest.approx(100)
 
 
 def test_nobody_has_a_row():

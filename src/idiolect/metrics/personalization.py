@@ -73,8 +73,8 @@ def personalization_of(instances: Mapping[str, Any]) -> Personalization:
     if received:
         known = ~np.isnan(own)
         gain = (shares["personal_only"] - shares["shared_only"])[known]
-        helped, hurt = (100.0 * float(np.mean(sign * gain > _TIE)) for sign in (1, -1))
-        same = 100.0 - helped - hurt
+        verdicts = (gain > _TIE, gain < -_TIE, np.abs(gain) <= _TIE)
+        helped, hurt, same = (100.0 * float(np.mean(verdict)) for verdict in verdicts)
         means = [float(shares[name][known].mean()) for name in Breakdown._fields]
     return Personalization(
         acc_g.mean,
