@@ -48,3 +48,31 @@ def test_a_task_that_fails_does_not_keep_others_from_being_done(tmp_path):
     with pytest.raises(FileExistsError):
         in_processes(os.mkdir, tasks, workers=2, xla_flags="", told=lambda *news: None)
     assert (tmp_path / "free").is_dir()
+
+
+def needs_quiet(task):
+    """Runs out of memory twice, and keeps count of its tries."""
+    folder, name = task
+    path = os.path.join(folder, name)
+    os.makedirs(path, exist_ok=True)
+    tries = len(os.listdir(path))
+    os.mkdir(os.path.join(path, str(tries)))
+    if tries < 2:
+        raise MemoryError if tries else RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate")
+
+
+def test_a_task_that_ran_out_of_memory_is_tried_again_with_fewer_beside_it(tmp_path):
+    told = []
+    tasks = {name: (str(tmp_path), name) for name in "ab"}
+    in_processes(needs_quiet, tasks, workers=4, xla_flags="", told=lambda *news: told.append(news))  # 4, 2, 1
+    assert sorted(told) in ([("a", 1, 2), ("b", 2, 2)], [("a", 2, 2), ("b", 1, 2)])
+    assert [sorted(os.listdir(tmp_path / name)) for name in "ab"] == [["0", "1", "2"]] * 2
+
+
+def test_memory_that_does_not_suffice_for_one_process_is_an_error(tmp_path):
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        in_processes(
+            needs_quiet, {"a": (str(tmp_path), "a")}, workers=1, xla_flags="--xla_gpu_enable_triton_gemm=false",
+            told=lambda *news: None,
+        )
+    assert os.listdir(tmp_path / "a") == ["0"]

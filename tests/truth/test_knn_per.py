@@ -113,6 +113,38 @@ def test_padding_never_votes(trained):
     np.testing.assert_allclose(padded, without, rtol=1e-12)
 
 
+class Positions(Model):
+    """A sequence of vectors to one of logits; its last layer sees the vectors themselves."""
+
+    def init(self, key):
+        return {"weights": jnp.eye(3)}
+
+    def apply(self, params, inputs):
+        return inputs @ params["weights"]
+
+    def represent(self, params, inputs):
+        return inputs
+
+
+def test_of_sequences_every_position_is_a_row_but_those_without_a_target():
+    draw = np.random.default_rng(3)
+    x, queries = draw.normal(size=(5, 4, 3)), draw.normal(size=(2, 4, 3))
+    y = draw.integers(0, 3, (5, 4)).astype(np.int32)
+    y[1, 2:] = y[3, 0] = -1  # no target there
+    algorithm = KNNPer(GlobalModel(ClientLoss(model=Positions())), neighbours=6, own_share=0.4, kernel_scale=0.7)
+    of_rows = dataclasses.replace(algorithm, objective=GlobalModel(ClientLoss(model=Linear(3, 3, bias=False))))
+    sent = algorithm.deliver(None, algorithm.init_server(keys.root_key(0)))
+    four = jnp.asarray(4, jnp.int32)  # the fifth sequence is padding
+    model, cost = algorithm.personal_model(keys.root_key(0), sent, (), ClientData(jnp.asarray(x), jnp.asarray(y), four))
+    outputs = jax.jit(algorithm.predict)(model, queries)
+    assert outputs.shape == (2, 4, 3)
+    kept = y[:4] >= 0
+    flat = {"seen": x[:4][kept], "labels": y[:4][kept], "count": np.int32(kept.sum())}
+    plain = of_rows.predict({"parameters": model["parameters"], "rows": flat}, queries.reshape(-1, 3))
+    np.testing.assert_allclose(outputs.reshape(-1, 3), plain, rtol=1e-12)
+    assert int(cost.counters().forward) == 4
+
+
 def test_a_client_with_one_row_votes_with_it(trained):
     _, rows, algorithm, run = trained
     x, y = rows[0]

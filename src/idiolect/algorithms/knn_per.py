@@ -7,7 +7,8 @@ its training rows. A query's k nearest rows vote with weights exp(-|phi - phi_i|
     p(y | x) = lam p_knn(y | x) + (1 - lam) softmax(w(x))_y
 
 `neighbours` is k, `own_share` lam, `kernel_scale` the scale, dim the width of phi. A client with fewer than k rows
-lets all of them vote. lam = 0 is FedAvg. Outputs are log-probabilities.
+lets all of them vote. lam = 0 is FedAvg. Outputs are log-probabilities. Of sequences every position is such a row, of
+those whose target is below 0 none.
 """
 
 from __future__ import annotations
@@ -57,19 +58,24 @@ class KNNPer(LocalSGD):
             return super().predict(model, inputs)
         params, rows = model["parameters"], model["rows"]
         alone = jax.nn.log_softmax(super().predict(params, inputs), axis=-1)
-        vote = self._vote(self.objective.represent(params, inputs), rows, alone.shape[-1])
+        queries = self.objective.represent(params, inputs)
+        if queries.ndim == 2:
+            vote = self._vote(queries, rows, alone.shape[-1])
+        else:  # one sequence at a time: distances of all positions to all would be as many as both squared
+            vote = jax.lax.map(lambda sequence: self._vote(sequence, rows, alone.shape[-1]), queries)
         share = jnp.asarray(self.own_share, alone.dtype)
         return jnp.logaddexp(jnp.log(share) + jnp.log(vote), jnp.log1p(-share) + alone)
 
     def _vote(self, queries: Any, rows: Any, classes: int) -> Any:
         """(queries, classes): the normalised vote of each query's nearest rows."""
-        seen, capacity = rows["seen"], rows["seen"].shape[0]
-        apart = _squared_distances(queries, seen)
-        real = jnp.arange(capacity, dtype=jnp.int32) < rows["count"]
-        near, place = jax.lax.top_k(jnp.where(real[None], -apart, -jnp.inf), min(self.neighbours, capacity))
+        width, labels = queries.shape[-1], rows["labels"]
+        real = jnp.arange(labels.shape[0], dtype=jnp.int32) < rows["count"]
+        real = real.reshape(-1, *(1,) * (labels.ndim - 1)) & (labels >= 0)
+        apart = _squared_distances(queries, rows["seen"].reshape(-1, width))
+        near, place = jax.lax.top_k(jnp.where(real.reshape(1, -1), -apart, -jnp.inf), min(self.neighbours, labels.size))
         # a softmax: the nearest row weighs most, also where exp would give every row nothing; padding weighs nothing
-        weights = jax.nn.softmax(near / (seen.shape[1] * self.kernel_scale), axis=1)
-        ballots = jax.nn.one_hot(rows["labels"][place], classes, dtype=weights.dtype)
+        weights = jax.nn.softmax(near / (width * self.kernel_scale), axis=1)
+        ballots = jax.nn.one_hot(labels.reshape(-1)[place], classes, dtype=weights.dtype)
         return jnp.sum(weights[:, :, None] * ballots, axis=1)
 
 

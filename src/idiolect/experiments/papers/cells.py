@@ -60,7 +60,8 @@ def in_processes(
 ) -> None:
     """`work` of every task, in `workers` processes or, with one and no flags, in this; `told` hears of what is done.
 
-    In processes, a task that fails does not keep the others from being done; its error comes at the end.
+    In processes, a task that fails does not keep the others from being done; its error comes at the end. One that ran
+    out of memory, which all share, is tried again in half as many new processes, down to one.
     """
     if workers == 1 and not xla_flags:
         for done, (name, task) in enumerate(tasks.items(), 1):
@@ -69,14 +70,34 @@ def in_processes(
         return
     # children share one GPU: none may take all of its memory at once
     wanted = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {xla_flags}"}
+    left, failed, done = dict(tasks), list[BaseException](), 0
+    with _environment(wanted):
+        while left:
+            starved: dict[str, Any] = {}
+            for name, error in _pooled(work, left, workers):
+                if error is None:
+                    done += 1
+                    told(name, done, len(tasks))
+                elif workers > 1 and _out_of_memory(error):
+                    starved[name] = left[name]
+                else:
+                    failed.append(error)
+            left, workers = starved, max(1, workers // 2)
+    for error in failed:
+        raise error
+
+
+def _pooled(work: Callable[[Any], Any], tasks: Mapping[str, Any], workers: int) -> Iterator[tuple[str, Any]]:
+    """Each task's name and error, or None, as they are done."""
     context = multiprocessing.get_context("spawn")  # a process that has used JAX must not be forked
-    with _environment(wanted), concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
         waiting = {pool.submit(_cached, work, task): name for name, task in tasks.items()}
-        for done, one in enumerate(concurrent.futures.as_completed(waiting), 1):
-            if one.exception() is None:
-                told(waiting[one], done, len(tasks))
-    for one in waiting:
-        one.result()
+        for one in concurrent.futures.as_completed(waiting):
+            yield waiting[one], one.exception()
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _cached(work: Callable[[Any], Any], task: Any) -> None:
