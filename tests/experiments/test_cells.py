@@ -72,7 +72,10 @@ def test_a_task_that_ran_out_of_memory_is_tried_again_with_fewer_beside_it(tmp_p
 def test_memory_that_does_not_suffice_for_one_process_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
         in_processes(
-            needs_quiet, {"a": (str(tmp_path), "a")}, workers=1, xla_flags="--xla_gpu_enable_triton_gemm=false",
+            needs_quiet,
+            {"a": (str(tmp_path), "a")},
+            workers=1,
+            xla_flags="--xla_gpu_enable_triton_gemm=false",
             told=lambda *news: None,
         )
     assert os.listdir(tmp_path / "a") == ["0"]

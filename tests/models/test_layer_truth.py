@@ -126,6 +126,32 @@ def test_convolution_is_the_librarys(kernel, stride, padding, pairs, monkeypatch
         np.testing.assert_allclose(mine, other, **CLOSE)
 
 
+@pytest.mark.parametrize("clients", [0, 3])
+def test_slopes_of_a_bias_summed_in_bfloat16_are_close(clients, monkeypatch):
+    monkeypatch.setattr(Convolution, "_in_pairs", True)
+    layer = Convolution(2, 3, compute="bfloat16")
+    params = layer.init(jax.random.key(0)) | {"bias": normal(1, 3)}
+    images, weight = normal(2, 40, 8, 8, 2), normal(3, 40, 6, 6, 3)
+    weight = weight + 1.0  # slopes whose sums are far from zero: rounding is all that may be seen
+
+    def slopes(factor):
+        def value(own):
+            outputs = layer.apply(own, images)
+            return jnp.sum(factor * weight * outputs), outputs
+
+        found, outputs = jax.grad(value, has_aux=True)(params)
+        return outputs, found
+
+    factors = jnp.arange(1.0, 1 + clients)
+    outputs, found = jax.jit(jax.vmap(slopes))(factors) if clients else jax.jit(slopes)(1.0)
+    bare = Convolution(2, 3, compute="bfloat16", bias=False).apply(params, images)
+    np.testing.assert_array_equal(outputs[-1] if clients else outputs, bare + params["bias"])  # as precise as before
+    true = weight.sum(axis=(0, 1, 2)) * (factors[:, None] if clients else 1)
+    assert found["bias"].dtype == params["bias"].dtype
+    np.testing.assert_allclose(found["bias"], true, rtol=1e-3)  # each is off by up to 2^-9, their sum by less
+    assert not np.array_equal(found["bias"], true)  # it is this way that was taken
+
+
 def test_pooling_takes_the_largest_and_its_gradient_the_first_of_equals():
     images = normal(0, 2, 5, 4, 3)  # the fifth row fills no window
     windows = np.asarray(images)[:, :4].reshape(2, 2, 2, 2, 2, 3)
