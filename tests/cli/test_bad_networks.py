@@ -151,7 +151,11 @@ OWN_CASES = [
         "{ widht = 3 }",
         "'own_net:make' must take an input shape, a number of outputs and [model.settings]",
     ),
-    ("own_net:nothing", "{}", "A model's path must be 'package.module:function' and importable, got 'own_net:nothing'"),
+    (
+        "own_net:nothing",
+        "{}",
+        "A model's path must be 'package.module:function', got 'own_net:nothing': own_net has no 'nothing'.",
+    ),
     ("no_net:make", "{}", "(No module named 'no_net'); put its folder on PYTHONPATH."),
     ("own_net:number", "{}", "'own_net:number' must give an idiolect.models.Model, got int; wrap a module with"),
 ]

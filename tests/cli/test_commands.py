@@ -56,7 +56,7 @@ def test_help_and_report_never_wait_for_jax(finished, arguments):
 
 def test_list_shows_every_name_with_a_line_about_it(idiolect):
     listed = json.loads(idiolect("list", "--format", "json").out)
-    assert set(listed) == {"algorithms", "objectives", "data", "scores", "papers"}
+    assert set(listed) == {"algorithms", "objectives", "models", "data", "scores", "papers"}
     assert set(listed["algorithms"]) == set(ALGORITHMS)
     assert set(listed["objectives"]) == set(OBJECTIVES)
     assert {"table", "digits", "heart_disease"} <= set(listed["data"])

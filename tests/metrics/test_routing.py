@@ -27,23 +27,21 @@ def test_shares_by_layer_and_category():
     np.testing.assert_allclose(report.by_category["neither"], [0.2, 0.4])
 
 
-def test_sequences_count_by_their_positions():
+def test_every_position_of_a_sequence_counts():
     shares = np.array([[[[0.9], [0.9], [0.3]], [[0.2], [0.2], [0.2]]]])  # one client, two rows, three steps
-    right = np.array([[0.6, 0.4]])  # shares of positions
-    report = routing_report(("lstm",), shares, right, right, np.ones((1, 2), bool))
-    np.testing.assert_allclose(report.shared_share, [0.45])
-    np.testing.assert_allclose(report.taken, [0.5])
+    shared = np.array([[[1, 0, 0], [1, 0, 0]]], bool)
+    personal = np.array([[[1, 1, 0], [0, 0, 0]]], bool)
+    mask = np.array([[[1, 1, 1], [1, 1, 0]]], bool)  # the last position has no target
+    report = routing_report(("lstm",), shares, shared, personal, mask)
+    np.testing.assert_allclose(report.shared_share, [2.5 / 5])
+    np.testing.assert_allclose(report.taken, [2 / 5])
     assert report.one_way == [0]
-    assert report.rows == {"both": 1, "shared_only": 0, "personal_only": 0, "neither": 1}
-    assert np.isnan(report.by_category["shared_only"]).all()
-    # the same from means over positions: 2 of 3 take the shared version in the first sequence, none in the second
-    mean, picked = shares.mean(axis=2), (shares >= 0.5).mean(axis=2)
-    again = routing_report(("lstm",), mean, right, right, np.ones((1, 2), bool), picked)
-    assert (again.taken, again.one_way, again.rows) == (report.taken, report.one_way, report.rows)
-    all_shared = routing_report(("lstm",), mean, right, right, np.ones((1, 2), bool), np.ones_like(picked))
-    assert (all_shared.taken, all_shared.one_way) == ([1], [1])
+    assert report.rows == {"both": 1, "shared_only": 1, "personal_only": 1, "neither": 2}
+    np.testing.assert_allclose(report.by_category["personal_only"], [0.9])
+    np.testing.assert_allclose(report.taken_by_category["neither"], [0])
+    np.testing.assert_allclose(report.by_category["neither"], [0.25])
 
 
 def test_shares_that_do_not_fit_are_refused():
-    with pytest.raises(RequestError, match=r"an entry per name, 1, got shape \(1, 2, 3\)"):
+    with pytest.raises(RequestError, match=r"name, 1, got shape \(1, 2, 3\)"):
         routing_report(("a",), np.zeros((1, 2, 3)), np.zeros((1, 2)), np.zeros((1, 2)), np.ones((1, 2)))

@@ -125,7 +125,7 @@ def test_the_answer_names_method_clients_and_price(folder):
     assert "against training alone)" in sentence
     assert f"{clients.better_alone} of 19 clients do better alone than with personal heads" in sentence
     # 31 kB each way to 20 clients for 50 rounds, and once more to deliver: 31e3 * 20 * 101 = 62.62 MB; / 20 = 3.1
-    assert "it communicates 62.6 MB over 50 rounds, 3.1 MB per client." in sentence
+    assert "it communicates 62.6 MB over 50 rounds and the delivery of the models, 3.1 MB per client." in sentence
     assert table.answer.traffic_bytes == 31_000 * 20 * 101
 
 

@@ -13,7 +13,8 @@ from idiolect.core import RequestError, keys
 from idiolect.core.data import ClientData
 from idiolect.core.settings import check_settings
 from idiolect.core.tree import take
-from idiolect.models import MLP
+from idiolect.metrics.scores import log_loss
+from idiolect.models import CNN, MLP
 from idiolect.objectives import MAML, WS2, ClientLoss, GlobalModel, LocalOnly
 
 ROUNDS = 3
@@ -250,3 +251,31 @@ def test_clusters_start_apart(lab):
 def test_values_out_of_range_are_refused(lab, name, wrong, message):
     with pytest.raises(RequestError, match=message):
         check_settings(find(name).algorithm(GlobalModel(lab.softmax_problem()[0]), **wrong))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (CNN(8, 7, 1, 3, filters=(2, 3), hidden=4, dropout=(0.5, 0.5)), (20, 8, 7, 1)),
+        (MLP(3, 3, (8,), normalize="batch"), (20, 3)),
+    ],
+    ids=["dropout", "batch_norm"],
+)
+def test_a_cluster_is_chosen_by_the_loss_of_what_it_predicts(model, shape):
+    draw = np.random.default_rng(0)
+    inputs, targets = jnp.asarray(draw.normal(3, 1, size=shape)), jnp.asarray(draw.integers(0, 3, 20), jnp.int32)
+    rows = ClientData(inputs, targets, jnp.asarray(20, jnp.int32))
+    algorithm = IFCA(GlobalModel(ClientLoss(model=model)), clusters=4)
+    sent = algorithm.broadcast(None, algorithm.init_server(keys.root_key(1)))
+    losses = [float(log_loss(model.apply(take(sent.shared, c), inputs), targets, rows.batch().mask)) for c in range(4)]
+    choose = jax.jit(lambda key: algorithm._choose(key, sent, rows)[0])
+    assert {int(choose(keys.root_key(seed))) for seed in range(20)} == {int(np.argmin(losses))}
+
+
+def test_a_cluster_whose_loss_is_no_number_is_not_chosen(lab):
+    client_loss, data, _ = lab.softmax_problem()
+    algorithm = IFCA(GlobalModel(client_loss), clusters=2, start_spread=1.0)
+    sent = algorithm.broadcast(None, algorithm.init_server(keys.root_key(1)))
+    for lost in (0, 1):
+        broken = jax.tree.map(lambda leaf, lost=lost: leaf.at[lost].set(jnp.nan), sent.shared)
+        assert int(algorithm._choose(keys.root_key(0), sent._replace(shared=broken), take(data, 3))[0]) == 1 - lost

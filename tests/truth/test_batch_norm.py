@@ -307,3 +307,16 @@ def test_networks_have_a_batch_norm_behind_every_convolution():
     assert not CNN(8, 8, 1, 3).keeps_statistics
     with pytest.raises(RequestError, match="normalize must be"):
         CNN(8, 8, 1, 3, normalize="bacth").init(keys.root_key(0))
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (4, 3, 3, 2)])
+def test_one_value_per_channel_leaves_the_running_moments(shape):
+    layer, values = BatchNorm(2), jnp.asarray(np.random.default_rng(0).normal(3, 2, size=shape))
+    params = {name: value.astype(values.dtype) for name, value in layer.init(None).items()}
+    for rows in (1, 2):
+        mask = jnp.asarray(np.arange(4) < rows, values.dtype)
+        moved = jax.jit(layer.observe)(params, values, mask)[1]
+        still = rows == 1 and len(shape) == 2  # one row of an image has many positions
+        assert all(bool((moved[name] == params[name]).all()) == still for name in NORM[:2])
+    alone = layer.observe(params, values[:1], None)[1]
+    assert all(bool((alone[name] == params[name]).all()) == (len(shape) == 2) for name in NORM[:2])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from idiolect.algorithms import Flow
+from idiolect.algorithms.flow import Working
 from idiolect.core import tree
 from idiolect.core.data import ClientData
 from idiolect.models import CNN, MLP, CharacterLSTM, Linear, ResNet18
@@ -145,3 +146,16 @@ def test_normalisation_is_shared_unless_it_is_named():
     assert len(plain_routes.names) == 21  # 20 convolutions and the last layer
     assert not any(name.endswith("norm") for name in plain_routes.names)
     assert routed_model(ResNet18(8, 8, 1, 3, filters=2), "stem_norm", (4,)).groups == (("stem_norm",),)
+
+
+def test_positions_without_a_target_teach_psi_nothing():
+    algorithm, _, shared, local, routing, batch = net_and_rows("lstm")
+    algorithm = dataclasses.replace(algorithm, routing_penalty=0.5)
+    longer = batch._replace(
+        inputs=jnp.concatenate([batch.inputs, jnp.zeros((6, 3), jnp.int32)], axis=1),
+        targets=jnp.concatenate([batch.targets, jnp.full((6, 3), -1, jnp.int32)], axis=1),
+    )
+    at = Working(shared, routing, local, (), ())
+    moved = [jax.jit(algorithm._move_routing)(jax.random.key(0), at, rows)[0].routing for rows in (batch, longer)]
+    for mine, other in zip(*map(jax.tree.leaves, moved), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-14)

@@ -145,6 +145,24 @@ def test_of_sequences_every_position_is_a_row_but_those_without_a_target():
     assert int(cost.counters().forward) == 4
 
 
+def test_neighbours_far_from_zero_are_found_in_float32_too():
+    draw = np.random.default_rng(5)
+    x, y = 2000 + draw.normal(size=(40, 3)), draw.integers(0, 3, 40).astype(np.int32)
+    vote = KNNPer(GlobalModel(ClientLoss(model=Linear(3, 3, bias=False))), neighbours=5, own_share=1.0)
+    with jax.enable_x64(False):
+        rows = {"seen": jnp.asarray(x, jnp.float32), "labels": jnp.asarray(y), "count": jnp.asarray(40, jnp.int32)}
+        queries = jnp.asarray(2000 + draw.normal(size=(20, 3)), jnp.float32)
+        found = np.asarray(vote._vote(queries, rows, 3))
+    seen, asked = np.asarray(rows["seen"], float), np.asarray(queries, float)
+    for query, chances in zip(asked, found):
+        apart = ((seen - query) ** 2).sum(1)
+        nearest = np.argsort(apart)[:5]
+        weights = np.exp(-apart[nearest] / 3)
+        exact = np.zeros(3)
+        np.add.at(exact, y[nearest], weights / weights.sum())
+        np.testing.assert_allclose(chances, exact, atol=1e-4)
+
+
 def test_a_client_with_one_row_votes_with_it(trained):
     _, rows, algorithm, run = trained
     x, y = rows[0]
@@ -170,6 +188,7 @@ def test_what_it_cannot_do_is_refused(lab):
 
     _, data, _ = lab.softmax_problem()
     stranger = KNNPer(GlobalModel(ClientLoss(model=Own())))
+    assert "give it a method represent(params, inputs)" in stranger.misfit()  # at the door, before anything trains
     with pytest.raises(RequestError, match=r"Own does not say what its last layer sees.* represent\(params, inputs\)"):
         answer(stranger, lab.begin(stranger, data)[0], take(data, 0), QUERIES)
 

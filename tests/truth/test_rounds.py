@@ -198,6 +198,7 @@ CASES = [
     Case("fedavg", {}, local_sgd, ragged=True),
     Case("fedprox", {"proximal": 0.7}, local_sgd),
     Case("fedavg_fine_tuning", TUNING, local_sgd),
+    Case("fedavg_fine_tuning", {"fine_tuning_epochs": 2, "fine_tuning_step_size": 0.05}, local_sgd),
     Case("fedadam", {"server_step_size": 0.05}, local_sgd),
     Case("fedyogi", {"server_step_size": 0.05}, local_sgd),
     Case("minibatch_sgd", {"weighting": "samples"}, minibatch_sgd, ragged=True),
@@ -234,10 +235,16 @@ def batches_of(algorithm, data, sizes):
 def tuning_rows_of(algorithm, data, sizes):
     """Row numbers [client][step] of fine-tuning."""
     steps, size = getattr(algorithm, "fine_tuning_steps", 0), algorithm.batch_size
-    if not size or not steps:
-        return [[np.arange(n)] * steps for n in sizes]
+    epochs = getattr(algorithm, "fine_tuning_epochs", 0)
+    if not size or not (steps or epochs):
+        return [[np.arange(n)] * (epochs or steps) for n in sizes]
     root = keys.root_key(SEED)
     own = [keys.client_key(root, Purpose.PERSONAL_MODEL, ROUNDS, m) for m in range(CLIENTS)]
+    if epochs:
+        orders = [np.asarray(batches.draw_orders(own[m], epochs, take(data, m))) for m in range(CLIENTS)]
+        return [
+            [order[i : min(i + size, n)] for order in line for i in range(0, n, size)] for line, n in zip(orders, sizes)
+        ]
     drawn = [batches.draw_with_replacement(own[m], steps, size, take(data, m)) for m in range(CLIENTS)]
     return [list(np.asarray(rows)) for rows in drawn]
 

@@ -127,9 +127,13 @@ class FineTuned(FederatedAveraging):
     """A shared block, averaged, with some own steps at evaluation if asked for; still abstract."""
 
     fine_tuning_steps: int = setting(default=0, at_least=0, doc="personal model: own steps before it predicts")
+    fine_tuning_epochs: int = setting(
+        default=0, at_least=0, doc="the same in passes over the client's rows; 0: use fine_tuning_steps"
+    )
     fine_tuning_step_size: float | None = setting(default=None, above=0, doc="their step; unset: step_size")
 
     def fine_tuned(self, key: Key, start: Params, data: ClientData, gradient: Gradient) -> tuple[Params, Tally]:
-        """Some steps from `start` on the client's own training rows."""
+        """Some steps or passes from `start` on the client's own training rows."""
         step_size = self.step_size if self.fine_tuning_step_size is None else self.fine_tuning_step_size
-        return walk(self, key, start, data, gradient, step_size=step_size, steps=self.fine_tuning_steps)
+        steps, epochs = self.fine_tuning_steps, self.fine_tuning_epochs
+        return walk(self, key, start, data, gradient, step_size=step_size, steps=steps, epochs=epochs)

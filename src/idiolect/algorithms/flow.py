@@ -279,8 +279,7 @@ class Flow(Algorithm):
         def value(routing: Params) -> Any:
             margins = routes.margins(routing, batch.inputs)
             loss = routes.mixed_value(key, _shares_of(margins), working.shared, working.local, batch)
-            per_row = jax.nn.log_sigmoid(margins).reshape(margins.shape[0], -1).mean(axis=1)
-            return loss - self.routing_penalty * masked_mean(per_row, batch.mask)
+            return loss - self.routing_penalty * masked_mean(_row_means(margins, batch.targets), batch.mask)
 
         slope = jax.grad(value)(working.routing)
         return working._replace(routing=tree.descend(working.routing, self.step_size, slope)), _cost(batch)
@@ -313,6 +312,16 @@ class Flow(Algorithm):
 def _shares_of(margins: Any) -> tuple[Any, Any]:
     """The two-way softmax, from the difference of its logits."""
     return jax.nn.sigmoid(margins), jax.nn.sigmoid(-margins)
+
+
+def _row_means(margins: Any, targets: Any) -> Any:
+    """(rows,): mean log q_0 over exits and, of a sequence, over the positions that have a target, as in the loss."""
+    values = jax.nn.log_sigmoid(margins).mean(axis=-1)
+    if values.ndim == 1:
+        return values
+    known = jnp.ones(values.shape, bool) if targets.shape != values.shape else targets >= 0
+    known = known.astype(values.dtype)
+    return jnp.sum(values * known, axis=1) / jnp.maximum(jnp.sum(known, axis=1), 1)
 
 
 def _cost(batch: Batch) -> Tally:

@@ -126,8 +126,9 @@ class IFCA(FineTuned):
         return tree.choose(jnp.all(jnp.stack(equal)), moved, start)
 
     def _choose(self, key: Key, sent: Broadcast, data: ClientData) -> tuple[Any, Tally]:
-        """The cluster with the lowest loss on all rows, the first of equals, and C forward passes."""
+        """The cluster with the lowest loss on all rows as it predicts, the first of equals, and C forward passes."""
         batch = data.batch()
-        losses = jax.vmap(lambda model: self.objective.loss(key, model, (), batch)[0])(sent.shared)
+        losses = jax.vmap(lambda model: self.objective.settled_loss(key, model, (), batch))(sent.shared)
+        losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)  # or the smallest of them would be not-a-number
         passes = self.clusters * batch.rows()
         return jnp.argmin(losses).astype(jnp.int32), Tally(forward=passes, samples=passes)

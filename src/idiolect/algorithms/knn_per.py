@@ -40,6 +40,15 @@ class KNNPer(LocalSGD):
     )
     kernel_scale: float = setting(default=1.0, above=0, doc="how fast a vote fades with distance (scale)")
 
+    def skip(self) -> str | None:
+        """Needs to know what the last layer sees."""
+        if not self.objective.represents:
+            return (
+                "its model does not say what its last layer sees, which nearest neighbours are found by; give it a "
+                "method represent(params, inputs)"
+            )
+        return super().skip()
+
     def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
         """The shared model's parameters, and the client's rows as its last layer sees them."""
         if jnp.issubdtype(data.targets.dtype, jnp.floating):
@@ -71,8 +80,12 @@ class KNNPer(LocalSGD):
         width, labels = queries.shape[-1], rows["labels"]
         real = jnp.arange(labels.shape[0], dtype=jnp.int32) < rows["count"]
         real = real.reshape(-1, *(1,) * (labels.ndim - 1)) & (labels >= 0)
-        apart = _squared_distances(queries, rows["seen"].reshape(-1, width))
-        near, place = jax.lax.top_k(jnp.where(real.reshape(1, -1), -apart, -jnp.inf), min(self.neighbours, labels.size))
+        real, seen = real.reshape(-1), rows["seen"].reshape(-1, width)
+        # distances from the rows' mean: where all lie far from zero, their squares would cancel and leave rounding
+        known = jnp.where(real[:, None], seen, 0)
+        middle = jnp.sum(known, axis=0) / jnp.maximum(jnp.sum(real.astype(seen.dtype)), 1)
+        apart = _squared_distances(queries - middle, seen - middle)
+        near, place = jax.lax.top_k(jnp.where(real[None], -apart, -jnp.inf), min(self.neighbours, labels.size))
         # a softmax: the nearest row weighs most, also where exp would give every row nothing; padding weighs nothing
         weights = jax.nn.softmax(near / (width * self.kernel_scale), axis=1)
         ballots = jax.nn.one_hot(labels.reshape(-1)[place], classes, dtype=weights.dtype)

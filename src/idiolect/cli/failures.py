@@ -14,7 +14,7 @@ VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came 
 
 def exit_code_of(app: Any) -> int:
     """Run the app: 0 done, 1 the run failed or missed its numbers, 2 the request was wrong."""
-    sys.path.append(os.getcwd())  # so that 'my_file:MyAlgorithm' finds a file beside the spec; last: it shadows nothing
+    sys.path.append(os.getcwd())  # where 'my_file:MyAlgorithm' may be too; last: it shadows nothing
     try:
         app()
     except SystemExit as exit_:

@@ -18,6 +18,7 @@ class Kind(enum.StrEnum):
     all = "all"
     algorithms = "algorithms"
     objectives = "objectives"
+    models = "models"
     data = "data"
     scores = "scores"
     papers = "papers"
@@ -26,7 +27,7 @@ class Kind(enum.StrEnum):
 def list_names(
     kind: Annotated[Kind, typer.Argument(help="What to list.")] = Kind.all, as_format: AsFormat = Format.text
 ) -> None:
-    """List algorithms, objectives, data sets, scores and reproductions."""
+    """List algorithms, objectives, models, data sets, scores and reproductions."""
     from idiolect.experiments.listing import names
 
     listed = {group: entries for group, entries in names().items() if kind in (Kind.all, group)}

@@ -55,9 +55,18 @@ class Objective(Settings, abc.ABC):
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of a deployed model."""
 
+    def settled_loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> Any:
+        """f_m as predictions see it: nothing random, running moments instead of the batch's."""
+        return self.loss(key, shared, personal, batch)[0]
+
     def shared_model(self, shared: Params) -> Params | None:
         """The whole model that w alone stands for, before any beta_m; None where w is only a part of one."""
         return None if self.has_personal else shared
+
+    @property
+    def represents(self) -> bool:
+        """Whether it says what the last layer of a deployed model sees."""
+        return False
 
     def represent(self, model: Params, inputs: Any) -> Any:
         """What the last layer of a deployed model sees: (rows, width)."""

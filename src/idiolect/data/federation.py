@@ -223,8 +223,8 @@ class Federation:
             f"Each row has {shape} inputs.",
         ]
         if self.task.kind == "classification":
-            balance = [f"{name} {share:.1%}" for name, share in zip(self.task.classes, self.class_balance())]
-            shown = ", ".join(balance[:10]) + (", ..." if len(balance) > 10 else "")
+            balance = [f"{_shown(name)} {share:.1%}" for name, share in zip(self.task.classes, self.class_balance())]
+            shown = ", ".join(balance[:10]) + (f" and {len(balance) - 10} more" if len(balance) > 10 else "")
             sentences.append(f"The target has {len(balance)} classes: {shown}.")
             sentences.append(
                 f"On average {self.label_skew():.1%} of a client's rows would need another label to "
@@ -234,7 +234,12 @@ class Federation:
             sentences.append(f"The target has {self.task.outputs} numeric column(s).")
             sentences.append(f"{self.label_skew():.1%} of the target's variance lies between clients.")
         if self.held_out is not None:
-            sentences.append(f"{self.held_out.clients} further clients are held out and never train.")
+            never = (
+                "client is held out and never trains"
+                if self.held_out.clients == 1
+                else "clients are held out and never train"
+            )
+            sentences.append(f"{self.held_out.clients} further {never}.")
         return sentences
 
     def as_dtype(self, dtype: Any) -> Federation:
@@ -288,10 +293,12 @@ def assemble(
 
     training = gather(np.flatnonzero(~planned.held_out))
     held_out = gather(np.flatnonzero(planned.held_out)) if planned.held_out.any() else None
-    all_notes = (*notes, *planned.notes)
-    if held_out is not None:
-        all_notes = (*all_notes, f"{held_out.clients} of {len(names)} clients are held out and never train.")
-    return dataclasses.replace(training, held_out=held_out, notes=all_notes)
+    return dataclasses.replace(training, held_out=held_out, notes=(*notes, *planned.notes))
+
+
+def _shown(name: str) -> str:
+    """A class's name in a sentence: in quotes where one would not see it."""
+    return name if name.strip() and name.isprintable() else repr(name)
 
 
 def take_rows(inputs: np.ndarray, targets: np.ndarray, owner: np.ndarray, chosen: np.ndarray, clients: int) -> Rows:

@@ -84,7 +84,8 @@ def labels_per_client(
     ]
     held, swapped = _draw_holdings(draws, _raise_sizes(sizes, high, distinct), distinct)
     if swapped:
-        notes.append(f"{swapped} labels that no client had drawn were given to clients holding more common ones.")
+        were = "label that no client had drawn was" if swapped == 1 else "labels that no client had drawn were"
+        notes.append(f"{swapped} {were} given to clients holding more common ones.")
     assignment = np.empty(codes.size, np.int64)
     for label in range(distinct):
         holders = draws.permutation(np.flatnonzero(held[:, label]))

@@ -23,7 +23,7 @@ from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.engines.block import TRACES
 from idiolect.metrics.personalization import instance_shares
-from idiolect.metrics.scores import SCORES, correct_rows
+from idiolect.metrics.scores import SCORES, correct_positions
 
 # "shared" | "personal" -> score -> (clients,); of classes also "instances" -> who is right -> share of rows (clients,)
 Scores = dict[str, dict[str, Any]]
@@ -171,17 +171,20 @@ def evaluate(
 
 
 @jax.jit
-def routes_taken(now: Moment, rows: ClientData) -> tuple[Any, Any, Any, Any, Any]:
-    """`routing_report`'s arguments after the names, for a method that routes; of sequences, means over positions."""
+def routes_taken(now: Moment, rows: ClientData) -> tuple[Any, Any, Any, Any]:
+    """`routing_report`'s arguments after the names, for a method that routes; of sequences, position by position."""
     personal, _ = personal_models(now)
 
-    def of_client(own: Algorithm, models: dict[str, Params], held: ClientData) -> tuple[Any, Any, Any, Any, Any]:
+    def of_client(own: Algorithm, models: dict[str, Params], held: ClientData) -> tuple[Any, Any, Any, Any]:
         assert isinstance(own, Routes)
-        mask = held.batch().mask
+        mask, targets = jnp.asarray(held.batch().mask), held.targets
         shares = own.shared_shares(models["personal"], held.inputs)
-        shares = shares.reshape(shares.shape[0], -1, shares.shape[-1])
-        right = [correct_rows(own.predict(models[kind], held.inputs), held.targets, mask) for kind in KINDS]
-        return shares.mean(axis=1), *right, mask, (shares >= 0.5).astype(shares.dtype).mean(axis=1)
+        gaps = (1,) * (targets.ndim - shares.ndim + 1)  # one share for all positions
+        shares = shares.reshape(shares.shape[0], *gaps, *shares.shape[1:])
+        shares = jnp.broadcast_to(shares, (*targets.shape, shares.shape[-1]))
+        right = [correct_positions(own.predict(models[kind], held.inputs), targets, mask) for kind in KINDS]
+        real = mask.astype(bool).reshape(-1, *(1,) * (targets.ndim - 1)) & (targets >= 0)
+        return shares, *right, real
 
     return _for_both(now, personal, of_client, rows)
 

@@ -86,6 +86,14 @@ def client_loss_for(
 
 
 def _model(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
+    plain = ModelSpec()
+    for name, owner in (("hidden", "mlp"), ("bias", "linear")):
+        given = getattr(spec, name)
+        if spec.name != owner and given != getattr(plain, name):
+            raise RequestError(
+                f"model.{name} is a setting of {owner}, got {given} with {spec.name!r}; what {spec.name!r} can be told "
+                "goes into [model.settings]."
+            )
     if ":" in spec.name:
         return own_model(spec.name, spec.settings, input_shape, outputs)
     if spec.name in NETWORKS:

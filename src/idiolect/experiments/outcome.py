@@ -115,7 +115,7 @@ def _new_client_rows(label: str, run: Run, federation: Federation, scores: tuple
         row["score"] = recorded["test"]["personal"][scores[0]][client]
         for split, models in recorded.items():
             for model, named in models.items():
-                row |= {f"{split}_{model}_{key}_last": values[client] for key, values in named.items()}
+                row |= {f"{split}_{model}_{key}_selected": values[client] for key, values in named.items()}
         rows.append(row)
     return rows
 
@@ -252,4 +252,6 @@ def _settings(algorithm: Any) -> dict[str, Any]:
             settings[field.name] = float(f"{float(value):.7g}") if np.ndim(value) == 0 else np.asarray(value).tolist()
         elif isinstance(value, int | float | str | bool):
             settings[field.name] = value
+        elif isinstance(value, tuple) and all(isinstance(part, int | float | str) for part in value):
+            settings[field.name] = list(value)
     return settings

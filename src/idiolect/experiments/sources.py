@@ -159,10 +159,17 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
         )
     source = SOURCES[data.source]
     parameters = inspect.signature(source).parameters
-    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        refuse_unknown(data.settings, parameters, f"[data.settings] {data.source}")
     dtype = np.dtype(precision)  # synthetic problems are made in the run's precision: rounding would move their optimum
     arguments: dict[str, Any] = {"seed": data.seed, "split": split, "held_out": data.held_out, "dtype": dtype}
+    own = [name for name in parameters if name not in arguments]
+    for name in data.settings:
+        if name in arguments:
+            home = {"split": "train, validation and test of [data]", "dtype": "precision of [training]"}
+            raise RequestError(
+                f"[data.settings] {data.source} has no setting {name!r}; it is {home.get(name, f'{name} of [data]')}."
+            )
+    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        refuse_unknown(data.settings, own, f"[data.settings] {data.source}")
     if data.held_out and "held_out" not in parameters:
         raise RequestError(f"[data] held_out is not available for the source {data.source!r}; leave it at 0.")
     arguments = {name: value for name, value in arguments.items() if name in parameters} | data.settings

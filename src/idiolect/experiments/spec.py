@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,14 +50,14 @@ class _NameOrPath(Range):
         return ":" in value or super().admits(value)
 
 
-_MODELS = ("linear", "mlp", "cnn", "resnet18", "character_lstm", "word_lstm")
+MODEL_NAMES = ("linear", "mlp", "cnn", "resnet18", "character_lstm", "word_lstm")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSpec:
     """The model every method trains. Its width follows the data."""
 
-    name: str = dataclasses.field(default="linear", metadata={"range": _NameOrPath(choices=_MODELS)})
+    name: str = dataclasses.field(default="linear", metadata={"range": _NameOrPath(choices=MODEL_NAMES)})
     hidden: list[int] = dataclasses.field(  # mlp
         default_factory=lambda: [64], metadata={"range": Range(at_least=1)}
     )
@@ -169,6 +170,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Spec:
         raise RequestError(f"The spec file {path} is not text in UTF-8; save it as a plain TOML file.") from None
     except tomllib.TOMLDecodeError as error:
         raise RequestError(f"The spec file {path} is not valid TOML: {error}.") from None
+    beside = str(path.resolve().parent)
+    if beside not in sys.path:
+        sys.path.append(beside)  # so that 'my_file:MyAlgorithm' finds a file beside the spec; last: it shadows nothing
     return from_table(override(table, overrides), default_name=path.stem)
 
 

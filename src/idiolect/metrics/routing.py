@@ -29,35 +29,31 @@ class Routing(NamedTuple):
 
 
 def routing_report(
-    names: tuple[str, ...], shares: Any, shared_correct: Any, personal_correct: Any, mask: Any, picked: Any = None
+    names: tuple[str, ...], shares: Any, shared_correct: Any, personal_correct: Any, mask: Any
 ) -> Routing:
-    """Summarise q_0: shares (clients, rows, layers), or (clients, rows, time, layers); the rest (clients, rows).
+    """Summarise q_0: shares (clients, rows, layers), the rest (clients, rows).
 
-    Of a sequence, q_0 is the mean over positions and it takes the shared version where most positions do; it counts as
-    right where most of its positions are. `picked`, shaped as shares, is the share of positions that take the shared
-    version, for shares that are already means over positions.
+    Of sequences every position is a row: shares may be (clients, rows, time, layers), the rest (clients, rows, time).
     """
     shares, real = np.asarray(shares, float), np.asarray(mask, bool)
-    if shares.shape[:2] != real.shape or shares.shape[-1] != len(names):
+    if shares.shape[:-1] != real.shape or shares.shape[-1] != len(names):
         raise RequestError(
-            f"shares must have a row per row of mask {real.shape} and an entry per name, {len(names)}, got shape "
-            f"{shares.shape}."
+            f"shares must have an entry for each of mask {real.shape} and name, {len(names)}, got shape {shares.shape}."
         )
-    steps = shares.reshape(*shares.shape[:2], -1, len(names))
-    picked = steps >= 0.5 if picked is None else np.asarray(picked, float).reshape(steps.shape)
-    shared, personal = (np.asarray(flags, float) >= 0.5 for flags in (shared_correct, personal_correct))
+    shares, real = shares.reshape(len(shares), -1, len(names)), real.reshape(len(real), -1)
+    shared, personal = (np.asarray(flags, bool).reshape(real.shape) for flags in (shared_correct, personal_correct))
     kinds = (shared & personal, shared & ~personal, ~shared & personal, ~shared & ~personal)
     rows = {name: real & kind for name, kind in zip(CATEGORIES, kinds)}
-    mean, taken = steps.mean(axis=2), picked.mean(axis=2) >= 0.5
+    taken = shares >= 0.5
     # a client without rows computes nothing; padding takes no way
-    ways = [np.all((picked == way) | ~real[:, :, None, None], axis=(1, 2)) for way in (1, 0)]
-    one_way, present = np.logical_or(*ways).reshape(-1, 1, len(names)), np.asarray(real.any(axis=1))
+    ways = [np.all((taken == way) | ~real[:, :, None], axis=1) for way in (True, False)]
+    one_way, present = np.logical_or(*ways)[:, None], np.asarray(real.any(axis=1))[:, None]
     return Routing(
         names,
-        _mean(mean, real),
+        _mean(shares, real),
         _mean(taken, real),
-        _mean(one_way, present[:, None]),
-        {name: _mean(mean, where) for name, where in rows.items()},
+        _mean(one_way, present),
+        {name: _mean(shares, where) for name, where in rows.items()},
         {name: _mean(taken, where) for name, where in rows.items()},
         {name: int(where.sum()) for name, where in rows.items()},
     )

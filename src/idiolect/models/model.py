@@ -41,6 +41,11 @@ class Model(abc.ABC):
         """Whether it has running statistics: parameters that training sets and no gradient moves."""
         return _keeps_statistics(self)
 
+    @property
+    def represents(self) -> bool:
+        """Whether it says what its last layer sees."""
+        return type(self).represent is not Model.represent
+
     def represent(self, params: Params, inputs: Any) -> Any:
         """What the last layer sees of a batch of inputs: (rows, width)."""
         raise RequestError(

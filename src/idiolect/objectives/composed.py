@@ -38,6 +38,11 @@ class ComposedObjective(Objective):
         """The model's outputs."""
         return self.client_loss.predict(model, inputs)
 
+    @property
+    def represents(self) -> bool:
+        """Whether its model does."""
+        return self.client_loss.model.represents
+
     def represent(self, model: Params, inputs: Any) -> Any:
         """What the model's last layer sees."""
         return self.client_loss.model.represent(model, inputs)

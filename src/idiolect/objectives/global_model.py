@@ -33,6 +33,11 @@ class GlobalModel(ComposedObjective):
         """f'_m(w)."""
         return self.client_loss.value(key, shared, batch)
 
+    def settled_loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> Any:
+        """f'_m of what w predicts."""
+        outputs = self.client_loss.model.apply(shared, batch.inputs)
+        return self.client_loss.value_of(outputs, shared, batch)
+
     def routed(self, routed: str, widths: tuple[int, ...]) -> RoutedLoss:
         """f'_m of a mixture of w and local layers."""
         return RoutedLoss(self.client_loss, routed_model(self.client_loss.model, routed, widths))

@@ -39,6 +39,13 @@ def check_rows(client_loss: ClientLoss, rows: Rows, names: Sequence[str]) -> Non
             f"A label must be a class number from 0 to {classes - 1}, but client {_owner(rows, names, row)!r} has "
             f"{value:g}; number the classes from 0, or give the model an output for each."
         )
+    bare = (rows.targets < 0).all(axis=tuple(range(1, rows.targets.ndim))) if rows.targets.ndim > 1 else np.zeros(1)
+    if bare.any():
+        owner = _owner(rows, names, int(np.argmax(bare)))
+        raise RequestError(
+            f"A sequence needs a target at one position at least, but client {owner!r} has one with -1 at all of them; "
+            "leave it out."
+        )
 
 
 def _check_tokens(model: str, vocabulary: int, rows: Rows, names: Sequence[str]) -> None:

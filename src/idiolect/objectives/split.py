@@ -25,6 +25,7 @@ from idiolect.core.tree import Params
 from idiolect.models import Model
 
 _PART = re.compile(r"(?P<path>[^\[\]]+)(?:\[(?P<start>-?\d*):(?P<stop>-?\d*)\])?")
+NORMALISATION = "*norm*"  # what fedbn keeps personal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +140,10 @@ def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict
     if not chosen:
         known = {".".join(path[:depth]) for path in shapes for depth in range(1, len(path) + 1)} | {"head", "body"}
         pattern = ", a pattern that no layer matches" if set(form["path"]) & set("*?") else ""
-        raise RequestError(f"WS2.personal_part has an unknown part {part!r}{pattern}.{nearest(form['path'], known)}")
+        way_out = " Give the model normalisation, model.settings.normalize." if part == NORMALISATION else ""
+        raise RequestError(
+            f"WS2.personal_part has an unknown part {part!r}{pattern}.{nearest(form['path'], known)}{way_out}"
+        )
     for path in chosen:
         if start is None:
             owned[path][:] = True

@@ -8,7 +8,7 @@ from typing import Any
 
 from idiolect.report.clients import client_table
 from idiolect.report.folder import Run, is_alone
-from idiolect.report.wording import ScoreWords, absent, plural, score_words, size
+from idiolect.report.wording import ScoreWords, absent, plural, score_words, size, ties
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,8 @@ def _worst(best: dict[str, Any], worst: dict[str, Any], words: ScoreWords, metho
     value = words.show(worst["score"]["worst_decile"])
     if methods == 1:
         return f"its worst tenth of clients reaches {value}"
-    if worst["method"] == best["method"]:
+    own = best["score"].get("worst_decile")
+    if not absent(own) and ties(own, worst["score"]["worst_decile"]):
         return f"it is also best for the worst tenth of clients ({value})"
     subject = "training alone" if is_alone(worst) else worst["method"]
     return f"for the worst tenth of clients {subject} is best ({value})"
@@ -123,4 +124,5 @@ def _price(best: dict[str, Any], together: dict[str, Any] | None, clients: Any) 
     rounds = plural(int(together["rounds"]), "round") if together.get("rounds") is not None else "its rounds"
     trained = 0 if clients is None else int((~clients.held_out).sum())  # held-out clients never communicated
     each = f", {size(total / trained)} per client" if trained else ""
-    return f"{subject} communicates {size(total)} over {rounds}{each}"
+    delivered = " and the delivery of the models" if together.get("delivery_bytes") else ""
+    return f"{subject} communicates {size(total)} over {rounds}{delivered}{each}"

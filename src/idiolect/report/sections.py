@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+import pyarrow.compute as pc
+
 from idiolect.report.answer import Answer, traffic_bytes
 from idiolect.report.clients import VERDICTS, ClientTable
 from idiolect.report.columns import Column
@@ -167,7 +169,10 @@ def client_data(tables: Sequence[ClientTable], shown: int, words: ScoreWords) ->
 
 def ledger(run: Run) -> str:
     """Bytes, gradients and steps of every method."""
-    members = len(set(run.clients["client"].to_pylist()))
+    clients = run.clients
+    if "held_out" in clients.column_names:  # those never communicated
+        clients = clients.filter(pc.invert(clients["held_out"]))
+    members = len(set(clients["client"].to_pylist()))
     head = [("method", "", True)] + [
         (title, "", False)
         for title in (

@@ -18,7 +18,7 @@ from idiolect.report.answer import Answer, answer
 from idiolect.report.clients import ClientTable
 from idiolect.report.columns import Column, MethodRow, adaptation_columns, method_row, score_columns
 from idiolect.report.folder import Run
-from idiolect.report.wording import NONE, absent, count, finite, percent, score_words
+from idiolect.report.wording import NONE, absent, count, finite, percent, score_words, ties
 
 ADAPTATION = (
     "Generalized: accuracy of the model a client receives, before its rows move a parameter; personalized: of its own "
@@ -181,9 +181,8 @@ def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
         return frozenset()
     values = {row.method: getattr(row, column.key) for row in rows if not row.diverged}
     values = {method: column.better * value for method, value in values.items() if not absent(value)}
-    if len(set(values.values())) < 2:
-        return frozenset()
-    return frozenset(method for method, value in values.items() if value == max(values.values()))
+    best = frozenset(method for method, value in values.items() if ties(value, max(values.values())))
+    return best if len(best) < len(values) else frozenset()
 
 
 def _narrow(columns: tuple[Column, ...]) -> tuple[Column, ...]:

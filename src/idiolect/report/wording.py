@@ -60,6 +60,11 @@ def known(value: float | None) -> TypeGuard[float]:
     return value is not None and not math.isnan(value)
 
 
+def ties(value: float, best: float) -> bool:
+    """Whether two numbers differ by no more than the rounding of 32-bit arithmetic."""
+    return math.isclose(value, best, rel_tol=1e-6, abs_tol=1e-9)
+
+
 def absent(value: float | None) -> bool:
     """Whether there is no such number."""
     return not known(value)

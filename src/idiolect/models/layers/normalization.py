@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 import jax
@@ -41,8 +42,8 @@ class BatchNorm:
     """(values - mean) / sqrt(variance + epsilon) * scale + shift, channel by channel.
 
     In training the moments are those of the batch, over its real rows and all positions (the variance divides by their
-    number), and the running moments follow: running <- (1 - momentum) running + momentum batch. Without a key, they
-    are the moments.
+    number), and the running moments follow: running <- (1 - momentum) running + momentum batch, but for a batch of one
+    value per channel, which has no variance and leaves them. Without a key, they are the moments.
     """
 
     normalizes: ClassVar[bool] = True
@@ -66,10 +67,9 @@ class BatchNorm:
         variance = _mean(jnp.square(values - mean), mask)
         kept = {"running_mean": params["running_mean"], "running_variance": params["running_variance"]}
         batch = {"running_mean": mean, "running_variance": variance}
-        moved = {
-            name: (1 - self.momentum) * old + self.momentum * jax.lax.stop_gradient(batch[name])
-            for name, old in kept.items()
-        }
+        values_each = (values.shape[0] if mask is None else jnp.sum(mask)) * math.prod(values.shape[1:-1])
+        pace = jnp.where(values_each > 1, self.momentum, 0).astype(values.dtype)
+        moved = {name: (1 - pace) * old + pace * jax.lax.stop_gradient(batch[name]) for name, old in kept.items()}
         return self._normal(params, values, mean, variance), moved
 
     def _normal(self, params: Params, values: Any, mean: Any, variance: Any) -> Any:
