@@ -144,6 +144,18 @@ def make(input_shape, outputs, width=4):
 
 def number(input_shape, outputs):
     return 3
+
+def wide(input_shape, outputs):
+    return MLP(input_shape[0] * input_shape[1], outputs + 3, (4,))
+
+def lost(input_shape, outputs):
+    raise KeyError("size")
+
+def leaving(input_shape, outputs):
+    raise SystemExit(0)
+
+def narrow(input_shape, outputs):
+    return MLP(2, outputs, (4,))
 """
 OWN_CASES = [
     (
@@ -157,6 +169,11 @@ OWN_CASES = [
         "A model's path must be 'package.module:function', got 'own_net:nothing': own_net has no 'nothing'.",
     ),
     ("no_net:make", "{}", "(No module named 'no_net'); put its folder on PYTHONPATH."),
+    ("own_net:wide", "{}", "'own_net:wide' must give 3 outputs for each, got an answer of shape (1, 6) to one row."),
+    ("own_net:lost", "{}", "'own_net:lost' made no model (KeyError: 'size'); mend that function."),
+    ("own_net:leaving", "{}", "'own_net:leaving' made no model (SystemExit: 0); mend that function."),
+    ("own_net:narrow", "{}", "MLP does not take inputs of shape"),
+    ("broken_net:make", "{}", "(SyntaxError: "),
     ("own_net:number", "{}", "'own_net:number' must give an idiolect.models.Model, got int; wrap a module with"),
 ]
 
@@ -164,8 +181,18 @@ OWN_CASES = [
 @pytest.mark.parametrize(("name", "settings", "sentence"), OWN_CASES)
 def test_a_path_that_leads_to_no_model(idiolect, here, name, settings, sentence):
     (here / "own_net.py").write_text(OWN)
+    (here / "broken_net.py").write_text("def make(:")
     write(here, (name, settings), **images())
     assert_refused(idiolect("run", "bad.toml", "--out", "out"), sentence)
+    assert not (here / "out").exists()
+
+
+def test_a_setting_of_another_model_is_refused(idiolect, here):
+    write(here, ("cnn", "{}"), **images())
+    sentence = (
+        "model.hidden is a setting of mlp, got [8] with 'cnn'; what 'cnn' can be told goes into [model.settings]."
+    )
+    assert_refused(idiolect("run", "bad.toml", "--out", "out", "--set", "model.hidden = [8]"), sentence)
 
 
 def test_a_model_of_ones_own_trains_from_a_spec_also_on_a_client_of_one_row(idiolect, here):

@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -31,7 +35,17 @@ def test_a_file_that_is_no_cell_is_named(tmp_path):
         cells.find("a", {})
 
 
-@pytest.mark.parametrize(("workers", "xla_flags"), [(1, ""), (2, "--xla_gpu_enable_triton_gemm=false")])
+def test_a_cell_that_was_changed_by_hand_is_named(tmp_path):
+    cells = Cells(tmp_path)
+    cells.keep("a", {"step": 0.1, "size": (1, 2)}, {"value": 1})
+    assert cells.find("a", {"step": 0.1, "size": (1, 2)}) == {"value": 1}
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text().replace("0.1", "0.2"))
+    with pytest.raises(RequestError, match="is not what its name says; delete it"):
+        cells.find("a", {"step": 0.1, "size": (1, 2)})
+
+
+@pytest.mark.parametrize(("workers", "xla_flags"), [(1, ""), (2, ""), (2, "--xla_gpu_enable_triton_gemm=false")])
 def test_tasks_are_done_in_processes(tmp_path, workers, xla_flags):
     before, told = dict(os.environ), []
     tasks = {name: str(tmp_path / name) for name in "abc"}
@@ -51,22 +65,22 @@ def test_a_task_that_fails_does_not_keep_others_from_being_done(tmp_path):
 
 
 def needs_quiet(task):
-    """Runs out of memory twice, and keeps count of its tries."""
+    """Runs out of memory once, and keeps count of its tries."""
     folder, name = task
     path = os.path.join(folder, name)
     os.makedirs(path, exist_ok=True)
     tries = len(os.listdir(path))
     os.mkdir(os.path.join(path, str(tries)))
-    if tries < 2:
-        raise MemoryError if tries else RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate")
+    if not tries:
+        raise MemoryError if name == "b" else RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate")
 
 
 def test_a_task_that_ran_out_of_memory_is_tried_again_with_fewer_beside_it(tmp_path):
     told = []
     tasks = {name: (str(tmp_path), name) for name in "ab"}
-    in_processes(needs_quiet, tasks, workers=4, xla_flags="", told=lambda *news: told.append(news))  # 4, 2, 1
+    in_processes(needs_quiet, tasks, workers=2, xla_flags="", told=lambda *news: told.append(news))
     assert sorted(told) in ([("a", 1, 2), ("b", 2, 2)], [("a", 2, 2), ("b", 1, 2)])
-    assert [sorted(os.listdir(tmp_path / name)) for name in "ab"] == [["0", "1", "2"]] * 2
+    assert [sorted(os.listdir(tmp_path / name)) for name in "ab"] == [["0", "1"]] * 2
 
 
 def test_memory_that_does_not_suffice_for_one_process_is_an_error(tmp_path):
@@ -79,3 +93,39 @@ def test_memory_that_does_not_suffice_for_one_process_is_an_error(tmp_path):
             told=lambda *news: None,
         )
     assert os.listdir(tmp_path / "a") == ["0"]
+
+
+INTERRUPTED = """
+import sys, time
+from pathlib import Path
+from idiolect.experiments.papers.cells import in_processes
+
+def work(task):
+    (Path(sys.argv[1]) / f"begun-{task}").touch()
+    time.sleep(20)
+
+if __name__ == "__main__":
+    in_processes(work, {str(n): n for n in range(9)}, workers=2, xla_flags="", told=lambda *news: None)
+"""
+
+
+def test_an_interruption_does_not_wait_for_what_was_not_begun(tmp_path):
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: len(list(tmp_path.glob("begun-*"))) == 2, seconds=60)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(15) != 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert len(list(tmp_path.glob("begun-*"))) == 2
+
+
+def until(holds, seconds):
+    """Wait, with a bound."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.1)

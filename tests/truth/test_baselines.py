@@ -13,6 +13,7 @@ from idiolect.core import RequestError, keys
 from idiolect.core.data import ClientData
 from idiolect.core.settings import check_settings
 from idiolect.core.tree import take
+from idiolect.engines.door import admit
 from idiolect.metrics.scores import log_loss
 from idiolect.models import CNN, MLP
 from idiolect.objectives import MAML, WS2, ClientLoss, GlobalModel, LocalOnly
@@ -251,6 +252,13 @@ def test_clusters_start_apart(lab):
 def test_values_out_of_range_are_refused(lab, name, wrong, message):
     with pytest.raises(RequestError, match=message):
         check_settings(find(name).algorithm(GlobalModel(lab.softmax_problem()[0]), **wrong))
+
+
+def test_more_clusters_than_clients_are_refused(lab):
+    algorithm = IFCA(GlobalModel(lab.softmax_problem()[0]), clusters=9)
+    with pytest.raises(RequestError, match="IFCA needs at most as many clusters as there are clients, 5, got 9"):
+        admit(algorithm, 5, "float32")
+    assert admit(algorithm, 9, "float32").clusters == 9
 
 
 @pytest.mark.parametrize(

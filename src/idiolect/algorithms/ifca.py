@@ -61,6 +61,12 @@ class IFCA(FineTuned):
         """Needs a shared block and nothing else."""
         return self.unless_plain()
 
+    def misplaced(self, clients: int) -> str | None:
+        """A cluster that nobody can be in is no cluster."""
+        if self.clusters > clients:
+            return f"needs at most as many clusters as there are clients, {clients}, got {self.clusters}"
+        return None
+
     @property
     def reduction(self) -> Reduction:
         """One mean per cluster."""
@@ -69,8 +75,10 @@ class IFCA(FineTuned):
     def init_server(self, key: Key) -> ServerState:
         """Distinct starts."""
         first = self.objective.init_shared(key)
-        others = [self._start(jax.random.fold_in(key, cluster), first) for cluster in range(1, self.clusters)]
-        models = jax.tree.map(lambda *leaves: jnp.stack(leaves), first, *others)
+        others = jax.vmap(lambda cluster: self._start(jax.random.fold_in(key, cluster), first))(
+            jnp.arange(1, self.clusters, dtype=jnp.int32)
+        )
+        models = jax.tree.map(lambda one, more: jnp.concatenate([one[None], more]), first, others)
         return ServerState(models, jax.vmap(self.optimizer.init)(models))
 
     def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:

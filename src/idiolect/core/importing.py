@@ -14,7 +14,10 @@ def imported(path: str, what: str) -> Any:
     module, _, attribute = path.partition(":")
     try:
         found = importlib.import_module(module)
-    except (ImportError, ValueError, AttributeError) as error:
+    except (Exception, SystemExit) as error:
+        if not isinstance(error, ImportError | ValueError | AttributeError):  # it was found, and is at fault
+            reason = f"{type(error).__name__}: {error}"
+            raise RequestError(f"{what} and importable, got {path!r} ({reason}); mend that file.") from error
         raise RequestError(f"{what} and importable, got {path!r} ({error}); put its folder on PYTHONPATH.") from error
     if not hasattr(found, attribute):
         known = [name for name in vars(found) if not name.startswith("_")]

@@ -95,7 +95,7 @@ def _model(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int, tokens: 
                 "goes into [model.settings]."
             )
     if ":" in spec.name:
-        return own_model(spec.name, spec.settings, input_shape, outputs)
+        return own_model(spec.name, spec.settings, input_shape, outputs, tokens)
     if spec.name in NETWORKS:
         return network(spec.name, spec.settings, input_shape, outputs, tokens)
     if tokens:

@@ -18,7 +18,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.door import check_participation, check_training, participation_of
+from idiolect.engines.door import check_fit, check_participation, check_training, participation_of, run_precision
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
@@ -100,6 +100,9 @@ def execute(
     given = [ready for method, ready in zip(spec.methods, built) if not is_tuned(spec, method)]
     warnings = [text for ready in given for text in ready.warnings]
     warnings += _absence_warnings(spec, built, federation.clients)
+    with run_precision(spec.training.precision):
+        for ready in built:
+            check_fit(ready.algorithm, federation)
     folder.open(resume)
     folder.write_spec(spec)
     for text in (*_data_notes(federation), reason, *(n for m in built for n in m.notes)):

@@ -8,6 +8,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from idiolect.core.checks import RequestError, check
@@ -30,7 +32,8 @@ def network(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...]
         if not tokens or len(input_shape) != 1:
             raise RequestError(
                 f"{name} needs sequences of tokens, got inputs of shape {input_shape}"
-                f"{'' if tokens else ' that are no whole numbers'}; use cnn, mlp or linear."
+                f"{'' if tokens else ' that were not read as tokens'}; use cnn, mlp or linear, or for an npz file of "
+                "tokens set data.settings.vocabulary."
             )
         return cls(outputs, outputs, **chosen)
     if tokens or len(input_shape) not in (2, 3) or min(input_shape[:2]) < SMALLEST_IMAGE:
@@ -54,21 +57,41 @@ def network_settings(name: str) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in fields if "range" in field.metadata}
 
 
-def own_model(path: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int) -> Model:
+def own_model(
+    path: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool = False
+) -> Model:
     """A stranger's model: what the function at "package.module:function" makes for these inputs and outputs."""
     make = imported(path, "A model's path must be 'package.module:function'")
     try:
         model = make(input_shape, outputs, **settings)
+    except RequestError:
+        raise
     except TypeError as error:
         raise RequestError(
             f"{path!r} must take an input shape, a number of outputs and [model.settings] by name ({error})."
         ) from error
+    except (Exception, SystemExit) as error:  # a stranger's function may raise anything
+        raise RequestError(f"{path!r} made no model ({type(error).__name__}: {error}); mend that function.") from error
     if not isinstance(model, Model):
         raise RequestError(
             f"{path!r} must give an idiolect.models.Model, got {type(model).__name__}; "
             "wrap a module with idiolect.models.from_flax or from_equinox."
         )
+    _check_answer(path, model, input_shape, outputs, tokens)
     return model
+
+
+def _check_answer(path: str, model: Model, input_shape: tuple[int, ...], outputs: int, tokens: bool) -> None:
+    """RequestError where it answers with more or fewer numbers than asked for; what it cannot take is said later."""
+    kind = jnp.int32 if tokens else jnp.result_type(float)
+    try:
+        params = jax.eval_shape(model.init, jax.random.key(0))
+        answer = jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((1, *input_shape), kind)).shape
+    except Exception:
+        return
+    if answer[-1:] != (outputs,) if outputs else answer != (1,):
+        wanted = f"{outputs} outputs for each" if outputs else "one plain number for each row"
+        raise RequestError(f"{path!r} must give {wanted}, got an answer of shape {answer} to one row.")
 
 
 def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

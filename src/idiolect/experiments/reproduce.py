@@ -111,6 +111,19 @@ class Outcome:
         return "\n".join([*lines, "", f"{passed} of {len(self.rows)} numbers as expected."])
 
 
+def _probe(cells: Path) -> None:
+    """RequestError where cells could not be kept, before one is computed."""
+    try:
+        cells.mkdir(parents=True, exist_ok=True)
+        probe = cells / ".probe"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise RequestError(
+            f"The folder of cells {cells} cannot be written ({error.strerror}); choose another --cells."
+        ) from None
+
+
 def reproduce(
     slug: str,
     folder: Path,
@@ -139,6 +152,8 @@ def reproduce(
         way_out = " or add --resume" if wanted.in_cells and not target.done else ""
         raise RequestError(f"The folder {folder} already holds a run; choose another --out{way_out}.")
     target.open(resume)
+    if cells is not None:
+        _probe(cells)
     if resume and target.begun and (folder / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
         raise RequestError(
             f"The folder {folder} was begun with another request; repeat that one, or choose another --out."

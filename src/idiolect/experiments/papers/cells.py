@@ -32,11 +32,15 @@ class Cells(NamedTuple):
         """The cell, if it was computed from the same."""
         path = self._path(name, made_of)
         try:
-            return json.loads(path.read_text(encoding="utf-8"))["cell"]
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            found, known = kept["cell"], kept["made_of"]
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
             raise RequestError(f"The file {path} is no cell of a table; delete it to compute it again.") from None
+        if known != json.loads(json.dumps(made_of)) or not isinstance(found, dict):
+            raise RequestError(f"The file {path} is not what its name says; delete it to compute it again.")
+        return found
 
     def keep(self, name: str, made_of: Mapping[str, Any], cell: Cell) -> Cell:
         """Write the cell, at once or not at all."""
@@ -69,7 +73,8 @@ def in_processes(
             told(name, done, len(tasks))
         return
     # children share one GPU: none may take all of its memory at once
-    wanted = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {xla_flags}"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {xla_flags}".strip()
+    wanted = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | ({"XLA_FLAGS": flags} if flags else {})
     left, failed, done = dict(tasks), list[BaseException](), 0
     with _environment(wanted):
         while left:
@@ -90,10 +95,13 @@ def in_processes(
 def _pooled(work: Callable[[Any], Any], tasks: Mapping[str, Any], workers: int) -> Iterator[tuple[str, Any]]:
     """Each task's name and error, or None, as they are done."""
     context = multiprocessing.get_context("spawn")  # a process that has used JAX must not be forked
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+    pool = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
+    try:
         waiting = {pool.submit(_cached, work, task): name for name, task in tasks.items()}
         for one in concurrent.futures.as_completed(waiting):
             yield waiting[one], one.exception()
+    finally:  # not `with`, which would wait for all that was not begun when a user interrupts
+        pool.shutdown(cancel_futures=True)
 
 
 def _out_of_memory(error: BaseException) -> bool:
@@ -102,7 +110,10 @@ def _out_of_memory(error: BaseException) -> bool:
 
 def _cached(work: Callable[[Any], Any], task: Any) -> None:
     enable_cache()  # what one process compiled, another need not
-    work(task)
+    try:
+        work(task)
+    except KeyboardInterrupt:
+        os._exit(1)  # a pool's process would take the next task that was handed to it
 
 
 @contextlib.contextmanager

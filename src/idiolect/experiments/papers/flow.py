@@ -30,9 +30,10 @@ from idiolect.engines.cohorts import Participation
 from idiolect.engines.simulate import Run, Session, Training
 from idiolect.experiments.build import assemble, build_client_loss
 from idiolect.experiments.papers.cells import Cell, Cells
+from idiolect.experiments.papers.flow_sizes import check_column
 from idiolect.experiments.papers.reproduction import Spec
 from idiolect.experiments.spec import MethodSpec, ModelSpec, check_seeds
-from idiolect.experiments.strict import fill
+from idiolect.experiments.strict import coerce, fill
 from idiolect.metrics.instances import breakdown
 from idiolect.metrics.routing import routing_report
 from idiolect.objectives import ClientLoss
@@ -84,8 +85,11 @@ def columns(spec: Spec, use: str = "tables") -> dict[str, Mapping[str, Any]]:
 def check(spec: Spec, use: str, methods: Collection[str]) -> None:
     """RequestError for settings that no run could be made with; `methods` may have steps of their own."""
     where = f"[{spec['name']}]"
-    check_seeds(spec["seeds"])
-    tuning = check_seeds(chosen_size(spec)["tuning_seeds"], "tuning_seeds")
+    check_seeds(coerce(list[int], spec["seeds"], "seeds"))
+    tuning = check_seeds(coerce(list[int], chosen_size(spec)["tuning_seeds"], "tuning_seeds"), "tuning_seeds")
+    coerce(list[str], spec["methods"], "methods")
+    if spec["data_seed"] < 0:
+        raise RequestError(f"{where} data_seed must be at least 0, got {spec['data_seed']}.")
     if both := sorted(set(tuning) & set(spec["seeds"])):
         raise RequestError(f"{where} tuning_seeds must have none of seeds, got {both[0]} in both; use others.")
     for name in spec["methods"]:
@@ -96,20 +100,11 @@ def check(spec: Spec, use: str, methods: Collection[str]) -> None:
     workers = chosen_size(spec)["workers"]
     if workers < 1:
         raise RequestError(f"{where} workers must be at least 1, got {workers}.")
-    for name, size in columns(spec, use).items():
-        rules = {
-            "gradients must be a multiple of 6, to be divided by 2 and by 3": size["gradients"] % 6
-            == 0
-            < size["gradients"],
-            "rounds must be at least 1": size["rounds"] >= 1,
-            "cohort must be at least 1": size["cohort"] >= 1,
-            "split must be three shares": len(size["split"]) == 3,
-            "grid must have at least two steps above 0": len(size["grid"]) > 1
-            and all(step > 0 for step in size["grid"]),
-        }
-        for rule, holds in rules.items():
-            if not holds:
-                raise RequestError(f"{where} {name}: {rule}, got {size[rule.split()[0]]!r}.")
+    asked = columns(spec, use)
+    if not asked:
+        raise RequestError(f"{where} {use} of size {spec['size']!r} must name at least one column, got none.")
+    for name, size in asked.items():
+        check_column(size, f"{spec['size']}.{name}")
         for method in size["steps"]:
             if method not in methods and use == "tables":
                 raise RequestError(f"{where} {name}: steps has no method {method!r}.{nearest(method, methods)}")
