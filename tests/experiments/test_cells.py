@@ -45,7 +45,7 @@ def test_a_cell_that_was_changed_by_hand_is_named(tmp_path):
         cells.find("a", {"step": 0.1, "size": (1, 2)})
 
 
-@pytest.mark.parametrize(("workers", "xla_flags"), [(1, ""), (2, ""), (2, "--xla_gpu_enable_triton_gemm=false")])
+@pytest.mark.parametrize(("workers", "xla_flags"), [(1, ""), (2, "")])
 def test_tasks_are_done_in_processes(tmp_path, workers, xla_flags):
     before, told = dict(os.environ), []
     tasks = {name: str(tmp_path / name) for name in "abc"}

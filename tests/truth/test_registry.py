@@ -96,7 +96,7 @@ def test_a_stranger_is_loaded_by_path():
     ("path", "message"),
     [
         ("no_such_package.module:Class", "importable, got 'no_such_package.module:Class'"),
-        ("idiolect.algorithms.local_sgd:Missing", "has no attribute 'Missing'"),
+        ("idiolect.algorithms.local_sgd:Missing", "idiolect.algorithms.local_sgd has no 'Missing'."),
         ("idiolect.algorithms.local_sgd:Working", "must name a subclass of idiolect.core.Algorithm"),
         (":LocalSGD", "must be 'package.module:Class'"),
     ],

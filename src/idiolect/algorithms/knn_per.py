@@ -83,7 +83,7 @@ class KNNPer(LocalSGD):
         real, seen = real.reshape(-1), rows["seen"].reshape(-1, width)
         # distances from the rows' mean: where all lie far from zero, their squares would cancel and leave rounding
         known = jnp.where(real[:, None], seen, 0)
-        middle = jnp.sum(known, axis=0) / jnp.maximum(jnp.sum(real.astype(seen.dtype)), 1)
+        middle = jnp.sum(known, axis=0, keepdims=True) / jnp.maximum(jnp.sum(real.astype(seen.dtype)), 1)
         apart = _squared_distances(queries - middle, seen - middle)
         near, place = jax.lax.top_k(jnp.where(real[None], -apart, -jnp.inf), min(self.neighbours, labels.size))
         # a softmax: the nearest row weighs most, also where exp would give every row nothing; padding weighs nothing

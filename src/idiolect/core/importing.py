@@ -20,6 +20,6 @@ def imported(path: str, what: str) -> Any:
             raise RequestError(f"{what} and importable, got {path!r} ({reason}); mend that file.") from error
         raise RequestError(f"{what} and importable, got {path!r} ({error}); put its folder on PYTHONPATH.") from error
     if not hasattr(found, attribute):
-        known = [name for name in vars(found) if not name.startswith("_")]
+        known = [name for name, value in vars(found).items() if getattr(value, "__module__", None) == module]
         raise RequestError(f"{what}, got {path!r}: {module} has no {attribute!r}.{nearest(attribute, known)}")
     return getattr(found, attribute)
