@@ -246,6 +246,13 @@ def test_a_request_that_cannot_be_computed_leaves_nothing_behind(tmp_path, overr
     assert not (tmp_path / "run").exists()
 
 
+def test_cells_that_cannot_be_kept_are_refused_before_anything_is_computed(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RequestError, match=r"folder of cells .* cannot be written \(Not a directory\); choose another"):
+        reproduce("flow-table2", tmp_path / "run", cells=tmp_path / "file" / "cells")
+    assert not (tmp_path / "run").exists()
+
+
 def test_cells_need_a_folder_and_a_folder_its_own_request(spec, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     for cells in (tmp_path / "file", Path()):

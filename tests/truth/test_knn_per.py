@@ -176,6 +176,7 @@ def test_a_client_with_one_row_votes_with_it(trained):
 def test_what_it_cannot_do_is_refused(lab):
     quadratic, rows = lab.quadratic_problem([[1.0]], [[0.0]])
     algorithm = KNNPer(GlobalModel(quadratic))
+    assert algorithm.misfit().startswith("it votes on classes")  # at the door, before anything trains
     with pytest.raises(RequestError, match="KNNPer votes on classes, got targets of type float64; use another method"):
         answer(algorithm, lab.begin(algorithm, rows)[0], take(rows, 0), QUERIES)
 

@@ -41,7 +41,9 @@ class KNNPer(LocalSGD):
     kernel_scale: float = setting(default=1.0, above=0, doc="how fast a vote fades with distance (scale)")
 
     def skip(self) -> str | None:
-        """Needs to know what the last layer sees."""
+        """Needs classes to vote on, and to know what the last layer sees."""
+        if not self.objective.classifies:
+            return "it votes on classes; use another method where a number is to be predicted"
         if not self.objective.represents:
             return (
                 "its model does not say what its last layer sees, which nearest neighbours are found by; give it a "

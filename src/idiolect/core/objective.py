@@ -64,6 +64,11 @@ class Objective(Settings, abc.ABC):
         return None if self.has_personal else shared
 
     @property
+    def classifies(self) -> bool:
+        """Whether its targets are classes."""
+        return False
+
+    @property
     def represents(self) -> bool:
         """Whether it says what the last layer of a deployed model sees."""
         return False

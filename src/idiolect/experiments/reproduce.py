@@ -23,7 +23,7 @@ from idiolect.core.checks import RequestError, nearest, setting
 from idiolect.experiments.papers import REPRODUCTIONS, Reproduction
 from idiolect.experiments.papers.cells import Cells
 from idiolect.experiments.papers.drawing import drawing, to_bytes
-from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
+from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, make_writable
 from idiolect.experiments.spec import override
 from idiolect.experiments.strict import fill
 
@@ -111,19 +111,6 @@ class Outcome:
         return "\n".join([*lines, "", f"{passed} of {len(self.rows)} numbers as expected."])
 
 
-def _probe(cells: Path) -> None:
-    """RequestError where cells could not be kept, before one is computed."""
-    try:
-        cells.mkdir(parents=True, exist_ok=True)
-        probe = cells / ".probe"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise RequestError(
-            f"The folder of cells {cells} cannot be written ({error.strerror}); choose another --cells."
-        ) from None
-
-
 def reproduce(
     slug: str,
     folder: Path,
@@ -151,9 +138,10 @@ def reproduce(
     if not resume and (target.begun or target.done):
         way_out = " or add --resume" if wanted.in_cells and not target.done else ""
         raise RequestError(f"The folder {folder} already holds a run; choose another --out{way_out}.")
-    target.open(resume)
+    target.check(resume)
     if cells is not None:
-        _probe(cells)
+        make_writable(cells, "folder of cells", "--cells")
+    target.open(resume)
     if resume and target.begun and (folder / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
         raise RequestError(
             f"The folder {folder} was begun with another request; repeat that one, or choose another --out."

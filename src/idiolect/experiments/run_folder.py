@@ -26,6 +26,19 @@ SCHEMA = 1
 TEXTS = ("method", "client", "verdict")
 
 
+def make_writable(path: Path, what: str, option: str) -> None:
+    """Make the folder and write into it, before anything is computed; RequestError where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".probe"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise RequestError(
+            f"The {what} {path} cannot be written ({error.strerror}); choose another {option}."
+        ) from None
+
+
 class RunFolder:
     """A folder for one run. Nothing that is finished is ever overwritten."""
 
@@ -63,15 +76,7 @@ class RunFolder:
     def open(self, resume: bool) -> None:
         """Make the folder, or refuse with the way out."""
         self.check(resume)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            probe = self.path / ".probe"
-            probe.write_bytes(b"")
-            probe.unlink()
-        except OSError as error:
-            raise RequestError(
-                f"The run folder {self.path} cannot be written ({error.strerror}); choose another --out."
-            ) from None
+        make_writable(self.path, "run folder", "--out")
 
     def write_text(self, name: str, text: str) -> None:
         """Replace a text file atomically."""

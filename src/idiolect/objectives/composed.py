@@ -39,6 +39,11 @@ class ComposedObjective(Objective):
         return self.client_loss.predict(model, inputs)
 
     @property
+    def classifies(self) -> bool:
+        """Whether its plain loss is one of classes."""
+        return self.client_loss.criterion != "squared"
+
+    @property
     def represents(self) -> bool:
         """Whether its model does."""
         return self.client_loss.model.represents
