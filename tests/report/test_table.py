@@ -138,6 +138,13 @@ ANSWERS = {
             "better alone than with fedavg",
         ),
     ),
+    "alone and another by rounding": (
+        {"local": (0.9, 0.8), "fedavg": (0.9 - 1e-8, 0.8 + 1e-8), "personal_heads": (0.7, 0.7)},
+        (
+            "Training alone is best on average (accuracy 90.0 %), level with fedavg (90.0 %)",
+            "it is also best for the worst tenth of clients (80.0 %)",
+        ),
+    ),
     "worst is alone": (
         {"local": (0.7, 0.8), "fedavg": (0.8, 0.7), "personal_heads": (0.75, 0.7)},
         ("fedavg is best on average", "for the worst tenth of clients training alone is best (80.0 %)"),

@@ -82,7 +82,9 @@ def _average(best: dict[str, Any], together: dict[str, Any] | None, words: Score
         text = f"Training alone is best on average ({value})" if methods > 1 else f"Training alone: {value}"
         if together is None:
             return text + ", and nothing else was compared with it"
-        return f"{text}, ahead of {together['method']} ({words.show(together['score']['mean'])})"
+        own, theirs = (entry["score"]["mean"] for entry in (best, together))
+        place = "level with" if ties(own, theirs) else "ahead of"
+        return f"{text}, {place} {together['method']} ({words.show(theirs)})"
     text = f"{best['method']} is best on average ({value}" if methods > 1 else f"{best['method']} ({value}"
     gain = best.get("gain")
     if gain is None or absent(gain.get("mean")):
