@@ -24,11 +24,11 @@ B = 0.5 * (PLACES[:, None] - PLACES[None]) ** 2  # 0.02 between neighbours
 @pytest.fixture(scope="module")
 def built(workbench, regression):
     """`built({...} of [collaboration], name=..., ...)` -> the method on six clients."""
-    loss = workbench.client_loss("regression")
+    default = workbench.client_loss("regression")
     with jax.enable_x64(True):
-        constants = client_constants(loss, regression.train)
+        constants = client_constants(default, regression.train)
 
-    def build(collaboration, **table):
+    def build(collaboration, loss=default, **table):
         spec = from_table({"methods": {"it": table}, "collaboration": collaboration})
         found = find_collaboration(spec.collaboration, regression)
         return build_method(spec.methods[0], loss, constants, 6, 4.0, collaboration=found)
@@ -46,7 +46,7 @@ def files(tmp_path):
     return tmp_path, weights
 
 
-def test_named_cases_need_no_lists(built):
+def test_named_cases_need_no_lists(built, workbench):
     for source, share in (("identity", 1.0), ("uniform", 0.0), ("mixture", 0.3)):
         ready = built({"source": source, "own_share": 0.3}, name="all_for_all")
         assert (ready.algorithm.own_share, ready.algorithm.neighbours) == (share, None)
@@ -54,8 +54,9 @@ def test_named_cases_need_no_lists(built):
     silent = built({}, name="all_for_all", own_share=0.7)
     assert silent.algorithm.own_share == 0.7
     assert "No [collaboration] is given: everybody listens to itself by 0.7" in silent.notes[0]
+    classes = workbench.client_loss("classification")
     for other in ("fedavg", "knn_per"):  # whose neighbours are rows
-        assert built({"source": "uniform"}, name=other).notes == []  # who does not ask is not told
+        assert built({"source": "uniform"}, classes, name=other).notes == []  # who does not ask is not told
 
 
 def test_files_of_weights_and_of_discrepancies(built, files):
