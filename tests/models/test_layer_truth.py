@@ -12,6 +12,7 @@ from idiolect.models import CNN
 from idiolect.models.layers import LSTM, Convolution, Dense, Embedding, GroupNorm, dropout, max_pool, mean_pool
 from idiolect.models.layers.lstm import State
 from idiolect.models.routing import routed_model
+from idiolect.models.routing_net import Shares
 
 pytestmark = pytest.mark.optimized  # layers are tuned to how they are compiled
 
@@ -172,7 +173,7 @@ def test_the_gradient_of_pooling_finds_the_largest_however_a_pass_is_rounded():
     images, margins = normal(0, 2, 4, 8, 8, 1), normal(1, 2, 4, len(routes.names))
 
     def value(shared, local, images, margins):
-        shares = jax.nn.sigmoid(margins), jax.nn.sigmoid(-margins)
+        shares = Shares(jax.nn.sigmoid(margins), jax.nn.sigmoid(-margins), None)
         return jnp.sum(jnp.square(routes.mixed(shares, shared, local, images)))
 
     slopes = jax.jit(jax.vmap(jax.grad(value), in_axes=(None, None, 0, 0)))

@@ -39,6 +39,7 @@ ORDERS = ("alternating", "routing_first", "shared_first")
 ADAPTATIONS = ("routing", "both", "none")
 SECOND_ROUTES = ("own", "shared")
 SHARED_LOSSES = ("mixture", "own")
+TOKEN_ROUTINGS = ("states", "frequencies")
 _SPLIT, _LOCAL, _SHARED = range(3)  # what the draws of a round are named by
 
 
@@ -116,6 +117,11 @@ class Flow(Algorithm):
     routing_widths: tuple[int, ...] = setting(
         default=(350, 150, 50), at_least=1, doc="widths of psi's trunk (paper 003: handwriting)"
     )
+    token_routing: str = setting(
+        default="states",
+        choices=TOKEN_ROUTINGS,
+        doc="of a text psi reads vector and hidden states, or token frequencies",
+    )
     server_step_size: float = setting(
         default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
     )
@@ -125,7 +131,7 @@ class Flow(Algorithm):
 
     def skip(self) -> str | None:
         """Needs one model's plain loss."""
-        if self.objective.routed(self.routed, self.routing_widths) is None:
+        if self._find_routes() is None:
             return "it routes between two versions of one shared model; use the global_model objective"
         return None
 
@@ -133,7 +139,7 @@ class Flow(Algorithm):
         """The objective's start, and psi's."""
         shared = self.objective.init_shared(key)
         # psi has its own draw: that of the model's first layer must not come twice
-        routing = () if self._fixed else self._routes.init_routing(jax.random.fold_in(key, 2**31 - 1))
+        routing = self._routes.init_routing(jax.random.fold_in(key, 2**31 - 1))
         second = self._routes.start_local(shared) if self.second_route == "shared" else ()
         return ServerState(shared, routing, second, self._optimizer.init((shared, routing, second)))
 
@@ -203,15 +209,11 @@ class Flow(Algorithm):
         """Outputs of w_g, or of a personal model by its routes."""
         if not _has_routes(model):
             return self.objective.predict(model, inputs)
-        shares = self._shares(model.get("routing", ()), inputs)
-        parts = model["shared"], model["local"], inputs
-        if self.soft_inference:
-            return self._routes.predict_mixed(shares, *parts)
-        return self._routes.predict_chosen(shares[0] >= 0.5, *parts)
+        return self._answer(model, inputs)[0]
 
     def shared_shares(self, model: Params, inputs: Any) -> Any:
         """q_0 of a personal model: (rows, exits), or (rows, time, exits) for tokens."""
-        shares, _ = self._shares(model.get("routing", ()), inputs)
+        shares = self._answer(model, inputs)[1].shared
         return jnp.broadcast_to(shares, (inputs.shape[0], *shares.shape)) if self._fixed else shares
 
     @property
@@ -221,9 +223,12 @@ class Flow(Algorithm):
 
     @property
     def _routes(self) -> Routed:
-        found = self.objective.routed(self.routed, self.routing_widths)
+        found = self._find_routes()
         assert found is not None, self.skip()  # the door refused other objectives
         return found
+
+    def _find_routes(self) -> Routed | None:
+        return self.objective.routed(self.routed, self.routing_widths, self._fixed, self.token_routing)
 
     @property
     def _fixed(self) -> bool:
@@ -274,12 +279,10 @@ class Flow(Algorithm):
 
     def _move_routing(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on psi."""
-        routes = self._routes
 
         def value(routing: Params) -> Any:
-            margins = routes.margins(routing, batch.inputs)
-            loss = routes.mixed_value(key, _shares_of(margins), working.shared, working.local, batch)
-            return loss - self.routing_penalty * masked_mean(_row_means(margins, batch.targets), batch.mask)
+            loss, shares = self._routes.mixed_value(key, routing, working.shared, working.local, batch)
+            return loss - self.routing_penalty * masked_mean(_row_means(shares.log_shared, batch.targets), batch.mask)
 
         slope = jax.grad(value)(working.routing)
         return working._replace(routing=tree.descend(working.routing, self.step_size, slope)), _cost(batch)
@@ -289,8 +292,8 @@ class Flow(Algorithm):
         if self.shared_loss == "own":
             slope, _ = self.objective.gradient_shared(key, working.shared, (), batch)
             return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), _cost(batch)
-        shares = self._shares(working.routing, batch.inputs)
-        slope = jax.grad(lambda w: self._routes.mixed_value(key, shares, w, working.local, batch))(working.shared)
+        weights = self._weights(working.routing)
+        slope = jax.grad(lambda w: self._routes.mixed_value(key, weights, w, working.local, batch)[0])(working.shared)
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), _cost(batch)
 
     def _move_both(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
@@ -301,22 +304,20 @@ class Flow(Algorithm):
         working, more = self._move_shared(key, working, batch)
         return working, spent.plus(more)
 
-    def _shares(self, routing: Params, inputs: Any) -> tuple[Any, Any]:
-        """q_0 and q_1."""
-        if self.fixed_share is not None:
-            share = jnp.full(len(self._routes.names), self.fixed_share)
-            return share, 1 - share
-        return _shares_of(self._routes.margins(routing, inputs))
+    def _answer(self, model: Params, inputs: Any) -> tuple[Any, Any]:
+        """What a personal model predicts, and its shares."""
+        routes = self._routes
+        predict = routes.predict_mixed if self.soft_inference else routes.predict_chosen
+        return predict(self._weights(model.get("routing", ())), model["shared"], model["local"], inputs)
+
+    def _weights(self, routing: Params) -> Any:
+        """What versions are weighed by: psi, or the fixed share."""
+        return routing if self.fixed_share is None else self.fixed_share
 
 
-def _shares_of(margins: Any) -> tuple[Any, Any]:
-    """The two-way softmax, from the difference of its logits."""
-    return jax.nn.sigmoid(margins), jax.nn.sigmoid(-margins)
-
-
-def _row_means(margins: Any, targets: Any) -> Any:
+def _row_means(log_shared: Any, targets: Any) -> Any:
     """(rows,): mean log q_0 over exits and, of a sequence, over the positions that have a target, as in the loss."""
-    values = jax.nn.log_sigmoid(margins).mean(axis=-1)
+    values = log_shared.mean(axis=-1)
     if values.ndim == 1:
         return values
     known = jnp.ones(values.shape, bool) if targets.shape != values.shape else targets >= 0

@@ -112,10 +112,12 @@ class Objective(Settings, abc.ABC):
         """The model that client m predicts with and its cost; may adapt to `batch`, the client's training rows."""
         return self.deployed(shared, personal), NOTHING
 
-    def routed(self, routed: str, widths: tuple[int, ...]) -> Routed | None:
+    def routed(self, routed: str, widths: tuple[int, ...], fixed: bool, token_routing: str) -> Routed | None:
         """The loss with the named layers in two versions; None where f_m is not one model's plain loss.
 
-        `widths` are those of the net that weighs the versions, row by row.
+        `widths` are those of the net psi that weighs the versions, row by row; `token_routing` is what it reads of a
+        text: the "states" of the model, or "frequencies" of tokens. With `fixed` shares, q_0 itself stands where psi
+        would.
         """
         return None
 
@@ -156,7 +158,8 @@ class Objective(Settings, abc.ABC):
 class Routed(Protocol):
     """One model's plain loss with routed layers in two versions, shared (in w) and local, and a net psi to weigh them.
 
-    Shares are (q_0, q_1), of the shared and of the local version, each with one entry per exit on the last axis.
+    What depends on shares comes with them: `shared` q_0, `local` q_1 and `log_shared` log q_0, each with one entry per
+    exit on the last axis.
     """
 
     @property
@@ -169,20 +172,17 @@ class Routed(Protocol):
     def start_local(self, shared: Params) -> Params:
         """The local versions as they start: w's own."""
 
-    def margins(self, routing: Params, inputs: Any) -> Any:
-        """log q_0 - log q_1, from psi."""
-
     def local_value(self, key: Key, shared: Params, local: Params, batch: Batch) -> Any:
         """f_m where every routed layer is local."""
 
-    def mixed_value(self, key: Key, shares: tuple[Any, Any], shared: Params, local: Params, batch: Batch) -> Any:
+    def mixed_value(self, key: Key, routing: Params, shared: Params, local: Params, batch: Batch) -> tuple[Any, Any]:
         """f_m of the mixture."""
 
-    def predict_mixed(self, shares: tuple[Any, Any], shared: Params, local: Params, inputs: Any) -> Any:
+    def predict_mixed(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Any]:
         """Outputs of the mixture."""
 
-    def predict_chosen(self, picked: Any, shared: Params, local: Params, inputs: Any) -> Any:
-        """Outputs where each row takes one version of each layer: the shared one where `picked` holds."""
+    def predict_chosen(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Any]:
+        """Outputs where each row takes one version of each layer: the shared one iff q_0 >= 1/2."""
 
 
 class Adapting(Objective):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 
@@ -29,7 +29,13 @@ class Layer(Protocol):
 
 
 class Layered(Model):
-    """Write `named_layers` and `forward`; the rest follows."""
+    """Write `named_layers` and `forward`; the rest follows.
+
+    A model of tokens `walks` if it may be asked position by position: its recurrent layers alone carry something from
+    one to the next, and it begins with an embedding.
+    """
+
+    walks: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod

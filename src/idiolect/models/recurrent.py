@@ -18,6 +18,8 @@ class CharacterLSTM(Layered):
     Named `embedding`, `lstm_0`, `lstm_1`, ..., `dense`. 72 characters, the sizes below: 815,752 parameters.
     """
 
+    walks = True
+
     vocabulary: int
     outputs: int
     embedding: int = setting(default=8, at_least=1, doc="width of a token's vector")

@@ -38,9 +38,10 @@ class GlobalModel(ComposedObjective):
         outputs = self.client_loss.model.apply(shared, batch.inputs)
         return self.client_loss.value_of(outputs, shared, batch)
 
-    def routed(self, routed: str, widths: tuple[int, ...]) -> RoutedLoss:
+    def routed(self, routed: str, widths: tuple[int, ...], fixed: bool, token_routing: str) -> RoutedLoss:
         """f'_m of a mixture of w and local layers."""
-        return RoutedLoss(self.client_loss, routed_model(self.client_loss.model, routed, widths))
+        model = routed_model(self.client_loss.model, routed, widths, fixed, token_routing)
+        return RoutedLoss(self.client_loss, model)
 
     def deployed(self, shared: Params, personal: Params) -> Params:
         """w."""

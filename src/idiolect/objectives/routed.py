@@ -9,7 +9,8 @@ from typing import Any
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.tree import Params
-from idiolect.models.routing import RoutedModel
+from idiolect.models.routed_pass import RoutedModel
+from idiolect.models.routing_net import Shares
 from idiolect.objectives.client_loss import ClientLoss
 
 
@@ -36,24 +37,22 @@ class RoutedLoss:
         """The routed layers as they stand in w."""
         return self.routes.local(shared)
 
-    def margins(self, routing: Params, inputs: Any) -> Any:
-        """log q_0 - log q_1, one per exit on the last axis."""
-        return self.routes.net.margins(routing, inputs)
-
     def local_value(self, key: Key, shared: Params, local: Params, batch: Batch) -> Any:
         """The loss where every routed layer is local."""
         outputs = self.routes.alone(shared, local, batch.inputs, key)
         return self.client_loss.value_of(outputs, local, batch)
 
-    def mixed_value(self, key: Key, shares: tuple[Any, Any], shared: Params, local: Params, batch: Batch) -> Any:
-        """The loss of the mixture."""
-        outputs = self.routes.mixed(shares, shared, local, batch.inputs, key)
-        return self.client_loss.value_of(outputs, shared, batch)
+    def mixed_value(self, key: Key, routing: Params, shared: Params, local: Params, batch: Batch) -> tuple[Any, Shares]:
+        """The loss of the mixture, and its shares."""
+        outputs, shares = self.routes.soft(routing, shared, local, batch.inputs, key)
+        return self.client_loss.value_of(outputs, shared, batch), shares
 
-    def predict_mixed(self, shares: tuple[Any, Any], shared: Params, local: Params, inputs: Any) -> Any:
-        """What the mixture answers."""
-        return self.client_loss.answer(self.routes.mixed(shares, shared, local, inputs))
+    def predict_mixed(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Shares]:
+        """What the mixture answers, and its shares."""
+        outputs, shares = self.routes.soft(routing, shared, local, inputs)
+        return self.client_loss.answer(outputs), shares
 
-    def predict_chosen(self, picked: Any, shared: Params, local: Params, inputs: Any) -> Any:
-        """What the model answers whose every layer is shared where `picked` holds, else local."""
-        return self.client_loss.answer(self.routes.chosen(picked, shared, local, inputs))
+    def predict_chosen(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Shares]:
+        """What the model answers whose every layer is the version that psi prefers, and psi's shares."""
+        outputs, shares = self.routes.hard(routing, shared, local, inputs)
+        return self.client_loss.answer(outputs), shares

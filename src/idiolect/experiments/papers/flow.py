@@ -158,6 +158,8 @@ def settings_of(method: str, size: Mapping[str, Any]) -> dict[str, Any]:
     own = {"local_steps": whole, "batch_size": size["batch_size"]} | budgets.get(method, {})
     if method in ROUTING:
         own |= {"routing_widths": list(size["routing_widths"]), "routed": size["routed"]}
+        if size["source"] == "shakespeare":
+            own["token_routing"] = size.get("token_routing", "states")
     return own
 
 
@@ -259,7 +261,8 @@ def cells_of(
 
 
 def _made_of(subject: Column, method: str, step: float, seed: int, spec: Spec) -> dict[str, Any]:
-    how = ("steps", "grid", "executor", "chunk")  # by which way a result is found, not what it is
+    # by which way a result is found, not what it is; and what is among the settings of those whom it concerns
+    how = ("steps", "grid", "executor", "chunk", "token_routing")
     size = {key: value for key, value in subject.size.items() if key not in how}
     kind = ROUTING_KIND if method in ROUTING else KIND
     made_of = {"kind": kind, "size": size, "method": method, "settings": settings_of(method, subject.size)}

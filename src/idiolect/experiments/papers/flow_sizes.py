@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from idiolect.algorithms.flow import TOKEN_ROUTINGS
 from idiolect.core.checks import Range, RequestError, setting
 from idiolect.data.split import Split
 from idiolect.engines.door import EXECUTORS
@@ -39,6 +40,7 @@ class ColumnSize:
     routing_penalty: float = setting(default=0.0, at_least=0)
     routing_widths: list[int] = dataclasses.field(default_factory=list, metadata={"range": Range(at_least=1)})
     routed: str = ""
+    token_routing: str = setting(default="states", choices=TOKEN_ROUTINGS)
     apfl_share: float = setting(default=0.0, at_least=0, at_most=1)
     pull: float = setting(default=0.0, at_least=0)
     neighbours: int = setting(default=0, at_least=1)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pass with routes: every routed layer in two versions, shared and local, whose outputs are weighed for each input.
+
+It is another `call` of a model's `forward`: layer j gives q_0 layer_shared + q_1 layer_local (paper
+003, eq. 3), and what follows a layer (rectifier, pooling, dropout) follows the mixture.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core.control import cond
+from idiolect.models.layered import Layer, Layered
+from idiolect.models.model import Model, Params
+from idiolect.models.routing_net import FixedShares, RoutingNet, Shares
+
+
+@dataclasses.dataclass(frozen=True)
+class RoutedModel:
+    """A model with its routes: `groups[j]` are the layers that exit j routes, called `names[j]`."""
+
+    model: Model
+    names: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
+    net: RoutingNet | FixedShares
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The exit of every routed layer."""
+        return {name: place for place, group in enumerate(self.groups) for name in group}
+
+    def local(self, shared: Params) -> Params:
+        """The layers that have a second version, as they stand in `shared`."""
+        if not isinstance(self.model, Layered):
+            return shared
+        return {name: shared[name] for group in self.groups for name in group}
+
+    def soft(self, routing: Params, shared: Params, local: Params, inputs: Any, key: Any = None) -> tuple[Any, Shares]:
+        """Outputs of the mixture that psi asks for, and its shares."""
+        shares = self.net.shares(routing, inputs)
+        return self.mixed(shares, shared, local, inputs, key), shares
+
+    def hard(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Shares]:
+        """Outputs where every row takes the version of each layer that psi prefers, and psi's shares."""
+        shares = self.net.shares(routing, inputs)
+        return self.chosen(prefers_shared(shares), shared, local, inputs), shares
+
+    def mixed(self, shares: Shares, shared: Params, local: Params, inputs: Any, key: Any = None) -> Any:
+        """Outputs of the mixture with these shares."""
+
+        def mix(layer: Layer, place: int, ours: Params, theirs: Params, flow: Any) -> Any:
+            first, second = shares.shared[..., place], shares.local[..., place]
+            if hasattr(layer, "mixed"):  # a recurrent layer mixes its states, not its outputs
+                return layer.mixed(ours, theirs, (first, second), flow)
+            return blend(first, second, layer.apply(ours, flow), layer.apply(theirs, flow))
+
+        return self._forward(mix, shared, local, inputs, key)
+
+    def chosen(self, picked: Any, shared: Params, local: Params, inputs: Any) -> Any:
+        """Outputs where every row takes one version of each layer: the shared one where `picked` holds."""
+
+        def choose(layer: Layer, place: int, ours: Params, theirs: Params, flow: Any) -> Any:
+            own = picked[..., place]
+            if hasattr(layer, "chosen"):
+                return layer.chosen(ours, theirs, own, flow)
+            return pick(own, lambda: layer.apply(ours, flow), lambda: layer.apply(theirs, flow))
+
+        return self._forward(choose, shared, local, inputs, None)
+
+    def alone(self, shared: Params, local: Params, inputs: Any, key: Any = None) -> Any:
+        """Outputs of the local version: every routed layer local, the others shared."""
+        return self._forward(
+            lambda layer, place, ours, theirs, flow: layer.apply(theirs, flow), shared, local, inputs, key
+        )
+
+    def _forward(self, join: Any, shared: Params, local: Params, inputs: Any, key: Any) -> Any:
+        if not isinstance(self.model, Layered):
+            return join(_Whole(self.model, key), 0, shared, local, inputs)
+        layers, places = self.model.named_layers, self.places
+
+        def call(name: str, flow: Any) -> Any:
+            if name not in places:
+                return layers[name].apply(shared[name], flow)
+            return join(layers[name], places[name], shared[name], local[name], flow)
+
+        return self.model.forward(call, inputs, key)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Whole:
+    """A whole model as one layer, in training where there is a key."""
+
+    model: Model
+    key: Any
+
+    def init(self, key: Any) -> Params:
+        """The model's start."""
+        return self.model.init(key)
+
+    def apply(self, params: Params, inputs: Any) -> Any:
+        """The model's outputs."""
+        return self.model.apply(params, inputs) if self.key is None else self.model.train(self.key, params, inputs)
+
+
+def prefers_shared(shares: Shares) -> Any:
+    """Where the shared version is taken; a tie is shared."""
+    return shares.shared >= 0.5
+
+
+def blend(first: Any, second: Any, ours: Any, theirs: Any) -> Any:
+    """first * ours + second * theirs, row by row, in every array of two alike trees."""
+    return jax.tree.map(lambda a, b: _along(first, a) * a + _along(second, b) * b, ours, theirs)
+
+
+def pick(own: Any, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Any:
+    """`ours()` in the rows where `own` holds, `theirs()` elsewhere.
+
+    What no row takes is not computed, unless this is one of many models under `vmap`.
+    """
+    shapes = jax.eval_shape(ours)
+
+    def idle() -> Any:
+        return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+
+    first, second = cond(jnp.any(own), ours, idle), cond(jnp.any(~own), theirs, idle)
+    return jax.tree.map(lambda a, b: jnp.where(_along(own, a), a, b), first, second)
+
+
+def _along(values: Any, outputs: Any) -> Any:
+    """`values` with the rank of `outputs`, whose leading axes are theirs."""
+    return jnp.reshape(values, (*values.shape, *(1,) * (outputs.ndim - values.ndim)))
