@@ -16,18 +16,18 @@ from idiolect.objectives import Additive, ClientLoss, GlobalModel
 FEATURES, CLASSES = 784, 10
 
 
-def image_rows(clients: int, rows: int, coordinate: int) -> Rows:
-    """Rows as wide as 28 x 28 images, with the labels of one random softmax model."""
+def image_rows(clients: int, rows: int, coordinate: int, features: int = FEATURES) -> Rows:
+    """Rows as wide as 28 x 28 images unless told, with the labels of one random softmax model."""
     draw = np.random.default_rng(coordinate)
-    truth = np.random.default_rng(0).normal(size=(FEATURES, CLASSES)).astype(np.float32)
-    inputs = draw.random((clients * rows, FEATURES), dtype=np.float32)
+    truth = np.random.default_rng(0).normal(size=(features, CLASSES)).astype(np.float32)
+    inputs = draw.random((clients * rows, features), dtype=np.float32)
     labels = (inputs @ truth + draw.gumbel(size=(clients * rows, CLASSES))).argmax(axis=1).astype(np.int32)
     return Rows(inputs, labels, np.arange(clients + 1, dtype=np.int64) * rows)
 
 
-def images(clients: int, rows: int, validation: int = 0, test: int = 0) -> Federation:
+def images(clients: int, rows: int, validation: int = 0, test: int = 0, features: int = FEATURES) -> Federation:
     """A federation of such rows."""
-    splits = (image_rows(clients, amount, 1 + place) for place, amount in enumerate((rows, validation, test)))
+    splits = (image_rows(clients, amount, 1 + place, features) for place, amount in enumerate((rows, validation, test)))
     names = tuple(str(client) for client in range(clients))
     return Federation(*splits, names, Task.classification(tuple(str(label) for label in range(CLASSES))))
 
