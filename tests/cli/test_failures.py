@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import time
 
 import pytest
 
-from idiolect.cli import failures
+from idiolect.cli import failures, interruption
 from idiolect.core.checks import RequestError
 
 
@@ -212,6 +213,32 @@ def test_every_failure_has_its_exit_code(capsys, error, code, sentence):
 
     assert failures.exit_code_of(app) == code
     assert capsys.readouterr().err.startswith(sentence)
+
+
+@pytest.mark.parametrize("deep", [False, True])  # in the callback itself, or in what it calls
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_falls_into_the_garbage_collector_comes_again(monkeypatch, deep):
+    monkeypatch.setattr(interruption, "AGAIN", 0.05)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    calls = []
+
+    def collecting(phase, info):
+        if not calls:
+            calls.append(phase)
+            (lambda: signal.raise_signal(signal.SIGINT))() if deep else signal.raise_signal(signal.SIGINT)
+
+    try:
+        gc.callbacks.append(collecting)
+        with interruption.heard():
+            gc.collect()
+            assert calls == ["start"]  # it came there, and nothing was raised
+            with pytest.raises(KeyboardInterrupt):
+                time.sleep(10)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        time.sleep(0.1)  # once heard, it is not sent again
+    finally:
+        gc.callbacks.remove(collecting)
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled, environment):

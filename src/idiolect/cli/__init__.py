@@ -5,7 +5,19 @@ from __future__ import annotations
 
 import typer
 
-from idiolect.cli import advise, compare, dial, explain, listing, predict, report, reproduce, run, sweep
+from idiolect.cli import (
+    advise,
+    compare,
+    dial,
+    explain,
+    interruption,
+    listing,
+    predict,
+    report,
+    reproduce,
+    run,
+    sweep,
+)
 from idiolect.cli.failures import exit_code_of
 
 app = typer.Typer(
@@ -46,4 +58,6 @@ def _root(
 
 def main() -> None:
     """Run the command line: 0 done, 1 the run or a reproduction missed, 2 the request was wrong."""
-    raise SystemExit(exit_code_of(app))
+    with interruption.heard():
+        code = exit_code_of(app, interrupted=interruption.leave)
+    raise SystemExit(code)

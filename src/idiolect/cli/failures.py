@@ -7,22 +7,26 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
 
 
-def exit_code_of(app: Any) -> int:
-    """Run the app: 0 done, 1 the run failed or missed its numbers, 2 the request was wrong."""
+def exit_code_of(app: Any, interrupted: Callable[[int], int] = int) -> int:
+    """Run the app: 0 done, 1 the run failed or missed its numbers, 2 the request was wrong.
+
+    `interrupted` is handed the code that follows Ctrl-C, and may end the process with it.
+    """
     sys.path.append(os.getcwd())  # where 'my_file:MyAlgorithm' may be too; last: it shadows nothing
     try:
         app()
     except SystemExit as exit_:
         if _was_interrupted(exit_):  # typer turns Ctrl-C into an exit of its own
-            return _interrupted()
+            return interrupted(_interrupted())
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
     except KeyboardInterrupt:
-        return _interrupted()
+        return interrupted(_interrupted())
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away: nothing is left to say to it
         return 1
