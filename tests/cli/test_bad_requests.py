@@ -112,6 +112,16 @@ def test_a_wrong_personalization_is_refused_before_anything_is_made(idiolect, he
     assert not (here / "out").exists()
 
 
+@pytest.mark.parametrize("method", ["lg_fedavg", "fedper", "fedrep", "fedbabu"])
+def test_a_model_of_one_layer_has_no_body(idiolect, here, method):
+    (here / "bare.toml").write_text((here / "spec.toml").read_text() + f"[methods.{method}]\n[model]\nbias = false\n")
+    sentence = (
+        "needs a model that has a body beside its head, got Linear with weights alone; use a linear model with bias"
+    )
+    assert_refused(idiolect("run", "bare.toml", "--out", "out"), sentence)
+    assert not (here / "out").exists()
+
+
 def test_a_cohort_of_more_than_take_part_is_refused(idiolect, here):
     spec = (here / "spec.toml").read_text() + "[methods.scafflix]\npersonalization = [0, 0, 1, 0.5]\n"
     (here / "flix.toml").write_text(spec)
