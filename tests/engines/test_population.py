@@ -112,6 +112,12 @@ def test_new_clients_are_started_trained_once_and_scored(bench, workbench):
     assert plain.new_clients() == {}
 
 
+def test_a_new_client_without_a_training_row_is_refused(bench, workbench):
+    federation = workbench.make_federation((3, 5), held_out=(4, 0))
+    with pytest.raises(RequestError, match="Every held-out client needs at least one training row; held-out client nu"):
+        simulate(bench.personal, federation, bench.full, seed=2)
+
+
 def test_a_new_client_is_what_it_would_have_been_in_plain_python(bench, workbench):
     """init_client, one local round with its upload discarded, personal_model: written out for the first new client."""
     federation = workbench.make_federation((3, 5, 4, 5, 3, 4), held_out=(4, 3))

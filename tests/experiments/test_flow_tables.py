@@ -212,6 +212,12 @@ def test_summary_over_clients_and_seeds():
     assert summary.megabytes == pytest.approx(3)
 
 
+def test_ties_in_float32_help_and_hurt_nobody():
+    """17 of 42 positions right by both models, in other rows: means in float32 differ in the last digit."""
+    summary = summarise([cell([0.4047619402, 0.5], [0.4047619104, 0.4])])
+    assert (summary.helped, summary.hurt) == (50, 0)
+
+
 def test_ablations_state_what_is_robust():
     own = {"soft": [0.5, 0.7], "hard": [0.5, 0.6], "taken": [1.0, 1.0]}
     row = {label: [cell([0.5, 0.6], [0.5, 0.6], **own)] for label in flow_ablations.VARIANTS}

@@ -84,6 +84,17 @@ def test_gain_by_hand():
     assert (tolerant.helped, tolerant.hurt, tolerant.same) == (50, 0, 50)
 
 
+def test_what_differs_by_rounding_is_no_gain():
+    """3/10 and 7/10, 4/10 and 6/10: the same mean over two seeds, but not in float32."""
+    ours, theirs = (np.mean(np.asarray(seeds, np.float32), axis=0) for seeds in ([[0.3], [0.7]], [[0.4], [0.6]]))
+    shares = np.asarray([3 / 7, 5 / 9], np.float32)
+    above = np.nextafter(shares, np.float32(1))
+    assert not np.array_equal(above, shares)
+    gain = paired_gain([*ours, *above], [*theirs, *shares], True, seed=0)
+    assert (gain.helped, gain.hurt, gain.same, gain.mean) == (0, 0, 100, 0)
+    assert paired_gain([0.5 + 1e-5, 1e-9], [0.5, 0.0], True, seed=0).helped == 100  # small is not nothing
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     pair=hnp.arrays(float, st.tuples(st.just(2), st.integers(2, 30)), elements=st.floats(-100, 100)),

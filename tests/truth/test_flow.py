@@ -112,7 +112,7 @@ def client(key, w, psi, data, n, order="alternating", adapt=("psi", "w"), second
     v, spent = second or w, {"personal": 0, "shared": 0}
     for rows in own:
         v = descend(v, D_PLAIN(v, x[rows], y[rows]))
-        spent["personal"] += len(rows)
+        spent["shared" if second else "personal"] += len(rows)  # pi_flow has no block of a client's own
     turns = {
         "alternating": [(rows, what) for rows in ours for what in ("psi", "w")],
         "routing_first": [(rows, what) for what in ("psi", "w") for rows in ours],

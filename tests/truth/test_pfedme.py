@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from idiolect.core.keys import Purpose
 from idiolect.core.tree import take
 from idiolect.engines import door
 from idiolect.engines.start import wire_types
-from idiolect.models import Linear
+from idiolect.models import MLP, Linear
 from idiolect.objectives import ClientLoss, GlobalModel
 from idiolect.objectives.mx2 import MX2
 
@@ -149,6 +150,16 @@ def test_one_model_each_way_and_one_delivered(lab):
     assert (model_units(sent, model), model_units(upload, model), model_units(delivered, model)) == (1, 1, 1)
     assert bytes_of((sent, upload)) - 2 * bytes_of(model) == 8  # the weight
     assert wire(sent, upload).warnings == ()  # theta_m stays at home
+
+
+def test_personal_models_start_at_the_shared_one(lab):
+    _, data, _ = lab.softmax_problem()
+    client_loss = ClientLoss(model=MLP(data.inputs.shape[-1], 3, (4,)))
+    algorithm = PFedMe(MX2(client_loss, penalty=PENALTY, clients=CLIENTS), clients=CLIENTS, **STEPS)
+    server, states = lab.begin(algorithm, data, SEED)
+    start = algorithm.shared_model(server)
+    for mine, own in zip(jax.tree.leaves(states.personal), jax.tree.leaves(start), strict=True):
+        np.testing.assert_array_equal(mine, np.broadcast_to(own, mine.shape))
 
 
 def test_where_it_stands(lab):

@@ -256,7 +256,7 @@ class Flow(Algorithm):
             local, tally = carried
             batch = own.take(fitting.batch(t, drawn, own.as_data()), data)
             slope = jax.grad(lambda v: self._routes.local_value(step_key(key, t), shared, v, batch))(local)
-            cost = Tally(personal=batch.rows(), samples=batch.rows())
+            cost = _cost(batch) if self.second_route == "shared" else Tally(personal=batch.rows(), samples=batch.rows())
             return tree.descend(local, self.step_size, slope), tally.plus(cost.counters())
 
         return repeat(jnp.where(own.count > 0, count, 0), one_step, (start, NOTHING.counters()))

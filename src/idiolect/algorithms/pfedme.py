@@ -10,9 +10,9 @@ starts at w_m = w and makes R outer iterations, on one batch each; then the serv
 
 `local_steps` is R, `inner_steps` K, `inner_step` a (theory: 1 / (Lc' + lam)), `step_size` eta, `server_step_size` b,
 lam the objective's penalty; w, in model units, is `shared`, and theta_m, the personal model, is `personal`. Defaults
-follow the text of paper 002 (its code draws 20 rows, E002-12 viii): theta_m persists, clients weigh equally. The
-authors' code starts theta_m at w every round (`restart`), weighs clients by rows, and decays theta_m by a weight that
-it does not document: not here. With R > 1 it stops near the optimum, at a distance that falls with eta.
+follow the text of paper 002 (its code draws 20 rows, E002-12 viii): theta_m starts at w and persists, clients weigh
+equally. The authors' code starts theta_m at w every round (`restart`), weighs clients by rows, and decays theta_m by a
+weight that it does not document: not here. With R > 1 it stops near the optimum, at a distance that falls with eta.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class PFedMe(Algorithm):
     """A shared model at the centre of personal ones, each found by a proximal problem of its own."""
 
     without = ("epochs",)
+    starts_alike = True  # theta_m starts at w
 
     local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R)")
     batch_size: int = setting(default=5, at_least=0, doc="rows per outer iteration; 0: all rows, exact gradients")

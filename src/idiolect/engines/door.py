@@ -136,14 +136,22 @@ def admit_lanes(algorithms: Sequence[Algorithm]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
 
 
-def check_rows(train: Rows) -> None:
+def check_federation(federation: Any) -> None:
+    """`check_rows` of those who train, and of new clients, who adapt to rows of their own."""
+    check_rows(federation.train)
+    held_out = getattr(federation, "held_out", None)
+    if held_out is not None and held_out.train.clients:
+        check_rows(held_out.train, "held-out client")
+
+
+def check_rows(train: Rows, who: str = "client") -> None:
     """There must be a client, and every client needs a training row; that numbers are finite is the reader's duty."""
     if train.clients < 1:
         raise RequestError("A federation needs at least one client, got none.")
     empty = np.flatnonzero(train.counts == 0)
     if empty.size:
         raise RequestError(
-            f"Every client needs at least one training row; client number {empty[0]} has none. "
+            f"Every {who} needs at least one training row; {who} number {empty[0]} has none. "
             "Leave it out, or give it a larger training share."
         )
 

@@ -60,7 +60,7 @@ class Session:
     ):
         clients = federation.train.clients
         door.check_training(training, clients)
-        door.check_rows(federation.train)
+        door.check_federation(federation)
         door.check_seeds(seeds)
         if not scores:
             raise RequestError('A session needs at least one score to record, got none; use ("log_loss",), say.')

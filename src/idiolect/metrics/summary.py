@@ -13,6 +13,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.core.keys import Purpose, host_generator
 
+ROUNDING = 1e-6  # of a score, relative: eight units in the last place of float32
 _NAN = float("nan")
 _DRAWS_AT_ONCE = 4_000_000  # bounds the memory of a bootstrap: 32 MB of row numbers
 
@@ -105,7 +106,10 @@ def paired_gain(
 
 
 def gains(candidate: Any, reference: Any, higher_is_better: bool) -> np.ndarray:
-    """Entry by entry, how much better the candidate is (positive); not-a-number where either is missing."""
+    """Entry by entry, how much better the candidate is (positive); not-a-number where either is missing.
+
+    Scores are float32: what they differ by in their last digits, after a mean over seeds say, is no difference.
+    """
     ours, theirs = np.asarray(candidate, float), np.asarray(reference, float)
     if ours.shape != theirs.shape:
         raise RequestError(
@@ -114,7 +118,8 @@ def gains(candidate: Any, reference: Any, higher_is_better: bool) -> np.ndarray:
         )
     with np.errstate(invalid="ignore"):
         better = ours - theirs if higher_is_better else theirs - ours
-    return np.where(ours == theirs, 0.0, better)  # two infinite losses are the same, not undefined
+        level = np.isfinite(better) & (np.abs(better) <= ROUNDING * np.maximum(np.abs(ours), np.abs(theirs)))
+    return np.where(level | (ours == theirs), 0.0, better)  # two infinite losses are the same, not undefined
 
 
 def bootstrap_interval(

@@ -10,6 +10,7 @@ import numpy as np
 
 from idiolect.experiments.papers.cells import Cell
 from idiolect.metrics.instances import Breakdown
+from idiolect.metrics.summary import gains
 
 
 class Summary(NamedTuple):
@@ -41,6 +42,7 @@ def summarise(found: Sequence[Cell]) -> Summary:
     shared = nothing if found[0]["shared"] is None else 100 * np.array([one["shared"] for one in found], float)
     known = np.isfinite(personal) & np.isfinite(shared)
     total = max(int(known.sum()), 1)
+    gain = gains(personal, shared, higher_is_better=True)
     rows = None
     if "rows" in found[0]:
         rows = Breakdown(*(np.sum([np.sum(one["rows"][name]) for one in found]) for name in Breakdown._fields))
@@ -50,8 +52,8 @@ def summarise(found: Sequence[Cell]) -> Summary:
         clients=_mean(personal, 0),
         new_personal=_new(found, "new_personal"),
         new_shared=_new(found, "new_shared"),
-        helped=100 * float((personal > shared)[known].sum()) / total if known.any() else float("nan"),
-        hurt=100 * float((personal < shared)[known].sum()) / total if known.any() else float("nan"),
+        helped=100 * float((gain > 0)[known].sum()) / total if known.any() else float("nan"),
+        hurt=100 * float((gain < 0)[known].sum()) / total if known.any() else float("nan"),
         rows=rows,
         megabytes=float(np.mean([one["download_bytes"] + one["upload_bytes"] for one in found])) / 1e6,
         step=found[0]["step"],
