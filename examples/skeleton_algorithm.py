@@ -56,5 +56,8 @@ class Skeleton(Algorithm):
     def server_step(self, key, server, sent, received):
         return ServerState(received.mean.shared)
 
+    def shared_model(self, server):
+        return server.shared
+
     def personal_model(self, key, sent, client, data):
         return sent.shared, NOTHING

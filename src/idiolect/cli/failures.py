@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+LONGEST = 400  # letters of an unexpected message that are shown
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
 
 
@@ -53,7 +54,8 @@ def _sentence(error: Exception) -> tuple[str, int]:
         where = f" {error.filename}" if error.filename else ""
         full = error.errno == errno.ENOSPC  # not the request's fault: what is finished is kept
         return f"The system refused{where}: {error.strerror or error}.", 1 if full else 2
-    text = str(error).splitlines()[0] if str(error) else "no message"
+    text = " ".join(str(error).split()) or "no message"  # JAX tells what is wrong in the first line, and where below
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
 
 

@@ -24,6 +24,7 @@ from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.engines import door
 from idiolect.engines.door import Training
+from idiolect.engines.forms import check_form
 from idiolect.engines.population import to_device
 
 
@@ -136,7 +137,9 @@ def _round(
         partial = algorithm.reduction.collect(stacked, numbers, jnp.ones(len(cohort), bool))
         received = algorithm.reduction.lower(partial)
     with _stage(number, -1, "server_step"):
-        server = algorithm.server_step(keys.round_key(root, Purpose.SERVER_STEP, number), server, sent, received)
+        moved = algorithm.server_step(keys.round_key(root, Purpose.SERVER_STEP, number), server, sent, received)
+        check_form("server_step", "server's state", server, moved)
+    server = moved
     watch(Event(number, -1, "server_step", -1, server))
     if algorithm.settles:
         sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number + 1), server)
@@ -167,12 +170,15 @@ def client_round(
     step_key = keys.client_key(root, Purpose.STEP, number, client)
     for t in range(int(own.steps(seen, int(data.count)))):
         with _stage(number, client, "step"):
-            working, cost = own.step(step_key, t, seen, working, data)
+            moved, cost = own.step(step_key, t, seen, working, data)
+            check_form("step", "working state", working, moved)
+        working = moved
         tally = tally.plus(cost)
         watch(Event(number, client, "step", t, working))
     with _stage(number, client, "send"):
         send_key = keys.client_key(root, Purpose.SEND, number, client)
         upload, kept, cost = own.send(send_key, seen, working, state, data)
+        check_form("send", "client's state", state, kept)
     watch(Event(number, client, "send", -1, upload))
     return upload, kept, tally.plus(cost)
 

@@ -16,6 +16,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import NOTHING, Tally
+from idiolect.engines.forms import check_form
 
 
 @jax.jit
@@ -80,7 +81,8 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
         own, seen = address((algorithm, sent), 0)
         state, _ = own.init_client(root, rows)
         working, _ = own.receive(root, seen, state, rows)
-        upload, _, _ = own.send(root, seen, working, state, rows)
+        upload, kept, _ = own.send(root, seen, working, state, rows)
+        check_form(f"{type(algorithm).__name__}.send", "client's state", state, kept)
         return WireTypes(sent, upload, algorithm.deliver(root, server))
 
     return jax.eval_shape(shapes, client)

@@ -37,6 +37,7 @@ from idiolect.experiments.outcome import Trained, alone_for, client_rows, histor
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
+from idiolect.experiments.sweeping import mark_chosen
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
 
@@ -348,11 +349,14 @@ def _write(
         "score_reason": reason,
         "notes": [*_data_notes(federation), *(note for entry in trained for note in entry.notes)],
         "warnings": warnings,
-        "methods": [
-            method_summary(entry, alone_for(entry, trained), federation, scores, _objective_name(entry))
-            | measured(entry.runs, spec.evaluation.flops)
-            for entry in trained
-        ],
+        "methods": mark_chosen(
+            [
+                method_summary(entry, alone_for(entry, trained), federation, scores, _objective_name(entry))
+                | measured(entry.runs, spec.evaluation.flops)
+                for entry in trained
+            ],
+            SCORES[scores[0]].higher_is_better,
+        ),
     }
     folder.write_table("history.parquet", history_rows(trained, spec))
     folder.write_table("clients.parquet", client_rows(trained, federation, scores))

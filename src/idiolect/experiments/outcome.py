@@ -177,6 +177,9 @@ def method_summary(
         "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in PARTS},
         "seed_means": seed_means,
         "interval": mean_interval(seed_means, answers[0], entry.runs[0].seed),
+        "validation_mean": _mean(
+            [run.recorder.selected.get("validation", {}).get("personal", {}).get(primary, []) for run in entry.runs]
+        ),
         "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
         "last_mean": _mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
         **{name: _final(entry, name) for name in ("train_loss", "suboptimality", "distance_to_optimum")},

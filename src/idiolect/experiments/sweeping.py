@@ -121,5 +121,20 @@ def split_label(label: str) -> tuple[str, str]:
     return base, inside.removesuffix("]") if bracket else ""
 
 
+def mark_chosen(lines: list[dict[str, Any]], higher_is_better: bool) -> list[dict[str, Any]]:
+    """Lines of a summary with `chosen`: of the combinations of one method, the one that did best on validation rows.
+
+    None where nothing was swept, or no combination can be judged so. The first of equals is taken.
+    """
+    found: dict[str, Any] = {}
+    sign = 1 if higher_is_better else -1
+    for base in {split_label(line["method"])[0] for line in lines}:
+        tried = [line for line in lines if split_label(line["method"])[0] == base]
+        judged = [line for line in tried if not line["diverged"] and line["validation_mean"] is not None]
+        best = max(judged, key=lambda line: sign * line["validation_mean"], default=None)
+        found |= {line["method"]: None if best is None or len(tried) == 1 else line is best for line in tried}
+    return [line | {"chosen": found[line["method"]]} for line in lines]
+
+
 def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
