@@ -119,6 +119,15 @@ def test_every_method_diverged(make_run, methods):
     assert "there is no answer" in Page(text).text["answer"]
 
 
+def test_the_tile_of_the_worst_tenth_names_who_is_level(folder, edit_summary):
+    def change(summary):
+        for entry in summary["methods"][:3]:
+            entry["score"]["worst_decile"] = 0.6 if entry["method"] == "local" else 0.7
+
+    edit_summary(folder, change)
+    assert "accuracy 70.0 %, level with fedavg</span>" in render(read(folder), [], [])
+
+
 def test_an_unfinished_run_is_marked_at_the_top(make_run):
     text = render(read(make_run(finished=False)), [], [])
     assert text.index("The run is not finished") < text.index('id="comparison"')

@@ -142,12 +142,35 @@ ANSWERS = {
         {"local": (0.9, 0.8), "fedavg": (0.9 - 1e-8, 0.8 + 1e-8), "personal_heads": (0.7, 0.7)},
         (
             "Training alone is best on average (accuracy 90.0 %), level with fedavg (90.0 %)",
-            "it is also best for the worst tenth of clients (80.0 %)",
+            "it is also best for the worst tenth of clients, level with fedavg (80.0 %)",
+        ),
+    ),
+    "two level on average": (
+        {"local": (0.7, 0.6), "fedavg": (0.9, 0.7), "personal_heads": (0.9, 0.8)},
+        (
+            "fedavg is best on average, level with personal heads (accuracy 90.0 %",
+            "for the worst tenth of clients personal heads is best (80.0 %)",
         ),
     ),
     "worst is alone": (
         {"local": (0.7, 0.8), "fedavg": (0.8, 0.7), "personal_heads": (0.75, 0.7)},
         ("fedavg is best on average", "for the worst tenth of clients training alone is best (80.0 %)"),
+    ),
+    "worst is alone and another": (
+        {"local": (0.7, 0.889), "fedavg": (0.8, 0.7), "personal_heads": (0.75, 0.889)},
+        ("for the worst tenth of clients training alone is best, level with personal heads (88.9 %)",),
+    ),
+    "worst is the same and another": (
+        {"local": (0.7, 0.6), "fedavg": (0.8, 0.889), "personal_heads": (0.75, 0.889)},
+        ("it is also best for the worst tenth of clients, level with personal heads (88.9 %)",),
+    ),
+    "worst is the same with all": (
+        {"local": (0.7, 0.5), "fedavg": (0.8, 0.5), "personal_heads": (0.75, 0.5)},
+        ("the worst tenth of clients fares the same with every method (50.0 %)",),
+    ),
+    "worst is nothing": (
+        {"local": (0.7, 0.0), "fedavg": (0.8, 0.0), "personal_heads": (0.75, 0.0)},
+        ("with every method the worst tenth of clients gets no test row right;",),
     ),
     "same wins both": (
         {"local": (0.7, 0.6), "fedavg": (0.8, 0.7), "personal_heads": (0.75, 0.6)},
@@ -163,6 +186,13 @@ def test_answers(folder, edit_summary, case):
     sentence = comparison_table(folder).answer.sentence
     for part in expected:
         assert part in sentence
+
+
+def test_more_methods_than_can_be_named_are_counted(make_run, methods, edit_summary):
+    kind = type(methods["fedavg"])
+    folder = make_run(methods=(methods["local"], *(kind(f"m{place}", "local_sgd") for place in range(5))))
+    edit_summary(folder, _set(local=(0.7, 0.6), **{f"m{place}": (0.8, 0.7) for place in range(5)}))
+    assert "m0 is best on average, level with 4 others (" in comparison_table(folder).answer.sentence
 
 
 @pytest.mark.parametrize(("low", "unclear"), [(-0.01, True), (0.01, False)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from idiolect.report.answer import Answer, traffic_bytes
+from idiolect.report.answer import Answer, level_with, traffic_bytes
 from idiolect.report.clients import VERDICTS, ClientTable
 from idiolect.report.columns import Column
 from idiolect.report.figures import Drawn
@@ -33,8 +33,9 @@ def tiles(answer: Answer, words: ScoreWords) -> str:
     shown: list[tuple[str, str, str]] = []
     if answer.best is not None:
         name = words.name.replace("_", " ")
-        shown.append(("Best on average", answer.best, f"{name} {words.show(answer.best_mean)}"))
-        worst = f"{name} {words.show(answer.worst_decile)}"
+        mean = f"{name} {words.show(answer.best_mean)}{level_with(answer.best_level)}"
+        shown.append(("Best on average", answer.best, mean))
+        worst = f"{name} {words.show(answer.worst_decile)}{level_with(answer.worst_decile_level)}"
         shown.append(("Best for the worst tenth", answer.worst_decile_best or NONE, worst))
     if answer.compared is not None:
         about = f"with {answer.personalized}; {answer.clearly_alone or 'none'} of them clearly"
