@@ -37,6 +37,15 @@ def test_three_figures_in_two_formats_and_the_same_bytes_each_time(folder):
         assert ElementTree.fromstring(one.svg).tag == f"{SVG}svg"
 
 
+def test_the_caption_of_score_against_cost_names_every_panel(folder):
+    run = read(folder)
+    with drawing("cost"):
+        panels = [axes.get_xlabel().removesuffix(" (log scale)") for axes in score_against_cost(run).axes]
+    caption = next(caption for name, _, caption, _, _ in FIGURES if name == "score-against-cost")
+    for panel in panels:
+        assert panel.replace("communicated, MB", "bytes both ways") in caption
+
+
 def test_drawing_leaves_matplotlib_as_it_was(folder):
     with mpl.rc_context({"axes.facecolor": "#123456"}):
         before = dict(mpl.rcParams)
