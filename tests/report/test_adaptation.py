@@ -95,6 +95,28 @@ def test_the_page_shows_them(adapted):
         assert shown in ledger, shown
 
 
+def test_a_diverged_method_has_dashes_and_its_round(adapted, edit_summary):
+    sentence = "Training diverged in round 31 on client 'a'"
+    edit_summary(adapted.path, lambda summary: summary["methods"][1].update(diverged=sentence))
+    edit_summary(adapted.path, lambda summary: summary["methods"][2].update(personalization=KNOWN))
+    run = read(adapted.path)
+    table = compare(run)
+    text = table.to_text()
+    assert text.count("diverged, round 31") == 2  # in both tables
+    lines = text[text.index("general-") :].splitlines()
+    assert lines[4].split() == ["fedavg", *[NONE] * 11]
+    assert lines[5].split() == ["(diverged,", "round", "31)"]
+    assert f"| fedavg (diverged, round 31) | {NONE} |" in table.to_markdown()
+    page = render(run, [], [])
+    section = re.search(r'<section id="adaptation".*?</section>', page, re.DOTALL)[0]
+    assert "Routes of fedavg" not in section
+    assert ">fedavg<" not in section  # no deciles either
+    seeds = re.search(r'<section id="seeds".*?</section>', page, re.DOTALL)[0]
+    cells = re.search(r">fedavg</th>(.*?)</tr>", seeds)[1]
+    assert re.findall(r">([^<]+)</td>", cells) == [NONE] * 7
+    assert ">fedavg</option>" not in page
+
+
 def test_an_older_run_has_no_such_part(folder):
     run = read(folder)
     assert compare(run).adaptation == ()

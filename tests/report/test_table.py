@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from idiolect.report import client_table, client_table_to_rich, comparison_table, read
-from idiolect.report.wording import count, megabytes, score_words, size
+from idiolect.report.wording import NONE, count, diverged_words, megabytes, score_words, size
 
 
 def _method(summary, name):
@@ -55,6 +55,48 @@ def test_a_diverged_method_is_never_best(folder, edit_summary):
     assert "fedavg-wild" not in _best(table, "mean")
     assert table.answer.best == "personal heads"
     assert "diverged" in table.to_text()
+
+
+def _diverge(name, sentence="Training diverged in round 7 on client 'by round 3'"):
+    """Leave a method its scores, as a run does, and say that it diverged."""
+    return lambda summary: _method(summary, name).update(diverged=sentence)
+
+
+def test_a_diverged_method_keeps_its_costs_and_no_score(folder, edit_summary):
+    edit_summary(folder, _set(personal_heads=(0.999, 0.999)))
+    edit_summary(folder, _diverge("personal heads"))
+    table = comparison_table(folder)
+    line = next(line for line in table.to_text().splitlines() if line.startswith("personal heads"))
+    # mean, worst tenth, spread; then the verdict in the place of the gain; helped and hurt; the costs stay
+    dash = NONE
+    wanted = f"personal heads {dash} {dash} {dash} diverged, round 7 {dash} {dash} 50 31.0 31.0 0/0/640k"
+    assert line.split() == wanted.split()
+    assert not any("personal heads" in best for best in json.loads(table.to_json())["best"].values())
+    assert table.answer.best == "fedavg"
+    assert json.loads(table.to_json())["methods"][2]["mean"] is None
+    clients = client_table(read(folder), "personal heads")
+    assert (clients.compared, clients.counted("helped"), len(clients)) == (0, 0, 20)
+    assert client_table(read(folder), "fedavg").compared == 19  # the others keep theirs
+
+
+def test_where_training_alone_diverged_nothing_is_gained_against_it(folder, edit_summary):
+    edit_summary(folder, _diverge("local"))
+    table = comparison_table(folder)
+    assert [row.gain for row in table.rows] == [None] * 4
+    assert "diverged, round 7" in table.to_text()
+    assert "whether clients would do better alone is not known" in table.answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("Training diverged in round 12 on client 'at round 3'", "diverged, round 12"),
+        ("Training diverged on the server by round 50", "diverged by round 50"),
+        ("It diverged.", "diverged"),
+    ],
+)
+def test_the_round_in_which_a_method_diverged(sentence, expected):
+    assert diverged_words(sentence) == expected
 
 
 def test_text_fits_120_columns_whatever_the_numbers(make_run, methods, edit_summary):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from idiolect.report.folder import is_alone
-from idiolect.report.wording import ScoreWords, absent, count, megabytes, percent, score_words, small
+from idiolect.report.wording import ScoreWords, count, diverged_words, megabytes, percent, score_words, small
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +139,7 @@ def adaptation_columns() -> tuple[Column, ...]:
         return Column(key, title, better, lambda row: text(getattr(row, key)), about)
 
     return (
-        Column("method", "method", 0, lambda row: row.method, "The label of the method in the spec."),
+        Column("method", "method", 0, _label, "The label of the method in the spec."),
         column("acc_g", "general-\nized %", 1, "Accuracy of what clients receive, before any adaptation."),
         column("acc_p", "personal-\nized %", 1, "Accuracy of the clients' own models."),
         column("adapted_better", "better\n%", 0, "Clients whose own model is strictly the more accurate.", percent),
@@ -211,9 +211,14 @@ _COUNTS = (
 )
 
 
+def _label(row: MethodRow) -> str:
+    """The method, and what became of it where no other column says so."""
+    return f"{row.method}\n({diverged_words(row.diverged)})" if row.diverged else row.method
+
+
 def _gain(row: MethodRow, words: ScoreWords) -> str:
-    if row.diverged and absent(row.gain):
-        return "diverged"
+    if row.diverged:
+        return diverged_words(row.diverged)
     if row.alone:
         return "alone"
     return f"{words.signed(row.gain)} {words.interval(row.gain_low, row.gain_high)}".rstrip()

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from idiolect.report.clients import client_table
 from idiolect.report.folder import Run
 from idiolect.report.style import INK, MUTED, PAPER, blank, method_colours, shortened
-from idiolect.report.wording import absent, known, score_words
+from idiolect.report.wording import absent, diverged_words, known, score_words
 
 _DOTS = 120  # clients up to which each one is drawn
 _BANDS = ((0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6))
@@ -35,7 +35,7 @@ def distribution_over_clients(run: Run) -> Figure | None:
     _limits(axes, [scores * words.scale for entry, scores in rows if not entry.get("diverged")])
     for place, (entry, scores) in enumerate(rows):
         if not np.isfinite(scores).any():
-            reason = "diverged" if entry.get("diverged") else "no score"
+            reason = diverged_words(entry["diverged"]) if entry.get("diverged") else "no score"
             axes.annotate(
                 reason,
                 (0.0, place),

@@ -82,7 +82,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
     """The page as text."""
     words, table = score_words(run.score), compare(run)
     missing = [*run.missing, *undrawn]
-    tables = [client_table(run, entry["method"]) for entry in run.methods]
+    tables = [client_table(run, entry["method"]) for entry in run.methods if not entry.get("diverged")]
     tables = [one for one in tables if len(one)]
     wanted = table.answer.personalized or table.answer.best
     shown = next((place for place, one in enumerate(tables) if one.method == wanted), 0)
