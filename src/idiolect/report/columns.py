@@ -63,6 +63,11 @@ class MethodRow:
         known = [n for n in (self.gradients_shared, self.gradients_personal, self.gradients_both) if n is not None]
         return sum(known) if known else None
 
+    @property
+    def adapts(self) -> bool:
+        """Whether any client's own model answers any row otherwise than the received one does."""
+        return (self.shared_only, self.personal_only) != (0, 0)
+
 
 class Column(NamedTuple):
     """One column of the table: where its number is, how it reads, and which way is better (0: neither)."""
@@ -72,6 +77,7 @@ class Column(NamedTuple):
     better: int
     text: Callable[[MethodRow], str]
     about: str  # one sentence for whoever wonders
+    contends: Callable[[MethodRow], bool] = lambda row: True  # whether a method can be the best of it
 
 
 def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ...]:
@@ -144,7 +150,9 @@ def adaptation_columns() -> tuple[Column, ...]:
         column("acc_p", "personal-\nized %", 1, "Accuracy of the clients' own models."),
         column("adapted_better", "better\n%", 0, "Clients whose own model is strictly the more accurate.", percent),
         column("adapted_same", "same\n%", 0, "Clients whose two models are equally accurate.", percent),
-        column("adapted_worse", "worse\n%", -1, "Clients whose own model is strictly the less accurate.", percent),
+        column(
+            "adapted_worse", "worse\n%", -1, "Clients whose own model is strictly the less accurate.", percent
+        )._replace(contends=lambda row: row.adapts),
         column("both", "rows:\nboth %", 0, "Rows that both models get right, mean over clients."),
         column("shared_only", "received\nonly %", 0, "Rows that only the received model gets right."),
         column("personal_only", "personal\nonly %", 0, "Rows that only the own model gets right."),

@@ -179,7 +179,7 @@ def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
     """The methods with the best value, of those that finished; none when nothing sets them apart."""
     if not column.better:
         return frozenset()
-    values = {row.method: getattr(row, column.key) for row in rows if not row.diverged}
+    values = {row.method: getattr(row, column.key) for row in rows if not row.diverged and column.contends(row)}
     values = {method: column.better * value for method, value in values.items() if not absent(value)}
     best = frozenset(method for method, value in values.items() if ties(value, max(values.values())))
     return best if len(best) < len(values) else frozenset()
