@@ -46,6 +46,18 @@ def test_the_caption_of_score_against_cost_names_every_panel(folder):
         assert panel.replace("communicated, MB", "bytes both ways") in caption
 
 
+def test_the_spread_over_clients_leaves_out_new_ones(folder, hold_out):
+    """Its diamonds are the table's mean and worst tenth, which are of the clients that trained."""
+
+    def dots(run):
+        with drawing("distribution"):
+            return max(len(part.get_offsets()) for part in distribution_over_clients(run).axes[0].collections)
+
+    assert dots(read(folder)) == 19  # one has no test rows
+    hold_out(folder, 4)
+    assert dots(read(folder)) == 15
+
+
 def test_drawing_leaves_matplotlib_as_it_was(folder):
     with mpl.rc_context({"axes.facecolor": "#123456"}):
         before = dict(mpl.rcParams)

@@ -119,6 +119,15 @@ def test_every_method_diverged(make_run, methods):
     assert "there is no answer" in Page(text).text["answer"]
 
 
+def test_new_clients_are_counted_apart(folder, hold_out):
+    assert "4 methods · 20 clients<br>" in render(read(folder), [], [])
+    hold_out(folder, 2)
+    text = render(read(folder), [], [])
+    assert "4 methods · 18 clients and 2 new<br>" in text
+    assert ">hospital-20 <small>new</small></th>" in text
+    assert "New: a client that never trained" in text
+
+
 def test_the_tile_of_the_worst_tenth_names_who_is_level(folder, edit_summary):
     def change(summary):
         for entry in summary["methods"][:3]:
@@ -223,6 +232,7 @@ addEventListener("load", () => {
   const method = document.getElementById("client-method");
   method.value = "1";
   method.dispatchEvent(new Event("change"));
+  said.count = document.getElementById("client-count").textContent;
   said.verdicts = [...document.querySelectorAll("#client-table tbody td:last-child")].map((cell) => cell.textContent);
   const out = document.createElement("p");
   out.id = "said";
@@ -242,8 +252,9 @@ def _dump(path, profile):
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the browser chromium")
-def test_the_page_works_in_a_browser(make_run, tmp_path):
+def test_the_page_works_in_a_browser(make_run, hold_out, tmp_path):
     folder = make_run(clients=140)
+    hold_out(folder, 2)
     page = build_report(folder)
     document, complaints = _dump(page, tmp_path / "profile-1")
     assert complaints == []  # no error, and nothing that the page's own policy had to refuse
@@ -260,6 +271,7 @@ def test_the_page_works_in_a_browser(make_run, tmp_path):
     assert (said["limited"], said["all"]) == (100, 140)
     assert said["sorted"] == ["hospital-01", "hospital-02"]
     assert said["found"] == ["hospital-07"]
+    assert said["count"] == "140 shown of 138 clients and 2 new"
     personal, fedavg = (client_table(read(folder), name) for name in ("personal heads", "fedavg"))
     assert said["hurt"] == personal.counted("hurt") > 0
     for verdict in ("helped", "hurt", "unclear"):

@@ -83,6 +83,15 @@ class Run:
         """The summary's entries, one per method, in the order of the spec."""
         return list(self.summary["methods"])
 
+    def names(self, held_out: bool = False) -> set[str]:
+        """The clients that trained, or those that never did."""
+        clients = self.clients
+        if "held_out" in clients.column_names:
+            clients = clients.filter(pc.equal(pc.fill_null(clients["held_out"], False), held_out))
+        elif held_out:
+            return set()
+        return set(clients["client"].cast(pa.string()).to_pylist())
+
     @property
     def alone(self) -> dict[str, Any] | None:
         """The entry of the method that trains every client alone, if it was run."""

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-import pyarrow.compute as pc
-
 from idiolect.report.answer import Answer, level_with, traffic_bytes
 from idiolect.report.clients import VERDICTS, ClientTable
 from idiolect.report.columns import Column
@@ -170,10 +168,7 @@ def client_data(tables: Sequence[ClientTable], shown: int, words: ScoreWords) ->
 
 def ledger(run: Run) -> str:
     """Bytes, gradients and steps of every method."""
-    clients = run.clients
-    if "held_out" in clients.column_names:  # those never communicated
-        clients = clients.filter(pc.invert(clients["held_out"]))
-    members = len(set(clients["client"].to_pylist()))
+    members = len(run.names())  # new clients never communicated
     head = [("method", "", True)] + [
         (title, "", False)
         for title in (
@@ -215,9 +210,9 @@ def ledger(run: Run) -> str:
 
 
 def seeds(run: Run) -> str:
-    """Selected and last round, each seed, the shared model, clients never trained."""
+    """Selected and last round, each seed, the shared model, new clients."""
     words = score_words(run.score)
-    titles = ("mean, selected round", "95 % interval", "mean, last round", "shared model", "clients never trained")
+    titles = ("mean, selected round", "95 % interval", "mean, last round", "shared model", "new clients")
     head = [("method", "", True), *((title, "", False) for title in titles)]
     head += [("each seed", "", True), ("selected rounds", "", True)]
     lines = []
@@ -289,7 +284,7 @@ def _client_line(table: ClientTable, m: int, words: ScoreWords) -> str:
     gain = words.signed(table.gain[m]) + (f" <small>{e(interval)}</small>" if interval else "")
     scores = "".join(f"<td>{e(words.bare(v[m]))}</td>" for v in (table.alone, table.shared, table.personal))
     verdict = str(table.verdict[m])
-    held_out = " <small>never trained</small>" if table.held_out[m] else ""
+    held_out = " <small>new</small>" if table.held_out[m] else ""
     rows = NONE if absent(table.train_rows[m]) else f"{table.train_rows[m]:.0f}"
     return (
         f'<tr><th scope="row">{e(table.client[m])}{held_out}</th><td>{rows}</td>{scores}<td>{gain}</td><td></td>'

@@ -183,7 +183,7 @@ def client_table_to_rich(clients: ClientTable, score: str, limit: int | None = N
     for m in clients.order()[:limit]:
         verdict = str(clients.verdict[m])
         table.add_row(
-            Text(str(clients.client[m]) + (" (never trained)" if clients.held_out[m] else "")),
+            Text(str(clients.client[m]) + (" (new, never trained)" if clients.held_out[m] else "")),
             percent(clients.train_rows[m]),
             words.bare(clients.alone[m]),
             words.bare(clients.shared[m]),
