@@ -208,7 +208,7 @@ def _unscored(summary: dict[str, Any]) -> list[str]:
     sentences = []
     for entry in summary["methods"]:
         if entry.get("diverged"):
-            sentences.append(f"Method '{entry['method']}' has no answer: {entry['diverged']}")
+            sentences.append(f"Method '{entry['method']}' has no answer: {str(entry['diverged']).rstrip('.')}.")
         elif (entry.get("score") or {}).get("mean") is None:
             sentences.append(f"Method '{entry['method']}' has no {summary['scores'][0]} on test rows.")
     return sentences
