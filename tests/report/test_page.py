@@ -128,13 +128,20 @@ def test_new_clients_are_counted_apart(folder, hold_out):
     assert "New: a client that never trained" in text
 
 
-def test_the_tile_of_the_worst_tenth_names_who_is_level(folder, edit_summary):
+@pytest.mark.parametrize(
+    ("alone", "others", "expected"),
+    [
+        (0.6, 0.7, "<b>personal heads</b><span>accuracy 70.0 %, level with fedavg</span>"),
+        (0.0, 0.0, "<b>no method</b><span>accuracy 0.0 %</span>"),
+    ],
+)
+def test_the_tile_of_the_worst_tenth(folder, edit_summary, alone, others, expected):
     def change(summary):
         for entry in summary["methods"][:3]:
-            entry["score"]["worst_decile"] = 0.6 if entry["method"] == "local" else 0.7
+            entry["score"]["worst_decile"] = alone if entry["method"] == "local" else others
 
     edit_summary(folder, change)
-    assert "accuracy 70.0 %, level with fedavg</span>" in render(read(folder), [], [])
+    assert expected in render(read(folder), [], [])
 
 
 def test_an_unfinished_run_is_marked_at_the_top(make_run):

@@ -91,6 +91,11 @@ def level_with(methods: Sequence[str]) -> str:
     return f", level with {listed(names)}" if names else ""
 
 
+def nothing_right(value: float | None, words: ScoreWords) -> bool:
+    """Whether the best method's score is the least there is, so that no method is better than another."""
+    return words.unit == "%" and value == 0
+
+
 def _leaders(ranked: list[dict[str, Any]], statistic: str) -> list[dict[str, Any]]:
     return [entry for entry in ranked if ties(entry["score"][statistic], ranked[0]["score"][statistic])]
 
@@ -132,7 +137,7 @@ def _worst(worst: dict[str, Any], too: bool, level: list[dict[str, Any]], words:
     value = worst["score"]["worst_decile"]
     shown = words.show(value)
     every = "both methods" if methods == 2 else "every method"
-    if words.unit == "%" and value == 0:  # the least there is, so the others have it too
+    if nothing_right(value, words):
         subject = "its" if methods == 1 else f"with {every} the"
         return f"{subject} worst tenth of clients gets no test row right"
     if methods == 1:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from idiolect.report.answer import Answer, level_with, traffic_bytes
+from idiolect.report.answer import Answer, level_with, nothing_right, traffic_bytes
 from idiolect.report.clients import VERDICTS, ClientTable
 from idiolect.report.columns import Column
 from idiolect.report.figures import Drawn
@@ -33,8 +33,12 @@ def tiles(answer: Answer, words: ScoreWords) -> str:
         name = words.name.replace("_", " ")
         mean = f"{name} {words.show(answer.best_mean)}{level_with(answer.best_level)}"
         shown.append(("Best on average", answer.best, mean))
-        worst = f"{name} {words.show(answer.worst_decile)}{level_with(answer.worst_decile_level)}"
-        shown.append(("Best for the worst tenth", answer.worst_decile_best or NONE, worst))
+        worst, best = f"{name} {words.show(answer.worst_decile)}", answer.worst_decile_best or NONE
+        if nothing_right(answer.worst_decile, words):
+            best = "no method"
+        else:
+            worst += level_with(answer.worst_decile_level)
+        shown.append(("Best for the worst tenth", best, worst))
     if answer.compared is not None:
         about = f"with {answer.personalized}; {answer.clearly_alone or 'none'} of them clearly"
         if not answer.better_alone:
