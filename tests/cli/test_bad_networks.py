@@ -218,5 +218,5 @@ def test_a_model_of_ones_own_trains_from_a_spec_also_on_a_client_of_one_row(idio
     write(here, ("own_net:make", "{ width = 3 }"), method="fedbn", **images(9))  # clients of 4, 4 and 1 rows
     answer = idiolect("run", "bad.toml", "--out", "out")
     assert answer.code == 0, answer.err
-    assert "1 clients have a single row: it trains" in " ".join((answer.err + answer.out).split())
+    assert "1 client has a single row: it trains" in " ".join((answer.err + answer.out).split())
     assert (here / "out" / "done").exists()

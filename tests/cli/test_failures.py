@@ -52,7 +52,10 @@ def test_a_method_that_diverges_does_not_take_the_others_with_it(idiolect, here)
     assert methods["local"]["diverged"] is None
     assert methods["local"]["mean"] is not None
     assert methods["fedavg"]["diverged"].startswith("Training diverged in round ")
+    assert methods["fedavg"]["mean"] is None
     assert (here / "out/done").is_file()
+    number = methods["fedavg"]["diverged"].split()[4]
+    assert f"diverged, round {number} " in idiolect("report", "out").out
 
 
 def test_a_diverged_seed_or_sweep_is_a_miss_with_its_table(idiolect, here):

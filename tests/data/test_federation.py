@@ -99,10 +99,25 @@ def test_fractions_below_one_leave_rows_unused_and_say_so():
     assert any("10 rows are not used" in note for note in federation.notes)
 
 
-def test_tiny_clients_are_reported():
-    federation = numbered([1, 2, 30])
-    assert any("1 clients have a single row" in note for note in federation.notes)
-    assert any("too few for validation" in note for note in federation.notes)
+@pytest.mark.parametrize(
+    ("counts", "single", "few"),
+    [
+        (
+            [1, 2, 30],
+            "1 client has a single row: it trains, and the client has no validation or test rows.",
+            "1 client with more than one row has too few for validation rows.",
+        ),
+        (
+            [1, 1, 2, 2, 30],
+            "2 clients have a single row each: it trains, and they have no validation or test rows.",
+            "2 clients with more than one row have too few for validation rows.",
+        ),
+    ],
+)
+def test_tiny_clients_are_reported(counts, single, few):
+    federation = numbered(counts)
+    assert single in federation.notes
+    assert few in federation.notes
     assert federation.test.inputs.shape[1:] == (1,)
 
 

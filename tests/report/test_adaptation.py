@@ -95,6 +95,75 @@ def test_the_page_shows_them(adapted):
         assert shown in ledger, shown
 
 
+def test_a_method_that_cannot_move_is_not_the_best_at_not_getting_worse(adapted, edit_summary):
+    still = KNOWN | {"helped": 0.0, "same": 100.0, "hurt": 0.0}
+    still["breakdown"] = BREAKDOWN | {"shared_only": 0.0, "personal_only": 0.0}
+    moving = KNOWN | {"hurt": 30.0}
+    changes = {1: still, 2: moving, 0: KNOWN}
+
+    def change(summary):
+        for place, found in changes.items():
+            summary["methods"][place]["personalization"] = found
+
+    edit_summary(adapted.path, change)
+    table = compare(read(adapted.path))
+    place = [column.key for column in table.adaptation].index("adapted_worse")
+    cells = [line[place] for line in table.cells(table.adaptation)]
+    assert cells[:3] == [("10", True), ("0", False), ("30", False)]
+
+
+def test_the_second_table_says_that_it_is_in_plain_accuracy(adapted, edit_summary):
+    sentence = "This table is in plain accuracy (%), not in balanced accuracy."
+    assert "plain accuracy" not in compare(adapted).to_text()
+    other = {"scores": ["balanced_accuracy"], "higher_is_better": {"balanced_accuracy": True}}
+    edit_summary(adapted.path, lambda summary: summary.update(other))
+    run = read(adapted.path)
+    assert sentence in " ".join(compare(run).to_text().split())
+    assert sentence in compare(run).to_markdown()
+    assert sentence in render(run, [], [])
+
+
+def test_how_a_model_of_a_new_client_came_about_is_said(adapted, edit_summary):
+    every = "new clients: those that never trained, each after one round on its own rows"
+    both = "new: clients that never trained, before and after one round on their own rows"
+    only = " (with local, all the training its model gets)"
+    text = " ".join(compare(adapted).to_text().split())
+    assert f"{every};" in text  # local says nothing of new clients here
+    assert both in text
+    edit_summary(adapted.path, lambda summary: summary["methods"][0].update(new_clients={"mean": 0.6}))
+    run = read(adapted.path)
+    assert every + only in " ".join(compare(run).to_text().split())
+    assert every + only in render(run, [], [])
+    edit_summary(adapted.path, lambda summary: [entry.update(new_clients=None) for entry in summary["methods"]])
+    assert "never trained" not in compare(read(adapted.path)).to_text()
+
+
+def test_a_dash_is_explained_for_algorithms_of_ones_own_too(adapted):
+    assert "A dash: the method sends, or declares, no whole model, or diverged." in compare(adapted).to_markdown()
+
+
+def test_a_diverged_method_has_dashes_and_its_round(adapted, edit_summary):
+    sentence = "Training diverged in round 31 on client 'a'"
+    edit_summary(adapted.path, lambda summary: summary["methods"][1].update(diverged=sentence))
+    edit_summary(adapted.path, lambda summary: summary["methods"][2].update(personalization=KNOWN))
+    run = read(adapted.path)
+    table = compare(run)
+    text = table.to_text()
+    assert text.count("diverged, round 31") == 2  # in both tables
+    lines = text[text.index("general-") :].splitlines()
+    assert lines[4].split() == ["fedavg", *[NONE] * 11]
+    assert lines[5].split() == ["(diverged,", "round", "31)"]
+    assert f"| fedavg (diverged, round 31) | {NONE} |" in table.to_markdown()
+    page = render(run, [], [])
+    section = re.search(r'<section id="adaptation".*?</section>', page, re.DOTALL)[0]
+    assert "Routes of fedavg" not in section
+    assert ">fedavg<" not in section  # no deciles either
+    seeds = re.search(r'<section id="seeds".*?</section>', page, re.DOTALL)[0]
+    cells = re.search(r">fedavg</th>(.*?)</tr>", seeds)[1]
+    assert re.findall(r">([^<]+)</td>", cells) == [NONE] * 7
+    assert ">fedavg</option>" not in page
+
+
 def test_an_older_run_has_no_such_part(folder):
     run = read(folder)
     assert compare(run).adaptation == ()

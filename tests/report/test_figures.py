@@ -37,6 +37,27 @@ def test_three_figures_in_two_formats_and_the_same_bytes_each_time(folder):
         assert ElementTree.fromstring(one.svg).tag == f"{SVG}svg"
 
 
+def test_the_caption_of_score_against_cost_names_every_panel(folder):
+    run = read(folder)
+    with drawing("cost"):
+        panels = [axes.get_xlabel().removesuffix(" (log scale)") for axes in score_against_cost(run).axes]
+    caption = next(caption for name, _, caption, _, _ in FIGURES if name == "score-against-cost")
+    for panel in panels:
+        assert panel.replace("communicated, MB", "bytes both ways") in caption
+
+
+def test_the_spread_over_clients_leaves_out_new_ones(folder, hold_out):
+    """Its diamonds are the table's mean and worst tenth, which are of the clients that trained."""
+
+    def dots(run):
+        with drawing("distribution"):
+            return max(len(part.get_offsets()) for part in distribution_over_clients(run).axes[0].collections)
+
+    assert dots(read(folder)) == 19  # one has no test rows
+    hold_out(folder, 4)
+    assert dots(read(folder)) == 15
+
+
 def test_drawing_leaves_matplotlib_as_it_was(folder):
     with mpl.rc_context({"axes.facecolor": "#123456"}):
         before = dict(mpl.rcParams)

@@ -119,6 +119,31 @@ def test_every_method_diverged(make_run, methods):
     assert "there is no answer" in Page(text).text["answer"]
 
 
+def test_new_clients_are_counted_apart(folder, hold_out):
+    assert "4 methods · 20 clients<br>" in render(read(folder), [], [])
+    hold_out(folder, 2)
+    text = render(read(folder), [], [])
+    assert "4 methods · 18 clients and 2 new<br>" in text
+    assert ">hospital-20 <small>new</small></th>" in text
+    assert "New: a client that never trained" in text
+
+
+@pytest.mark.parametrize(
+    ("alone", "others", "expected"),
+    [
+        (0.6, 0.7, "<b>personal heads</b><span>accuracy 70.0 %, level with fedavg</span>"),
+        (0.0, 0.0, "<b>no method</b><span>accuracy 0.0 %</span>"),
+    ],
+)
+def test_the_tile_of_the_worst_tenth(folder, edit_summary, alone, others, expected):
+    def change(summary):
+        for entry in summary["methods"][:3]:
+            entry["score"]["worst_decile"] = alone if entry["method"] == "local" else others
+
+    edit_summary(folder, change)
+    assert expected in render(read(folder), [], [])
+
+
 def test_an_unfinished_run_is_marked_at_the_top(make_run):
     text = render(read(make_run(finished=False)), [], [])
     assert text.index("The run is not finished") < text.index('id="comparison"')
@@ -214,6 +239,7 @@ addEventListener("load", () => {
   const method = document.getElementById("client-method");
   method.value = "1";
   method.dispatchEvent(new Event("change"));
+  said.count = document.getElementById("client-count").textContent;
   said.verdicts = [...document.querySelectorAll("#client-table tbody td:last-child")].map((cell) => cell.textContent);
   const out = document.createElement("p");
   out.id = "said";
@@ -233,8 +259,9 @@ def _dump(path, profile):
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs the browser chromium")
-def test_the_page_works_in_a_browser(make_run, tmp_path):
+def test_the_page_works_in_a_browser(make_run, hold_out, tmp_path):
     folder = make_run(clients=140)
+    hold_out(folder, 2)
     page = build_report(folder)
     document, complaints = _dump(page, tmp_path / "profile-1")
     assert complaints == []  # no error, and nothing that the page's own policy had to refuse
@@ -251,6 +278,7 @@ def test_the_page_works_in_a_browser(make_run, tmp_path):
     assert (said["limited"], said["all"]) == (100, 140)
     assert said["sorted"] == ["hospital-01", "hospital-02"]
     assert said["found"] == ["hospital-07"]
+    assert said["count"] == "140 shown of 138 clients and 2 new"
     personal, fedavg = (client_table(read(folder), name) for name in ("personal heads", "fedavg"))
     assert said["hurt"] == personal.counted("hurt") > 0
     for verdict in ("helped", "hurt", "unclear"):

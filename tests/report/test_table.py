@@ -4,13 +4,11 @@ from __future__ import annotations
 import io
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
 from idiolect.report import client_table, client_table_to_rich, comparison_table, read
-from idiolect.report.wording import count, megabytes, score_words, size
+from idiolect.report.wording import NONE, count, diverged_words, megabytes, score_words, size
 
 
 def _method(summary, name):
@@ -55,6 +53,49 @@ def test_a_diverged_method_is_never_best(folder, edit_summary):
     assert "fedavg-wild" not in _best(table, "mean")
     assert table.answer.best == "personal heads"
     assert "diverged" in table.to_text()
+
+
+def _diverge(name, sentence="Training diverged in round 7 on client 'by round 3'"):
+    """Leave a method its scores, as a run does, and say that it diverged."""
+    return lambda summary: _method(summary, name).update(diverged=sentence)
+
+
+def test_a_diverged_method_keeps_its_costs_and_no_score(folder, edit_summary):
+    edit_summary(folder, _set(personal_heads=(0.999, 0.999)))
+    edit_summary(folder, _diverge("personal heads"))
+    table = comparison_table(folder)
+    line = next(line for line in table.to_text().splitlines() if line.startswith("personal heads"))
+    # mean, worst tenth, spread; then the verdict in the place of the gain; helped and hurt; the costs stay
+    dash = NONE
+    wanted = f"personal heads {dash} {dash} {dash} diverged, round 7 {dash} {dash} 50 31.0 31.0 0/0/640k"
+    assert line.split() == wanted.split()
+    assert not any("personal heads" in best for best in json.loads(table.to_json())["best"].values())
+    assert table.answer.best == "fedavg"
+    assert json.loads(table.to_json())["methods"][2]["mean"] is None
+    clients = client_table(read(folder), "personal heads")
+    assert (clients.compared, clients.counted("helped"), len(clients)) == (0, 0, 20)
+    assert client_table(read(folder), "fedavg").compared == 19  # the others keep theirs
+
+
+def test_where_training_alone_diverged_nothing_is_gained_against_it(folder, edit_summary):
+    edit_summary(folder, _diverge("local"))
+    table = comparison_table(folder)
+    assert [row.gain for row in table.rows] == [None] * 4
+    assert "diverged, round 7" in table.to_text()
+    assert any(sentence.endswith("'by round 3'.") for sentence in table.missing)
+    assert "whether clients would do better alone is not known" in table.answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("Training diverged in round 12 on client 'at round 3'", "diverged, round 12"),
+        ("Training diverged on the server by round 50", "diverged by round 50"),
+        ("It diverged.", "diverged"),
+    ],
+)
+def test_the_round_in_which_a_method_diverged(sentence, expected):
+    assert diverged_words(sentence) == expected
 
 
 def test_text_fits_120_columns_whatever_the_numbers(make_run, methods, edit_summary):
@@ -142,12 +183,35 @@ ANSWERS = {
         {"local": (0.9, 0.8), "fedavg": (0.9 - 1e-8, 0.8 + 1e-8), "personal_heads": (0.7, 0.7)},
         (
             "Training alone is best on average (accuracy 90.0 %), level with fedavg (90.0 %)",
-            "it is also best for the worst tenth of clients (80.0 %)",
+            "it is also best for the worst tenth of clients, level with fedavg (80.0 %)",
+        ),
+    ),
+    "two level on average": (
+        {"local": (0.7, 0.6), "fedavg": (0.9, 0.7), "personal_heads": (0.9, 0.8)},
+        (
+            "fedavg is best on average, level with personal heads (accuracy 90.0 %",
+            "for the worst tenth of clients personal heads is best (80.0 %)",
         ),
     ),
     "worst is alone": (
         {"local": (0.7, 0.8), "fedavg": (0.8, 0.7), "personal_heads": (0.75, 0.7)},
         ("fedavg is best on average", "for the worst tenth of clients training alone is best (80.0 %)"),
+    ),
+    "worst is alone and another": (
+        {"local": (0.7, 0.889), "fedavg": (0.8, 0.7), "personal_heads": (0.75, 0.889)},
+        ("for the worst tenth of clients training alone is best, level with personal heads (88.9 %)",),
+    ),
+    "worst is the same and another": (
+        {"local": (0.7, 0.6), "fedavg": (0.8, 0.889), "personal_heads": (0.75, 0.889)},
+        ("it is also best for the worst tenth of clients, level with personal heads (88.9 %)",),
+    ),
+    "worst is the same with all": (
+        {"local": (0.7, 0.5), "fedavg": (0.8, 0.5), "personal_heads": (0.75, 0.5)},
+        ("the worst tenth of clients fares the same with every method (50.0 %)",),
+    ),
+    "worst is nothing": (
+        {"local": (0.7, 0.0), "fedavg": (0.8, 0.0), "personal_heads": (0.75, 0.0)},
+        ("with every method the worst tenth of clients gets no test row right;",),
     ),
     "same wins both": (
         {"local": (0.7, 0.6), "fedavg": (0.8, 0.7), "personal_heads": (0.75, 0.6)},
@@ -163,6 +227,13 @@ def test_answers(folder, edit_summary, case):
     sentence = comparison_table(folder).answer.sentence
     for part in expected:
         assert part in sentence
+
+
+def test_more_methods_than_can_be_named_are_counted(make_run, methods, edit_summary):
+    kind = type(methods["fedavg"])
+    folder = make_run(methods=(methods["local"], *(kind(f"m{place}", "local_sgd") for place in range(5))))
+    edit_summary(folder, _set(local=(0.7, 0.6), **{f"m{place}": (0.8, 0.7) for place in range(5)}))
+    assert "m0 is best on average, level with 4 others (" in comparison_table(folder).answer.sentence
 
 
 @pytest.mark.parametrize(("low", "unclear"), [(-0.01, True), (0.01, False)])
@@ -235,14 +306,9 @@ def test_signs():
     assert size(62_620_000) == "62.6 MB"
 
 
-def test_the_price_per_client_leaves_out_clients_that_never_trained(folder):
+def test_the_price_per_client_leaves_out_clients_that_never_trained(folder, hold_out):
     before = comparison_table(folder).answer.sentence
-    clients = pq.read_table(folder / "clients.parquet")
-    names = clients["client"].to_pylist()
-    half = sorted(set(names))[: len(set(names)) // 2]
-    column = pa.array([name in half for name in names])
-    index = clients.column_names.index("held_out")
-    pq.write_table(clients.set_column(index, "held_out", column), folder / "clients.parquet")
+    hold_out(folder, 10)
     after = comparison_table(folder).answer.sentence
     each = [sentence.rsplit(", ", 1)[1] for sentence in (before, after)]
     # the same bytes over half as many clients: 4.0 MB each instead of 2.0, whatever the run's numbers are

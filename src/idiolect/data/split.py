@@ -192,17 +192,25 @@ def _require_training_rows(parts: np.ndarray, owner: np.ndarray, names: tuple[st
 def _notes(parts: np.ndarray, owner: np.ndarray, counts: np.ndarray, given: bool) -> list[str]:
     notes = []
     ones = int((counts == 1).sum())
-    if ones:
-        notes.append(f"{ones} clients have a single row: it trains, and they have no validation or test rows.")
+    if ones == 1:
+        notes.append("1 client has a single row: it trains, and the client has no validation or test rows.")
+    elif ones:
+        notes.append(f"{ones} clients have a single row each: it trains, and they have no validation or test rows.")
     tested = np.bincount(owner[parts == TEST], minlength=len(counts)) > 0
     validated = np.bincount(owner[parts == VALIDATION], minlength=len(counts)) > 0
     for word, present in (("validation", validated), ("test", tested)):
         without = int((~present & (counts > 1)).sum())
         if without and present.any():
-            notes.append(f"{without} clients with more than one row have too few for {word} rows.")
+            who = (
+                "1 client with more than one row has"
+                if without == 1
+                else f"{without} clients with more than one row have"
+            )
+            notes.append(f"{who} too few for {word} rows.")
         elif without and given:
             notes.append(f"The split column gives no {word} rows to any client.")
     unused = int((parts == UNUSED).sum())
     if unused:
-        notes.append(f"{unused} rows are not used, because the split fractions sum to less than 1.")
+        rows = "1 row is" if unused == 1 else f"{unused} rows are"
+        notes.append(f"{rows} not used, because the split fractions sum to less than 1.")
     return notes

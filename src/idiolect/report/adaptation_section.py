@@ -8,7 +8,7 @@ from typing import Any
 from idiolect.report.columns import INSTANCES
 from idiolect.report.folder import Run
 from idiolect.report.sections import e, method_line, methods_table, scrolling, table_head
-from idiolect.report.table import ADAPTATION, ComparisonTable
+from idiolect.report.table import ComparisonTable
 from idiolect.report.wording import count, score_words
 
 _SHARE = score_words("accuracy")
@@ -26,7 +26,7 @@ def adaptation_section(run: Run, table: ComparisonTable) -> str:
     title = "Before and after adaptation"
     parts = [
         f'<h2 id="adaptation-title">{title}</h2>',
-        f'<p class="about">{e(ADAPTATION)}</p>',
+        f'<p class="about">{e(table.adaptation_legend())}</p>',
         methods_table(table, table.adaptation, title),
         f"<details><summary>Deciles over clients</summary>{_deciles(run)}</details>",
         *(_routing(entry) for entry in run.methods if entry.get("routing")),

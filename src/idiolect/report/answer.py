@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from idiolect.report.clients import client_table
 from idiolect.report.folder import Run, is_alone
-from idiolect.report.wording import ScoreWords, absent, plural, score_words, size, ties
+from idiolect.report.wording import ScoreWords, absent, listed, plural, score_words, size, ties
+
+_NAMED = 3  # methods level with the best that are named; more are counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +23,8 @@ class Answer:
     best_mean: float | None = None
     worst_decile_best: str | None = None  # method with the best mean over the worst tenth of clients
     worst_decile: float | None = None
+    best_level: tuple[str, ...] = ()  # methods whose mean differs from the best one's by rounding only
+    worst_decile_level: tuple[str, ...] = ()
     personalized: str | None = None  # the best method that is not training alone
     better_alone: int | None = None  # its clients that score strictly better alone
     clearly_alone: int | None = None  # of these, the ones whose interval excludes 0
@@ -34,7 +39,10 @@ def answer(run: Run) -> Answer:
     ranked = rank(run, "mean")
     if not ranked:
         return Answer(f"No method of this run is scored by {words.name} on test rows, so there is no answer.")
-    best, worst = ranked[0], rank(run, "worst_decile")[0]
+    best, below = ranked[0], rank(run, "worst_decile")
+    level, worst_level = (_leaders(entries, key) for entries, key in ((ranked, "mean"), (below, "worst_decile")))
+    worst = best if best in worst_level else worst_level[0]
+    others, worst_others = ([one for one in level if one is not best], [one for one in worst_level if one is not worst])
     together = next((entry for entry in ranked if not is_alone(entry)), None)
     clients = client_table(run, together["method"]) if together else None
     judged = clients if clients is not None and clients.compared else None
@@ -44,6 +52,8 @@ def answer(run: Run) -> Answer:
         best["score"]["mean"],
         worst["method"],
         worst["score"]["worst_decile"],
+        tuple(str(one["method"]) for one in others),
+        tuple(str(one["method"]) for one in worst_others),
         together["method"] if together else None,
         judged.better_alone if judged else None,
         judged.counted("hurt") if judged else None,
@@ -52,8 +62,8 @@ def answer(run: Run) -> Answer:
         together.get("rounds") if together else None,
     )
     clauses = [
-        _average(best, together, words, len(ranked)),
-        _worst(best, worst, words, len(ranked)),
+        _average(best, others, together, words, len(ranked)),
+        _worst(worst, worst is best, worst_others, words, len(ranked)),
         _alone(parts),
         _price(best, together, clients),
     ]
@@ -75,17 +85,43 @@ def traffic_bytes(entry: dict[str, Any]) -> int:
     return sum(int(entry.get(f"{way}_bytes") or 0) for way in ("upload", "download", "delivery"))
 
 
-def _average(best: dict[str, Any], together: dict[str, Any] | None, words: ScoreWords, methods: int) -> str:
+def level_with(methods: Sequence[str]) -> str:
+    """', level with a and b': what follows the best method where it is not alone; nothing where it is."""
+    names = list(methods) if len(methods) <= _NAMED else [f"{len(methods)} others"]
+    return f", level with {listed(names)}" if names else ""
+
+
+def nothing_right(value: float | None, words: ScoreWords) -> bool:
+    """Whether the best method's score is the least there is, so that no method is better than another."""
+    return words.unit == "%" and value == 0
+
+
+def _leaders(ranked: list[dict[str, Any]], statistic: str) -> list[dict[str, Any]]:
+    return [entry for entry in ranked if ties(entry["score"][statistic], ranked[0]["score"][statistic])]
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return "training alone" if is_alone(entry) else str(entry["method"])
+
+
+def _average(
+    best: dict[str, Any],
+    level: list[dict[str, Any]],
+    together: dict[str, Any] | None,
+    words: ScoreWords,
+    methods: int,
+) -> str:
     name = words.name.replace("_", " ")
     value = f"{name} {words.show(best['score']['mean'])}"
     if is_alone(best):
         text = f"Training alone is best on average ({value})" if methods > 1 else f"Training alone: {value}"
         if together is None:
             return text + ", and nothing else was compared with it"
-        own, theirs = (entry["score"]["mean"] for entry in (best, together))
-        place = "level with" if ties(own, theirs) else "ahead of"
-        return f"{text}, {place} {together['method']} ({words.show(theirs)})"
-    text = f"{best['method']} is best on average ({value}" if methods > 1 else f"{best['method']} ({value}"
+        if level:
+            return f"{text}{level_with([_name(entry) for entry in level])} ({words.show(best['score']['mean'])})"
+        return f"{text}, ahead of {together['method']} ({words.show(together['score']['mean'])})"
+    first = f"{best['method']} is best on average{level_with([_name(entry) for entry in level])}"
+    text = f"{first} ({value}" if methods > 1 else f"{best['method']} ({value}"
     gain = best.get("gain")
     if gain is None or absent(gain.get("mean")):
         return text + ")"
@@ -96,15 +132,22 @@ def _average(best: dict[str, Any], together: dict[str, Any] | None, words: Score
     return text + ")"
 
 
-def _worst(best: dict[str, Any], worst: dict[str, Any], words: ScoreWords, methods: int) -> str:
-    value = words.show(worst["score"]["worst_decile"])
+def _worst(worst: dict[str, Any], too: bool, level: list[dict[str, Any]], words: ScoreWords, methods: int) -> str:
+    """Who is best for the worst tenth; `too`: the method that is also best on average."""
+    value = worst["score"]["worst_decile"]
+    shown = words.show(value)
+    every = "both methods" if methods == 2 else "every method"
+    if nothing_right(value, words):
+        subject = "its" if methods == 1 else f"with {every} the"
+        return f"{subject} worst tenth of clients gets no test row right"
     if methods == 1:
-        return f"its worst tenth of clients reaches {value}"
-    own = best["score"].get("worst_decile")
-    if not absent(own) and ties(own, worst["score"]["worst_decile"]):
-        return f"it is also best for the worst tenth of clients ({value})"
-    subject = "training alone" if is_alone(worst) else worst["method"]
-    return f"for the worst tenth of clients {subject} is best ({value})"
+        return f"its worst tenth of clients reaches {shown}"
+    if len(level) == methods - 1:
+        return f"the worst tenth of clients fares the same with {every} ({shown})"
+    others = level_with([_name(entry) for entry in level])
+    if too:
+        return f"it is also best for the worst tenth of clients{others} ({shown})"
+    return f"for the worst tenth of clients {_name(worst)} is best{others} ({shown})"
 
 
 def _alone(parts: Answer) -> str:

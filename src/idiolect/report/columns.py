@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from idiolect.report.folder import is_alone
-from idiolect.report.wording import ScoreWords, absent, count, megabytes, percent, score_words, small
+from idiolect.report.wording import ScoreWords, count, diverged_words, megabytes, percent, score_words, small
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +63,11 @@ class MethodRow:
         known = [n for n in (self.gradients_shared, self.gradients_personal, self.gradients_both) if n is not None]
         return sum(known) if known else None
 
+    @property
+    def adapts(self) -> bool:
+        """Whether any client's own model answers any row otherwise than the received one does."""
+        return (self.shared_only, self.personal_only) != (0, 0)
+
 
 class Column(NamedTuple):
     """One column of the table: where its number is, how it reads, and which way is better (0: neither)."""
@@ -72,6 +77,7 @@ class Column(NamedTuple):
     better: int
     text: Callable[[MethodRow], str]
     about: str  # one sentence for whoever wonders
+    contends: Callable[[MethodRow], bool] = lambda row: True  # whether a method can be the best of it
 
 
 def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ...]:
@@ -139,12 +145,14 @@ def adaptation_columns() -> tuple[Column, ...]:
         return Column(key, title, better, lambda row: text(getattr(row, key)), about)
 
     return (
-        Column("method", "method", 0, lambda row: row.method, "The label of the method in the spec."),
+        Column("method", "method", 0, _label, "The label of the method in the spec."),
         column("acc_g", "general-\nized %", 1, "Accuracy of what clients receive, before any adaptation."),
         column("acc_p", "personal-\nized %", 1, "Accuracy of the clients' own models."),
         column("adapted_better", "better\n%", 0, "Clients whose own model is strictly the more accurate.", percent),
         column("adapted_same", "same\n%", 0, "Clients whose two models are equally accurate.", percent),
-        column("adapted_worse", "worse\n%", -1, "Clients whose own model is strictly the less accurate.", percent),
+        column(
+            "adapted_worse", "worse\n%", -1, "Clients whose own model is strictly the less accurate.", percent
+        )._replace(contends=lambda row: row.adapts),
         column("both", "rows:\nboth %", 0, "Rows that both models get right, mean over clients."),
         column("shared_only", "received\nonly %", 0, "Rows that only the received model gets right."),
         column("personal_only", "personal\nonly %", 0, "Rows that only the own model gets right."),
@@ -211,9 +219,14 @@ _COUNTS = (
 )
 
 
+def _label(row: MethodRow) -> str:
+    """The method, and what became of it where no other column says so."""
+    return f"{row.method}\n({diverged_words(row.diverged)})" if row.diverged else row.method
+
+
 def _gain(row: MethodRow, words: ScoreWords) -> str:
-    if row.diverged and absent(row.gain):
-        return "diverged"
+    if row.diverged:
+        return diverged_words(row.diverged)
     if row.alone:
         return "alone"
     return f"{words.signed(row.gain)} {words.interval(row.gain_low, row.gain_high)}".rstrip()

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from idiolect.report.clients import client_table
+from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
 from idiolect.report.style import INK, MUTED, PAPER, blank, method_colours, shortened
-from idiolect.report.wording import absent, known, score_words
+from idiolect.report.wording import absent, diverged_words, known, score_words
 
 _DOTS = 120  # clients up to which each one is drawn
 _BANDS = ((0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6))
@@ -22,7 +22,7 @@ _BANDS = ((0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6))
 
 def distribution_over_clients(run: Run) -> Figure | None:
     """One row per method: bands of deciles, the median, each seed's mean; None when no client has a score."""
-    rows = [(entry, client_table(run, entry["method"]).seed_personal) for entry in run.methods]
+    rows = [(entry, _trained(client_table(run, entry["method"]))) for entry in run.methods]
     if not any(np.isfinite(scores).any() for _, scores in rows):
         return None
     words, colours = score_words(run.score), method_colours(run)
@@ -35,7 +35,7 @@ def distribution_over_clients(run: Run) -> Figure | None:
     _limits(axes, [scores * words.scale for entry, scores in rows if not entry.get("diverged")])
     for place, (entry, scores) in enumerate(rows):
         if not np.isfinite(scores).any():
-            reason = "diverged" if entry.get("diverged") else "no score"
+            reason = diverged_words(entry["diverged"]) if entry.get("diverged") else "no score"
             axes.annotate(
                 reason,
                 (0.0, place),
@@ -56,6 +56,11 @@ def distribution_over_clients(run: Run) -> Figure | None:
     axes.set_xlabel(f"test {words.title} of the personal models, one value per client ({better} is better)")
     _legend(figure, max(len(scores) for _, scores in rows))
     return figure
+
+
+def _trained(clients: ClientTable) -> np.ndarray:
+    """(seeds, clients) scores of those that trained: the table's mean and worst tenth, drawn here, are theirs."""
+    return clients.seed_personal[:, ~clients.held_out]
 
 
 def _draw(axes: Axes, place: int, entry: dict[str, Any], scores: np.ndarray, colour: str, scale: float) -> None:

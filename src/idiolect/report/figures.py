@@ -28,8 +28,8 @@ class Drawn:
 
 
 _COST = (
-    "Validation score while the run spends: bytes both ways, gradient evaluations of one example, and rounds. Solid: "
-    "mean over clients; dashed: their worst tenth; thin: each seed."
+    "Validation score while the run spends: bytes both ways, gradient evaluations of one example, modelled seconds and "
+    "rounds. Solid: mean over clients; dashed: their worst tenth; thin: each seed."
 )
 _OPTIMUM = (
     "How far the objective is from its exact optimum while the run spends exchanges, bytes and gradients of each "

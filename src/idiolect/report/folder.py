@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run folder as it lies on disk: read, checked, and never changed. What is absent is listed, not invented."""
+"""A run folder as it lies on disk: read, checked, and never changed. What is absent is listed, not invented.
+
+A method that diverged has scores in its files, those of where it stood before. They are no answer, so no report has
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,21 @@ ALONE = "local"  # the method that trains every client on its own rows
 
 _HISTORY_KEYS = ("method", "seed", "round")
 _CLIENT_KEYS = ("method", "seed", "client")
+_CLIENT_FACTS = (
+    *_CLIENT_KEYS,
+    "held_out",
+    "train_rows",
+    "validation_rows",
+    "test_rows",
+    "traffic_bytes",
+    "local_score",
+)
+_AGAINST_ALONE = ("helped", "hurt", "same", "gain")
+_ANSWERS = (
+    *_AGAINST_ALONE,
+    *("score", "seed_means", "interval", "shared_mean", "last_mean", "selected_rounds", "new_clients"),
+    *("train_loss", "suboptimality", "distance_to_optimum", "personalization", "routing"),
+)
 
 
 class FolderError(ValueError):
@@ -64,6 +83,15 @@ class Run:
         """The summary's entries, one per method, in the order of the spec."""
         return list(self.summary["methods"])
 
+    def names(self, held_out: bool = False) -> set[str]:
+        """The clients that trained, or those that never did."""
+        clients = self.clients
+        if "held_out" in clients.column_names:
+            clients = clients.filter(pc.equal(pc.fill_null(clients["held_out"], False), held_out))
+        elif held_out:
+            return set()
+        return set(clients["client"].cast(pa.string()).to_pylist())
+
     @property
     def alone(self) -> dict[str, Any] | None:
         """The entry of the method that trains every client alone, if it was run."""
@@ -105,12 +133,14 @@ def read(path: str | os.PathLike[str]) -> Run:
             f"Add '{ALONE}' to the methods to compare with it."
         )
     missing += _unscored(summary)
+    clients = _empty(_CLIENT_KEYS) if clients is None else clients
+    summary, clients = _without_diverged(summary, clients)
     return Run(
         folder,
         _toml(folder, spec_text),
         spec_text or "",
         _empty(_HISTORY_KEYS) if history is None else history,
-        _empty(_CLIENT_KEYS) if clients is None else clients,
+        clients,
         summary,
         machine or {},
         finished,
@@ -178,10 +208,32 @@ def _unscored(summary: dict[str, Any]) -> list[str]:
     sentences = []
     for entry in summary["methods"]:
         if entry.get("diverged"):
-            sentences.append(f"Method '{entry['method']}' has no answer: {entry['diverged']}")
+            sentences.append(f"Method '{entry['method']}' has no answer: {str(entry['diverged']).rstrip('.')}.")
         elif (entry.get("score") or {}).get("mean") is None:
             sentences.append(f"Method '{entry['method']}' has no {summary['scores'][0]} on test rows.")
     return sentences
+
+
+def _without_diverged(summary: dict[str, Any], clients: pa.Table) -> tuple[dict[str, Any], pa.Table]:
+    """Both without the scores of methods that diverged, and without gains where training alone did."""
+    entries = summary["methods"]
+    lost = [str(entry["method"]) for entry in entries if entry.get("diverged")]
+    if not lost:
+        return summary, clients
+    alone = [bool(entry.get("diverged")) for entry in entries if is_alone(entry)]
+    without = dict.fromkeys(_AGAINST_ALONE) if alone and all(alone) else {}
+    methods = [entry | (dict.fromkeys(_ANSWERS) if entry.get("diverged") else without) for entry in entries]
+    rows = pc.is_in(clients["method"].cast(pa.string()), pa.array(lost, pa.string()))
+    for name in clients.column_names:
+        if without and name in ("local_score", "gain", "gain_low", "gain_high", "verdict"):
+            clients = _replaced(clients, name, pa.nulls(len(clients), clients[name].type))
+        elif name not in _CLIENT_FACTS:
+            clients = _replaced(clients, name, pc.if_else(rows, pa.scalar(None, clients[name].type), clients[name]))
+    return summary | {"methods": methods}, clients
+
+
+def _replaced(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
 
 
 def _table(file: Path, keys: tuple[str, ...]) -> pa.Table | None:

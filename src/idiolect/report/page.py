@@ -82,13 +82,11 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
     """The page as text."""
     words, table = score_words(run.score), compare(run)
     missing = [*run.missing, *undrawn]
-    tables = [client_table(run, entry["method"]) for entry in run.methods]
+    tables = [client_table(run, entry["method"]) for entry in run.methods if not entry.get("diverged")]
     tables = [one for one in tables if len(one)]
     wanted = table.answer.personalized or table.answer.best
     shown = next((place for place, one in enumerate(tables) if one.method == wanted), 0)
-    number = len(set(run.clients["client"].to_pylist()))
-    facts = [f"Run {run.name}", plural(len(run.methods), "method")]
-    facts += [plural(number, "client")] if number else []
+    facts = [f"Run {run.name}", plural(len(run.methods), "method"), *_clients_counted(run)]
     question = run.summary.get("question")
     eyebrow = e(" · ".join(facts)) + (f"<br>{e(question)}" if question else "")
     caution = "" if run.finished else f'<p class="caution" role="note">{e(run.missing[0])}</p>'
@@ -119,12 +117,19 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
     return _PLACE.sub(lambda place: parts[place[1]], template)
 
 
+def _clients_counted(run: Run) -> list[str]:
+    """'10 clients and 2 new': answers are about the first, so they are not counted together."""
+    trained, new = len(run.names()), len(run.names(held_out=True))
+    return [plural(trained, "client") + (f" and {new:,} new" if new else "")] if trained or new else []
+
+
 def _clients_about(run: Run) -> str:
     seeds = max((len(entry.get("seeds") or []) for entry in run.methods), default=1)
     over = f", mean over {seeds} seeds" if seeds > 1 else ""
+    new = " New: a client that never trained; its model had one round on its own rows." if run.names(True) else ""
     return (
         f"Test {score_words(run.score).title} at the selected round{over}. Helped and hurt: the 95 % interval of "
-        "the gain over the client's own test rows excludes 0."
+        f"the gain over the client's own test rows excludes 0.{new}"
     )
 
 

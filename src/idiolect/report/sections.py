@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-import pyarrow.compute as pc
-
-from idiolect.report.answer import Answer, traffic_bytes
+from idiolect.report.answer import Answer, level_with, nothing_right, traffic_bytes
 from idiolect.report.clients import VERDICTS, ClientTable
 from idiolect.report.columns import Column
 from idiolect.report.figures import Drawn
@@ -33,9 +31,14 @@ def tiles(answer: Answer, words: ScoreWords) -> str:
     shown: list[tuple[str, str, str]] = []
     if answer.best is not None:
         name = words.name.replace("_", " ")
-        shown.append(("Best on average", answer.best, f"{name} {words.show(answer.best_mean)}"))
-        worst = f"{name} {words.show(answer.worst_decile)}"
-        shown.append(("Best for the worst tenth", answer.worst_decile_best or NONE, worst))
+        mean = f"{name} {words.show(answer.best_mean)}{level_with(answer.best_level)}"
+        shown.append(("Best on average", answer.best, mean))
+        worst, best = f"{name} {words.show(answer.worst_decile)}", answer.worst_decile_best or NONE
+        if nothing_right(answer.worst_decile, words):
+            best = "no method"
+        else:
+            worst += level_with(answer.worst_decile_level)
+        shown.append(("Best for the worst tenth", best, worst))
     if answer.compared is not None:
         about = f"with {answer.personalized}; {answer.clearly_alone or 'none'} of them clearly"
         if not answer.better_alone:
@@ -169,10 +172,7 @@ def client_data(tables: Sequence[ClientTable], shown: int, words: ScoreWords) ->
 
 def ledger(run: Run) -> str:
     """Bytes, gradients and steps of every method."""
-    clients = run.clients
-    if "held_out" in clients.column_names:  # those never communicated
-        clients = clients.filter(pc.invert(clients["held_out"]))
-    members = len(set(clients["client"].to_pylist()))
+    members = len(run.names())  # new clients never communicated
     head = [("method", "", True)] + [
         (title, "", False)
         for title in (
@@ -214,9 +214,9 @@ def ledger(run: Run) -> str:
 
 
 def seeds(run: Run) -> str:
-    """Selected and last round, each seed, the shared model, clients never trained."""
+    """Selected and last round, each seed, the shared model, new clients."""
     words = score_words(run.score)
-    titles = ("mean, selected round", "95 % interval", "mean, last round", "shared model", "clients never trained")
+    titles = ("mean, selected round", "95 % interval", "mean, last round", "shared model", "new clients")
     head = [("method", "", True), *((title, "", False) for title in titles)]
     head += [("each seed", "", True), ("selected rounds", "", True)]
     lines = []
@@ -288,7 +288,7 @@ def _client_line(table: ClientTable, m: int, words: ScoreWords) -> str:
     gain = words.signed(table.gain[m]) + (f" <small>{e(interval)}</small>" if interval else "")
     scores = "".join(f"<td>{e(words.bare(v[m]))}</td>" for v in (table.alone, table.shared, table.personal))
     verdict = str(table.verdict[m])
-    held_out = " <small>never trained</small>" if table.held_out[m] else ""
+    held_out = " <small>new</small>" if table.held_out[m] else ""
     rows = NONE if absent(table.train_rows[m]) else f"{table.train_rows[m]:.0f}"
     return (
         f'<tr><th scope="row">{e(table.client[m])}{held_out}</th><td>{rows}</td>{scores}<td>{gain}</td><td></td>'

@@ -18,12 +18,12 @@ from idiolect.report.answer import Answer, answer
 from idiolect.report.clients import ClientTable
 from idiolect.report.columns import Column, MethodRow, adaptation_columns, method_row, score_columns
 from idiolect.report.folder import Run
-from idiolect.report.wording import NONE, absent, count, finite, percent, score_words, ties
+from idiolect.report.wording import NONE, absent, count, finite, listed, percent, score_words, ties
 
-ADAPTATION = (
+_ADAPTATION = (
     "Generalized: accuracy of the model a client receives, before its rows move a parameter; personalized: of its own "
     "model. Better, same, worse: clients. Rows: mean over clients of the share that each model gets right. Worst: "
-    "the worst tenth of clients; new: clients that never trained. A dash: the method sends no whole model."
+    "the worst tenth of clients"
 )
 WIDTH = 120  # columns of the narrowest terminal we count on
 
@@ -70,7 +70,7 @@ class ComparisonTable:
                 second.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
             console.print()
             console.print(second)
-            console.print(escape(ADAPTATION))
+            console.print(escape(self.adaptation_legend()))
         console.print("\n" + escape(self.answer.sentence))
         for sentence in self.missing:
             console.print(escape(f"Not found: {sentence}"))
@@ -81,7 +81,7 @@ class ComparisonTable:
         """A Markdown table; ** marks the best of each column."""
         lines = [*self._markdown_lines(self.columns), "", _markdown(self.legend())]
         if self.adaptation:
-            lines += ["", *self._markdown_lines(self.adaptation), "", _markdown(ADAPTATION)]
+            lines += ["", *self._markdown_lines(self.adaptation), "", _markdown(self.adaptation_legend())]
         lines += ["", _markdown(self.answer.sentence)]
         lines += [f"\nNot found: {_markdown(sentence)}" for sentence in self.missing]
         return "\n".join(lines) + "\n"
@@ -115,8 +115,28 @@ class ComparisonTable:
         direction = "higher" if self.higher_is_better else "lower"
         return (
             f"{score_words(self.score).title} of the personal models on test rows, {direction} is better; "
-            "worst 10 %: mean of the worst tenth of clients; gain: mean over clients against training alone "
-            "[95 % interval]; gradients per example, by block."
+            f"worst 10 %: mean of the worst tenth of clients; {self._new_clients()}gain: mean over clients against "
+            "training alone [95 % interval]; gradients per example, by block."
+        )
+
+    def _new_clients(self) -> str:
+        """How a model of theirs came about; nothing where the table has none."""
+        if all(column.key != "new_clients" for column in self.columns):
+            return ""
+        alone = [row.method for row in self.rows if row.alone and not absent(row.new_clients)]
+        only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
+        return f"new clients: those that never trained, each after one round on its own rows{only}; "
+
+    def adaptation_legend(self) -> str:
+        """What the columns of the second table mean."""
+        other = self.score.replace("_", " ")
+        plain = "" if self.score == "accuracy" else f"This table is in plain accuracy (%), not in {other}. "
+        shown = {column.key for column in self.adaptation}
+        new = "; new: clients that never trained, before and after one round on their own rows"
+        lost = ", or diverged" if any(row.diverged for row in self.rows) else ""
+        return (
+            f"{plain}{_ADAPTATION}{new if shown & {'new_acc_g', 'new_acc_p'} else ''}. "
+            f"A dash: the method sends, or declares, no whole model{lost}."
         )
 
 
@@ -163,7 +183,7 @@ def client_table_to_rich(clients: ClientTable, score: str, limit: int | None = N
     for m in clients.order()[:limit]:
         verdict = str(clients.verdict[m])
         table.add_row(
-            Text(str(clients.client[m]) + (" (never trained)" if clients.held_out[m] else "")),
+            Text(str(clients.client[m]) + (" (new, never trained)" if clients.held_out[m] else "")),
             percent(clients.train_rows[m]),
             words.bare(clients.alone[m]),
             words.bare(clients.shared[m]),
@@ -179,7 +199,7 @@ def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
     """The methods with the best value, of those that finished; none when nothing sets them apart."""
     if not column.better:
         return frozenset()
-    values = {row.method: getattr(row, column.key) for row in rows if not row.diverged}
+    values = {row.method: getattr(row, column.key) for row in rows if not row.diverged and column.contends(row)}
     values = {method: column.better * value for method, value in values.items() if not absent(value)}
     best = frozenset(method for method, value in values.items() if ties(value, max(values.values())))
     return best if len(best) < len(values) else frozenset()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple, TypeGuard
 
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
@@ -113,6 +114,14 @@ def size(number: float) -> str:
     """Bytes with the prefix that suits them, for prose."""
     text = count(number)
     return f"{text}B" if text[-1] in "TGMk" else f"{text} bytes"
+
+
+def diverged_words(sentence: str) -> str:
+    """'diverged, round 7' of the sentence in which the run says so; no round where it names none."""
+    found = re.search(r"\b(in|at|by) round (\d+)", sentence)
+    if found is None:
+        return "diverged"
+    return f"diverged by round {found[2]}" if found[1] == "by" else f"diverged, round {found[2]}"
 
 
 def plural(number: int, thing: str) -> str:
