@@ -208,7 +208,8 @@ def test_an_unexpected_error_is_one_sentence_and_a_traceback_on_request(idiolect
     answer = idiolect("run", "spec.toml", "--out", "out")
     assert (answer.code, answer.out) == (1, "")
     assert answer.err == (
-        "Error: Unexpected ZeroDivisionError: first line second line (set IDIOLECT_TRACEBACK=1 and run again to see where).\n"
+        "Error: Unexpected ZeroDivisionError: first line second line "
+        "(set IDIOLECT_TRACEBACK=1 and run again to see where).\n"
     )
     monkeypatch.setenv("IDIOLECT_TRACEBACK", "1")
     assert "Traceback (most recent call last)" in idiolect("run", "spec.toml", "--out", "out").err

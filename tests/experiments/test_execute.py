@@ -18,7 +18,7 @@ from idiolect.experiments.execute import execute
 from idiolect.experiments.predict import predict
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import Resolved
-from idiolect.experiments.sweeping import expand
+from idiolect.experiments.sweeping import expand, mark_chosen
 
 CLOCKS = ("seconds",)  # the only column that may differ between equal runs
 
@@ -86,6 +86,20 @@ def test_a_sweep_equals_its_single_runs(small, tmp_path):
                 np.testing.assert_allclose(swept[name], own[name], rtol=1e-5, atol=1e-6)
     steps = {row["method"]: row["settings"]["step_size"] for row in _summary(tmp_path / "sweep")["methods"]}
     assert steps == {"fedavg[step_size=0.05]": 0.05, "fedavg[step_size=0.2]": 0.2}
+    lines = _summary(tmp_path / "sweep")["methods"]
+    best = max(lines, key=lambda line: line["validation_mean"])  # accuracy
+    assert [line["chosen"] for line in lines] == [line is best for line in lines]
+
+
+def test_validation_rows_choose_among_the_settings_of_each_method():
+    def line(method, validation_mean, diverged=None):
+        return {"method": method, "validation_mean": validation_mean, "diverged": diverged}
+
+    lines = [line("a[s=1]", 0.2), line("a[s=2]", 0.3), line("a[s=3]", 0.9, "in round 2"), line("b", 0.5)]
+    assert [one["chosen"] for one in mark_chosen(lines, True)] == [False, True, False, None]
+    assert [one["chosen"] for one in mark_chosen(lines, False)] == [True, False, False, None]
+    blind = [line("a[s=1]", None), line("a[s=2]", None)]
+    assert [one["chosen"] for one in mark_chosen(blind, True)] == [None, None]
 
 
 def _summary(folder):

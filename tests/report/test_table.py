@@ -55,6 +55,34 @@ def test_a_diverged_method_is_never_best(folder, edit_summary):
     assert "diverged" in table.to_text()
 
 
+def _sweep(summary):
+    """Make of two methods one with two settings, of which validation rows choose the one that is worse on test rows."""
+    for name, inside, chosen, validation in (("fedavg", 0.1, True, 0.8), ("personal heads", 0.3, False, 0.7)):
+        _method(summary, name).update(method=f"fedavg[step_size={inside}]", chosen=chosen, validation_mean=validation)
+
+
+def test_settings_are_chosen_on_validation_rows_and_only_those_contend(folder, edit_summary):
+    edit_summary(folder, _set(local=(0.7, 0.6), fedavg=(0.75, 0.5), personal_heads=(0.9, 0.9)))
+    edit_summary(folder, _sweep)
+    table = comparison_table(folder)
+    assert _best(table, "mean") == {"fedavg[step_size=0.1]"}
+    assert _best(table, "worst_decile") == {"local"}
+    assert table.answer.best == "fedavg[step_size=0.1]"
+    said = "Chosen on validation rows: fedavg[step_size=0.1]. fedavg[step_size=0.1] is best on average (accuracy 75.0 %"
+    assert table.answer.sentence.startswith(said)
+    text = table.to_text()
+    assert "\N{CHECK MARK} 80.0" in text
+    assert "best of its method on validation rows" in " ".join(text.split())
+
+
+def test_without_validation_rows_a_sweep_says_what_its_best_is_worth(folder, edit_summary):
+    edit_summary(folder, _sweep)
+    edit_summary(folder, lambda summary: [entry.update(chosen=None) for entry in summary["methods"]])
+    table = comparison_table(folder)
+    assert table.answer.sentence.startswith("Without validation rows nothing was chosen among the settings")
+    assert "\N{CHECK MARK}" not in table.to_text()
+
+
 def _diverge(name, sentence="Training diverged in round 7 on client 'by round 3'"):
     """Leave a method its scores, as a run does, and say that it diverged."""
     return lambda summary: _method(summary, name).update(diverged=sentence)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from idiolect.report.clients import client_table
 from idiolect.report.folder import Run, is_alone
 from idiolect.report.wording import ScoreWords, absent, listed, plural, score_words, size, ties
 
+_SWEPT = re.compile(r"\[.+=.+\]$")  # 'ditto[step_size=0.1]'
 _NAMED = 3  # methods level with the best that are named; more are counted
 
 
@@ -67,15 +69,33 @@ def answer(run: Run) -> Answer:
         _alone(parts),
         _price(best, together, clients),
     ]
-    return dataclasses.replace(parts, sentence="; ".join(clause for clause in clauses if clause) + ".")
+    said = "; ".join(clause for clause in clauses if clause) + "."
+    return dataclasses.replace(parts, sentence=f"{_choice(run)}{said}")
+
+
+def _choice(run: Run) -> str:
+    """What was chosen among the settings of a sweep, as a sentence of its own; nothing where there was no sweep."""
+    chosen = [str(entry["method"]) for entry in run.methods if entry.get("chosen")]
+    if chosen:
+        return f"Chosen on validation rows: {listed(chosen)}. "
+    if any(_SWEPT.search(str(entry["method"])) for entry in run.methods):
+        return (
+            "Without validation rows nothing was chosen among the settings, and what is best here is so on test rows. "
+        )
+    return ""
 
 
 def rank(run: Run, statistic: str) -> list[dict[str, Any]]:
-    """Methods that finished and have this statistic of the primary score, best first."""
+    """Methods that finished and have this statistic of the primary score, best first.
+
+    Of the settings of a sweep those that validation rows choose: test rows must not choose.
+    """
     entries = [
         entry
         for entry in run.methods
-        if not entry.get("diverged") and not absent((entry.get("score") or {}).get(statistic))
+        if not entry.get("diverged")
+        and entry.get("chosen") is not False
+        and not absent((entry.get("score") or {}).get(statistic))
     ]
     return sorted(entries, key=lambda entry: entry["score"][statistic], reverse=run.higher_is_better)
 

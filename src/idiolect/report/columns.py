@@ -36,6 +36,8 @@ class MethodRow:
     gradients_both: int | None
     alone: bool  # this is training alone: nothing to gain against itself
     diverged: str | None
+    validation_mean: float | None = None  # in a sweep, what its settings are chosen by
+    chosen: bool | None = None  # in a sweep: whether these are the settings that validation rows choose
     new_clients: float | None = None  # mean score of clients that never trained
     suboptimality: float | None = None  # of the training objective, where its optimum is known
     distance_to_optimum: float | None = None
@@ -69,6 +71,9 @@ class MethodRow:
         return (self.shared_only, self.personal_only) != (0, 0)
 
 
+CHOSEN = "\N{CHECK MARK}"  # marks the settings that validation rows choose
+
+
 class Column(NamedTuple):
     """One column of the table: where its number is, how it reads, and which way is better (0: neither)."""
 
@@ -91,6 +96,15 @@ def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ..
     return (
         Column("method", "method", 0, lambda row: row.method, "The label of the method in the spec."),
         Column("mean", f"mean{unit}", way, lambda row: words.bare(row.mean), "Mean over clients and seeds."),
+        Column(
+            "validation_mean",
+            "valida-\ntion",
+            0,
+            lambda row: (
+                f"{CHOSEN} {words.bare(row.validation_mean)}" if row.chosen else words.bare(row.validation_mean)
+            ),
+            f"Mean on validation rows, by which a method's settings are chosen ({CHOSEN}).",
+        ),
         Column(
             "worst_decile",
             "worst\n10 %",
@@ -168,7 +182,7 @@ def method_row(entry: dict[str, Any]) -> MethodRow:
     """One method of the summary."""
     score, gain = entry.get("score") or {}, entry.get("gain") or {}
     low, high = entry.get("interval") or (None, None)
-    alone, diverged = is_alone(entry), entry.get("diverged")
+    alone, diverged, chosen = is_alone(entry), entry.get("diverged"), entry.get("chosen")
     counts = {name: entry.get(name) for name in _COUNTS}
     compared = bool(gain) and not alone
     return MethodRow(
@@ -186,6 +200,8 @@ def method_row(entry: dict[str, Any]) -> MethodRow:
         hurt=entry.get("hurt") if compared else None,
         alone=alone,
         diverged=diverged,
+        validation_mean=None if chosen is None or diverged else entry.get("validation_mean"),
+        chosen=chosen,
         new_clients=(entry.get("new_clients") or {}).get("mean"),
         suboptimality=entry.get("suboptimality"),
         distance_to_optimum=entry.get("distance_to_optimum"),

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from idiolect.report.answer import Answer, answer
 from idiolect.report.clients import ClientTable
-from idiolect.report.columns import Column, MethodRow, adaptation_columns, method_row, score_columns
+from idiolect.report.columns import CHOSEN, Column, MethodRow, adaptation_columns, method_row, score_columns
 from idiolect.report.folder import Run
 from idiolect.report.wording import NONE, absent, count, finite, listed, percent, score_words, ties
 
@@ -115,9 +115,15 @@ class ComparisonTable:
         direction = "higher" if self.higher_is_better else "lower"
         return (
             f"{score_words(self.score).title} of the personal models on test rows, {direction} is better; "
-            f"worst 10 %: mean of the worst tenth of clients; {self._new_clients()}gain: mean over clients against "
-            "training alone [95 % interval]; gradients per example, by block."
+            f"{self._chosen()}worst 10 %: mean of the worst tenth of clients; {self._new_clients()}gain: mean over "
+            "clients against training alone [95 % interval]; gradients per example, by block."
         )
+
+    def _chosen(self) -> str:
+        """How settings were chosen; nothing where none were swept."""
+        if all(row.chosen is None for row in self.rows):
+            return ""
+        return f"{CHOSEN} best of its method on validation rows, which alone contend for a star; "
 
     def _new_clients(self) -> str:
         """How a model of theirs came about; nothing where the table has none."""
@@ -144,7 +150,7 @@ def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
     rows = tuple(method_row(entry) for entry in run.methods)
     columns = score_columns(score_words(run.score), run.higher_is_better)
-    columns = _without_empty(columns, rows, ("new_clients", "suboptimality", "distance_to_optimum"))
+    columns = _without_empty(columns, rows, ("validation_mean", "new_clients", "suboptimality", "distance_to_optimum"))
     adaptation = _without_empty(adaptation_columns(), rows, ("new_acc_g", "new_acc_p"))
     if all(row.acc_g is None for row in rows):
         adaptation = ()
@@ -199,7 +205,8 @@ def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
     """The methods with the best value, of those that finished; none when nothing sets them apart."""
     if not column.better:
         return frozenset()
-    values = {row.method: getattr(row, column.key) for row in rows if not row.diverged and column.contends(row)}
+    contenders = [row for row in rows if not row.diverged and row.chosen is not False and column.contends(row)]
+    values = {row.method: getattr(row, column.key) for row in contenders}
     values = {method: column.better * value for method, value in values.items() if not absent(value)}
     best = frozenset(method for method, value in values.items() if ties(value, max(values.values())))
     return best if len(best) < len(values) else frozenset()
