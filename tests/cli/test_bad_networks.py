@@ -41,14 +41,13 @@ def images(rows=12):
     return {"x": draw.random((rows, 8, 8)), "y": np.arange(rows) % 3, "client": np.arange(rows) // 4}
 
 
-def texts(rows=12, strange_input=None, strange_target=None):
+def texts(rows=12, kinds=None, **strange):
+    """Tokens 0 to 4 and those after each; `strange` is {array: (row, token)}, `kinds` {array: type}."""
     tokens = (np.arange(rows)[:, None] + np.arange(4)) % 5
-    inputs, targets = tokens[:, :-1].copy(), tokens[:, 1:].copy()
-    if strange_input is not None:
-        inputs[strange_input, 1] = 9
-    if strange_target is not None:
-        targets[strange_target, 1] = 7
-    return {"x": inputs, "y": targets, "client": np.arange(rows) // 4}
+    arrays = {"x": tokens[:, :-1].copy(), "y": tokens[:, 1:].copy(), "client": np.arange(rows) // 4}
+    for name, (row, token) in strange.items():
+        arrays[name][row, 1] = token
+    return arrays | {name: arrays[name].astype(kind) for name, kind in (kinds or {}).items()}
 
 
 def assert_refused(answer, sentence):
@@ -74,21 +73,39 @@ def test_images_of_mixed_size(idiolect, here):
 
 
 VOCABULARY = "settings = { vocabulary = 5 }"
-TOKEN_CASES = {
+OUTSIDE = "With data.settings.vocabulary = 5 the array"
+TOKEN_CASES = {  # what is strange about the texts, the data's settings, a part of the sentence
     "train": (
-        {"strange_input": 1},
+        {"x": (1, 9)},
         VOCABULARY,
-        "The inputs hold the token 9, and the vocabulary is 0 to 4: inputs and",
+        f"{OUTSIDE} 'x' must hold tokens 0 to 4, got 9; set vocabulary to at least 10.",
     ),
     "held out": (
-        {"strange_input": 11},
+        {"x": (11, 9)},
         f"{VOCABULARY}\nheld_out = 1",
-        "The inputs hold the token 9, and the vocabulary is 0 to 4: inputs and targets must number the same tokens",
+        f"{OUTSIDE} 'x' must hold tokens 0 to 4, got 9; set vocabulary to at least 10.",
     ),
-    "label": (
-        {"strange_target": 2},
+    "below": ({"x": (1, -1)}, VOCABULARY, f"{OUTSIDE} 'x' must hold tokens 0 to 4, got -1; number tokens from 0."),
+    "target": (
+        {"y": (2, 7)},
         VOCABULARY,
-        "With classes given, targets must be class numbers 0 to 4, got 0 to 7; name every class, or number them",
+        f"{OUTSIDE} 'y' must hold tokens 0 to 4, or -1 for none, got 7; set vocabulary to at least 8.",
+    ),
+    "target below": ({"y": (2, -2)}, VOCABULARY, "or -1 for none, got -2; number tokens from 0."),
+    "no whole numbers": (
+        {"kinds": {"x": float}},
+        VOCABULARY,
+        "data.settings.vocabulary needs tokens, whole numbers, in the array 'x', got the type float64; store it as",
+    ),
+    "texts": (
+        {"kinds": {"y": str}},
+        VOCABULARY,
+        "whole numbers, in the array 'y', got the type <U21; store it as whole",
+    ),
+    "regression": (
+        {},
+        f"{VOCABULARY}\ntask = 'regression'",
+        "task must be 'classification' or left out with data.settings.vocabulary, whose targets are tokens, got",
     ),
     "negative": ({}, "settings = { vocabulary = -1 }", "data.settings.vocabulary must be at least 0, got -1."),
     "no number": (

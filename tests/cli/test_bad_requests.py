@@ -112,6 +112,16 @@ def test_a_wrong_personalization_is_refused_before_anything_is_made(idiolect, he
     assert not (here / "out").exists()
 
 
+@pytest.mark.parametrize("method", ["lg_fedavg", "fedper", "fedrep", "fedbabu"])
+def test_a_model_of_one_layer_has_no_body(idiolect, here, method):
+    (here / "bare.toml").write_text((here / "spec.toml").read_text() + f"[methods.{method}]\n[model]\nbias = false\n")
+    sentence = (
+        "needs a model that has a body beside its head, got Linear with weights alone; use a linear model with bias"
+    )
+    assert_refused(idiolect("run", "bare.toml", "--out", "out"), sentence)
+    assert not (here / "out").exists()
+
+
 def test_a_cohort_of_more_than_take_part_is_refused(idiolect, here):
     spec = (here / "spec.toml").read_text() + "[methods.scafflix]\npersonalization = [0, 0, 1, 0.5]\n"
     (here / "flix.toml").write_text(spec)
@@ -157,6 +167,15 @@ COMMANDS = [  # (command line, a part of the sentence)
     ("sweep spec.toml --over methods.fedavg.step=[1]", "--over: fedavg has no setting 'step'. Did you mean"),
     ("sweep spec.toml --over methods.fed.step_size=[1]", "--over methods.fed.step_size: there is no such method in"),
     ("sweep spec.toml --over step_size=[1,1]", "--over names local[step_size=1] twice; give every value once."),
+    (
+        "sweep spec.toml --over step_size=[0.1,0.2] --over step_size=[0.3]",
+        "--over must name a setting once, got step_size with [0.1, 0.2] and with [0.3]; put all values into one list.",
+    ),
+    ("sweep spec.toml --over step_size=[1] --over algorithm.step_size=[2]", "got step_size with [1] and with [2]; put"),
+    (
+        "sweep spec.toml --over step_size=[1] --over methods.fedavg.step_size=[2]",
+        "got step_size and methods.fedavg.step_size; vary step_size for every method together, or for each as methods.",
+    ),
     ("sweep spec.toml --over x", "--over needs TOML such as 'step_size = [0.1, 0.3]', got 'x'"),
     ("sweep spec.toml --seeds 0,0", "seeds must be one or more different whole numbers of at least 0, got [0, 0]."),
     ("sweep spec.toml --seeds 0-99999", "--seeds '0-99999' names more than 10000 seeds; use fewer."),

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -172,6 +174,24 @@ def test_a_failure_while_writing_leaves_no_half_file(idiolect, here, monkeypatch
     assert not (here / "out/done").exists()
     assert idiolect("run", "spec.toml", "--out", "out", "--resume").code == 0
     assert not [path for path in (here / "out").rglob("*") if path.name.startswith(".")]
+
+
+FULL = (errno.ENOSPC, 1, "No space left on device")  # not the request's fault
+DENIED = (errno.EACCES, 2, "Permission denied")
+
+
+@pytest.mark.parametrize(("number", "code", "sentence"), [FULL, DENIED])
+def test_a_run_that_could_not_write_its_spec_can_be_started_again(idiolect, here, monkeypatch, number, code, sentence):
+    def refuse(source, target):
+        raise OSError(number, os.strerror(number), str(target))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse)
+        answer = idiolect("run", "spec.toml", "--out", "out")
+    assert (answer.code, answer.out) == (code, "")
+    assert sentence in answer.error
+    assert not list((here / "out").iterdir())  # a hidden file would make it a folder of something else
+    assert idiolect("run", "spec.toml", "--out", "out", "--set", "training.rounds = 1").code == 0
 
 
 def test_an_unexpected_error_is_one_sentence_and_a_traceback_on_request(idiolect, monkeypatch, capsys):

@@ -17,7 +17,7 @@ from idiolect.core.data import Rows
 from idiolect.data.federation import Federation
 from idiolect.data.task import Task
 from idiolect.engines.door import Training
-from idiolect.engines.evaluate import Moment, evaluate
+from idiolect.engines.evaluate import Moment, evaluate, routes_taken
 from idiolect.engines.population import to_device
 from idiolect.engines.simulate import Session
 from idiolect.metrics import routing_report
@@ -69,8 +69,18 @@ def test_new_clients_are_evaluated(batched):
         assert len(scores["test"][model]["log_loss"]) == 2
 
 
-def test_a_run_says_where_its_inputs_go(batched):
+# clients at a time, of six: 0 is all of them, and the last chunk of four is filled up
+@pytest.mark.parametrize(("executor", "together"), [("batched", 0), ("chunked", 4), ("looped", 1)])
+def test_a_run_says_where_its_inputs_go(batched, executor, together, monkeypatch):
     session, run = batched
+    training = dataclasses.replace(run.training, executor=executor, chunk=together)
+    run, asked = dataclasses.replace(run, training=training), []
+
+    def heard(*arguments, chunk):
+        asked.append(chunk)
+        return routes_taken(*arguments, chunk=chunk)
+
+    monkeypatch.setattr("idiolect.engines.run.routes_taken", heard)
     models, outputs = session.models_and_outputs(run, run.last, "test")
     rows = session._split("test", np.arange(6))
     mask = np.asarray(jax.vmap(lambda held: held.batch().mask)(rows))
@@ -81,11 +91,28 @@ def test_a_run_says_where_its_inputs_go(batched):
     assert sum(report.rows.values()) == mask.sum() == 18
     assert ((report.shared_share > 0) & (report.shared_share < 1)).all()
     found = run.routing(run.last)  # in one program, and kept small
+    assert asked == [together]
     assert (found.names, found.rows) == (report.names, report.rows)
     for part in ("shared_share", "taken", "one_way"):
         np.testing.assert_allclose(getattr(found, part), getattr(report, part), rtol=1e-5)
     for category, wanted in report.by_category.items():
         np.testing.assert_allclose(found.by_category[category], wanted, rtol=1e-5)
+
+
+def test_routes_are_found_within_the_memory_of_a_chunk(workbench):
+    federation = workbench.make_federation((8,) * 32)
+    algorithm = dataclasses.replace(flow(MLP(3, 3, (256,)), epochs=1, step_size=0.0), clients=32)
+    server = algorithm.init_server(keys.root_key(0))
+    everyone = jnp.arange(32, dtype=jnp.int32)
+    train, test = (to_device(rows.pad(np.arange(32)), jnp.float32) for rows in (federation.train, federation.test))
+    now = Moment(algorithm, keys.root_key(0), 0, server, everyone, (), train)
+
+    def scratch(chunk):
+        compiled = routes_taken.lower(now, test, chunk=chunk).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    # 32 personal models of 256 (3 + 1) + 3 (256 + 1) numbers and what adapts them, or those of 4 clients
+    assert scratch(4) < scratch(0) / 4
 
 
 CALLS: list[float] = []

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -79,6 +81,53 @@ def test_both_tables_read_the_same_cells(spec, tmp_path, monkeypatch):
     with drawing("test"):
         assert to_bytes(flow_tables.draw_accuracy(spec, measured.curves), "svg").startswith(b"<?xml")
         assert to_bytes(flow_tables.draw_helped(spec, helped.curves), "svg").startswith(b"<?xml")
+
+
+def texts(size, seed):
+    """Four roles that go through four letters, one more held out; some rows end early."""
+    draw = np.random.default_rng(0)
+    tokens = np.cumsum(draw.random((100, 7)) < 0.7, axis=1) % 4
+    targets = tokens[:, 1:].copy()
+    targets[::5, -2:] = -1
+    roles, split = np.arange(100) // 20, Split(*size["split"])
+    return Federation.from_arrays(
+        tokens[:, :-1], targets, roles, classes=tuple("abcd"), held_out=1, split=split, seed=seed, tokens=True
+    )
+
+
+LSTM = {"model": "character_lstm", "model_settings": {"settings": {"embedding": 2, "hidden": 3, "layers": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("data", "changes"),
+    [(tiny, {}), (texts, {}), (texts, {"fixed_share": 0.5})],  # of a fixed share, all positions have the same
+    ids=["images", "texts", "texts at a fixed share"],
+)
+def test_a_cell_has_the_routes_of_every_client_by_itself(spec, monkeypatch, data, changes):
+    monkeypatch.setattr(flow, "_federation", data)
+    spec["quick"]["writers"] |= {"executor": "chunked", "chunk": 3} | (LSTM if data is texts else {})
+    subject = flow.column("writers", spec)
+    run = flow.session(subject, [flow.algorithm(subject, "flow", 0.3, changes)], [0]).finish()[0]
+    cell = flow.measured(run, subject, soft=False)
+    models, outputs, test = run.personal_models(), run.outputs(), subject.federation.test
+    parts = []
+    for client in range(test.clients):
+        rows = slice(*test.offsets[client : client + 2])
+        own, targets = jax.tree.map(itemgetter(client), models), test.targets[rows]
+        shares = np.asarray(run.algorithm.shared_shares(own, test.inputs[rows]))
+        if shares.ndim == targets.ndim:
+            shares = np.repeat(shares[:, None], targets.shape[1], axis=1)
+        right = [outputs[kind][client][: len(targets)].argmax(-1) == targets for kind in ("shared", "personal")]
+        parts.append([values[targets >= 0] for values in (shares, *right)])
+    shares, shared, personal = map(np.concatenate, zip(*parts))
+    assert cell["routes"] == list(run.algorithm.route_names)
+    np.testing.assert_allclose(cell["shares"], shares.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(cell["taken"], (shares >= 0.5).mean(0))
+    chosen = (shared & personal, shared & ~personal, ~shared & personal, ~shared & ~personal)
+    for name, rows in zip(("both", "shared_only", "personal_only", "neither"), chosen, strict=True):
+        wanted = shares[rows].mean(0) if rows.any() else np.full(shares.shape[1], np.nan)
+        np.testing.assert_allclose(cell["shares_by_category"].pop(name), wanted, rtol=1e-5)
+    assert not cell["shares_by_category"]
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,7 @@ def test_a_write_that_fails_keeps_the_file_before(folder, monkeypatch):
     assert json.loads((folder.path / "summary.json").read_text()) == {"a": 1}
     assert pq.read_table(folder.path / "rows.parquet").to_pylist() == [{"a": 1}]
     assert not list(folder.path.rglob("*.safetensors"))
+    assert not list(folder.path.rglob("*unfinished*"))
 
 
 def test_not_a_number_is_null(folder):

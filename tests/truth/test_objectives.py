@@ -312,10 +312,20 @@ def test_parameters_keep_the_order_of_the_model():
 @pytest.mark.parametrize(
     ("model", "part", "message"),
     [
-        (Linear(4, bias=False), "head", "leaves the shared block empty. Name some of the model's parameters: weights"),
-        (Linear(4), "*", "got '*', which leaves the shared block empty"),
+        (
+            Linear(4, bias=False),
+            "head",
+            "'head' needs a model that has a body beside its head, got Linear with weights",
+        ),
+        (Linear(4), "*", "leaves the shared block empty. Name some of the model's parameters: weights, bias"),
         (Linear(4), "weights[0:4], bias", "leaves the shared block empty"),
-        (Linear(4, bias=False), "body", "unknown part 'body'"),
+        (
+            Linear(4, bias=False),
+            "body",
+            "bias = true, a network of several layers such as mlp, or name a piece such as weig",
+        ),
+        (MLP(4, 3, ()), "body", "'body' needs a model that has a body beside its head, got MLP with dense_0 alone"),
+        (MLP(4, 3, ()), "head", "such as mlp, or name a piece such as dense_0.bias."),
         (Linear(4), "wieghts", "unknown part 'wieghts'. Did you mean 'weights'?"),
         (NETWORK, "dense_7", "unknown part 'dense_7'. Did you mean 'dense_"),
         (NETWORK, "dense", "unknown part 'dense'."),

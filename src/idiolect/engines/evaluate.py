@@ -170,10 +170,12 @@ def evaluate(
     return _over_lanes(lambda lane: _in_chunks(some, lane, rows, chunk), now, lanes)
 
 
-@jax.jit
-def routes_taken(now: Moment, rows: ClientData) -> tuple[Any, Any, Any, Any]:
-    """`routing_report`'s arguments after the names, for a method that routes; of sequences, position by position."""
-    personal, _ = personal_models(now)
+@functools.partial(jax.jit, static_argnames=("chunk",))
+def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> tuple[Any, Any, Any, Any]:
+    """`routing_report`'s arguments after the names, for a method that routes; of sequences, position by position.
+
+    `chunk` clients at a time, all of them if 0.
+    """
 
     def of_client(own: Algorithm, models: dict[str, Params], held: ClientData) -> tuple[Any, Any, Any, Any]:
         assert isinstance(own, Routes)
@@ -186,7 +188,11 @@ def routes_taken(now: Moment, rows: ClientData) -> tuple[Any, Any, Any, Any]:
         real = mask.astype(bool).reshape(-1, *(1,) * (targets.ndim - 1)) & (targets >= 0)
         return shares, *right, real
 
-    return _for_both(now, personal, of_client, rows)
+    def some(now: Moment, held: ClientData) -> tuple[Any, Any, Any, Any]:
+        personal, _ = personal_models(now)
+        return _for_both(now, personal, of_client, held)
+
+    return _in_chunks(some, now, rows, chunk)
 
 
 @functools.partial(jax.jit, static_argnames=("lanes",))

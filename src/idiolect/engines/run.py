@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -109,10 +110,15 @@ class Run:
         return None if instances is None else personalization_of(instances)
 
     def routing(self, snapshot: Snapshot | None = None, split: str = "test") -> Routing | None:
-        """Where the clients' rows of a split are routed (default: the selected round); None where nothing is."""
+        """Where the clients' rows of a split are routed (default: the selected round); None where nothing is.
+
+        As many clients at a time as the executor takes, so that a run that fits the memory can be asked.
+        """
         if not isinstance(self.algorithm, Routes) or not self._of_classes:
             return None
-        found = self.session.look(self, snapshot or self.selected, split, routes_taken)
+        chunk = {"batched": 0, "chunked": self.training.chunk}.get(self.training.executor, 1)
+        program = functools.partial(routes_taken, chunk=chunk)
+        found = self.session.look(self, snapshot or self.selected, split, program)
         return routing_report(self.algorithm.route_names, *found)
 
     @property

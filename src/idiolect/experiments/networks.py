@@ -119,7 +119,8 @@ def check_vocabulary(federation: Federation) -> None:
             if outside.size:
                 raise RequestError(
                     f"The inputs hold the token {int(outside[0])}, and the vocabulary is 0 to {vocabulary - 1}: "
-                    "inputs and targets must number the same tokens; give `classes` a name for every token."
+                    "inputs and targets must number the same tokens; give Federation.from_arrays `classes` with a name "
+                    "for every token."
                 )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -264,9 +263,7 @@ def _write(target: RunFolder, outcome: Outcome, spec: Mapping[str, Any], images:
     target.write_text("spec.toml", tomli_w.dumps(spec))
     target.write_table("numbers.parquet", rows)
     for kind, content in images.items():
-        unfinished = target.path / f".figure.{kind}.unfinished"
-        unfinished.write_bytes(content)
-        os.replace(unfinished, target.path / f"figure.{kind}")
+        target.write_bytes(f"figure.{kind}", content)
     facts = machine_facts("")
     facts.pop("time_model")  # nothing is modelled: no bytes are sent anywhere slow
     target.write_json("machine.json", facts)

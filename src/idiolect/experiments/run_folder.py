@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -10,6 +11,7 @@ import platform
 import shutil
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,18 @@ def make_writable(path: Path, what: str, option: str) -> None:
         raise RequestError(
             f"The {what} {path} cannot be written ({error.strerror}); choose another {option}."
         ) from None
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Where to write what becomes `path` once all of it is there; where that fails, nothing is left of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 class RunFolder:
@@ -80,11 +94,12 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Replace a text file atomically."""
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.unfinished")
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)
+        self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Replace a file atomically."""
+        with _whole(self.path / name) as unfinished:
+            unfinished.write_bytes(content)
 
     def read_spec(self) -> Spec:
         """The spec of the run that was started here."""
@@ -106,23 +121,18 @@ class RunFolder:
             if pa.types.is_null(array.type):  # a column keeps its type in a run that has no value for it
                 arrays[key] = array.cast(pa.string() if key in TEXTS else pa.float64())
         table = pa.table(arrays)
-        path = self.path / name
-        unfinished = path.with_name(f".{path.name}.unfinished")
-        pq.write_table(table, unfinished)
-        os.replace(unfinished, path)
+        with _whole(self.path / name) as unfinished:
+            pq.write_table(table, unfinished)
 
     def write_model(self, name: str, params: Any) -> None:
         """Parameters as safetensors, named by their path."""
-        path = self.path / "models" / f"{name}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
         leaves, _ = jax.tree_util.tree_flatten_with_path(params)
         arrays = {
             jax.tree_util.keystr(keys, simple=True, separator="."): np.ascontiguousarray(leaf) for keys, leaf in leaves
         }
-        unfinished = path.with_name(f".{path.name}.unfinished")
-        save_file(arrays, unfinished)
-        unfinished.chmod(0o644)  # as every other file of the folder: safetensors makes its own private
-        os.replace(unfinished, path)
+        with _whole(self.path / "models" / f"{name}.safetensors") as unfinished:
+            save_file(arrays, unfinished)
+            unfinished.chmod(0o644)  # as every other file of the folder: safetensors makes its own private
 
     def finish(self) -> None:
         """Mark the run as complete; its checkpoints have served."""

@@ -76,6 +76,14 @@ def _npz(data: DataSpec, split: Split) -> Federation:
         if name not in arrays:
             raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, arrays)}")
     inputs, targets, clients = (np.asarray(arrays[names[role]]) for role in ("inputs", "targets", "clients"))
+    if vocabulary:
+        if data.task == "regression":
+            raise RequestError(
+                "[data] task must be 'classification' or left out with data.settings.vocabulary, whose targets are "
+                "tokens, got 'regression'; leave out one of the two."
+            )
+        _check_tokens(inputs, names["inputs"], vocabulary, lowest=0)
+        _check_tokens(targets, names["targets"], vocabulary, lowest=-1 if targets.ndim > 1 else 0)
     return Federation.from_arrays(
         inputs,
         targets,
@@ -86,6 +94,24 @@ def _npz(data: DataSpec, split: Split) -> Federation:
         held_out=data.held_out,
         seed=data.seed,
         tokens=vocabulary > 0,
+    )
+
+
+def _check_tokens(values: np.ndarray, name: str, vocabulary: int, lowest: int) -> None:
+    """RequestError for an array that holds other things than tokens; from -1 on where a position may have none."""
+    if values.dtype.kind not in "iu":
+        raise RequestError(
+            f"data.settings.vocabulary needs tokens, whole numbers, in the array {name!r}, got the type "
+            f"{values.dtype}; store it as whole numbers, or leave vocabulary out."
+        )
+    least, most = int(values.min(initial=0)), int(values.max(initial=0))
+    if lowest <= least and most < vocabulary:
+        return
+    known = f"tokens 0 to {vocabulary - 1}" + (", or -1 for none" if lowest < 0 else "")
+    high = most >= vocabulary
+    raise RequestError(
+        f"With data.settings.vocabulary = {vocabulary} the array {name!r} must hold {known}, got "
+        f"{most if high else least}; {f'set vocabulary to at least {most + 1}' if high else 'number tokens from 0'}."
     )
 
 

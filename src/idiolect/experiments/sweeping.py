@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from idiolect.core.checks import RequestError, nearest
@@ -26,28 +26,29 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise RequestError(f"--over needs TOML such as 'step_size = [0.1, 0.3]', got {text!r} ({error}).") from None
-        for name, values in _flat(table).items():
+        for name, values in _flat(table):
             if not isinstance(values, list) or not values:
                 raise RequestError(f"--over {name} needs a list of values such as [0.1, 0.3], got {values!r}.")
+            if name in axes:
+                raise RequestError(
+                    f"--over must name a setting once, got {name} with {axes[name]} and with {values}; put all values "
+                    "into one list."
+                )
             axes[name] = values
     return axes
 
 
-def _flat(table: dict[str, Any]) -> dict[str, Any]:
+def _flat(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """'methods.LABEL.x' stays one name, for that method alone; 'algorithm.x' is 'x'."""
-    flat: dict[str, Any] = {}
     for name, values in table.items():
         if name == "algorithm" and isinstance(values, dict):
-            flat |= values
+            yield from values.items()
         elif name == "methods" and isinstance(values, dict):
-            flat |= {
-                f"methods.{label}.{key}": entry
-                for label, inside in values.items()
-                for key, entry in (inside.items() if isinstance(inside, dict) else [("", inside)])
-            }
+            for label, inside in values.items():
+                for key, entry in inside.items() if isinstance(inside, dict) else [("", inside)]:
+                    yield f"methods.{label}.{key}", entry
         else:
-            flat[name] = values
-    return flat
+            yield name, values
 
 
 def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
@@ -58,7 +59,7 @@ def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
     for method in spec.methods:
         own = _own_axes(method, axes)
         used |= set(own)
-        named = {axis.rpartition(".")[2]: values for axis, values in own.items()}
+        named = _by_setting(own, method.label)
         for values in itertools.product(*named.values()):
             chosen = dict(zip(named, values))
             inside = ",".join(f"{name}={_shown(value)}" for name, value in chosen.items())
@@ -79,6 +80,20 @@ def _own_axes(method: MethodSpec, axes: dict[str, list[Any]]) -> dict[str, list[
     known = setting_names(method.algorithm, method.objective)
     names = {name for name in known if name in axes} | {f"methods.{method.label}.{name}" for name in known}
     return {axis: values for axis, values in axes.items() if axis in names}
+
+
+def _by_setting(own: dict[str, list[Any]], label: str) -> dict[str, list[Any]]:
+    """A method's axes by its settings' own names; RequestError where one is varied for all and for this one again."""
+    named: dict[str, list[Any]] = {}
+    for axis, values in own.items():
+        name = axis.rpartition(".")[2]
+        if name in named:
+            raise RequestError(
+                f"--over must name a setting once, got {name} and methods.{label}.{name}; vary {name} for every method "
+                f"together, or for each as methods.LABEL.{name}."
+            )
+        named[name] = values
+    return named
 
 
 def _refuse_unused(axes: list[str], spec: Spec) -> None:

@@ -35,10 +35,12 @@ def check_rows(client_loss: ClientLoss, rows: Rows, names: Sequence[str]) -> Non
     found = _outside(rows.targets, lowest, classes)
     if found is not None:
         row, value = found
-        raise RequestError(
-            f"A label must be a class number from 0 to {classes - 1}, but client {_owner(rows, names, row)!r} has "
-            f"{value:g}; number the classes from 0, or give the model an output for each."
-        )
+        rule = f"A label must be a class number from 0 to {classes - 1}"
+        way_out = "number the classes from 0, or give the model an output for each"
+        if lowest < 0 and model.reads_tokens:
+            rule = f"A target must be a token from 0 to {classes - 1}, or -1 for none"
+            way_out = "give the model an output for each token of the vocabulary"
+        raise RequestError(f"{rule}, but client {_owner(rows, names, row)!r} has {value:g}; {way_out}.")
     bare = (rows.targets < 0).all(axis=tuple(range(1, rows.targets.ndim))) if rows.targets.ndim > 1 else np.zeros(1)
     if bare.any():
         owner = _owner(rows, names, int(np.argmax(bare)))
@@ -52,7 +54,7 @@ def _check_tokens(model: str, vocabulary: int, rows: Rows, names: Sequence[str])
     if rows.inputs.dtype.kind not in "iu":
         raise RequestError(
             f"{model} reads tokens, whole numbers from 0 to {vocabulary - 1}, got inputs of type {rows.inputs.dtype}; "
-            "make the federation with tokens=True."
+            "make the federation with tokens=True, or in a spec set data.settings.vocabulary."
         )
     found = _outside(rows.inputs, 0, vocabulary)
     if found is not None:

@@ -25,6 +25,7 @@ from idiolect.core.tree import Params
 from idiolect.models import Model
 
 _PART = re.compile(r"(?P<path>[^\[\]]+)(?:\[(?P<start>-?\d*):(?P<stop>-?\d*)\])?")
+ENDS = ("head", "body")
 NORMALISATION = "*norm*"  # what fedbn keeps personal
 
 
@@ -93,6 +94,7 @@ def split_of(model: Model, personal_part: str) -> Split:
     shapes = parameter_shapes(model)
     owned = {path: np.zeros(shape[0] if shape else 1, bool) for path, shape in shapes.items()}
     for part in (piece.strip() for piece in personal_part.split(",")):
+        _check_ends(part, type(model).__name__, shapes)
         _mark(part, shapes, owned)
     blocks = {"personal": any(mask.any() for mask in owned.values())}
     blocks["shared"] = any(not mask.all() for mask in owned.values())
@@ -127,6 +129,19 @@ def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
         yield path, node
 
 
+def _check_ends(part: str, model: str, shapes: dict[tuple[str, ...], tuple[int, ...]]) -> None:
+    """RequestError for a head or a body where there is nothing beside it."""
+    entries = {path[0] for path in shapes}
+    if part not in ENDS or len(entries) > 1 or part in entries:
+        return
+    last = ".".join(list(shapes)[-1])
+    raise RequestError(
+        f"WS2.personal_part = {part!r} needs a model that has a body beside its head, got {model} with "
+        f"{', '.join(entries)} alone; use a linear model with bias = true, a network of several layers such as mlp, or "
+        f"name a piece such as {last if len(shapes) > 1 else f'{last}[1:]'}."
+    )
+
+
 def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict[tuple[str, ...], np.ndarray]) -> None:
     """Mark the rows that `part` names as personal."""
     form = _PART.fullmatch(part)
@@ -138,7 +153,7 @@ def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict
     start, stop = form["start"], form["stop"]
     chosen = _matches(form["path"], list(shapes), sliced=start is not None)
     if not chosen:
-        known = {".".join(path[:depth]) for path in shapes for depth in range(1, len(path) + 1)} | {"head", "body"}
+        known = {".".join(path[:depth]) for path in shapes for depth in range(1, len(path) + 1)} | set(ENDS)
         pattern = ", a pattern that no layer matches" if set(form["path"]) & set("*?") else ""
         way_out = " Give the model normalisation, model.settings.normalize." if part == NORMALISATION else ""
         raise RequestError(
@@ -168,7 +183,7 @@ def _matches(name: str, paths: list[tuple[str, ...]], sliced: bool) -> list[tupl
         return any(fnmatch.fnmatchcase(one.lower(), name.lower()) if pattern else one == name for one in names)
 
     found = [path for path in paths if fits(path)]
-    if found or name not in ("head", "body"):
+    if found or name not in ENDS:
         return found
     last = paths[-1][0]
     return [path for path in paths if (path[0] == last) == (name == "head")]

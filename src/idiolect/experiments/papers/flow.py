@@ -14,8 +14,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from idiolect.algorithms import Flow
@@ -35,7 +33,6 @@ from idiolect.experiments.papers.reproduction import Spec
 from idiolect.experiments.spec import MethodSpec, ModelSpec, check_seeds
 from idiolect.experiments.strict import coerce, fill
 from idiolect.metrics.instances import breakdown
-from idiolect.metrics.routing import routing_report
 from idiolect.objectives import ClientLoss
 
 SCORES = ("accuracy",)
@@ -293,7 +290,7 @@ def measured(trained: Run, subject: Column, soft: bool = True) -> Cell:
         counts = breakdown(right["shared"], right["personal"], mask)
         facts["rows"] = {name: np.asarray(count).tolist() for name, count in counts._asdict().items()}
     if isinstance(trained.algorithm, Flow):
-        facts |= _flow_facts(trained, outputs, test)
+        facts |= _flow_facts(trained)
         facts |= _soft_facts(trained, outputs, test) if soft else {}
     return facts
 
@@ -309,15 +306,10 @@ def _right(outputs: Mapping[str, np.ndarray], test: Any) -> tuple[dict[str, np.n
     return right, real.reshape(clients, -1)
 
 
-def _flow_facts(trained: Run, outputs: Mapping[str, np.ndarray], test: Any) -> Cell:
+def _flow_facts(trained: Run) -> Cell:
     """Where rows are routed, by who gets them right."""
-    flow = trained.algorithm
-    assert isinstance(flow, Flow)
-    right, mask = _right(outputs, test)
-    padded = test.pad(np.arange(test.clients), outputs["personal"].shape[1])
-    shares = np.asarray(_shares(flow, trained.personal_models(), jnp.asarray(padded.inputs)))
-    shares = shares.reshape(test.clients, mask.shape[1], -1)
-    report = routing_report(flow.route_names, shares, right["shared"], right["personal"], mask)
+    report = trained.routing(trained.last)
+    assert report is not None
     return {
         "routes": list(report.names),
         "shares": report.shared_share.tolist(),
@@ -335,9 +327,3 @@ def _soft_facts(trained: Run, outputs: Mapping[str, np.ndarray], test: Any) -> C
     answers = np.where(mask.any(1), mask.sum(1), np.nan)  # a client without test rows has no accuracy
     right = {"soft": _right(soft, test)[0]["personal"], "hard": hard["personal"]}
     return {name: ((own & mask).sum(1) / answers).tolist() for name, own in right.items()}
-
-
-@jax.jit
-def _shares(flow: Flow, models: Any, inputs: Any) -> Any:
-    """q_0 of every client's model on its own rows."""
-    return jax.lax.map(lambda own: flow.shared_shares(*own), (models, inputs))
