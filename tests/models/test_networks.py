@@ -197,11 +197,13 @@ def test_strange_tokens_and_images_of_mixed_size_are_refused():
     inputs = texts.train.inputs.copy()
     inputs[2, 1] = 9
     broken = dataclasses.replace(texts, train=dataclasses.replace(texts.train, inputs=inputs))
-    with pytest.raises(RequestError, match=r"the token 9, and the vocabulary is 0 to 4.*from_arrays `classes` with"):
+    with pytest.raises(
+        RequestError, match=r"client '0' hold the token 9, and the vocabulary is 0 to 4.*from_arrays `classes`"
+    ):
         spec_for(broken, name="character_lstm")
     with pytest.raises(RequestError, match=r"one shape, got \(8, 8\) and \(9, 8\); crop, pad or resize"):
         Federation.from_arrays([np.zeros((8, 8)), np.zeros((9, 8))], [0, 1], ["a", "b"])
-    with pytest.raises(RequestError, match=r"targets must be class numbers 0 to 1, got 0 to 2"):
+    with pytest.raises(RequestError, match=r"must be class numbers 0 to 1, but client 'b' \(row 2\) has 2; name"):
         Federation.from_arrays(np.zeros((3, 8, 8)), np.arange(3), ["a", "b", "b"], classes=("x", "y"))
     params = {name: jax.eval_shape(model.init, jax.random.key(0)) for name, model in SMALL.items()}
     with pytest.raises(RequestError, match=r"made for images of 8 x 7 x 1, got inputs of shape \(9, 9, 1\)"):

@@ -113,14 +113,16 @@ def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 def check_vocabulary(federation: Federation) -> None:
     """RequestError where a token of the inputs is none of those that are to be guessed."""
     vocabulary = federation.task.outputs
-    for part in (federation, federation.held_out):
-        for rows in () if part is None else (part.train, part.validation, part.test):
-            outside = rows.inputs[(rows.inputs < 0) | (rows.inputs >= vocabulary)]
-            if outside.size:
+    for part in (federation, *([federation.held_out] if federation.held_out else ())):
+        for rows in (part.train, part.validation, part.test):
+            outside = (rows.inputs < 0) | (rows.inputs >= vocabulary)
+            if outside.any():
+                place = tuple(np.argwhere(outside)[0])
+                owner = part.names[int(np.searchsorted(rows.offsets, place[0], side="right")) - 1]
                 raise RequestError(
-                    f"The inputs hold the token {int(outside[0])}, and the vocabulary is 0 to {vocabulary - 1}: "
-                    "inputs and targets must number the same tokens; give Federation.from_arrays `classes` with a name "
-                    "for every token."
+                    f"The inputs of client {owner!r} hold the token {int(rows.inputs[place])}, and the vocabulary is 0 "
+                    f"to {vocabulary - 1}: inputs and targets must number the same tokens; give Federation.from_arrays "
+                    "`classes` with a name for every token."
                 )
 
 
