@@ -21,6 +21,7 @@ from idiolect.models import MODELS, Model
 IMAGE_MODELS = ("cnn", "resnet18")
 LANGUAGE_MODELS = ("character_lstm", "word_lstm")
 NETWORKS = (*IMAGE_MODELS, *LANGUAGE_MODELS)
+BESIDE_NAME = {"linear": "bias", "mlp": "hidden"}  # settings that stand in [model] itself
 SMALLEST_IMAGE = 6  # pixels: two 3 x 3 convolutions leave two, which are pooled
 
 
@@ -97,7 +98,7 @@ def _check_answer(path: str, model: Model, input_shape: tuple[int, ...], outputs
 def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The given settings of a network in their types and ranges, or RequestError."""
     known, hints = network_settings(name), typing.get_type_hints(MODELS[name])
-    refuse_unknown(settings, known, f"[model.settings] {name}")
+    refuse_other_settings(name, settings)
     chosen = {}
     for key, value in settings.items():
         several = typing.get_args(hints[key])
@@ -108,6 +109,21 @@ def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         check("model.settings", key, kept, known[key].metadata["range"])
         chosen[key] = tuple(kept) if several else kept
     return chosen
+
+
+def refuse_other_settings(name: str, settings: Mapping[str, Any]) -> None:
+    """RequestError for a setting that the named model does not have; those of other models say how it came there."""
+    known = network_settings(name)
+    for key in settings:
+        if BESIDE_NAME.get(name) == key:
+            raise RequestError(f"[model.settings] {name} has no setting {key!r}; write model.{key}, beside model.name.")
+        owners = [other for other in ("mlp", *NETWORKS) if key in network_settings(other)]
+        if key not in known and owners:
+            raise RequestError(
+                f"[model.settings] {name} has no setting {key!r}, which is one of {', '.join(owners)}; take it out of "
+                "the spec file, since --set adds to the file's tables and takes nothing out of them."
+            )
+    refuse_unknown(settings, known, f"[model.settings] {name}")
 
 
 def check_vocabulary(federation: Federation) -> None:
