@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 from idiolect.core.checks import RequestError
 from idiolect.experiments.execute import execute
+from idiolect.experiments.predict import load_model, predict
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import DataSpec, from_table
+from idiolect.models import MLP
 
 ROWS = 24  # four classes of clients a, b and c
 
@@ -120,17 +123,38 @@ def test_labels_that_look_like_slips_earn_a_warning(tmp_path, case):
     assert all(text.startswith(begin) for text, begin in zip(found, sentences)), found
 
 
-def test_a_run_says_and_keeps_the_warnings_of_its_data(tmp_path):
-    np.savez(tmp_path / "rows.npz", **arrays(y=labels(row5=-3)))
-    spec = from_table(
+def spec_of(tmp_path, method, **changes):
+    np.savez(tmp_path / "rows.npz", **arrays(**changes))
+    return from_table(
         {
             "data": {"source": "npz", "path": str(tmp_path / "rows.npz")},
+            "model": {"name": "mlp", "hidden": [3]},
             "training": {"rounds": 1, "executor": "batched"},
-            "methods": {"fedavg": {"step_size": 0.1}},
+            "methods": {method: {"step_size": 0.1}},
         }
     )
+
+
+def test_a_run_says_and_keeps_the_warnings_of_its_data(tmp_path):
     said = []
-    execute(spec, tmp_path / "run", say=said.append)
+    execute(spec_of(tmp_path, "fedavg", y=labels(row5=-3)), tmp_path / "run", say=said.append)
     assert any(text.startswith("Warning: The label -3 of client 'a' (row 5)") for text in said)
     kept = json.loads((tmp_path / "run/summary.json").read_text())["warnings"]
     assert kept[0].startswith("The label -3 of client 'a' (row 5)")
+
+
+def test_a_models_file_is_what_the_run_trained_and_predict_leads_there(tmp_path):
+    done = execute(spec_of(tmp_path, "ditto"), tmp_path / "run")
+    (trained,) = done.trained[0].runs
+    models = {"shared": trained.shared_model(trained.selected), "personal": trained.personal_models(trained.selected)}
+    for kind, expected in models.items():
+        found = load_model(tmp_path / f"run/models/ditto-seed0/{kind}.safetensors")
+        assert jax.tree.all(jax.tree.map(np.array_equal, found, expected))
+    own = jax.tree.map(lambda leaf: leaf[1], found)
+    assert MLP(6 * 7, 4, (3,)).apply(own, arrays()["x"] / np.float32(255)).shape == (ROWS, 4)
+    with pytest.raises(
+        RequestError, match=r"run on a table .* load its model in Python with .*load_model, as docs/netw"
+    ):
+        predict(tmp_path / "run", tmp_path / "rows.npz")
+    with pytest.raises(RequestError, match="There is no model nothing"):
+        load_model("nothing")
