@@ -158,3 +158,17 @@ def test_a_models_file_is_what_the_run_trained_and_predict_leads_there(tmp_path)
         predict(tmp_path / "run", tmp_path / "rows.npz")
     with pytest.raises(RequestError, match="There is no model nothing"):
         load_model("nothing")
+
+
+@pytest.mark.parametrize(("kind", "code"), [(">u1", 0x08), (">f4", 0x0D)])
+def test_an_idx_file_has_its_bytes_divided_and_nothing_else(tmp_path, kind, code):
+    images = arrays()["x"].astype(kind)
+    sizes = np.array(images.shape, ">u4").tobytes()
+    (tmp_path / "images.idx").write_bytes(bytes([0, 0, code, 3]) + sizes + images.tobytes())
+    targets = labels().astype(np.uint8)
+    (tmp_path / "labels.idx").write_bytes(bytes([0, 0, 0x08, 1, 0, 0, 0, ROWS]) + targets.tobytes())
+    settings = {"labels": str(tmp_path / "labels.idx"), "clients": 2}
+    data = DataSpec("idx", str(tmp_path / "images.idx"), settings=settings, train=1, validation=0, test=0)
+    found = build_data(data)[0].train.inputs
+    assert found.dtype == np.float32
+    assert np.sort(found, axis=None)[-1] == pytest.approx(images.max() / (255 if code == 0x08 else 1))
