@@ -344,13 +344,19 @@ def models_table() -> str:
 
 def networks_table() -> str:
     """What can be set on each network."""
-    rows = []
+    beside = next(field for field in dataclasses.fields(spec.ModelSpec) if field.name == "hidden")
+    rule, meaning = (
+        beside.metadata["range"].rule(),
+        "widths of the hidden layers; stands in `[model]`, not in `settings`",
+    )
+    rows = [("`mlp`", "`hidden`", "list of integers", _default(beside), rule, meaning)]
     for name in ("mlp", *NETWORKS):
         hints = typing.get_type_hints(MODELS[name])
         for key, field in network_settings(name).items():
             kind = " and ".join(_type(part) for part in typing.get_args(hints[key])) or _type(hints[key])
-            rows.append((f"`{name}`", f"`{key}`", kind, _default(field), field.metadata["doc"]))
-    return markdown(("network", "setting", "type", "default", "meaning"), rows)
+            rule = field.metadata["range"].rule()
+            rows.append((f"`{name}`", f"`{key}`", kind, _default(field), rule, field.metadata["doc"]))
+    return markdown(("network", "setting", "type", "default", "rule", "meaning"), rows)
 
 
 def time_models_table() -> str:

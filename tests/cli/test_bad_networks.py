@@ -78,20 +78,28 @@ TOKEN_CASES = {  # what is strange about the texts, the data's settings, a part 
     "train": (
         {"x": (1, 9)},
         VOCABULARY,
-        f"{OUTSIDE} 'x' must hold tokens 0 to 4, got 9; set vocabulary to at least 10.",
+        f"{OUTSIDE} 'x' must hold tokens 0 to 4, but client '0' (row 1) has 9; mend it, or set vocabulary to at le",
     ),
     "held out": (
         {"x": (11, 9)},
         f"{VOCABULARY}\nheld_out = 1",
-        f"{OUTSIDE} 'x' must hold tokens 0 to 4, got 9; set vocabulary to at least 10.",
+        f"{OUTSIDE} 'x' must hold tokens 0 to 4, but client '2' (row 11) has 9; mend it, or set vocabulary to at",
     ),
-    "below": ({"x": (1, -1)}, VOCABULARY, f"{OUTSIDE} 'x' must hold tokens 0 to 4, got -1; number tokens from 0."),
+    "below": (
+        {"x": (1, -1)},
+        VOCABULARY,
+        "tokens 0 to 4, but client '0' (row 1) has -1; mend it, or number tokens from 0.",
+    ),
     "target": (
         {"y": (2, 7)},
         VOCABULARY,
-        f"{OUTSIDE} 'y' must hold tokens 0 to 4, or -1 for none, got 7; set vocabulary to at least 8.",
+        f"{OUTSIDE} 'y' must hold tokens 0 to 4, or -1 for none, but client '0' (row 2) has 7; mend it, or set vocab",
     ),
-    "target below": ({"y": (2, -2)}, VOCABULARY, "or -1 for none, got -2; number tokens from 0."),
+    "target below": (
+        {"y": (2, -2)},
+        VOCABULARY,
+        "or -1 for none, but client '0' (row 2) has -2; mend it, or number tokens",
+    ),
     "no whole numbers": (
         {"kinds": {"x": float}},
         VOCABULARY,
@@ -147,6 +155,9 @@ def test_a_method_that_cannot_carry_running_moments(idiolect, here):
     write(here, ("mlp", "{ normalize = 'batch' }"), method="scaffold", **images())
     sentence = "[methods.scaffold] scaffold cannot minimise global_model: its model keeps running statistics (batch"
     assert_refused(idiolect("run", "bad.toml", "--out", "out"), sentence)
+    for model, others in (("mlp", "'none' or 'layer'"), ("cnn", "'none'"), ("resnet18", "'group'")):
+        sentence = f"another of those that docs/networks.md names, or set normalize to {others}."
+        assert_refused(idiolect("run", "bad.toml", "--out", "out", "--set", f"model.name = '{model}'"), sentence)
     sets = ("--set", "model.settings.normalize = 'bacth'")
     sentence = "model.settings.normalize must be one of 'none', 'layer', 'batch', got 'bacth'. Did you mean 'batch'?"
     assert_refused(idiolect("run", "bad.toml", "--out", "out", *sets), sentence)
@@ -210,6 +221,18 @@ def test_a_setting_of_another_model_is_refused(idiolect, here):
         "model.hidden is a setting of mlp, got [8] with 'cnn'; what 'cnn' can be told goes into [model.settings]."
     )
     assert_refused(idiolect("run", "bad.toml", "--out", "out", "--set", "model.hidden = [8]"), sentence)
+
+
+def test_a_setting_that_stands_in_the_file_says_so(idiolect, here):
+    write(here, ("cnn", "{ filters = [2, 3] }"), **images())
+    other = "model = { name = 'character_lstm', settings = {} }"
+    sentence = (
+        "[model.settings] character_lstm has no setting 'filters', which is one of cnn, resnet18; take it out of the "
+        "spec file, since --set adds to the file's tables and takes nothing out of them."
+    )
+    vocabulary = "data.settings.vocabulary = 5"
+    np.savez(here / "rows.npz", **texts())
+    assert_refused(idiolect("run", "bad.toml", "--out", "out", "--set", other, "--set", vocabulary), sentence)
 
 
 def test_a_model_of_ones_own_trains_from_a_spec_also_on_a_client_of_one_row(idiolect, here):

@@ -160,6 +160,12 @@ COMMANDS = [  # (command line, a part of the sentence)
     ("compare --data digits --held-out 1.5", "held_out must be a number of clients (0, 1, ...), a fraction below 1"),
     ("sweep spec.toml", "A sweep needs something to vary: --over 'step_size = [0.1, 0.3]', or several --seeds."),
     ("sweep spec.toml --over step_size=0.1", "--over step_size needs a list of values such as [0.1, 0.3], got 0.1."),
+    ("sweep spec.toml --over fedavg.step_size=[1]", "of a method; write 'methods.fedavg.step_size = [...]'."),
+    ("sweep spec.toml --over defaults.step_size=[1]", "names no setting of a method; write 'step_size = [...]'."),
+    (
+        "sweep spec.toml --over training.rounds=[1,2]",
+        "--over varies settings of methods, got training.rounds; run once",
+    ),
     (
         "sweep spec.toml --over step=[1]",
         "--over: no method of the spec has a setting 'step'. Did you mean 'step_size'?",

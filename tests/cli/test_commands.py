@@ -44,6 +44,23 @@ def test_help_names_every_command(idiolect):
         assert f"  {command} " in answer.out
 
 
+FOLDERS = {"run": "runs/NAME", "compare": "runs/NAME", "sweep": "runs/NAME-sweep", "dial": "runs/NAME-dial"}
+FOLDERS |= {"advise": "runs/NAME-advise, or", "reproduce": "runs/SLUG, or"}
+
+
+@pytest.mark.parametrize("command", FOLDERS)
+def test_help_says_which_folder_a_command_writes(idiolect, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "200")  # one line per option
+    ending = "" if FOLDERS[command].endswith("or") else "."
+    assert f"Folder to write. Default: {FOLDERS[command]}{ending}" in " ".join(idiolect(command, "--help").out.split())
+
+
+def test_help_of_compare_names_every_kind_of_model(idiolect, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = " ".join(idiolect("compare", "--help").out.split())
+    assert "linear or mlp; with --data images or texts also a network (`idiolect list models`)." in shown
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["compare", "--help"], ["report", "run"]], ids=" ".join)
 def test_help_and_report_never_wait_for_jax(finished, arguments):
     program = (

@@ -185,6 +185,13 @@ def test_a_setting_that_no_page_explains_is_noticed(tables, monkeypatch):
         tables.table("output")
 
 
+def test_the_networks_table_says_what_may_be_set(tables):
+    table = tables.table("networks")
+    assert "| `mlp` | `normalize` | text | `\"none\"` | one of 'none', 'layer', 'batch' |" in table
+    assert "| `mlp` | `hidden` | list of integers | `[64]` | at least 1 |" in table
+    assert "| `cnn` | `compute` | text | `\"float32\"` | one of 'float32', 'bfloat16' |" in table
+
+
 def test_every_part_of_a_spec_has_a_table(tables):
     from idiolect.experiments.spec import Spec
 

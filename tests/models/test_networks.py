@@ -184,7 +184,18 @@ def test_what_does_not_fit_is_said_in_one_sentence():
         "model.settings.filters must be 2 numbers": ("cnn", {"name": "cnn", "settings": {"filters": [2]}}),
         "model.settings.hidden must be at least 1": ("cnn", {"name": "cnn", "settings": {"hidden": 0}}),
         "resnet18 needs groups that divide filters": ("cnn", {"name": "resnet18", "settings": {"groups": 3}}),
-        "[model.settings] mlp has no setting 'hidden'": ("cnn", {"name": "mlp", "settings": {"hidden": 8}}),
+        "[model.settings] linear has no setting 'filters', which is one of cnn, resnet18; take it out of the spec": (
+            "cnn",
+            {"name": "linear", "settings": {"filters": [2, 3]}},
+        ),
+        "[model.settings] linear has no setting 'bias'; write model.bias, beside model.name.": (
+            "cnn",
+            {"name": "linear", "settings": {"bias": False}},
+        ),
+        "[model.settings] mlp has no setting 'hidden'; write model.hidden, beside model.name.": (
+            "cnn",
+            {"name": "mlp", "settings": {"hidden": 8}},
+        ),
     }
     for sentence, (data, model) in refused.items():
         with pytest.raises(RequestError) as error:
@@ -197,11 +208,13 @@ def test_strange_tokens_and_images_of_mixed_size_are_refused():
     inputs = texts.train.inputs.copy()
     inputs[2, 1] = 9
     broken = dataclasses.replace(texts, train=dataclasses.replace(texts.train, inputs=inputs))
-    with pytest.raises(RequestError, match=r"the token 9, and the vocabulary is 0 to 4.*from_arrays `classes` with"):
+    with pytest.raises(
+        RequestError, match=r"client '0' hold the token 9, and the vocabulary is 0 to 4.*from_arrays `classes`"
+    ):
         spec_for(broken, name="character_lstm")
     with pytest.raises(RequestError, match=r"one shape, got \(8, 8\) and \(9, 8\); crop, pad or resize"):
         Federation.from_arrays([np.zeros((8, 8)), np.zeros((9, 8))], [0, 1], ["a", "b"])
-    with pytest.raises(RequestError, match=r"targets must be class numbers 0 to 1, got 0 to 2"):
+    with pytest.raises(RequestError, match=r"must be class numbers 0 to 1, but client 'b' \(row 2\) has 2; name"):
         Federation.from_arrays(np.zeros((3, 8, 8)), np.arange(3), ["a", "b", "b"], classes=("x", "y"))
     params = {name: jax.eval_shape(model.init, jax.random.key(0)) for name, model in SMALL.items()}
     with pytest.raises(RequestError, match=r"made for images of 8 x 7 x 1, got inputs of shape \(9, 9, 1\)"):

@@ -272,7 +272,7 @@ def test_a_method_that_would_lose_them_says_so_before_it_runs(name):
 
 def test_a_rescaled_part_and_other_objectives_are_refused():
     rescaled = PartialAveraging(WS2(ClientLoss(model=MODEL), personal_part="head"))
-    assert "set rescale = false" in rescaled.misfit()
+    assert rescaled.misfit().endswith("set rescale = false, or set normalize to 'none' or 'layer'")
     with pytest.raises(RequestError, match="running statistics"):
         simulate(rescaled, shifted(), Training(rounds=1))
 

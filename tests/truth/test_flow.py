@@ -280,7 +280,11 @@ def test_the_local_model_never_travels(lab):
     [
         (MODEL, "dense_2", "routed names no layer with 'dense_2'. Did you mean 'dense_1'?"),
         (MODEL, "dense_0, dense_*", "routed must name a layer once, got 'dense_0' again with 'dense_*'"),
-        (Linear(3, 2), "weights", "routed must be 'model' or left out for Linear, which has no named layers"),
+        (
+            Linear(3, 2),
+            "weights",
+            "Linear, which has no named layers, got 'weights'; a subclass of idiolect.models.Layered routes by layer",
+        ),
     ],
 )
 def test_a_route_that_names_no_layer_is_refused(model, routed, sentence):

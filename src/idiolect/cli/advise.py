@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Seeds, Set, free_folder, parse_seeds
+from idiolect.cli.options import AdviseOut, AsFormat, Format, Quiet, Seeds, Set, free_folder, parse_seeds
 
 
 def advise(
@@ -22,7 +22,7 @@ def advise(
         bool, typer.Option("--verify", help="Train all three ways and judge the advice on test rows.")
     ] = False,
     seeds: Seeds = None,
-    out: Out = None,
+    out: AdviseOut = None,
     override: Set = None,
     as_format: AsFormat = Format.text,
     quiet: Quiet = False,

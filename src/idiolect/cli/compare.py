@@ -19,7 +19,9 @@ def compare(
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
     methods: Annotated[str, typer.Option(help="Methods, comma-separated (`idiolect list algorithms`).")] = METHODS,
-    model: Annotated[str, typer.Option(help="linear or mlp.")] = "linear",
+    model: Annotated[
+        str, typer.Option(help="linear or mlp; with --data images or texts also a network (`idiolect list models`).")
+    ] = "linear",
     rounds: Annotated[int, typer.Option(help="Exchanges between server and clients.")] = 100,
     cohort: Annotated[int, typer.Option(help="Clients per round; 0: all.")] = 0,
     batch_size: Annotated[int, typer.Option(help="Rows per local step; 0: all.")] = 20,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, parse_seeds
+from idiolect.cli.options import AsFormat, DialOut, Format, Quiet, Resume, Seeds, Set, parse_seeds
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
@@ -34,7 +34,7 @@ def dial(
     data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
     l2: Annotated[float, typer.Option(help="Table or data set: weight of the ridge, so that own optima exist.")] = 0.01,
     seeds: Seeds = None,
-    out: Out = None,
+    out: DialOut = None,
     override: Set = None,
     resume: Resume = False,
     as_format: AsFormat = Format.text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,15 @@ class Format(enum.StrEnum):
     json = "json"
 
 
-Out = Annotated[Path | None, typer.Option("--out", help="Run folder to write. Default: runs/NAME.")]
+def _out(default: str) -> Any:
+    return typer.Option("--out", help=f"Folder to write. Default: {default}.")
+
+
+Out = Annotated[Path | None, _out("runs/NAME")]
+SweepOut = Annotated[Path | None, _out("runs/NAME-sweep")]
+DialOut = Annotated[Path | None, _out("runs/NAME-dial")]
+AdviseOut = Annotated[Path | None, _out("runs/NAME-advise, or the first free one of ...-2, ...-3")]
+ReproduceOut = Annotated[Path | None, _out("runs/SLUG, or the first free one of ...-2, ...-3")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
 AsFormat = Annotated[Format, typer.Option("--format", help="Print text or JSON.")]

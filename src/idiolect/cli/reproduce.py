@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Set, free_folder
+from idiolect.cli.options import AsFormat, Format, Quiet, ReproduceOut, Set, free_folder
 
 
 def reproduce(
     slug: Annotated[str, typer.Argument(help="What to reproduce (`idiolect list papers`).")],
-    out: Out = None,
+    out: ReproduceOut = None,
     override: Set = None,
     quick: Annotated[bool, typer.Option("--quick", help="The size for a laptop.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="The size for one large GPU.")] = False,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, parse_seeds
+from idiolect.cli.options import AsFormat, Format, Quiet, Resume, Seeds, Set, SweepOut, parse_seeds
 
 
 def sweep(
@@ -18,7 +18,7 @@ def sweep(
         list[str] | None, typer.Option("--over", help="TOML, repeatable: 'step_size = [0.1, 0.3]'.")
     ] = None,
     seeds: Seeds = None,
-    out: Out = None,
+    out: SweepOut = None,
     override: Set = None,
     resume: Resume = False,
     as_format: AsFormat = Format.text,

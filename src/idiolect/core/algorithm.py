@@ -208,9 +208,8 @@ class Algorithm(Settings, abc.ABC):
         lost = self.objective.drops_statistics()
         if not self.carries_statistics:
             lost = "this algorithm does not carry; use fedavg, fedbn or another of those that docs/networks.md names"
-        return (
-            lost and f"its model keeps running statistics (batch normalisation), which {lost}, or normalise by groups"
-        )
+        way_out = self.objective.without_statistics()
+        return lost and f"its model keeps running statistics (batch normalisation), which {lost}, or {way_out}"
 
     def draw_batches(self, key: Key, data: ClientData) -> Any:
         """The rows of a whole round, for a Working state; empty when every step uses all rows."""

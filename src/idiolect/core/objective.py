@@ -35,6 +35,10 @@ class Objective(Settings, abc.ABC):
         """Why its gradients would not carry running statistics: the rest of a sentence; None: they do."""
         return "this objective does not carry; use global_model, local_only, ws2 or maml"
 
+    def without_statistics(self) -> str:
+        """How to have a model without running statistics: the rest of a sentence."""
+        return "use a model without batch normalisation"
+
     @abc.abstractmethod
     def init_shared(self, key: Key) -> Params:
         """A start for w."""

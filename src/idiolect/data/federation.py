@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import TEST, TRAIN, VALIDATION, HeldOut, Plan, Split, plan
-from idiolect.data.task import Task, check_kind, encode_labels, infer_kind
+from idiolect.data.task import Task, check_kind, encode_labels, infer_kind, label_doubts, refuse_one_hot
+
+Whose = Callable[[int], str]  # a row's client in a sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Federation:
     held_out: Federation | None = None
     preprocessing: Preprocessing | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what may be a slip in the data
     groups: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # of the rows that train, validate, test
 
     def __post_init__(self) -> None:
@@ -343,10 +346,17 @@ def _from_owned(
             )
     if len(owner) == 0:
         raise RequestError("There are no rows; a federation needs at least one row per client.")
-    numbers = _as_inputs(columns["inputs"], tokens, dtype)
-    known, values, notes = _as_targets(columns["targets"], task, classes, dtype)
+
+    def whose(row: int) -> str:
+        return f"client {names[owner[row]]!r} (row {row})"
+
+    if task != "regression" and not tokens:
+        refuse_one_hot(columns["targets"], None if classes is None else len(classes))
+    numbers = _as_inputs(columns["inputs"], tokens, dtype, whose)
+    known, values, notes, doubts = _as_targets(columns["targets"], task, classes, dtype, whose)
     planned = plan(owner, names, split, seed, held_out, columns.get("groups"), columns.get("parts"))
-    return assemble(cls, numbers, values, owner, names, known, planned, notes, groups=columns.get("groups"))
+    federation = assemble(cls, numbers, values, owner, names, known, planned, notes, groups=columns.get("groups"))
+    return dataclasses.replace(federation, warnings=tuple(doubts))
 
 
 def _array(values: Any, word: str) -> np.ndarray:
@@ -360,22 +370,23 @@ def _array(values: Any, word: str) -> np.ndarray:
         ) from None
 
 
-def _as_inputs(inputs: np.ndarray, tokens: bool, dtype: Any) -> np.ndarray:
+def _as_inputs(inputs: np.ndarray, tokens: bool, dtype: Any, whose: Whose) -> np.ndarray:
     if inputs.dtype.kind not in "biuf":
         raise RequestError(f"inputs must be numbers, got the type {inputs.dtype}; use from_table for texts.")
     if tokens:
         if inputs.dtype.kind not in "iu":
             raise RequestError(f"tokens=True needs whole-number inputs, got the type {inputs.dtype}.")
         return inputs.astype(np.int32)
-    _check_finite(inputs, "inputs")
+    _check_finite(inputs, "inputs", whose)
     return inputs.astype(dtype, copy=False)
 
 
 def _as_targets(
-    targets: np.ndarray, kind: str | None, classes: Sequence[str] | None, dtype: Any
-) -> tuple[Task, np.ndarray, list[str]]:
+    targets: np.ndarray, kind: str | None, classes: Sequence[str] | None, dtype: Any, whose: Whose
+) -> tuple[Task, np.ndarray, list[str], list[str]]:
+    """What is predicted, the targets as numbers, what was done, and what may be a slip."""
     check_kind(kind)
-    notes = []
+    notes: list[str] = []
     if classes is not None:
         kind = kind or "classification"
     if kind is None:
@@ -384,32 +395,38 @@ def _as_targets(
     if kind == "regression":
         if targets.dtype.kind not in "biuf":
             raise RequestError(f"Regression needs numeric targets, got the type {targets.dtype}; use classification.")
-        _check_finite(targets, "targets")
+        _check_finite(targets, "targets", whose)
         if (targets == targets.reshape(-1)[0]).all():
             raise RequestError(f"All targets equal {targets.reshape(-1)[0]:g}; a constant has nothing to learn.")
-        return Task.regression(1 if targets.ndim == 1 else targets.shape[1]), targets.astype(dtype), notes
+        return Task.regression(1 if targets.ndim == 1 else targets.shape[1]), targets.astype(dtype), notes, []
     if classes is not None:
-        lowest = 0 if targets.ndim == 1 else -1  # a position of a sequence may have no target
-        if targets.dtype.kind not in "iu" or targets.min() < lowest or targets.max() >= len(classes):
-            found = f"{targets.min()} to {targets.max()}" if targets.dtype.kind in "iu" else f"the type {targets.dtype}"
-            raise RequestError(
-                f"With classes given, targets must be class numbers 0 to {len(classes) - 1}, got {found}; "
-                "name every class, or number them from 0."
-            )
-        return Task.classification(tuple(classes)), targets.astype(np.int32), notes
+        _check_class_numbers(targets, len(classes), whose)
+        return Task.classification(tuple(classes)), targets.astype(np.int32), notes, []
     if targets.dtype.kind == "f":
-        _check_finite(targets, "targets")
+        _check_finite(targets, "targets", whose)
     names, codes = encode_labels(targets)
     if len(names) < 2:
         raise RequestError(f"All targets equal {names[0]!r}; a constant has nothing to learn.")
-    return Task.classification(names), codes, notes
+    return Task.classification(names), codes, notes, label_doubts(targets, names, codes, whose)
 
 
-def _check_finite(values: np.ndarray, word: str) -> None:
+def _check_class_numbers(targets: np.ndarray, classes: int, whose: Whose) -> None:
+    rule, way_out = f"With classes given, targets must be class numbers 0 to {classes - 1}", "number them from 0"
+    if targets.dtype.kind not in "iu":
+        raise RequestError(f"{rule}, got the type {targets.dtype}; {way_out}.")
+    lowest = 0 if targets.ndim == 1 else -1  # a position of a sequence may have no target
+    if targets.min() < lowest or targets.max() >= classes:
+        place = np.argwhere((targets < lowest) | (targets >= classes))[0]
+        raise RequestError(
+            f"{rule}, but {whose(int(place[0]))} has {targets[tuple(place)]}; name every class, or {way_out}."
+        )
+
+
+def _check_finite(values: np.ndarray, word: str, whose: Whose) -> None:
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return
     place = np.argwhere(~np.isfinite(values))[0]
     raise RequestError(
-        f"{word} must be finite, but row {place[0]} holds {values[tuple(place)]}; "
+        f"{word} must be finite, but {whose(int(place[0]))} has {values[tuple(place)]}; "
         "fill or drop such rows, or use from_table, which handles missing values."
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,3 +70,48 @@ def encode_labels(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
     """Sorted distinct labels by name, and each entry's number (int32). Numbers sort as numbers."""
     distinct, codes = np.unique(values, return_inverse=True)
     return tuple(label_name(value) for value in distinct), codes.reshape(values.shape).astype(np.int32)
+
+
+def refuse_one_hot(targets: np.ndarray, classes: int | None) -> None:
+    """RequestError for rows that hold one 1 among zeros: as numbers to fit they would pass without a word.
+
+    With a known number of classes rows of another length are sequences.
+    """
+    if targets.ndim != 2 or targets.dtype.kind not in "biuf" or classes not in (None, targets.shape[1]):
+        return
+    if targets.shape[1] > 1 and ((targets == 0) | (targets == 1)).all() and (targets.sum(axis=1) == 1).all():
+        raise RequestError(
+            f"Targets of a classification must be one class number per row, got one-hot rows of {targets.shape[1]}; "
+            f"give targets.argmax(axis=1), or set task to 'regression' to fit {targets.shape[1]} numbers."
+        )
+
+
+def label_doubts(
+    values: np.ndarray, names: tuple[str, ...], codes: np.ndarray, whose: Callable[[int], str]
+) -> list[str]:
+    """Sentences about labels that look like slips; `names` and `codes` are those of `encode_labels`."""
+    doubts = []
+    negative = _negative(values, names)
+    if negative:
+        others = f", and {negative - 1} other negative labels likewise" if negative > 1 else ""
+        row = int(np.argwhere(codes == 0)[0][0])
+        doubts.append(
+            f"The label {names[0]} of {whose(row)} was taken for a class of its own{others}; mend it if it is a slip, "
+            "and say how many classes there are (data.settings.classes of an npz file), which refuses negative labels."
+        )
+    counts = np.bincount(codes) if codes.ndim == 1 else np.zeros(0)
+    single = [code for code in np.flatnonzero(counts == 1) if code >= negative]  # negative labels sort first
+    if single:
+        others = f", and so have {len(single) - 1} other classes" if len(single) > 1 else ""
+        row = int(np.flatnonzero(codes == single[0])[0])
+        doubts.append(
+            f"The class {names[single[0]]!r} has a single row, of {whose(row)}{others}; mend its label if it is a slip."
+        )
+    return doubts
+
+
+def _negative(values: np.ndarray, names: tuple[str, ...]) -> int:
+    """How many different labels are negative; -1 against 1 is a usual pair of classes."""
+    if values.dtype.kind not in "if" or set(names) == {"-1", "1"}:
+        return 0
+    return len(np.unique(values[values < 0]))

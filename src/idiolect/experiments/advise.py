@@ -101,7 +101,8 @@ def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say) -> Tri
     federation, copies = align_copies(federation)
     rows, blocks = learning_rows(federation)
     sample = make_sample(plain_loss(federation), rows, FOLDS, seed, blocks)
-    notes = (*federation.describe(), *federation.notes, *copies, *_remarks(sample, federation))
+    doubts = [f"Warning: {text}" for text in federation.warnings]
+    notes = (*federation.describe(), *federation.notes, *doubts, *copies, *_remarks(sample, federation))
     for text in notes:
         tell(text)
     with one_thread():

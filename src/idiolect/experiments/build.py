@@ -23,6 +23,7 @@ from idiolect.data.problem import Problem
 from idiolect.data.task import Task
 from idiolect.experiments.collaboration import Collaboration, join
 from idiolect.experiments.networks import (
+    BESIDE_NAME,
     LANGUAGE_MODELS,
     NETWORKS,
     check_vocabulary,
@@ -30,9 +31,10 @@ from idiolect.experiments.networks import (
     holds_tokens,
     network,
     own_model,
+    refuse_other_settings,
 )
 from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec, own_settings
-from idiolect.experiments.strict import coerce, refuse_unknown
+from idiolect.experiments.strict import coerce
 from idiolect.experiments.units import unit_sentence
 from idiolect.metrics.scores import SCORES, default_score, find_score
 from idiolect.models import MLP, Linear, Location, Model
@@ -87,7 +89,7 @@ def client_loss_for(
 
 def _model(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
     plain = ModelSpec()
-    for name, owner in (("hidden", "mlp"), ("bias", "linear")):
+    for owner, name in BESIDE_NAME.items():
         given = getattr(spec, name)
         if spec.name != owner and given != getattr(plain, name):
             raise RequestError(
@@ -102,7 +104,7 @@ def _model(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int, tokens: 
         raise RequestError(f"{spec.name} needs numbers as inputs, got tokens; use {' or '.join(LANGUAGE_MODELS)}.")
     features = math.prod(input_shape)
     if spec.name == "linear":
-        refuse_unknown(spec.settings, (), "[model.settings] linear")
+        refuse_other_settings("linear", spec.settings)
         return Linear(features, outputs, spec.bias)
     return MLP(features, outputs, tuple(spec.hidden), **chosen_settings("mlp", spec.settings))
 

@@ -82,7 +82,7 @@ def walk(
         )
         for value in values
     ]
-    warnings = _warnings(spec, built, federation.clients)
+    warnings = [*federation.warnings, *_warnings(spec, built, federation.clients)]
     folder.open(resume)
     folder.write_spec(spec)
     folder.write_json(REQUEST, request)

@@ -99,7 +99,7 @@ def execute(
     ]
     # a step chosen on validation rows needs no warning: it was tried
     given = [ready for method, ready in zip(spec.methods, built) if not is_tuned(spec, method)]
-    warnings = [text for ready in given for text in ready.warnings]
+    warnings = [*federation.warnings, *(text for ready in given for text in ready.warnings)]
     warnings += _absence_warnings(spec, built, federation.clients)
     with run_precision(spec.training.precision):
         for ready in built:

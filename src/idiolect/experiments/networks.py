@@ -21,6 +21,7 @@ from idiolect.models import MODELS, Model
 IMAGE_MODELS = ("cnn", "resnet18")
 LANGUAGE_MODELS = ("character_lstm", "word_lstm")
 NETWORKS = (*IMAGE_MODELS, *LANGUAGE_MODELS)
+BESIDE_NAME = {"linear": "bias", "mlp": "hidden"}  # settings that stand in [model] itself
 SMALLEST_IMAGE = 6  # pixels: two 3 x 3 convolutions leave two, which are pooled
 
 
@@ -97,7 +98,7 @@ def _check_answer(path: str, model: Model, input_shape: tuple[int, ...], outputs
 def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The given settings of a network in their types and ranges, or RequestError."""
     known, hints = network_settings(name), typing.get_type_hints(MODELS[name])
-    refuse_unknown(settings, known, f"[model.settings] {name}")
+    refuse_other_settings(name, settings)
     chosen = {}
     for key, value in settings.items():
         several = typing.get_args(hints[key])
@@ -110,17 +111,34 @@ def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
+def refuse_other_settings(name: str, settings: Mapping[str, Any]) -> None:
+    """RequestError for a setting that the named model does not have; those of other models say how it came there."""
+    known = network_settings(name)
+    for key in settings:
+        if BESIDE_NAME.get(name) == key:
+            raise RequestError(f"[model.settings] {name} has no setting {key!r}; write model.{key}, beside model.name.")
+        owners = [other for other in ("mlp", *NETWORKS) if key in network_settings(other)]
+        if key not in known and owners:
+            raise RequestError(
+                f"[model.settings] {name} has no setting {key!r}, which is one of {', '.join(owners)}; take it out of "
+                "the spec file, since --set adds to the file's tables and takes nothing out of them."
+            )
+    refuse_unknown(settings, known, f"[model.settings] {name}")
+
+
 def check_vocabulary(federation: Federation) -> None:
     """RequestError where a token of the inputs is none of those that are to be guessed."""
     vocabulary = federation.task.outputs
-    for part in (federation, federation.held_out):
-        for rows in () if part is None else (part.train, part.validation, part.test):
-            outside = rows.inputs[(rows.inputs < 0) | (rows.inputs >= vocabulary)]
-            if outside.size:
+    for part in (federation, *([federation.held_out] if federation.held_out else ())):
+        for rows in (part.train, part.validation, part.test):
+            outside = (rows.inputs < 0) | (rows.inputs >= vocabulary)
+            if outside.any():
+                place = tuple(np.argwhere(outside)[0])
+                owner = part.names[int(np.searchsorted(rows.offsets, place[0], side="right")) - 1]
                 raise RequestError(
-                    f"The inputs hold the token {int(outside[0])}, and the vocabulary is 0 to {vocabulary - 1}: "
-                    "inputs and targets must number the same tokens; give Federation.from_arrays `classes` with a name "
-                    "for every token."
+                    f"The inputs of client {owner!r} hold the token {int(rows.inputs[place])}, and the vocabulary is 0 "
+                    f"to {vocabulary - 1}: inputs and targets must number the same tokens; give Federation.from_arrays "
+                    "`classes` with a name for every token."
                 )
 
 

@@ -38,7 +38,8 @@ def predict(folder: Path, source: Any, method: str | None = None, seed: int | No
     preprocessing = _preprocessing(folder)
     table = read_table(source)
     models = folder / "models" / f"{safe_name(label)}-seed{spec.seeds[0] if seed is None else seed}"
-    shared, personal = (_load(models / f"{kind}.safetensors") for kind in ("shared", "personal"))
+    files = (models / f"{kind}.safetensors" for kind in ("shared", "personal"))
+    shared, personal = (load_model(path) if path.is_file() else None for path in files)
     if shared is None and personal is None:
         raise RequestError(
             f"The run kept no model of {label!r}; train again with --set \"output.models = 'all'\" to keep them all."
@@ -107,7 +108,8 @@ def _preprocessing(folder: Path) -> Preprocessing:
     path = folder / "models" / "preprocessing.json"
     if not path.is_file():
         raise RequestError(
-            f"The run in {folder} has no fitted preprocessing; predict works for runs on a table (source = 'table')."
+            f"predict needs a run on a table (source = 'table'), and the one in {folder} has no fitted preprocessing; "
+            "load its model in Python with idiolect.experiments.predict.load_model, as docs/networks.md shows."
         )
     return Preprocessing.from_json(path.read_text(encoding="utf-8"))
 
@@ -130,17 +132,18 @@ def _clients(spec: Spec, table: pa.Table) -> list[str]:
     return [label_name(value) for value in table[column].to_pylist()]
 
 
-def _load(path: Path) -> dict[str, Any] | None:
-    return _nested(load_file(path)) if path.is_file() else None
+def load_model(path: str | Path) -> dict[str, Any]:
+    """The parameters in a run's .safetensors file, as a model's `apply` takes them: {'dense_0': {'weights': ...}}.
 
-
-def _nested(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """'dense_0.weights' back to {'dense_0': {'weights': ...}}."""
+    Those of personal.safetensors have a leading axis, one entry per client in the order of clients.json.
+    """
+    if not Path(path).is_file():
+        raise RequestError(f"There is no model {path}; a run keeps them in models/LABEL-seedN, as output.models says.")
     nested: dict[str, Any] = {}
-    for name, array in arrays.items():
-        *path, last = name.split(".")
+    for name, array in load_file(path).items():
+        *places, last = name.split(".")
         inner = nested
-        for part in path:
+        for part in places:
             inner = inner.setdefault(part, {})
         inner[last] = array
     return nested

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,23 @@ from idiolect.data.preprocessing import NumberColumn
 from idiolect.data.problem import Problem
 from idiolect.data.sources import read_idx, read_libsvm, read_npz
 from idiolect.data.split import Split
+from idiolect.data.task import label_name, refuse_one_hot
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import coerce, refuse_unknown
 
 Source = Callable[..., Federation | Problem]
+
+
+class _Count(NamedTuple):
+    """A setting of npz files that says how many there are: the least number, and words for what is counted."""
+
+    least: int
+    plural: str
+    short: str
+
+
+COUNTS = {"vocabulary": _Count(0, "tokens", "tokens"), "classes": _Count(2, "class numbers", "classes")}
+BYTES = "Images stored as bytes, the array {!r}, were divided by 255 to lie in [0, 1]; floats are taken as they are."
 
 
 def _table(data: DataSpec, split: Split) -> Federation:
@@ -68,51 +81,89 @@ def _npz(data: DataSpec, split: Split) -> Federation:
     arrays = read_npz(_need(data, "path"))
     names = {"inputs": "x", "targets": "y", "clients": data.client or "client"}
     settings = dict(data.settings)
-    refuse_unknown(settings, (*names, "vocabulary"), "[data.settings] npz")
-    vocabulary = coerce(int, settings.pop("vocabulary", 0), "data.settings.vocabulary")
-    check("data.settings", "vocabulary", vocabulary, Range(at_least=0))
+    refuse_unknown(settings, (*names, *COUNTS), "[data.settings] npz")
+    counted = _counted(data, {name: settings.pop(name) for name in COUNTS if name in settings})
     names |= settings
     for role, name in names.items():
         if name not in arrays:
             raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, arrays)}")
     inputs, targets, clients = (np.asarray(arrays[names[role]]) for role in ("inputs", "targets", "clients"))
-    if vocabulary:
-        if data.task == "regression":
-            raise RequestError(
-                "[data] task must be 'classification' or left out with data.settings.vocabulary, whose targets are "
-                "tokens, got 'regression'; leave out one of the two."
-            )
-        _check_tokens(inputs, names["inputs"], vocabulary, lowest=0)
-        _check_tokens(targets, names["targets"], vocabulary, lowest=-1 if targets.ndim > 1 else 0)
-    return Federation.from_arrays(
+    tokens = "vocabulary" in counted
+    notes: list[str] = []
+    if tokens:
+        _check_numbers(inputs, names["inputs"], clients, counted, lowest=0)
+    elif inputs.dtype == np.uint8 and inputs.ndim in (3, 4):  # (rows, height, width) with or without channels
+        inputs = _pixels(inputs)
+        notes.append(BYTES.format(names["inputs"]))
+    if counted:
+        if not tokens:
+            refuse_one_hot(targets, counted["classes"])
+        _check_numbers(targets, names["targets"], clients, counted, lowest=-1 if targets.ndim > 1 else 0)
+    federation = Federation.from_arrays(
         inputs,
         targets,
         clients,
         task=data.task,
-        classes=tuple(map(str, range(vocabulary))) or None,
+        classes=tuple(map(str, range(*counted.values()))) if counted else None,
         split=split,
         held_out=data.held_out,
         seed=data.seed,
-        tokens=vocabulary > 0,
+        tokens=tokens,
     )
+    return dataclasses.replace(federation, notes=(*notes, *federation.notes))
 
 
-def _check_tokens(values: np.ndarray, name: str, vocabulary: int, lowest: int) -> None:
-    """RequestError for an array that holds other things than tokens; from -1 on where a position may have none."""
+def _counted(data: DataSpec, settings: dict[str, Any]) -> dict[str, int]:
+    """The one setting that says how many labels or tokens there are, or none of them; RequestError for a bad one."""
+    counted: dict[str, int] = {}
+    for name, value in settings.items():
+        count = coerce(int, value, f"data.settings.{name}")
+        check("data.settings", name, count, Range(at_least=COUNTS[name].least))
+        counted |= {name: count} if count else {}  # a vocabulary of 0 is none
+    if len(counted) > 1:
+        raise RequestError(
+            "[data.settings] npz takes vocabulary, of texts, or classes, of everything else, got both; leave one out."
+        )
+    if counted and data.task == "regression":
+        (name,) = counted
+        raise RequestError(
+            f"[data] task must be 'classification' or left out with data.settings.{name}, whose targets are "
+            f"{COUNTS[name].plural}, got 'regression'; leave out one of the two."
+        )
+    return counted
+
+
+def _check_numbers(values: np.ndarray, name: str, clients: np.ndarray, counted: dict[str, int], lowest: int) -> None:
+    """RequestError for an array that holds other things than was counted; from -1 on where a position may have none."""
+    ((setting, count),) = counted.items()
+    words = COUNTS[setting]
     if values.dtype.kind not in "iu":
         raise RequestError(
-            f"data.settings.vocabulary needs tokens, whole numbers, in the array {name!r}, got the type "
-            f"{values.dtype}; store it as whole numbers, or leave vocabulary out."
+            f"data.settings.{setting} needs {words.plural}, whole numbers, in the array {name!r}, got the type "
+            f"{values.dtype}; store it as whole numbers, or leave {setting} out."
         )
-    least, most = int(values.min(initial=0)), int(values.max(initial=0))
-    if lowest <= least and most < vocabulary:
+    if lowest <= values.min(initial=0) and values.max(initial=0) < count:
         return
-    known = f"tokens 0 to {vocabulary - 1}" + (", or -1 for none" if lowest < 0 else "")
-    high = most >= vocabulary
+    place = tuple(np.argwhere((values < lowest) | (values >= count))[0])
+    row, value, most = int(place[0]), int(values[place]), int(values.max())
+    known = f"{words.plural} 0 to {count - 1}" + (", or -1 for none" if lowest < 0 else "")
+    way_out = f"set {setting} to at least {most + 1}" if value >= count else f"number {words.short} from 0"
     raise RequestError(
-        f"With data.settings.vocabulary = {vocabulary} the array {name!r} must hold {known}, got "
-        f"{most if high else least}; {f'set vocabulary to at least {most + 1}' if high else 'number tokens from 0'}."
+        f"With data.settings.{setting} = {count} the array {name!r} must hold {known}, but {_whose(clients, row)} has "
+        f"{value}; mend it, or {way_out}."
     )
+
+
+def _whose(clients: np.ndarray, row: int) -> str:
+    """A row's client in a sentence; what is wrong with a list of clients that does not tell is said later."""
+    if clients.ndim != 1 or row >= len(clients):
+        return f"row {row}"
+    return f"client {label_name(clients[row])!r} (row {row})"
+
+
+def _pixels(inputs: np.ndarray) -> np.ndarray:
+    """Bytes as numbers in [0, 1], without a detour of eight bytes per pixel."""
+    return np.divide(inputs, np.float32(255), dtype=np.float32)
 
 
 def _leaf(data: DataSpec, split: Split) -> Federation:
@@ -132,7 +183,7 @@ def _idx(data: DataSpec, split: Split) -> Federation:
         raise RequestError("[data.settings] source 'idx' needs labels, the path of the label file beside path.")
     inputs, targets = read_idx(_need(data, "path")), read_idx(data.settings["labels"])
     options = {name: value for name, value in data.settings.items() if name != "labels"}
-    return _dealt(data, split, (inputs / 255).astype(np.float32), targets, options)  # pixels are bytes
+    return _dealt(data, split, _pixels(inputs) if inputs.dtype == np.uint8 else inputs, targets, options)
 
 
 def _dealt(

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import tomllib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.experiments.spec import MethodSpec, Spec, setting_names
@@ -27,6 +27,8 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
         except tomllib.TOMLDecodeError as error:
             raise RequestError(f"--over needs TOML such as 'step_size = [0.1, 0.3]', got {text!r} ({error}).") from None
         for name, values in _flat(table):
+            if isinstance(values, dict):
+                _refuse_table(name, values)
             if not isinstance(values, list) or not values:
                 raise RequestError(f"--over {name} needs a list of values such as [0.1, 0.3], got {values!r}.")
             if name in axes:
@@ -36,6 +38,17 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
                 )
             axes[name] = values
     return axes
+
+
+def _refuse_table(name: str, values: dict[str, Any]) -> NoReturn:
+    """'ditto.pull' is a method's setting without 'methods.', 'training.rounds' is none of a method's."""
+    given = f"{name}.{next(iter(values), 'SETTING')}"
+    if name in {field.name for field in dataclasses.fields(Spec)}:
+        raise RequestError(
+            f"--over varies settings of methods, got {given}; run once for each value of it, with --set."
+        )
+    place = given.removeprefix("defaults.") if name == "defaults" else f"methods.{given}"
+    raise RequestError(f"--over {given} names no setting of a method; write '{place} = [...]'.")
 
 
 def _flat(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -52,7 +52,7 @@ def _groups(model: Model, routed: str) -> dict[str, tuple[str, ...]]:
         if parts not in ([], [WHOLE]):
             raise RequestError(
                 f"routed must be {WHOLE!r} or left out for {type(model).__name__}, which has no named layers, "
-                f"got {routed!r}."
+                f"got {routed!r}; a subclass of idiolect.models.Layered routes by layer."
             )
         return {WHOLE: (WHOLE,)}
     layers, order = model.named_layers, _order_of_use(model)

@@ -30,6 +30,11 @@ class ComposedObjective(Objective):
         """The model's running statistics."""
         return self.client_loss.model.keeps_statistics
 
+    def without_statistics(self) -> str:
+        """What the model can be told instead, where it has a choice."""
+        others = self.client_loss.model.normalizations
+        return f"set normalize to {' or '.join(map(repr, others))}" if others else super().without_statistics()
+
     def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
         """RequestError for rows that the plain loss would not understand."""
         check_rows(self.client_loss, rows, names)

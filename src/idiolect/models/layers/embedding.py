@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from idiolect.models.model import Params
 
@@ -24,4 +25,4 @@ class Embedding:
 
     def apply(self, params: Params, tokens: Any) -> Any:
         """(..., width)."""
-        return params["vectors"][tokens]
+        return jnp.asarray(params["vectors"])[tokens]  # NumPy's, as read from a file, cannot be asked inside a loop
