@@ -50,7 +50,6 @@ class SteppedModel(RoutedModel):
         self, join: Join, routing: Params, shared: Params, local: Params, tokens: Any, key: Any
     ) -> tuple[Any, Shares]:
         model, places = self.model, self.places
-        routing, shared, local = jax.tree.map(jnp.asarray, (routing, shared, local))  # as read from a file, perhaps
         assert isinstance(model, Layered)
         layers, embedding = model.named_layers, _embedding(model)
         zeros = {
