@@ -206,6 +206,12 @@ def test_a_stage_that_returns_another_form_is_told_so(bench, ragged):
         def server_step(self, key, server, sent, received):
             return super().server_step(key, server, sent, received).shared
 
+    for slip, sentence in (
+        (Steps, r"^Steps\.step must return the working state with the shapes it had"),
+        (Serves, r"^Serves\.server_step must return the server's state with the form it had, ServerState\("),
+    ):
+        with pytest.raises(RequestError, match=sentence):
+            simulate(slip(bench.stateful.objective), ragged, bench.full)
     form = r"send must return the client's state with the form it had, ClientState\(.*\), got Working\("
     with pytest.raises(RequestError, match=r"^Sends\." + form):
         simulate(Sends(bench.stateful.objective), ragged, bench.full)

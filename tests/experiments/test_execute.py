@@ -18,7 +18,7 @@ from idiolect.experiments.execute import execute
 from idiolect.experiments.predict import predict
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import Resolved
-from idiolect.experiments.sweeping import expand, mark_chosen
+from idiolect.experiments.sweeping import chosen_settings, expand
 
 CLOCKS = ("seconds",)  # the only column that may differ between equal runs
 
@@ -92,14 +92,26 @@ def test_a_sweep_equals_its_single_runs(small, tmp_path):
 
 
 def test_validation_rows_choose_among_the_settings_of_each_method():
-    def line(method, validation_mean, diverged=None):
-        return {"method": method, "validation_mean": validation_mean, "diverged": diverged}
+    tried = {"a[s=1]": 0.2, "a[s=2]": 0.3, "a[s=3]": None, "b": 0.5, "c[s=1]": 0.9, "d[small]": 0.1, "d[large]": 0.2}
+    nothing = {"b": None, "c[s=1]": None, "d[small]": None, "d[large]": None}  # one of a kind, or a label of one's own
+    assert chosen_settings(tried, True) == {"a[s=1]": False, "a[s=2]": True, "a[s=3]": False} | nothing
+    assert chosen_settings(tried, False) == {"a[s=1]": True, "a[s=2]": False, "a[s=3]": False} | nothing
+    assert chosen_settings({"a[s=1]": None, "a[s=2]": None}, True) == {"a[s=1]": None, "a[s=2]": None}
 
-    lines = [line("a[s=1]", 0.2), line("a[s=2]", 0.3), line("a[s=3]", 0.9, "in round 2"), line("b", 0.5)]
-    assert [one["chosen"] for one in mark_chosen(lines, True)] == [False, True, False, None]
-    assert [one["chosen"] for one in mark_chosen(lines, False)] == [True, False, False, None]
-    blind = [line("a[s=1]", None), line("a[s=2]", None)]
-    assert [one["chosen"] for one in mark_chosen(blind, True)] == [None, None]
+
+@pytest.mark.parametrize("bad", [1e-6, 1e38])  # one that learns nothing, one that diverges
+def test_gains_of_a_sweep_are_against_the_chosen_way_to_train_alone(small, tmp_path, bad):
+    spec = small.spec("regression", methods={"local": {}, "fedavg": {"step_size": 0.2}}, seeds=[0])
+    execute(expand(spec, {"methods.local.step_size": [bad, 0.1]}), tmp_path / "sweep")
+    lines = {line["method"]: line for line in _summary(tmp_path / "sweep")["methods"]}
+    assert lines["local[step_size=0.1]"]["chosen"] is True
+    mean = {name: line["score"]["mean"] for name, line in lines.items()}  # an error: less is better
+    assert lines["fedavg"]["gain"]["mean"] == pytest.approx(mean["local[step_size=0.1]"] - mean["fedavg"])
+    rows = pq.read_table(tmp_path / "sweep/clients.parquet").to_pylist()
+    scores = {(row["method"], row["client"]): row["score"] for row in rows}
+    for row in rows:
+        if row["method"] == "fedavg":
+            assert row["local_score"] == scores["local[step_size=0.1]", row["client"]]
 
 
 def _summary(folder):

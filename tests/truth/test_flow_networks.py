@@ -196,10 +196,12 @@ def test_routing_nets_have_the_published_sizes():
 def test_a_text_model_without_states_is_told_to_route_by_frequencies():
     @dataclasses.dataclass(frozen=True)
     class Whole(CharacterLSTM):
-        walks = False  # say, it looks at the whole text
+        """A subclass, whose layers may be others."""
 
     model = Whole(5, 5, embedding=3, hidden=4)
-    with pytest.raises(RequestError, match="token_routing must be 'frequencies' for Whole, which has no hidden states"):
+    with pytest.raises(
+        RequestError, match="token_routing must be 'frequencies' for Whole, which does not say that it wal"
+    ):
         routed_model(model, "", (4,))
     assert routed_model(model, "", (4,), token_routing="frequencies").net.features == 5
     assert routed_model(model, "", (4,), fixed=True).net.init(jax.random.key(0)) == ()  # there is no psi

@@ -58,6 +58,6 @@ def _root(
 
 def main() -> None:
     """Run the command line: 0 done, 1 the run or a reproduction missed, 2 the request was wrong."""
-    with interruption.heard():
-        code = exit_code_of(app, interrupted=interruption.leave)
+    with interruption.heard() as leave:
+        code = exit_code_of(app, leave)
     raise SystemExit(code)

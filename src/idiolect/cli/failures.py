@@ -3,31 +3,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 LONGEST = 400  # letters of an unexpected message that are shown
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
 
 
-def exit_code_of(app: Any, interrupted: Callable[[int], int] = int) -> int:
+def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> int:
     """Run the app: 0 done, 1 the run failed or missed its numbers, 2 the request was wrong.
 
-    `interrupted` is handed the code that follows Ctrl-C, and may end the process with it.
+    After Ctrl-C the process is ended by `leave`, where there is one.
     """
     sys.path.append(os.getcwd())  # where 'my_file:MyAlgorithm' may be too; last: it shadows nothing
     try:
         app()
     except SystemExit as exit_:
         if _was_interrupted(exit_):  # typer turns Ctrl-C into an exit of its own
-            return interrupted(_interrupted())
+            return _interrupted(leave)
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
     except KeyboardInterrupt:
-        return interrupted(_interrupted())
+        return _interrupted(leave)
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away: nothing is left to say to it
         return 1
@@ -54,7 +55,7 @@ def _sentence(error: Exception) -> tuple[str, int]:
         where = f" {error.filename}" if error.filename else ""
         full = error.errno == errno.ENOSPC  # not the request's fault: what is finished is kept
         return f"The system refused{where}: {error.strerror or error}.", 1 if full else 2
-    text = " ".join(str(error).split()) or "no message"  # JAX tells what is wrong in the first line, and where below
+    text = " ".join(str(error).split()) or "no message"  # not the first line alone: JAX names the culprit further down
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
 
@@ -65,8 +66,10 @@ def _was_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _interrupted() -> int:
-    return _say("Interrupted. What was finished is kept; the same command with --resume goes on from there.", 1)
+def _interrupted(leave: Callable[[int], NoReturn] | None) -> int:
+    with contextlib.suppress(OSError):  # a reader that heard the same Ctrl-C
+        _say("Interrupted. What was finished is kept; the same command with --resume goes on from there.", 1)
+    return 1 if leave is None else leave(1)
 
 
 def _say(sentence: str, code: int) -> int:

@@ -14,18 +14,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 AGAIN = 2.0  # seconds until an interrupt that did not end the command is sent once more: cleaning up may take as long
 SOON = 0.02  # seconds until one is sent that would be lost now
+Leave = Callable[[int], NoReturn]
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[None]:
-    """Inside, an interrupt is repeated until it is heard; not where Ctrl-C means something else already."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
+def heard() -> Iterator[Leave | None]:
+    """Inside, an interrupt is repeated until it is heard; gives the way to end the process after one.
+
+    None, and nothing is done, where Ctrl-C means something else already, or is another thread's affair.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield None
         return
     reminders: list[threading.Timer] = []
 
@@ -40,15 +45,16 @@ def heard() -> Iterator[None]:
 
     signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        yield _leave
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for reminder in reminders:
             reminder.cancel()
 
 
-def leave(code: int) -> int:
+def _leave(code: int) -> NoReturn:
     """End the process now: to take an interpreter apart whose threads are still compiling can end in a crash."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # who reads it may have heard the same Ctrl-C, and be gone
+            stream.flush()
     os._exit(code)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stage of an algorithm hands on has the form of what it was handed: a compiled loop could not carry it else."""
+"""What a stage of an algorithm hands on has the names and shapes of what it was handed: else no loop could carry it."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ from idiolect.experiments.choice import write_choices
 from idiolect.experiments.collaboration import find_collaboration
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.measured import measured
-from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary
+from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary, validation_mean
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
-from idiolect.experiments.sweeping import mark_chosen
+from idiolect.experiments.sweeping import chosen_settings
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
 
@@ -341,6 +341,8 @@ def _write(
     reason: str,
     warnings: list[str],
 ) -> dict[str, Any]:
+    higher = SCORES[scores[0]].higher_is_better
+    chosen = chosen_settings({entry.method.label: validation_mean(entry, scores[0]) for entry in trained}, higher)
     summary = {
         "schema": SCHEMA,
         "name": spec.name,
@@ -349,17 +351,15 @@ def _write(
         "score_reason": reason,
         "notes": [*_data_notes(federation), *(note for entry in trained for note in entry.notes)],
         "warnings": warnings,
-        "methods": mark_chosen(
-            [
-                method_summary(entry, alone_for(entry, trained), federation, scores, _objective_name(entry))
-                | measured(entry.runs, spec.evaluation.flops)
-                for entry in trained
-            ],
-            SCORES[scores[0]].higher_is_better,
-        ),
+        "methods": [
+            method_summary(entry, alone_for(entry, trained, chosen), federation, scores, _objective_name(entry))
+            | {"chosen": chosen[entry.method.label]}
+            | measured(entry.runs, spec.evaluation.flops)
+            for entry in trained
+        ],
     }
     folder.write_table("history.parquet", history_rows(trained, spec))
-    folder.write_table("clients.parquet", client_rows(trained, federation, scores))
+    folder.write_table("clients.parquet", client_rows(trained, federation, scores, chosen))
     _write_models(spec, folder, trained, federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("summary.json", summary)

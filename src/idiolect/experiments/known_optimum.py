@@ -15,6 +15,7 @@ from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
 from idiolect.engines.evaluate import Standing
+from idiolect.experiments.run_folder import whole
 from idiolect.metrics.optimum import distance_to_optimum, suboptimality
 from idiolect.objectives import Additive, GlobalModel, LocalOnly
 from idiolect.theory.joint import JointOptimum, JointProblem, joint_problem
@@ -77,8 +78,6 @@ def _solve(problem: JointProblem, cache: Path | None) -> JointOptimum | None:
     if best is not None and cache is not None:
         leaves = jax.tree.leaves((best.shared, best.personal))
         contents: dict[str, Any] = {f"block_{place}": leaf for place, leaf in enumerate(leaves)}
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = cache.with_suffix(".unfinished.npz")
-        np.savez(unfinished, value=best.value, gradient_norm=best.gradient_norm, **contents)
-        unfinished.replace(cache)
+        with whole(cache) as unfinished, unfinished.open("wb") as file:
+            np.savez(file, value=best.value, gradient_norm=best.gradient_norm, **contents)
     return best

@@ -120,8 +120,8 @@ def refuse_other_settings(name: str, settings: Mapping[str, Any]) -> None:
         owners = [other for other in ("mlp", *NETWORKS) if key in network_settings(other)]
         if key not in known and owners:
             raise RequestError(
-                f"[model.settings] {name} has no setting {key!r}, which is one of {', '.join(owners)}; take it out of "
-                "the spec file, since --set adds to the file's tables and takes nothing out of them."
+                f"[model.settings] {name} has no setting {key!r}, which is one of {', '.join(owners)}; leave it out, "
+                "in the spec file if it stands there: --set adds to the file's tables and takes nothing out of them."
             )
     refuse_unknown(settings, known, f"[model.settings] {name}")
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from idiolect.engines.evaluate import KINDS
 from idiolect.engines.simulate import Run
 from idiolect.experiments.measured import mean_personalization
 from idiolect.experiments.spec import MethodSpec, Spec
+from idiolect.experiments.sweeping import split_label
 from idiolect.experiments.units import in_table_units, unit
 from idiolect.metrics.intervals import Intervals, client_gains, verdicts
 from idiolect.metrics.resampling import gain_interval
@@ -55,19 +57,37 @@ def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
     return rows
 
 
-def alone_for(entry: Trained, trained: list[Trained]) -> Trained | None:
-    """Training alone, to compare `entry` with: in a sweep the one with the same swept settings, else the first."""
+def validation_mean(entry: Trained, score: str) -> float | None:
+    """What settings are chosen by in a sweep: the personal models' mean on validation rows, at the selected round."""
+    if any(run.recorder.diverged for run in entry.runs):
+        return None
+    recorded = [run.recorder.selected.get("validation", {}).get("personal", {}) for run in entry.runs]
+    return _mean([named.get(score, []) for named in recorded])
+
+
+Chosen = Mapping[str, bool | None]
+
+
+def alone_for(entry: Trained, trained: list[Trained], chosen: Chosen) -> Trained | None:
+    """Training alone, to compare `entry` with: a sweep's chosen one, else one with the same settings, or the first.
+
+    One that diverged only where all did.
+    """
     candidates = [other for other in trained if other.method.algorithm == LOCAL]
-    swept = entry.method.label.partition("[")[2]
-    same = [other for other in candidates if other.method.label.partition("[")[2] == swept]
-    return next(iter([*same, *candidates]), None)
+    swept = split_label(entry.method.label)[1]
+    best = [other for other in candidates if chosen[other.method.label]]
+    same = [other for other in candidates if split_label(other.method.label)[1] == swept]
+    ranked = sorted([*best, *same, *candidates], key=lambda other: any(run.recorder.diverged for run in other.runs))
+    return next(iter(ranked), None)
 
 
-def client_rows(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> list[dict[str, Any]]:
+def client_rows(
+    trained: list[Trained], federation: Federation, scores: tuple[str, ...], chosen: Chosen
+) -> list[dict[str, Any]]:
     """clients.parquet: every client's scores, its gain over training alone with an interval, and the verdict."""
     rows = []
     for entry in trained:
-        reference = alone_for(entry, trained)
+        reference = alone_for(entry, trained, chosen)
         alone = {} if reference is None else {run.seed: run for run in reference.runs}
         for run in entry.runs:
             rows += _run_rows(entry.method.label, run, alone.get(run.seed), federation, scores)
@@ -177,9 +197,7 @@ def method_summary(
         "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in PARTS},
         "seed_means": seed_means,
         "interval": mean_interval(seed_means, answers[0], entry.runs[0].seed),
-        "validation_mean": _mean(
-            [run.recorder.selected.get("validation", {}).get("personal", {}).get(primary, []) for run in entry.runs]
-        ),
+        "validation_mean": validation_mean(entry, primary),
         "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
         "last_mean": _mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
         **{name: _final(entry, name) for name in ("train_loss", "suboptimality", "distance_to_optimum")},

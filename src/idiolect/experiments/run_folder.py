@@ -42,7 +42,7 @@ def make_writable(path: Path, what: str, option: str) -> None:
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole(path: Path) -> Iterator[Path]:
     """Where to write what becomes `path` once all of it is there; where that fails, nothing is left of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")
@@ -98,7 +98,7 @@ class RunFolder:
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Replace a file atomically."""
-        with _whole(self.path / name) as unfinished:
+        with whole(self.path / name) as unfinished:
             unfinished.write_bytes(content)
 
     def read_spec(self) -> Spec:
@@ -121,7 +121,7 @@ class RunFolder:
             if pa.types.is_null(array.type):  # a column keeps its type in a run that has no value for it
                 arrays[key] = array.cast(pa.string() if key in TEXTS else pa.float64())
         table = pa.table(arrays)
-        with _whole(self.path / name) as unfinished:
+        with whole(self.path / name) as unfinished:
             pq.write_table(table, unfinished)
 
     def write_model(self, name: str, params: Any) -> None:
@@ -130,7 +130,7 @@ class RunFolder:
         arrays = {
             jax.tree_util.keystr(keys, simple=True, separator="."): np.ascontiguousarray(leaf) for keys, leaf in leaves
         }
-        with _whole(self.path / "models" / f"{name}.safetensors") as unfinished:
+        with whole(self.path / "models" / f"{name}.safetensors") as unfinished:
             save_file(arrays, unfinished)
             unfinished.chmod(0o644)  # as every other file of the folder: safetensors makes its own private
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.experiments.spec import MethodSpec, Spec, setting_names
 
 MOST = 1000  # combinations; more is almost surely a slip
+_SWEPT = re.compile(r"(?P<base>.*)\[(?P<inside>[^\[\]=]+=.*)\]")  # a label that `expand` made
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -130,23 +132,24 @@ def _refuse_unused(axes: list[str], spec: Spec) -> None:
 
 def split_label(label: str) -> tuple[str, str]:
     """'scafflix[personalization=0.5]' as the method and what was swept; nothing was: ''."""
-    base, bracket, inside = label.partition("[")
-    return base, inside.removesuffix("]") if bracket else ""
+    found = _SWEPT.fullmatch(label)
+    return (found["base"], found["inside"]) if found else (label, "")
 
 
-def mark_chosen(lines: list[dict[str, Any]], higher_is_better: bool) -> list[dict[str, Any]]:
-    """Lines of a summary with `chosen`: of the combinations of one method, the one that did best on validation rows.
+def chosen_settings(tried: Mapping[str, float | None], higher_is_better: bool) -> dict[str, bool | None]:
+    """For every label whether, of the combinations of its method, it did best on validation rows: the first of equals.
 
-    None where nothing was swept, or no combination can be judged so. The first of equals is taken.
+    `tried` has the means there, None for one that cannot be judged. None where nothing is to be chosen: one combination
+    only, or none that can be judged.
     """
-    found: dict[str, Any] = {}
     sign = 1 if higher_is_better else -1
-    for base in {split_label(line["method"])[0] for line in lines}:
-        tried = [line for line in lines if split_label(line["method"])[0] == base]
-        judged = [line for line in tried if not line["diverged"] and line["validation_mean"] is not None]
-        best = max(judged, key=lambda line: sign * line["validation_mean"], default=None)
-        found |= {line["method"]: None if best is None or len(tried) == 1 else line is best for line in tried}
-    return [line | {"chosen": found[line["method"]]} for line in lines]
+    chosen: dict[str, bool | None] = {}
+    for base in {split_label(label)[0] for label in tried}:
+        own = [label for label in tried if split_label(label)[0] == base]
+        means = {label: sign * mean for label in own if (mean := tried[label]) is not None}
+        best = max(means, key=lambda label: means[label], default=None)
+        chosen |= {label: None if best is None or len(own) == 1 else label == best for label in own}
+    return chosen
 
 
 def _shown(value: Any) -> str:

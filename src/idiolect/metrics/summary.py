@@ -108,7 +108,7 @@ def paired_gain(
 def gains(candidate: Any, reference: Any, higher_is_better: bool) -> np.ndarray:
     """Entry by entry, how much better the candidate is (positive); not-a-number where either is missing.
 
-    Scores are float32: what they differ by in their last digits, after a mean over seeds say, is no difference.
+    Scores are taken to the precision of float32: what they differ by beyond, after a mean over seeds say, is nothing.
     """
     ours, theirs = np.asarray(candidate, float), np.asarray(reference, float)
     if ours.shape != theirs.shape:

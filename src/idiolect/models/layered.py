@@ -31,8 +31,8 @@ class Layer(Protocol):
 class Layered(Model):
     """Write `named_layers` and `forward`; the rest follows.
 
-    A model of tokens `walks` if it may be asked position by position: its recurrent layers alone carry something from
-    one to the next, and it begins with an embedding.
+    A model of tokens `walks` if it may be asked position by position: it begins with an `Embedding`, and its `LSTM`
+    layers alone carry something from one to the next. Every class says so for itself; it is not inherited.
     """
 
     walks: ClassVar[bool] = False

@@ -69,6 +69,8 @@ class WordLSTM(CharacterLSTM):
     4,050,748 parameters.
     """
 
+    walks = True
+
     embedding: int = setting(default=96, at_least=1, doc="width of a token's vector")
     hidden: int = setting(default=670, at_least=1, doc="width of an LSTM layer")
     layers: int = setting(default=1, at_least=1, doc="LSTM layers")

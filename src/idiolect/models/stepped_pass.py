@@ -3,7 +3,7 @@
 
 At every position psi reads the shared vector of the token there and the hidden states that the recurrent layers
 brought along, all of them mixtures already. So shares are known position by position, and the whole model walks through
-the text in one loop: no product stands outside it, and differentiating the loop is left to JAX.
+the text in one loop: no product stands outside it, and slopes of weights are summed position by position.
 """
 
 from __future__ import annotations
@@ -86,14 +86,23 @@ class SteppedModel(RoutedModel):
 
 
 def seen_width(model: Model) -> int:
-    """How many numbers psi reads at a position; RequestError for a model without such states."""
-    if not isinstance(model, Layered) or not model.walks:
+    """How many numbers psi reads at a position; RequestError for a model without such states.
+
+    A subclass that changes layers says for itself that it still `walks`: a recurrent layer that is unknown here would
+    begin anew at every position.
+    """
+    if not (isinstance(model, Layered) and vars(type(model)).get("walks") and _has_embedding(model)):
         raise RequestError(
-            f"token_routing must be 'frequencies' for {type(model).__name__}, which has no hidden states that are "
-            "brought from one position to the next, got 'states'."
+            f"token_routing must be 'frequencies' for {type(model).__name__}, which does not say that it walks: that "
+            "it begins with an Embedding, and that LSTM layers alone bring something from one position to the next; "
+            "got 'states'."
         )
     embedding: Any = model.named_layers[_embedding(model)]
     return embedding.width + sum(layer.width for layer in _recurrent(model).values())
+
+
+def _has_embedding(model: Layered) -> bool:
+    return any(isinstance(layer, Embedding) for layer in model.named_layers.values())
 
 
 def _recurrent(model: Layered) -> dict[str, LSTM]:

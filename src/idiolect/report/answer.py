@@ -49,19 +49,19 @@ def answer(run: Run) -> Answer:
     clients = client_table(run, together["method"]) if together else None
     judged = clients if clients is not None and clients.compared else None
     parts = Answer(
-        "",
-        best["method"],
-        best["score"]["mean"],
-        worst["method"],
-        worst["score"]["worst_decile"],
-        tuple(str(one["method"]) for one in others),
-        tuple(str(one["method"]) for one in worst_others),
-        together["method"] if together else None,
-        judged.better_alone if judged else None,
-        judged.counted("hurt") if judged else None,
-        judged.compared if judged else None,
-        traffic_bytes(together) if together else None,
-        together.get("rounds") if together else None,
+        sentence="",
+        best=best["method"],
+        best_mean=best["score"]["mean"],
+        worst_decile_best=worst["method"],
+        worst_decile=worst["score"]["worst_decile"],
+        best_level=tuple(str(one["method"]) for one in others),
+        worst_decile_level=tuple(str(one["method"]) for one in worst_others),
+        personalized=together["method"] if together else None,
+        better_alone=judged.better_alone if judged else None,
+        clearly_alone=judged.counted("hurt") if judged else None,
+        compared=judged.compared if judged else None,
+        traffic_bytes=traffic_bytes(together) if together else None,
+        rounds=together.get("rounds") if together else None,
     )
     clauses = [
         _average(best, others, together, words, len(ranked)),
@@ -78,7 +78,8 @@ def _choice(run: Run) -> str:
     chosen = [str(entry["method"]) for entry in run.methods if entry.get("chosen")]
     if chosen:
         return f"Chosen on validation rows: {listed(chosen)}. "
-    if any(_SWEPT.search(str(entry["method"])) for entry in run.methods):
+    blind = [entry for entry in run.methods if not entry.get("diverged") and entry.get("validation_mean") is None]
+    if any(_SWEPT.search(str(entry["method"])) for entry in blind):
         return (
             "Without validation rows nothing was chosen among the settings, and what is best here is so on test rows. "
         )

@@ -123,7 +123,7 @@ class ComparisonTable:
         """How settings were chosen; nothing where none were swept."""
         if all(row.chosen is None for row in self.rows):
             return ""
-        return f"{CHOSEN} best of its method on validation rows, and only these can be the best of a column; "
+        return f"{CHOSEN} best of its method on validation rows; its other settings are out of the contest; "
 
     def _new_clients(self) -> str:
         """How a model of theirs came about; nothing where the table has none."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from idiolect.core.checks import RequestError
 from idiolect.experiments.compilation import enable_cache
+from idiolect.experiments.run_folder import whole
 
 Cell = dict[str, Any]  # plain values
 
@@ -45,10 +46,8 @@ class Cells(NamedTuple):
     def keep(self, name: str, made_of: Mapping[str, Any], cell: Cell) -> Cell:
         """Write the cell, at once or not at all."""
         path = self._path(name, made_of)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        unfinished.write_text(json.dumps({"made_of": made_of, "cell": cell}), encoding="utf-8")
-        os.replace(unfinished, path)
+        with whole(path) as unfinished:
+            unfinished.write_text(json.dumps({"made_of": made_of, "cell": cell}), encoding="utf-8")
         return cell
 
     def _path(self, name: str, made_of: Mapping[str, Any]) -> Path:
