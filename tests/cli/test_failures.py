@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -262,6 +263,36 @@ def test_an_interrupt_that_falls_into_the_garbage_collector_comes_again(monkeypa
         time.sleep(0.1)  # once heard, it is not sent again
     finally:
         gc.callbacks.remove(collecting)
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_whose_readers_are_gone_ends_the_process_all_the_same(monkeypatch):
+    class Gone:
+        def write(self, text=""):
+            raise BrokenPipeError
+
+        flush = write
+
+    def ended(code):
+        raise SystemExit(code)
+
+    def app():
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch, interruption.heard() as leave:
+            patch.setattr(interruption.os, "_exit", ended)
+            for stream in ("stdout", "stderr"):
+                patch.setattr(sys, stream, Gone())
+            with pytest.raises(SystemExit, match="1"):
+                failures.exit_code_of(app, leave)
+        with ThreadPoolExecutor() as pool:  # Ctrl-C is the main thread's affair
+            assert pool.submit(lambda: interruption.heard().__enter__()).result() is None
+        signal.signal(signal.SIGINT, lambda number, frame: None)
+        with interruption.heard() as leave:  # it means something else here
+            assert leave is None
+    finally:
         signal.signal(signal.SIGINT, before)
 
 
