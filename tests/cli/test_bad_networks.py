@@ -57,6 +57,14 @@ def assert_refused(answer, sentence):
     assert "Traceback" not in answer.err
 
 
+def test_texts_with_targets_of_another_length(idiolect, here):
+    arrays = texts()
+    write(here, TOKENS, data="settings = { vocabulary = 5 }", **arrays | {"y": arrays["y"][:, :2]})
+    sentence = "A text needs as many targets as tokens, got 3 tokens and 2 targets per row; cut or fill both"
+    assert_refused(idiolect("run", "bad.toml", "--out", "out"), sentence)
+    assert not (here / "out").exists()
+
+
 def test_images_of_mixed_size(idiolect, here):
     mixed = np.empty(12, object)
     mixed[:] = [np.zeros((8, 8 + row % 2)) for row in range(12)]
@@ -227,8 +235,8 @@ def test_a_setting_that_stands_in_the_file_says_so(idiolect, here):
     write(here, ("cnn", "{ filters = [2, 3] }"), **images())
     other = "model = { name = 'character_lstm', settings = {} }"
     sentence = (
-        "[model.settings] character_lstm has no setting 'filters', which is one of cnn, resnet18; take it out of the "
-        "spec file, since --set adds to the file's tables and takes nothing out of them."
+        "[model.settings] character_lstm has no setting 'filters', which is one of cnn, resnet18; leave it out, in "
+        "the spec file if it stands there: --set adds to the file's tables and takes nothing out of them."
     )
     vocabulary = "data.settings.vocabulary = 5"
     np.savez(here / "rows.npz", **texts())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -262,6 +263,26 @@ def test_predict_answers_rows_with_each_clients_own_model(idiolect, here, finish
     assert all(row["prediction"] == ("1" if row["probability of 1"] > 0.5 else "0") for row in rows)
     text = idiolect("predict", "run", "new.csv", "--method", "fedavg").out
     assert [row["prediction"] for row in csv.DictReader(io.StringIO(text))] == [row["prediction"] for row in rows]
+
+
+def test_predict_writes_over_nothing_and_reads_no_broken_model(idiolect, here, finished):
+    new = (here / "new.csv").write_text("site,age,dose\ns1,1,1\n")
+    answer = idiolect("predict", "run", "new.csv", "--method", "fedavg", "--out", "new.csv")
+    assert answer.code == 2
+    assert "--out must name a new file, and new.csv is there already" in answer.error
+    assert len((here / "new.csv").read_text()) == new
+    shutil.copytree(here / "run", here / "broken")
+    next((here / "broken/models").glob("fedavg-*/shared.safetensors")).write_text("garbage")
+    answer = idiolect("predict", "broken", "new.csv", "--method", "fedavg")
+    assert answer.code == 2
+    assert "is no model that can be read" in answer.error
+    summary = json.loads((here / "broken/summary.json").read_text())
+    for line in summary["methods"]:
+        line["diverged"] = "Training diverged in round 1"
+    (here / "broken/summary.json").write_text(json.dumps(summary))
+    answer = idiolect("predict", "broken", "new.csv", "--method", "fedavg")
+    assert answer.code == 2
+    assert "'fedavg' has no answers: Training diverged in round 1; train it again" in answer.error
 
 
 PREDICTIONS = [

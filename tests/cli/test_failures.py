@@ -266,6 +266,25 @@ def test_an_interrupt_that_falls_into_the_garbage_collector_comes_again(monkeypa
         signal.signal(signal.SIGINT, before)
 
 
+def test_an_error_after_an_interrupt_is_the_interrupt(capsys):
+    """An import that is cut short fails with an error of its own."""
+
+    def app():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("cut short") from None
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with interruption.heard():
+            assert failures.exit_code_of(app) == 1
+        assert not interruption.noted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err.startswith("Error: Interrupted.")
+
+
 def test_an_interrupt_whose_readers_are_gone_ends_the_process_all_the_same(monkeypatch):
     class Gone:
         def write(self, text=""):

@@ -45,6 +45,37 @@ def labels(**changes):
     return found
 
 
+@pytest.mark.parametrize(
+    ("data", "changes", "sentence"),
+    [
+        ({"target": "label"}, {}, "[data] source 'npz' does not read target; name the array in data.settings.targets."),
+        (
+            {"features": ["a"]},
+            {},
+            "[data] source 'npz' does not read features; name the array in data.settings.inputs.",
+        ),
+        ({"settings": {"inputs": 3}}, {}, "data.settings.inputs"),
+        ({}, {"y": np.arange(ROWS)[:, None] % 4}, "holds one column of labels, shape (24, 1), where a label per row"),
+        (
+            {"settings": {"vocabulary": 5}},
+            {"x": np.zeros((ROWS, 0), int), "y": np.zeros((ROWS, 0), int)},
+            "hold nothing",
+        ),
+    ],
+    ids=["target", "features", "array", "column", "empty"],
+)
+def test_what_would_be_passed_over_is_refused(tmp_path, data, changes, sentence):
+    np.savez(tmp_path / "rows.npz", **arrays(**changes))
+    with pytest.raises(RequestError) as refused:
+        build_data(DataSpec("npz", str(tmp_path / "rows.npz"), **data))
+    assert sentence in str(refused.value)
+
+
+def test_a_source_without_files_does_not_take_one():
+    with pytest.raises(RequestError, match=r"\[data\] source 'digits' does not read path; leave it out."):
+        build_data(DataSpec("digits", "rows.npz"))
+
+
 @pytest.mark.parametrize("shape", [(ROWS, 6, 7), (ROWS, 6, 7, 1)])
 def test_images_of_bytes_become_0_to_1_and_a_note_says_so(tmp_path, shape):
     images = arrays()["x"].reshape(shape)

@@ -184,7 +184,7 @@ def test_what_does_not_fit_is_said_in_one_sentence():
         "model.settings.filters must be 2 numbers": ("cnn", {"name": "cnn", "settings": {"filters": [2]}}),
         "model.settings.hidden must be at least 1": ("cnn", {"name": "cnn", "settings": {"hidden": 0}}),
         "resnet18 needs groups that divide filters": ("cnn", {"name": "resnet18", "settings": {"groups": 3}}),
-        "[model.settings] linear has no setting 'filters', which is one of cnn, resnet18; take it out of the spec": (
+        "[model.settings] linear has no setting 'filters', which is one of cnn, resnet18; leave it out, in the": (
             "cnn",
             {"name": "linear", "settings": {"filters": [2, 3]}},
         ),

@@ -11,6 +11,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from idiolect.cli import interruption
+
 LONGEST = 400  # letters of an unexpected message that are shown
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
 
@@ -33,6 +35,8 @@ def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> in
         sys.stderr.close()  # the reader went away: nothing is left to say to it
         return 1
     except Exception as error:
+        if interruption.noted():  # an import that Ctrl-C cut short fails with an error of its own
+            return _interrupted(leave)
         if os.environ.get(VARIABLE):
             traceback.print_exc()
         return _say(*_sentence(error))
@@ -46,7 +50,7 @@ def _sentence(error: Exception) -> tuple[str, int]:
         return str(error), 2
     if "DivergedError" in kinds:
         return str(error), 1
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+    if isinstance(error, MemoryError) or any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "Out of memory")):
         return (
             "Out of memory. Use a smaller training.cohort, executor 'chunked' with a small chunk, or fewer seeds.",
             1,

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 AGAIN = 2.0  # seconds until an interrupt that did not end the command is sent once more: cleaning up may take as long
 SOON = 0.02  # seconds until one is sent that would be lost now
 Leave = Callable[[int], NoReturn]
+_NOTED = threading.Event()
 
 
 @contextlib.contextmanager
@@ -33,8 +34,10 @@ def heard() -> Iterator[Leave | None]:
         yield None
         return
     reminders: list[threading.Timer] = []
+    _NOTED.clear()
 
     def interrupt(number: int, frame: Any) -> None:
+        _NOTED.set()
         lost = any(getattr(callback, "__code__", None) is frame.f_code for callback in gc.callbacks)
         reminder = threading.Timer(SOON if lost else AGAIN, _thread.interrupt_main)
         reminder.daemon = True
@@ -48,8 +51,14 @@ def heard() -> Iterator[Leave | None]:
         yield _leave
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        _NOTED.clear()
         for reminder in reminders:
             reminder.cancel()
+
+
+def noted() -> bool:
+    """Whether an interrupt has come, whatever became of it."""
+    return _NOTED.is_set()
 
 
 def _leave(code: int) -> NoReturn:

@@ -174,7 +174,7 @@ def _given_parts(given: np.ndarray) -> np.ndarray:
     for value in distinct:
         word = value.strip().lower()
         if word not in SPELLINGS:
-            raise RequestError(f"A split column must say train, validation or test, got {value!r}.")
+            raise RequestError(f"A split column must say train, validation or test, got {str(value)!r}.")
         parts.append(SPELLINGS[word])
     return np.array(parts, np.int8)[codes]
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from idiolect.core.algorithm import Algorithm
@@ -36,6 +37,7 @@ def predict(folder: Path, source: Any, method: str | None = None, seed: int | No
     if spec.output.models == "none":
         raise RequestError(f"The run in {folder} kept no models; train again with --set \"output.models = 'all'\".")
     preprocessing = _preprocessing(folder)
+    _refuse_diverged(folder, label)
     table = read_table(source)
     models = folder / "models" / f"{safe_name(label)}-seed{spec.seeds[0] if seed is None else seed}"
     files = (models / f"{kind}.safetensors" for kind in ("shared", "personal"))
@@ -114,6 +116,15 @@ def _preprocessing(folder: Path) -> Preprocessing:
     return Preprocessing.from_json(path.read_text(encoding="utf-8"))
 
 
+def _refuse_diverged(folder: Path, label: str) -> None:
+    """RequestError for a method whose models are those from before it went wrong."""
+    summary = folder / "summary.json"
+    lines = json.loads(summary.read_text(encoding="utf-8"))["methods"] if summary.is_file() else []
+    reason = next((line.get("diverged") for line in lines if line["method"] == label), None)
+    if reason:
+        raise RequestError(f"{label!r} has no answers: {str(reason).rstrip('.')}; train it again with a smaller step.")
+
+
 def _label(spec: Spec, method: str | None) -> str:
     labels = [entry.label for entry in spec.methods]
     if method is None and len(labels) == 1:
@@ -139,8 +150,14 @@ def load_model(path: str | Path) -> dict[str, Any]:
     """
     if not Path(path).is_file():
         raise RequestError(f"There is no model {path}; a run keeps them in models/LABEL-seedN, as output.models says.")
+    try:
+        arrays = load_file(path)
+    except SafetensorError as error:
+        raise RequestError(
+            f"The file {path} is no model that can be read ({error}); copy it again, or rerun."
+        ) from None
     nested: dict[str, Any] = {}
-    for name, array in load_file(path).items():
+    for name, array in arrays.items():
         *places, last = name.split(".")
         inner = nested
         for part in places:
@@ -160,4 +177,6 @@ def write_answers(answers: pa.Table, path: Path) -> None:
     writers = {".csv": csv.write_csv, ".parquet": parquet.write_table}
     if path.suffix not in writers:
         raise RequestError(f"--out must end in .csv or .parquet, got {path.name!r}.")
+    if path.exists():
+        raise RequestError(f"--out must name a new file, and {path} is there already; choose another name.")
     writers[path.suffix](answers, path)

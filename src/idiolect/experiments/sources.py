@@ -83,12 +83,18 @@ def _npz(data: DataSpec, split: Split) -> Federation:
     settings = dict(data.settings)
     refuse_unknown(settings, (*names, *COUNTS), "[data.settings] npz")
     counted = _counted(data, {name: settings.pop(name) for name in COUNTS if name in settings})
-    names |= settings
+    names |= {role: coerce(str, name, f"data.settings.{role}") for role, name in settings.items()}
     for role, name in names.items():
         if name not in arrays:
             raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, arrays)}")
     inputs, targets, clients = (np.asarray(arrays[names[role]]) for role in ("inputs", "targets", "clients"))
     tokens = "vocabulary" in counted
+    column = targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iub"
+    if column and not tokens and data.task != "regression":
+        raise RequestError(
+            f"The array {names['targets']!r} holds one column of labels, shape {targets.shape}, where a label per row "
+            "is needed; store it as targets[:, 0], or set data.task = 'regression' if it is a number to predict."
+        )
     notes: list[str] = []
     if tokens:
         _check_numbers(inputs, names["inputs"], clients, counted, lowest=0)
@@ -227,6 +233,7 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
     """The federation a spec asks for, and what is known about it when it is synthetic."""
     split = Split(data.train, data.validation, data.test, data.split_column, data.group_column)
     split.check()
+    _refuse_unread(data)
     if data.source in READERS:
         return READERS[data.source](data, split), None
     if data.source not in SOURCES:
@@ -262,6 +269,20 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
     except TypeError as error:
         raise RequestError(f"[data.settings] {data.source}: {error}.") from None
     return (built.federation, built) if isinstance(built, Problem) else (built, None)
+
+
+# what a source reads of [data] beside its shares, seed and settings; `npz` names its arrays in the settings
+_READS = {"table": ("path", "client", "target", "features"), "npz": ("path", "client")}
+
+
+def _refuse_unread(data: DataSpec) -> None:
+    """RequestError for a name or a file that the source would pass over in silence."""
+    reads = _READS.get(data.source, ("path",) if data.source in READERS else ())
+    given = [name for name in _READS["table"] if name not in reads and getattr(data, name) is not None]
+    if given and data.source in (*READERS, *SOURCES):
+        places = {"target": "targets", "features": "inputs"}
+        way_out = f"name the array in data.settings.{places[given[0]]}" if data.source == "npz" else "leave it out"
+        raise RequestError(f"[data] source {data.source!r} does not read {given[0]}; {way_out}.")
 
 
 def _need(data: DataSpec, name: str) -> str:

@@ -24,6 +24,12 @@ def check_rows(client_loss: ClientLoss, rows: Rows, names: Sequence[str]) -> Non
     model = client_loss.model
     if model.reads_tokens:
         _check_tokens(type(model).__name__, model.input_width, rows, names)
+        lengths = rows.inputs.shape[1], rows.targets.shape[1] if rows.targets.ndim > 1 else rows.inputs.shape[1]
+        if lengths[0] != lengths[1]:
+            raise RequestError(
+                f"A text needs as many targets as tokens, got {lengths[0]} tokens and {lengths[1]} targets per row; "
+                "cut or fill both to one length, with -1 where there is no target."
+            )
     outputs = _outputs(model, rows.inputs.shape[1:], _kind(rows.inputs))
     kind = _kind(rows.targets) if client_loss.criterion == "squared" else jnp.int32  # what they are is looked at below
     target = jax.ShapeDtypeStruct((1, *rows.targets.shape[1:]), kind)

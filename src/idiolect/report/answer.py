@@ -78,7 +78,7 @@ def _choice(run: Run) -> str:
     chosen = [str(entry["method"]) for entry in run.methods if entry.get("chosen")]
     if chosen:
         return f"Chosen on validation rows: {listed(chosen)}. "
-    blind = [entry for entry in run.methods if not entry.get("diverged") and entry.get("validation_mean") is None]
+    blind = [entry for entry in run.methods if not entry.get("diverged") and entry.get("validation_mean", 0) is None]
     if any(_SWEPT.search(str(entry["method"])) for entry in blind):
         return (
             "Without validation rows nothing was chosen among the settings, and what is best here is so on test rows. "
