@@ -161,6 +161,11 @@ COMMANDS = [  # (command line, a part of the sentence)
     ("sweep spec.toml", "A sweep needs something to vary: --over 'step_size = [0.1, 0.3]', or several --seeds."),
     ("sweep spec.toml --over step_size=0.1", "--over step_size needs a list of values such as [0.1, 0.3], got 0.1."),
     ("sweep spec.toml --over fedavg.step_size=[1]", "of a method; write 'methods.fedavg.step_size = [...]'."),
+    (
+        "sweep spec.toml --over methods.fedavg=[1]",
+        "--over methods.fedavg names a method; write 'methods.fedavg.SETTING",
+    ),
+    ("sweep spec.toml --over methods.fedavg.x.y=[1]", "--over methods.fedavg.x.y goes too deep; write 'methods.LABEL."),
     ("sweep spec.toml --over defaults.step_size=[1]", "names no setting of a method; write 'step_size = [...]'."),
     (
         "sweep spec.toml --over training.rounds=[1,2]",

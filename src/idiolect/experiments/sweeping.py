@@ -49,6 +49,11 @@ def _refuse_table(name: str, values: dict[str, Any]) -> NoReturn:
         raise RequestError(
             f"--over varies settings of methods, got {given}; run once for each value of it, with --set."
         )
+    if name.startswith("methods."):
+        raise RequestError(
+            f"--over {given} goes too deep; write 'methods.LABEL.SETTING = [...]', with quotes around a label that has "
+            "a dot in it."
+        )
     place = given.removeprefix("defaults.") if name == "defaults" else f"methods.{given}"
     raise RequestError(f"--over {given} names no setting of a method; write '{place} = [...]'.")
 
@@ -60,8 +65,11 @@ def _flat(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from values.items()
         elif name == "methods" and isinstance(values, dict):
             for label, inside in values.items():
-                for key, entry in inside.items() if isinstance(inside, dict) else [("", inside)]:
-                    yield f"methods.{label}.{key}", entry
+                if not isinstance(inside, dict) or not inside:
+                    raise RequestError(
+                        f"--over methods.{label} names a method; write 'methods.{label}.SETTING = [...]'."
+                    )
+                yield from ((f"methods.{label}.{key}", entry) for key, entry in inside.items())
         else:
             yield name, values
 
