@@ -71,11 +71,6 @@ def test_what_would_be_passed_over_is_refused(tmp_path, data, changes, sentence)
     assert sentence in str(refused.value)
 
 
-def test_a_source_without_files_does_not_take_one():
-    with pytest.raises(RequestError, match=r"\[data\] source 'digits' does not read path; leave it out."):
-        build_data(DataSpec("digits", "rows.npz"))
-
-
 @pytest.mark.parametrize("shape", [(ROWS, 6, 7), (ROWS, 6, 7, 1)])
 def test_images_of_bytes_become_0_to_1_and_a_note_says_so(tmp_path, shape):
     images = arrays()["x"].reshape(shape)

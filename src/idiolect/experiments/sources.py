@@ -80,6 +80,9 @@ def _check_magnitudes(federation: Federation) -> None:
 def _npz(data: DataSpec, split: Split) -> Federation:
     arrays = read_npz(_need(data, "path"))
     names = {"inputs": "x", "targets": "y", "clients": data.client or "client"}
+    for given, role in (("target", "targets"), ("features", "inputs")):
+        if getattr(data, given) is not None:  # a table's way to say it, which would be passed over
+            raise RequestError(f"[data] source 'npz' does not read {given}; name the array in data.settings.{role}.")
     settings = dict(data.settings)
     refuse_unknown(settings, (*names, *COUNTS), "[data.settings] npz")
     counted = _counted(data, {name: settings.pop(name) for name in COUNTS if name in settings})
@@ -233,7 +236,6 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
     """The federation a spec asks for, and what is known about it when it is synthetic."""
     split = Split(data.train, data.validation, data.test, data.split_column, data.group_column)
     split.check()
-    _refuse_unread(data)
     if data.source in READERS:
         return READERS[data.source](data, split), None
     if data.source not in SOURCES:
@@ -269,20 +271,6 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
     except TypeError as error:
         raise RequestError(f"[data.settings] {data.source}: {error}.") from None
     return (built.federation, built) if isinstance(built, Problem) else (built, None)
-
-
-# what a source reads of [data] beside its shares, seed and settings; `npz` names its arrays in the settings
-_READS = {"table": ("path", "client", "target", "features"), "npz": ("path", "client")}
-
-
-def _refuse_unread(data: DataSpec) -> None:
-    """RequestError for a name or a file that the source would pass over in silence."""
-    reads = _READS.get(data.source, ("path",) if data.source in READERS else ())
-    given = [name for name in _READS["table"] if name not in reads and getattr(data, name) is not None]
-    if given and data.source in (*READERS, *SOURCES):
-        places = {"target": "targets", "features": "inputs"}
-        way_out = f"name the array in data.settings.{places[given[0]]}" if data.source == "npz" else "leave it out"
-        raise RequestError(f"[data] source {data.source!r} does not read {given[0]}; {way_out}.")
 
 
 def _need(data: DataSpec, name: str) -> str:
