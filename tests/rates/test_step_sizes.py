@@ -135,7 +135,7 @@ def test_local_sgd_counts_batches_and_the_proximal_term(regression):
     assert exact.recommended == exact.bound == pytest.approx(1 / constants.smoothness)
     batch = advise("local_sgd", LocalSGD(GlobalModel(loss), batch_size=2), constants)
     assert batch.recommended == pytest.approx(0.5 / constants.batch_smoothness(2))
-    prox = advise("fedprox", LocalSGD(GlobalModel(loss), proximal=3.0), constants)
+    prox = advise("fedprox", LocalSGD(GlobalModel(loss), penalty=3.0), constants)
     assert prox.bound == pytest.approx(1 / (constants.smoothness + 3))
     larger = advise("minibatch_sgd", MinibatchSGD(GlobalModel(loss), batch_size=2, local_steps=5), constants)
     assert larger.recommended == pytest.approx(0.5 / constants.batch_smoothness(10))

@@ -76,7 +76,7 @@ def alone(client_loss):
 
 def test_ditto_without_a_pull_is_fedavg_beside_local(bench):
     client_loss, run, tolerance = bench
-    w, v = run(Ditto(GlobalModel(client_loss), pull=0.0, **STEPS))
+    w, v = run(Ditto(GlobalModel(client_loss), penalty=0.0, **STEPS))
     close(w, run(fedavg(client_loss))[0], tolerance)
     close(v, run(alone(client_loss))[1], tolerance)
 
@@ -85,7 +85,7 @@ def test_ditto_with_a_huge_pull_holds_every_model_at_the_one_received(lab):
     # eta lam = 1: a step lands at w - eta grad f_m(v_m), and gradients here are below 10
     client_loss, data = lab.quadratic_problem([[1.0], [0.5]], [[0.0], [6.0]])
     common = {"step_size": 0.3, "local_steps": 2}
-    algorithm = Ditto(GlobalModel(client_loss), pull=1e6, personal_step_size=1e-6, **common)
+    algorithm = Ditto(GlobalModel(client_loss), penalty=1e6, personal_step_size=1e-6, **common)
     before, after = (lab.simulate(algorithm, data, rounds) for rounds in (3, 4))
     held = lab.flat_rows(after.states.personal)
     np.testing.assert_allclose(held, np.tile(lab.flat(before.server.shared), (2, 1)), rtol=0, atol=1e-5)
@@ -245,7 +245,7 @@ def test_clusters_start_apart(lab):
         ("knn_per", {"neighbours": 0}, r"KNNPer\.neighbours must be at least 1, got 0"),
         ("knn_per", {"own_share": 1.5}, r"KNNPer\.own_share must be at least 0 and at most 1, got 1\.5"),
         ("apfl", {"own_share": -0.1}, r"APFL\.own_share must be .*0 is FedAvg, 1 trains every client alone"),
-        ("ditto", {"pull": -1.0}, r"Ditto\.pull must be at least 0, got -1"),
+        ("ditto", {"penalty": -1.0}, r"Ditto\.penalty must be at least 0, got -1"),
         ("partialfed", {"temperature": 0.0}, r"PartialFed\.temperature must be above 0"),
     ],
 )

@@ -116,7 +116,7 @@ def close(found, expected):
 def test_moments_are_averaged_and_never_pulled_or_decayed(lab, problem):
     client_loss, data, rows = problem
     proximal = 0.5
-    settings = {"step_size": STEP, "local_steps": 2, "clients": 3, "weighting": "samples", "proximal": proximal}
+    settings = {"step_size": STEP, "local_steps": 2, "clients": 3, "weighting": "samples", "penalty": proximal}
     algorithm = LocalSGD(GlobalModel(client_loss), **settings)
     server, clients, values = start(lab, algorithm, data)
     done = lab.simulate(algorithm, data, 2, start=(server, clients))
@@ -150,7 +150,7 @@ def test_local_and_ditto_move_their_own(lab, problem):
     done = lab.simulate(alone, data, 2, start=(server, clients))
     for client in range(3):
         close(flat(done.states.personal, client), by_hand(values, [rows[client]])[0])
-    ditto = Ditto(GlobalModel(client_loss), pull=0.7, step_size=STEP, local_steps=2, clients=3, weighting="samples")
+    ditto = Ditto(GlobalModel(client_loss), penalty=0.7, step_size=STEP, local_steps=2, clients=3, weighting="samples")
     server, clients, values = start(lab, ditto, data)
     done = lab.simulate(ditto, data, 1, start=(server, clients))
     close(flat(done.server.shared), by_hand(values, rows, rounds=1)[0])

@@ -43,7 +43,7 @@ def test_scaffold_reaches_the_optimum_that_local_sgd_misses(lab):
 def test_fedprox_without_penalty_is_fedavg(lab):
     client_loss, data, _ = lab.softmax_problem()
     ends = []
-    for name, extra in (("fedavg", {}), ("fedprox", {"proximal": 0.0})):
+    for name, extra in (("fedavg", {}), ("fedprox", {"penalty": 0.0})):
         method = find(name)
         algorithm = method.algorithm(GlobalModel(client_loss), local_steps=3, **{**method.preset, **extra})
         ends.append(lab.flat(lab.simulate(algorithm, data, 4).server.shared))
@@ -53,8 +53,8 @@ def test_fedprox_without_penalty_is_fedavg(lab):
 def test_a_huge_penalty_holds_fedprox_at_the_shared_model(lab):
     # eta mu = 1: every step lands at w - eta grad f(w_m), so K steps end one gradient step from w
     client_loss, data = lab.quadratic_problem(CURVATURES, OPTIMA)
-    algorithm = LocalSGD(GlobalModel(client_loss), step_size=1e-3, proximal=1e3, local_steps=1)
-    far = LocalSGD(GlobalModel(client_loss), step_size=1e-3, proximal=1e3, local_steps=9)
+    algorithm = LocalSGD(GlobalModel(client_loss), step_size=1e-3, penalty=1e3, local_steps=1)
+    far = LocalSGD(GlobalModel(client_loss), step_size=1e-3, penalty=1e3, local_steps=9)
     one, many = (lab.flat(lab.simulate(a, data, 1).server.shared) for a in (algorithm, far))
     # after the first, a step changes the gradient by at most eta h of itself: 1e-3
     np.testing.assert_allclose(many, one, rtol=1.1e-3)

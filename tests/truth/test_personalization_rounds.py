@@ -123,7 +123,7 @@ def ditto(p, s, w, v):
     eta, steps = s["step_size"], s.get("personal_steps", 0)
 
     def pulled(m, chosen):
-        slope = p.gradient(v[m], m, chosen, "personal") + s["pull"] * (v[m] - w)
+        slope = p.gradient(v[m], m, chosen, "personal") + s["penalty"] * (v[m] - w)
         v[m] = v[m] - s.get("personal_step_size", eta) * slope
 
     for r in range(ROUNDS):
@@ -262,8 +262,8 @@ TUNING = {"fine_tuning_steps": 4, "fine_tuning_step_size": 0.05}
 CASES = [
     Case("apfl", {"own_share": 0.4, "server_optimizer": "fedadam", "server_step_size": 0.05}, apfl),
     Case("apfl", {"own_share": 0.4, "learn_share": True, "weighting": "samples"}, apfl, ("full",)),
-    Case("ditto", {"pull": 0.7}, ditto, ("full",)),
-    Case("ditto", {"pull": 0.7, "personal_steps": 2, "personal_step_size": 0.2}, ditto),
+    Case("ditto", {"penalty": 0.7}, ditto, ("full",)),
+    Case("ditto", {"penalty": 0.7, "personal_steps": 2, "personal_step_size": 0.2}, ditto),
     Case("fedper", {}, parts),
     Case("fedrep", {"personal_passes": 2}, parts, ("drawn", "epochs")),
     Case("lg_fedavg", {}, parts),

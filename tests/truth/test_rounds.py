@@ -65,7 +65,7 @@ def local_sgd(p, s, w, personal):
         for m in p.cohort(r):
             y = w.copy()
             for chosen in p.steps[r][m]:
-                y = y - s["step_size"] * (p.gradient(y, m, chosen) + s.get("proximal", 0) * (y - w))
+                y = y - s["step_size"] * (p.gradient(y, m, chosen) + s.get("penalty", 0) * (y - w))
             moves.append(y - w)
         move = p.weights(r, s.get("weighting", "equal")) @ np.array(moves)
         if s.get("server_optimizer", "sgd") == "sgd":
@@ -196,7 +196,7 @@ TUNING = {"fine_tuning_steps": 4, "fine_tuning_step_size": 0.05}
 CASES = [
     Case("local_sgd", {"server_step_size": 1.3}, local_sgd),
     Case("fedavg", {}, local_sgd, ragged=True),
-    Case("fedprox", {"proximal": 0.7}, local_sgd),
+    Case("fedprox", {"penalty": 0.7}, local_sgd),
     Case("fedavg_fine_tuning", TUNING, local_sgd),
     Case("fedavg_fine_tuning", {"fine_tuning_epochs": 2, "fine_tuning_step_size": 0.05}, local_sgd),
     Case("fedadam", {"server_step_size": 0.05}, local_sgd),

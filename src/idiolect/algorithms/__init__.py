@@ -78,7 +78,7 @@ _FALLAH = "Fallah et al. 2020, Personalized federated learning: a meta-learning 
 _SUN = "Sun et al. 2021, PartialFed: cross-domain personalized federated learning via partial initialization"
 
 _ROWS = {"weighting": "samples"}
-_PROX = _ROWS | {"proximal": 0.1}  # mu of the FedRep repository
+_PROX = _ROWS | {"penalty": 0.1}  # mu of the FedRep repository
 _TUNED = _ROWS | {"fine_tuning_steps": 10}
 _ADAM = _ROWS | {
     "server_optimizer": "fedadam",

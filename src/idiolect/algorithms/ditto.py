@@ -5,7 +5,7 @@ Local step  w_m <- w_m - eta grad f_m(w_m; batch),  K times from w_m = w;
             v_m <- v_m - eta_v (grad f_m(v_m; batch) + lam (v_m - w)),  s times, w the model received this round;
 server      w <- w + beta mean_m (w_m - w).
 
-`pull` is lam, `personal` v_m, the personal model; `personal_steps` is s: 0 makes one step on v_m beside every step
+`penalty` is lam, `personal` v_m, the personal model; `personal_steps` is s: 0 makes one step on v_m beside every step
 on w_m, on its batch, as the authors' code does. w does not depend on any v_m. lam = 0 trains every client alone, a
 large lam holds v_m at w. The pull is that of (lam/2) |v_m - w|^2, toward the received w and not a moving copy.
 """
@@ -46,8 +46,8 @@ class Ditto(FederatedAveraging):
     starts_alike = True
     carries_statistics = True
 
-    pull: float = setting(
-        default=0.1, at_least=0, way_out="0 trains every client alone.", doc="pull of v_m toward w (lam)"
+    penalty: float = setting(
+        default=0.1, at_least=0, way_out="0 trains every client alone.", doc="penalty on v_m - w (lam): how strongly v_m is held near w"
     )
     personal_steps: int = setting(
         default=0, at_least=0, doc="steps on v_m per round (s), on rows of their own; 0: one beside every other step"
@@ -100,4 +100,4 @@ class Ditto(FederatedAveraging):
     def _pulled(self, sent: Broadcast, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(v_m) + lam (v_m - w)."""
         slope, tally = self.objective.gradient_shared(key, personal, (), batch)
-        return tree.pull(slope, self.pull, personal, sent.shared), tally.as_personal()
+        return tree.pull(slope, self.penalty, personal, sent.shared), tally.as_personal()

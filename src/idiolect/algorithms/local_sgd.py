@@ -4,7 +4,7 @@
 Local step  w_m <- w_m - eta (grad f_m(w_m; batch) + mu (w_m - w)),  K times from w_m = w;
 server      w <- w + beta mean_m (w_m - w)   (any optax optimizer may take the mean drift as its gradient).
 
-`step_size` is eta, `server_step_size` beta, `proximal` mu. Paper 000 (algorithm 2) weights clients equally,
+`step_size` is eta, `server_step_size` beta, `penalty` mu. Paper 000 (algorithm 2) weights clients equally,
 FedAvg (McMahan et al. 2017) by their rows, FedProx (Li et al. 2020) adds the proximal term.
 """
 
@@ -43,7 +43,7 @@ class LocalSGD(FineTuned):
     takes_prepared = True
     carries_statistics = True
 
-    proximal: float | None = setting(default=None, at_least=0, doc="FedProx's mu; unset: no proximal term")
+    penalty: float | None = setting(default=None, at_least=0, doc="FedProx's mu; unset: no proximal term")
 
     def skip(self) -> str | None:
         """Needs a shared block and nothing else."""
@@ -64,8 +64,8 @@ class LocalSGD(FineTuned):
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, working.prepared, batch)
-        if self.proximal is not None:
-            slope = tree.pull(slope, self.proximal, working.shared, sent.shared)
+        if self.penalty is not None:
+            slope = tree.pull(slope, self.penalty, working.shared, sent.shared)
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
 
     def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:

@@ -43,7 +43,7 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _refuse_table(name: str, values: dict[str, Any]) -> NoReturn:
-    """'ditto.pull' is a method's setting without 'methods.', 'training.rounds' is none of a method's."""
+    """'ditto.penalty' is a method's setting without 'methods.', 'training.rounds' is none of a method's."""
     given = f"{name}.{next(iter(values), 'SETTING')}"
     if name in {field.name for field in dataclasses.fields(Spec)}:
         raise RequestError(

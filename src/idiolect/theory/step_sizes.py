@@ -120,7 +120,7 @@ StepRule = Callable[[Algorithm, Constants], StepAdvice | None]
 def local_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
     """1/L on exact gradients, 1/(2 L_b) on batches; a proximal term adds its weight to the curvature."""
     own = term_constants(algorithm.objective, constants)
-    return _descent(algorithm.batch_size, own, float(getattr(algorithm, "proximal", None) or 0.0))
+    return _descent(algorithm.batch_size, own, float(getattr(algorithm, "penalty", None) or 0.0))
 
 
 def minibatch_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
@@ -135,7 +135,7 @@ def _descent(batch_size: int, constants: Constants, extra: float = 0.0) -> StepA
         reason = f"1/(2 L_b), L_b the smoothness of a batch of {batch_size} (Gower et al. 2019)"
     else:
         recommended, reason = bound, "1/L, gradients are exact"
-    formula = "1/(L + proximal)" if extra else "1/L"
+    formula = "1/(L + penalty)" if extra else "1/L"
     return StepAdvice(
         recommended,
         bound,

@@ -146,7 +146,7 @@ def settings_of(method: str, size: Mapping[str, Any]) -> dict[str, Any]:
         "knn_per": {"neighbours": size["neighbours"], "own_share": size["vote_share"]},
         "partialfed": {"local_steps": half, "strategy_steps": half},
         "apfl": {"local_steps": half, "own_share": size["apfl_share"], "weighting": "samples"},
-        "ditto": {"local_steps": half, "personal_steps": half, "pull": size["pull"], "weighting": "samples"},
+        "ditto": {"local_steps": half, "personal_steps": half, "penalty": size["penalty"], "weighting": "samples"},
         "fedrep": {"local_steps": half, "weighting": "samples"},
         "hypcluster": {"clusters": 2},
         "flow": {"local_steps": third, "routing_penalty": size["routing_penalty"]},

@@ -42,7 +42,7 @@ class ColumnSize:
     routed: str = ""
     token_routing: str = setting(default="states", choices=TOKEN_ROUTINGS)
     apfl_share: float = setting(default=0.0, at_least=0, at_most=1)
-    pull: float = setting(default=0.0, at_least=0)
+    penalty: float = setting(default=0.0, at_least=0)
     neighbours: int = setting(default=0, at_least=1)
     vote_share: float = setting(default=0.0, at_least=0, at_most=1)
     grid: list[float] = dataclasses.field(default_factory=list, metadata={"range": Range(above=0)})
