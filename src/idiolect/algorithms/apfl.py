@@ -57,6 +57,7 @@ class APFL(FederatedAveraging):
         at_most=1,
         way_out="0 is FedAvg, 1 trains every client alone.",
         doc="share of the own model in the personal one (a); the start where it is learnt",
+        strengths=(0.1, 0.25, 0.5, 0.75),
     )
     learn_share: bool = setting(default=False, doc="every client learns its own a")
 

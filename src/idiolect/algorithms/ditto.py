@@ -47,7 +47,11 @@ class Ditto(FederatedAveraging):
     carries_statistics = True
 
     penalty: float = setting(
-        default=0.1, at_least=0, way_out="0 trains every client alone.", doc="penalty on v_m - w (lam): how strongly v_m is held near w"
+        default=0.1,
+        at_least=0,
+        way_out="0 trains every client alone.",
+        doc="how strongly v_m is held near w (lam)",
+        strengths=(0.01, 0.1, 1.0, 10.0),
     )
     personal_steps: int = setting(
         default=0, at_least=0, doc="steps on v_m per round (s), on rows of their own; 0: one beside every other step"

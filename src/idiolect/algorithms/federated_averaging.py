@@ -130,7 +130,9 @@ class FineTuned(FederatedAveraging):
     fine_tuning_epochs: int = setting(
         default=0, at_least=0, doc="the same in passes over the client's rows; 0: use fine_tuning_steps"
     )
-    fine_tuning_step_size: float | None = setting(default=None, above=0, doc="their step; unset: step_size")
+    fine_tuning_step_size: float | None = setting(
+        default=None, above=0, doc="their step; unset: step_size", strengths=(0.003, 0.03, 0.3)
+    )
 
     def fine_tuned(self, key: Key, start: Params, data: ClientData, gradient: Gradient) -> tuple[Params, Tally]:
         """Some steps or passes from `start` on the client's own training rows."""

@@ -36,7 +36,12 @@ class KNNPer(LocalSGD):
 
     neighbours: int = setting(default=10, at_least=1, doc="rows that vote (k); all of a client that has fewer")
     own_share: float = setting(
-        default=0.5, at_least=0, at_most=1, way_out="0 is FedAvg, 1 is the vote alone.", doc="share of the vote (lam)"
+        default=0.5,
+        at_least=0,
+        at_most=1,
+        way_out="0 is FedAvg, 1 is the vote alone.",
+        doc="share of the vote (lam)",
+        strengths=(0.1, 0.3, 0.5, 0.7),
     )
     kernel_scale: float = setting(default=1.0, above=0, doc="how fast a vote fades with distance (scale)")
 

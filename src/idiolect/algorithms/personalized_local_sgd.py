@@ -83,7 +83,11 @@ class PersonalizedLocalSGD(Algorithm):
         default=1.0, at_least=0, way_out="1 averages the clients' models.", doc="outer step beta"
     )
     personal_step_scale: float = setting(
-        default=1.0, at_least=0, way_out="0 is local SGD, 1 moves both blocks alike.", doc="the paper's alpha"
+        default=1.0,
+        at_least=0,
+        way_out="0 is local SGD, 1 moves both blocks alike.",
+        doc="the paper's alpha",
+        strengths=(0.1, 0.3, 1.0, 3.0),
     )
     output: str = setting(default="last", choices=OUTPUTS, doc="the paper's options I, II and III")
     weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")

@@ -10,7 +10,7 @@ import typer
 
 from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, parse_seeds
 
-METHODS = "local,fedavg,fedavg_fine_tuning,personalized_local_sgd,fedprox,scaffold"
+MOST_ROUNDS = 1000  # where training goes on until validation rows tell no more
 
 
 def compare(
@@ -18,17 +18,33 @@ def compare(
     client: Annotated[str | None, typer.Option(help="Column that names the client.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
-    methods: Annotated[str, typer.Option(help="Methods, comma-separated (`idiolect list algorithms`).")] = METHODS,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, comma-separated (`idiolect list algorithms`), or all. Default: seven.")
+    ] = None,
     model: Annotated[
         str, typer.Option(help="linear or mlp; with --data images or texts also a network (`idiolect list models`).")
     ] = "linear",
-    rounds: Annotated[int, typer.Option(help="Exchanges between server and clients.")] = 100,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of every method. Default: until validation rows show no more progress.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time for all methods together; one that it cuts short is marked.")
+    ] = None,
     cohort: Annotated[int, typer.Option(help="Clients per round; 0: all.")] = 0,
-    batch_size: Annotated[int, typer.Option(help="Rows per local step; 0: all.")] = 20,
-    epochs: Annotated[int, typer.Option(help="Passes over a client's rows per round.")] = 1,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Rows per local step; 0: all. Default: all for a linear model, else 20.")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="Passes over a client's rows per round. Default: 5 for a linear model, else 1."),
+    ] = None,
     step_sizes: Annotated[
-        str, typer.Option(help="Step sizes to choose from on validation rows; one number: no tuning.")
-    ] = "0.01,0.03,0.1,0.3,1",
+        str | None,
+        typer.Option(help="Step sizes to choose from on validation rows. Default: around those that theory knows."),
+    ] = None,
+    refit: Annotated[
+        bool, typer.Option(help="Fit the delivered models on training and validation rows with what was chosen.")
+    ] = True,
     held_out: Annotated[float, typer.Option(help="Clients that never train: a number, or a share below 1.")] = 0,
     seeds: Seeds = None,
     name: Annotated[str | None, typer.Option(help="Name of the run folder under runs/.")] = None,
@@ -41,22 +57,24 @@ def compare(
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
     from idiolect.cli.training import train_and_show
     from idiolect.experiments import spec as specs
+    from idiolect.experiments.candidates import DEFAULT, collaboration_table, local_work, method_tables
 
     label = name or (table.stem if table else data or "compare")
+    named = list(DEFAULT) if methods is None else [method.strip() for method in methods.split(",") if method.strip()]
+    most = MOST_ROUNDS if rounds is None else rounds
     spec: dict[str, Any] = {
         "name": label,
         "data": data_table("compare", table, client, target, data)
         | ({"held_out": _number(held_out)} if held_out else {}),
         "model": {"name": model},
-        "training": {"rounds": rounds, "cohort": cohort, "record_every": max(1, rounds // 20)},
-        "defaults": {"batch_size": batch_size, "epochs": epochs},
-        "methods": {method.strip(): {} for method in methods.split(",") if method.strip()},
+        "training": {"rounds": most, "cohort": cohort, "record_every": max(1, min(5, most // 20))},
+        "defaults": local_work(model, batch_size, epochs),
+        "methods": method_tables(named, model),
+        "tuning": {"auto": True, "until": "converged" if rounds is None else "rounds", "refit": refit}
+        | ({} if minutes is None else {"minutes": minutes})
+        | ({} if step_sizes is None else {"step_size": _floats(step_sizes)}),
+        "collaboration": collaboration_table(named),
     }
-    sizes = _floats(step_sizes)
-    if len(sizes) == 1:
-        spec["defaults"]["step_size"] = sizes[0]
-    else:
-        spec["tuning"] = {"step_size": sizes}
     if seeds is not None:
         spec["seeds"] = parse_seeds(seeds)
     train_and_show(specs.from_table(specs.override(spec, override or [])), out, resume, as_format, quiet)

@@ -75,13 +75,16 @@ def setting(
     way_out: str = "",
     doc: str = "",
     theory: bool = False,
+    strengths: tuple[float, ...] = (),
 ) -> Any:
     """A dataclass field with a declared range and one line of documentation.
 
-    `theory` marks a number that the constants of the problem decide where it is left out (None).
+    `theory` marks a number that the constants of the problem decide where it is left out (None). `strengths` marks the
+    number that says how personal a method is, and holds the values to try first on validation rows, ascending.
     """
     limits = Range(above, at_least, below, at_most, choices, way_out)
-    return dataclasses.field(default=default, metadata={"range": limits, "doc": doc, "theory": theory})
+    metadata = {"range": limits, "doc": doc, "theory": theory, "strengths": strengths}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def unset(owner: Any) -> list[str]:

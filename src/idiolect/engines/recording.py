@@ -22,7 +22,8 @@ ClientScores = dict[str, ModelScores]  # by split
 class Recorder:
     """One lane's record. Rounds are compared on validation rows; test rows are read at the end, for two rounds."""
 
-    scores: tuple[str, ...]  # the first one selects, the others break ties
+    scores: tuple[str, ...]  # the one to choose by selects, the others break ties
+    choose_by: str = ""  # one of the scores; empty: the first
     ledger: Ledger = dataclasses.field(default_factory=Ledger)
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     client_bytes: list[int] = dataclasses.field(default_factory=list)  # the ledger's, by client; empty: not known
@@ -31,6 +32,7 @@ class Recorder:
     selected_round: int = -1
     last_round: int = -1
     diverged: str | None = None
+    diverged_client: int = -1  # whose parameters stopped being finite; -1: the server's, or nobody's
     last: ClientScores = dataclasses.field(default_factory=dict)  # filled in at the end
     selected: ClientScores = dataclasses.field(default_factory=dict)
 
@@ -59,8 +61,20 @@ class Recorder:
 
     def _validation_means(self, row: dict[str, Any]) -> list[float]:
         """Every score's mean, larger is better, in the order that decides."""
-        means = [float(row.get(f"validation_personal_{name}_mean", math.nan)) for name in self.scores]
-        return [mean if SCORES[name].higher_is_better else -mean for name, mean in zip(self.scores, means)]
+        order = sorted(self.scores, key=lambda name: name != self.chooser)
+        means = [float(row.get(f"validation_personal_{name}_mean", math.nan)) for name in order]
+        return [mean if SCORES[name].higher_is_better else -mean for name, mean in zip(order, means)]
+
+    @property
+    def chooser(self) -> str:
+        """The score that rounds and settings are chosen by."""
+        return self.choose_by or self.scores[0]
+
+    def course(self) -> tuple[list[int], list[float]]:
+        """(rounds, means on validation rows of the score to choose by, larger is better) of every record."""
+        sign = 1 if SCORES[self.chooser].higher_is_better else -1
+        means = [float(row.get(f"validation_personal_{self.chooser}_mean", math.nan)) for row in self.history]
+        return [int(row["round"]) for row in self.history], [sign * mean for mean in means]
 
     def to_facts(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""

@@ -30,7 +30,7 @@ from idiolect.engines.evaluate import Moment, Scores, Standing, evaluate, models
 from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, load, to_device
-from idiolect.engines.recording import ClientScores, Recorder, to_lists
+from idiolect.engines.recording import ClientScores, ModelScores, Recorder, to_lists
 from idiolect.engines.round import Cohort, RoundCost, finite_rows
 from idiolect.engines.run import Run, Snapshot, Splits
 
@@ -38,6 +38,7 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
 
 Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
+Until = Callable[[Recorder], bool]  # whether a lane needs no further round
 
 
 class Session:
@@ -57,6 +58,7 @@ class Session:
         state_folder: Path | None,
         measure: Measure | None = None,
         after: Session | None = None,
+        choose_by: str = "",
     ):
         clients = federation.train.clients
         door.check_training(training, clients)
@@ -64,7 +66,10 @@ class Session:
         door.check_seeds(seeds)
         if not scores:
             raise RequestError('A session needs at least one score to record, got none; use ("log_loss",), say.')
-        self.federation, self.scores, self.seeds = federation, scores, list(seeds)
+        self.federation, self.scores, self.seeds, self._choose_by = federation, scores, list(seeds), choose_by
+        # every lane's scores on validation rows at its selected round; None before the first record
+        self.chosen_scores: list[ModelScores | None] = [None] * len(self.seeds)
+        self._ended: set[int] = set()  # lanes that need no further round
         self.round: int = 0 if after is None else after.round
         self.seconds, self._measure, self.requested = 0.0, measure, training
         self._first_round = self.round
@@ -116,7 +121,7 @@ class Session:
         self._turns = None
         if self.lanes == "in_turn":
             self._turns = start.turns(self.algorithm, self.roots, self.server, self.population.capacity)
-        self.recorders = [Recorder(self.scores, client_bytes=[0] * rows.clients) for _ in self.seeds]
+        self.recorders = [Recorder(self.scores, self._choose_by, client_bytes=[0] * rows.clients) for _ in self.seeds]
         for lane, recorder in enumerate(self.recorders):
             own = tally if single else tree.take(tally, lane)
             recorder.ledger = recorder.ledger.charge_work(Tally(*(int(count) for count in own)))
@@ -155,9 +160,16 @@ class Session:
             return [self._finish(lane) for lane in range(len(self.seeds))]
 
     def train(
-        self, checkpoint: Checkpoint | None = None, resume: bool = False, progress: Progress | None = None
+        self,
+        checkpoint: Checkpoint | None = None,
+        resume: bool = False,
+        progress: Progress | None = None,
+        until: Until | None = None,
     ) -> None:
-        """Train to the last round, recording and saving on the way."""
+        """Train to the last round, recording and saving on the way.
+
+        `until` ends a lane's record, whatever the other lanes do; training stops once every lane's has ended.
+        """
         with door.run_precision(self.training.precision):
             if resume and checkpoint is not None and checkpoint.exists():
                 resuming.load(self, checkpoint)
@@ -170,6 +182,8 @@ class Session:
                 self._advance(length, checkpoint)
                 if self.round % every == 0 or self.round == rounds:
                     self._record()
+                    if until is not None and self._all_ended(until):
+                        return
                 if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
                     resuming.save(self, checkpoint)
                     saved = self.round
@@ -246,7 +260,8 @@ class Session:
             return
         if lost.any():
             first, place = np.argwhere(lost)[0]
-            client = self.federation.names[int(costs.clients[first, place])]
+            recorder.diverged_client = int(costs.clients[first, place])
+            client = self.federation.names[recorder.diverged_client]
             message = f"Training diverged in round {self.round + int(first) + 1} on client {client!r}"
         else:
             message = f"Training diverged on the server by round {self.round + length}"
@@ -263,9 +278,19 @@ class Session:
         scores, _ = self._evaluate(self.algorithm, self.roots, self._now, "validation", self.lanes)
         measured = self._measured()
         for lane, recorder in enumerate(self.recorders):
+            if lane in self._ended:
+                continue
             own = scores if self.lanes == "one" else tree.take(scores, lane)
             if recorder.record(self.round, self.seconds, own, measured[lane]):
                 self.selected[lane] = self._snapshot(lane)
+                self.chosen_scores[lane] = to_lists(own)
+
+    def _all_ended(self, until: Until) -> bool:
+        """Whether no lane needs a further round; a lane that diverged needs none."""
+        for lane, recorder in enumerate(self.recorders):
+            if recorder.diverged is not None or until(recorder):
+                self._ended.add(lane)
+        return len(self._ended) == len(self.recorders)
 
     def _measured(self) -> list[dict[str, float]]:
         """What the caller's measure makes of where each lane stands, for the history."""
@@ -352,6 +377,12 @@ class Session:
     def models_and_outputs(self, run: Run, snapshot: Snapshot, split: str) -> tuple[Params, dict[str, np.ndarray]]:
         """Every client's model after `snapshot`, and both models' answers on a split; stacked, on the host."""
         return self.look(run, snapshot, split, models_and_outputs)
+
+    def validation_outputs(self, lane: int) -> np.ndarray:
+        """What the personal models of a lane's selected round answer on validation rows, padded."""
+        at = self.selected[lane]
+        run = Run(self.algorithms[lane], self.seeds[lane], self.training, self.recorders[lane], at, at, self, lane)
+        return self.models_and_outputs(run, at, "validation")[1]["personal"]
 
     def look(self, run: Run, snapshot: Snapshot, split: str, program: Callable[[Moment, ClientData], Any]) -> Any:
         """What a compiled program finds on a split of every client after `snapshot`; stacked, on the host."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from idiolect.accounting.time_model import find_time_model
 from idiolect.algorithms import find
@@ -18,26 +18,31 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.door import check_fit, check_participation, check_training, participation_of, run_precision
+from idiolect.engines.door import check_fit, check_participation, participation_of, run_precision
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
-from idiolect.experiments.build import (
-    Built,
-    build_client_loss,
-    build_method,
-    choose_scores,
-    problem_constants,
-)
+from idiolect.experiments.announce import announce
+from idiolect.experiments.build import Built
 from idiolect.experiments.choice import write_choices
-from idiolect.experiments.collaboration import find_collaboration
+from idiolect.experiments.evidence import take_evidence
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.measured import measured
-from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary, validation_mean
+from idiolect.experiments.outcome import (
+    LOCAL,
+    Trained,
+    alone_for,
+    client_rows,
+    history_rows,
+    method_summary,
+    validation_mean,
+)
+from idiolect.experiments.prepare import Prepared, prepare
+from idiolect.experiments.refit import with_validation_rows
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
-from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
+from idiolect.experiments.tuning import Tuned, from_json, is_searched, is_tuned, tune
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
 
@@ -76,27 +81,34 @@ def execute(
         spec = resumed(folder.read_spec(), spec, path)
     tell = say or (lambda text: None)
     find_time_model(spec.evaluation.time_model)
-    federation, problem = build_data(spec.data, spec.training.precision)
-    check_training(spec.training, federation.clients)
-    _check_comparable(federation, spec, synthetic=problem is not None)
-    scores, reason = choose_scores(spec, federation)
-    client_loss = build_client_loss(spec.model, federation, problem)
-    constants = problem_constants(client_loss, federation)
-    rows = float(np.mean(federation.train.counts))
-    together = find_collaboration(spec.collaboration, federation)
-    built = [
-        build_method(
-            method,
-            client_loss,
-            constants,
-            federation.clients,
-            rows,
-            _chosen_before(spec, method),
-            federation.names,
-            together,
+    prepared = prepare(spec)
+    federation = prepared.federation
+    built = [prepared.build(method, _chosen_before(spec, method)) for method in spec.methods]
+    warnings = _check_methods(prepared, built)
+    folder.open(resume)
+    folder.write_spec(spec)
+    for text in (*prepared.notes(), prepared.reason, *(n for m in built for n in m.notes)):
+        tell(text)
+    for text in warnings:
+        tell(f"Warning: {text}")
+    trained: list[Trained] = []
+    budget = Budget(spec.tuning.minutes, len(spec.methods))
+    for group in _groups(list(zip(spec.methods, built))):
+        spec, entries = _train(prepared, spec, group, folder, progress, tell, budget)
+        trained += entries
+    write_choices(folder, spec.name, trained, federation, prepared.scores[0])
+    summary = _write(spec, prepared, folder, trained, warnings)
+    return Executed(summary, trained, federation, path)
+
+
+def _check_methods(prepared: Prepared, built: list[Built]) -> list[str]:
+    """Warnings about rows and methods; RequestError for a method that cannot be run on these rows."""
+    spec, federation = prepared.spec, prepared.federation
+    if federation.validation.counts.sum() == 0 and any(is_searched(prepared, method) for method in spec.methods):
+        raise RequestError(
+            "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
+            "or one step_size instead of a list."
         )
-        for method in spec.methods
-    ]
     # a step chosen on validation rows needs no warning: it was tried
     given = [ready for method, ready in zip(spec.methods, built) if not is_tuned(spec, method)]
     warnings = [*federation.warnings, *(text for ready in given for text in ready.warnings)]
@@ -104,36 +116,7 @@ def execute(
     with run_precision(spec.training.precision):
         for ready in built:
             check_fit(ready.algorithm, federation)
-    folder.open(resume)
-    folder.write_spec(spec)
-    for text in (*_data_notes(federation), reason, *(n for m in built for n in m.notes)):
-        tell(text)
-    for text in warnings:
-        tell(f"Warning: {text}")
-    trained: list[Trained] = []
-    for group in _groups(list(zip(spec.methods, built))):
-        spec, entries = _train(spec, group, federation, scores, folder, progress, problem is not None)
-        trained += entries
-        for entry in entries:
-            if entry.tuned is not None:
-                tell(f"{entry.method.label}: {entry.tuned}.")
-    write_choices(folder, spec.name, trained, federation, scores[0])
-    summary = _write(spec, folder, trained, federation, scores, reason, warnings)
-    return Executed(summary, trained, federation, path)
-
-
-def _check_comparable(federation: Federation, spec: Spec, synthetic: bool) -> None:
-    """Without a test row anywhere nothing could be reported, without a validation row nothing chosen."""
-    if federation.test.counts.sum() == 0 and not synthetic:
-        raise RequestError(
-            "No client has a test row, so no method could be judged. Give [data] test a larger share, "
-            "or bring more rows per client."
-        )
-    if federation.validation.counts.sum() == 0 and any(is_tuned(spec, method) for method in spec.methods):
-        raise RequestError(
-            "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
-            "or one step_size instead of a list."
-        )
+    return warnings
 
 
 def _absence_warnings(spec: Spec, built: list[Built], clients: int) -> list[str]:
@@ -145,13 +128,6 @@ def _absence_warnings(spec: Spec, built: list[Built], clients: int) -> list[str]
     return [f"{method.label}: {text}" for method, text in zip(spec.methods, sentences) if text is not None]
 
 
-def _data_notes(federation: Federation) -> list[str]:
-    notes = [*federation.describe(), *federation.notes]
-    if federation.validation.counts.sum() == 0:
-        notes.append("No client has a validation row, so the last round counts as the selected one.")
-    return notes
-
-
 Group = list[tuple[MethodSpec, Built]]
 
 
@@ -161,53 +137,144 @@ def _groups(methods: Group) -> list[Group]:
     return [list(group) for _, group in same]
 
 
+class Budget:
+    """Seconds that are left for choosing, dealt evenly to the methods that are still to come."""
+
+    def __init__(self, minutes: float | None, methods: int):
+        self._ends = None if minutes is None else time.monotonic() + 60 * minutes
+        self._left = methods
+
+    def next(self) -> float | None:
+        """What the next method may take to be tuned; the rest of its part is for the final fit."""
+        left, self._left = self._left, self._left - 1
+        return None if self._ends is None else max(0.0, 0.8 * (self._ends - time.monotonic()) / max(left, 1))
+
+
 def _train(
+    prepared: Prepared,
     spec: Spec,
     group: Group,
-    federation: Federation,
-    scores: tuple[str, ...],
     folder: RunFolder,
     progress: Progress | None,
-    synthetic: bool,
+    tell: Say,
+    budget: Budget,
 ) -> tuple[Spec, list[Trained]]:
-    """Methods of one program: choose their steps on validation rows if asked, then train all of them and all seeds."""
-    labels = [method.label for method, _ in group]
+    """Methods of one program: choose their settings on validation rows if asked, then train them and all seeds."""
+    choices: list[Tuned | None] = []
+    for method, _ in group:
+        choices.append(_choice(prepared, method, folder, progress, budget))
+        if choices[-1] is not None:
+            tell(f"{method.label}: {choices[-1].sentence}.")
+    entries: list[Trained] = []
+    ready = [
+        (method, _final(prepared, spec, method, built, choice), choice)
+        for (method, built), choice in zip(group, choices)
+    ]
+    # lanes of one session train for the same rounds
+    for _, same in itertools.groupby(ready, key=lambda one: (_rounds(spec, one[0], one[2]), _structure(one[1]))):
+        spec, more = _train_together(prepared, spec, list(same), folder, progress)
+        entries += more
+    return spec, entries
+
+
+def _structure(built: Built) -> Any:
+    return jax.tree.structure(built.algorithm)
+
+
+def _choice(
+    prepared: Prepared, method: MethodSpec, folder: RunFolder, progress: Progress | None, budget: Budget
+) -> Tuned | None:
+    """What is chosen on validation rows: read back where it was chosen before, or chosen now; None: nothing is."""
+    seconds = budget.next()
+    if not is_searched(prepared, method):
+        return None
+    name = f"tuning/{safe_name(method.label)}.json"
+    known = folder.read_json(name)
+    if known is not None:
+        return from_json(known)
+    report = _progress_of(progress, f"{method.label} (choosing)")
+    found = tune(prepared, method, report, seconds, _alone(prepared, folder))
+    folder.write_json(name, dataclasses.asdict(found))
+    return found
+
+
+def _alone(prepared: Prepared, folder: RunFolder) -> Tuned | None:
+    """What was chosen for training alone, if that came before."""
+    local = next((method for method in prepared.spec.methods if method.algorithm == LOCAL), None)
+    known = None if local is None else folder.read_json(f"tuning/{safe_name(local.label)}.json")
+    return None if known is None else from_json(known)
+
+
+def _final(prepared: Prepared, spec: Spec, method: MethodSpec, built: Built, choice: Tuned | None) -> Built:
+    """The method with what was chosen for it."""
+    known = spec.resolved.get(method.label)
+    chosen = known.tuned if known is not None else choice.settings if choice is not None else None
+    if not chosen:
+        return built
+    settled = dataclasses.replace(method, settings=method.settings | chosen)
+    return prepared.build(settled, _chosen_before(spec, method))
+
+
+def _rounds(spec: Spec, method: MethodSpec, choice: Tuned | None) -> int:
+    known = spec.resolved.get(method.label)
+    if known is not None and known.rounds is not None:
+        return known.rounds
+    return spec.training.rounds if choice is None else choice.rounds
+
+
+def _train_together(
+    prepared: Prepared,
+    spec: Spec,
+    methods: list[tuple[MethodSpec, Built, Tuned | None]],
+    folder: RunFolder,
+    progress: Progress | None,
+) -> tuple[Spec, list[Trained]]:
+    """Train methods of one program and one number of rounds, and all seeds, as lanes of one session."""
+    labels = [method.label for method, _, _ in methods]
     shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
-    report = _progress_of(progress, shown)
-    algorithms, steps = [], []
-    for method, ready in group:
-        step_size = _step_size(spec, method, ready.algorithm, federation, scores, progress)
-        steps.append(step_size)
-        changed: dict[str, Any] = {} if step_size is None else {"step_size": step_size}
-        algorithms.append(dataclasses.replace(ready.algorithm, **changed))
-    training, known = spec.training, spec.resolved.get(labels[0])
+    choice = methods[0][2]
+    federation = prepared.federation
+    training = dataclasses.replace(spec.training, rounds=_rounds(spec, methods[0][0], choice))
+    if choice is not None and spec.tuning.refit:
+        federation = with_validation_rows(federation)
+    known = spec.resolved.get(labels[0])
     if known is not None:
         training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
+    algorithms = [built.algorithm for _, built, _ in methods]
     lanes = [algorithm for algorithm in algorithms for _ in spec.seeds]
-    measure = _measure(spec, labels, algorithms, federation, folder, synthetic)
-    session = Session(lanes, federation, training, list(spec.seeds) * len(group), scores, None, measure)
-    _charge_agreement(session, [ready for _, ready in group for _ in spec.seeds])
-    chosen = session.training
+    measure = _measure(spec, labels, algorithms, federation, folder, prepared.synthetic)
+    seeds = list(spec.seeds) * len(methods)
+    session = Session(lanes, federation, training, seeds, prepared.scores, None, measure, choose_by=prepared.choose_by)
+    _charge_agreement(session, [built for _, built, _ in methods for _ in spec.seeds])
     resolved = {
-        method.label: Resolved(chosen.executor, chosen.chunk, chosen.block, step, ready.chosen or None)
-        for (method, ready), step in zip(group, steps)
+        method.label: Resolved(
+            session.training.executor,
+            session.training.chunk,
+            session.training.block,
+            None if choice is None else choice.rounds,
+            None if choice is None else choice.settings or None,
+            built.chosen or None,
+        )
+        for method, built, choice in methods
     }
     spec = dataclasses.replace(spec, resolved=spec.resolved | resolved)
     folder.write_spec(spec)  # before training: a resumed run must use the same program
     checkpoint = Checkpoint(folder.path / "checkpoint" / safe_name(labels[0]), spec.output.checkpoint_every)
     try:
-        runs = session.run(checkpoint, True, report)
+        runs = session.run(checkpoint, True, _progress_of(progress, shown))
     except DivergedError as error:
         if len(spec.methods) == 1:
             raise DivergedError(f"{shown}: {error}") from None
         runs = session.finish()  # the other methods still deserve their answer; the table says what happened
-    for run in runs:
-        restore_units(run.recorder, federation)
-    count = len(spec.seeds)
-    entries = [
-        Trained(method, runs[place * count : (place + 1) * count], ready.notes, _tuned(spec, step))
-        for place, ((method, ready), step) in enumerate(zip(group, steps))
-    ]
+    count, entries = len(spec.seeds), []
+    for place, (method, built, choice) in enumerate(methods):
+        own = runs[place * count : (place + 1) * count]
+        for run in own:
+            if choice is not None:
+                take_evidence(run.recorder, choice, refitted=spec.tuning.refit)
+            restore_units(run.recorder, prepared.federation)
+        sentence = None if choice is None else choice.sentence
+        entries.append(Trained(method, own, built.notes, sentence, choice))
     return spec, entries
 
 
@@ -255,105 +322,36 @@ def _measure(
     return measure_lane
 
 
-def _tuned(spec: Spec, step_size: float | None) -> str | None:
-    if step_size is None:
-        return None
-    tried = ", ".join(f"{value:g}" for value in spec.tuning.step_size)
-    sentence = f"step_size {step_size:g} chosen from {tried} on validation rows, seed {spec.seeds[0]}"
-    edges = {max(spec.tuning.step_size): "largest", min(spec.tuning.step_size): "smallest"}
-    if len(edges) > 1 and step_size in edges:
-        sentence += f"; it is the {edges[step_size]} tried, so a wider list may find a better one"
-    return sentence
-
-
-def _step_size(
-    spec: Spec,
-    method: MethodSpec,
-    algorithm: Algorithm,
-    federation: Federation,
-    scores: tuple[str, ...],
-    progress: Progress | None,
-) -> float | None:
-    """The tuned step size: read back from a resolved spec, or chosen now; None: as the spec says."""
-    known = spec.resolved.get(method.label)
-    if known is not None:
-        return known.step_size
-    if not is_tuned(spec, method):
-        return None
-    report = _progress_of(progress, f"{method.label} (tuning)")
-    return _tune(spec, method.label, algorithm, federation, scores, report)
-
-
 def _chosen_before(spec: Spec, method: MethodSpec) -> dict[str, Any] | None:
     """What theory chose when this run was started; None for a new run."""
     known = spec.resolved.get(method.label)
     return None if known is None else known.chosen
 
 
-def is_tuned(spec: Spec, method: MethodSpec) -> bool:
-    """Whether the step is chosen on validation rows: not where it is stated, absent, or left to theory."""
-    fields = {field.name: field for field in dataclasses.fields(find(method.algorithm).algorithm)}
-    free = "step_size" in fields and not fields["step_size"].metadata.get("theory")
-    return bool(spec.tuning.step_size) and free and "step_size" not in method.settings
-
-
 def _progress_of(progress: Progress | None, label: str) -> Callable[[int, int], None]:
     return lambda done, total: None if progress is None else progress(label, done, total)
 
 
-def _tune(
-    spec: Spec,
-    label: str,
-    algorithm: Algorithm,
-    federation: Federation,
-    scores: tuple[str, ...],
-    progress: Callable[[int, int], None],
-) -> float:
-    """The step size with the best validation score, all candidates trained as one batched program."""
-    candidates = [dataclasses.replace(algorithm, step_size=value) for value in spec.tuning.step_size]  # type: ignore[call-arg]
-    training = spec.training
-    if training.executor.startswith("looped"):
-        training = dataclasses.replace(training, executor="batched")
-    seeds = [spec.seeds[0]] * len(candidates)
-    session = Session(candidates, federation, training, seeds, scores, None)
-    session.train(progress=progress)
-    if all(recorder.diverged for recorder in session.recorders):
-        raise DivergedError(
-            f"{label}: {session.recorders[0].diverged}, and so with every step size of {spec.tuning.step_size}; "
-            "try smaller ones."
-        )
-    reached = [[-np.inf] if recorder.diverged else recorder.best or [-np.inf] for recorder in session.recorders]
-    if not np.isfinite([means[0] for means in reached]).any():
-        raise RequestError(
-            f"{label}: no step size of {spec.tuning.step_size} can be chosen, because {scores[0]} is undefined or "
-            "infinite on every client's validation rows; choose another score in [evaluation] scores, or one step_size."
-        )
-    best = max(range(len(reached)), key=lambda place: reached[place])  # further scores break ties
-    return spec.tuning.step_size[best]
-
-
 def _write(
-    spec: Spec,
-    folder: RunFolder,
-    trained: list[Trained],
-    federation: Federation,
-    scores: tuple[str, ...],
-    reason: str,
-    warnings: list[str],
+    spec: Spec, prepared: Prepared, folder: RunFolder, trained: list[Trained], warnings: list[str]
 ) -> dict[str, Any]:
-    higher = SCORES[scores[0]].higher_is_better
-    chosen = chosen_settings({entry.method.label: validation_mean(entry, scores[0]) for entry in trained}, higher)
+    federation, scores, choose_by = prepared.federation, prepared.scores, prepared.choose_by
+    reached = {entry.method.label: validation_mean(entry, choose_by) for entry in trained}
+    chosen = chosen_settings(reached, SCORES[choose_by].higher_is_better)
     summary = {
         "schema": SCHEMA,
         "name": spec.name,
         "scores": list(scores),
         "higher_is_better": {name: SCORES[name].higher_is_better for name in scores},
-        "score_reason": reason,
-        "notes": [*_data_notes(federation), *(note for entry in trained for note in entry.notes)],
+        "score_reason": prepared.reason,
+        "choose_by": choose_by,
+        "refit": spec.tuning.refit,
+        "announced": announce(trained, choose_by, chosen),
+        "notes": [*prepared.notes(), *(note for entry in trained for note in entry.notes)],
         "warnings": warnings,
         "methods": [
             method_summary(entry, alone_for(entry, trained, chosen), federation, scores, _objective_name(entry))
-            | {"chosen": chosen[entry.method.label]}
+            | {"chosen": chosen[entry.method.label], "converged": _converged(entry)}
             | measured(entry.runs, spec.evaluation.flops)
             for entry in trained
         ],
@@ -387,6 +385,11 @@ def _write_models(spec: Spec, folder: RunFolder, trained: list[Trained], federat
                 folder.write_model(f"{name}/shared", shared)
             if spec.output.models == "all" or (spec.output.models == "auto" and federation.clients <= MOST_KEPT):
                 folder.write_model(f"{name}/personal", run.personal_models(run.selected))
+
+
+def _converged(entry: Trained) -> bool | None:
+    """Whether the method had stopped improving on validation rows; None where nobody looked."""
+    return None if entry.choice is None else entry.choice.converged
 
 
 def _objective_name(entry: Trained) -> str:

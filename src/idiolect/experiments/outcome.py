@@ -22,6 +22,7 @@ from idiolect.engines.simulate import Run
 from idiolect.experiments.measured import mean_personalization
 from idiolect.experiments.spec import MethodSpec, Spec
 from idiolect.experiments.sweeping import split_label
+from idiolect.experiments.tuning import Tuned
 from idiolect.experiments.units import in_table_units, unit
 from idiolect.metrics.intervals import Intervals, client_gains, verdicts
 from idiolect.metrics.resampling import gain_interval
@@ -39,6 +40,7 @@ class Trained:
     runs: list[Run]
     notes: list[str]
     tuned: str | None = None
+    choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
 
 
 def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
@@ -63,6 +65,12 @@ def validation_mean(entry: Trained, score: str) -> float | None:
         return None
     recorded = [run.recorder.selected.get("validation", {}).get("personal", {}) for run in entry.runs]
     return _mean([named.get(score, []) for named in recorded])
+
+
+def validation_scores(entry: Trained, score: str) -> np.ndarray:
+    """Each client's score on validation rows at the selected round, a mean over seeds; not-a-number for none."""
+    recorded = [run.recorder.selected.get("validation", {}).get("personal", {}).get(score) for run in entry.runs]
+    return np.mean([np.asarray(values, np.float64) for values in recorded if values is not None], axis=0)
 
 
 Chosen = Mapping[str, bool | None]

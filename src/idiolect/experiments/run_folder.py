@@ -113,6 +113,11 @@ class RunFolder:
         """Plain values; not-a-number becomes null."""
         self.write_text(name, json.dumps(_without_nan(content), indent=1, allow_nan=False))
 
+    def read_json(self, name: str) -> Any:
+        """What `write_json` wrote; None where it did not."""
+        path = self.path / name
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
     def write_table(self, name: str, rows: list[dict[str, Any]]) -> None:
         """One Parquet file; a column missing from a row, or not-a-number, is null."""
         columns = {key: None for row in rows for key in row}

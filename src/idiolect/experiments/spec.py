@@ -82,6 +82,7 @@ class EvaluationSpec:
     """What is measured. The first score selects rounds and decides who is helped; unset: by task and balance."""
 
     scores: list[str] = dataclasses.field(default_factory=list)
+    choose_by: str | None = None  # score that rounds and settings are chosen by; unset: log loss, squared error
     time_model: str = "hospital"
     optimum: str = setting(default="auto", choices=("auto", "always", "never"))  # auto: on synthetic problems
     flops: bool = False  # count operations per client and round: one more program per method to trace
@@ -100,9 +101,17 @@ class CollaborationSpec:
 
 @dataclasses.dataclass(frozen=True)
 class TuningSpec:
-    """Step sizes to try on validation rows, as one batched program per method; empty: none."""
+    """What is chosen on validation rows, the candidates of a method being lanes of one program."""
 
-    step_size: list[float] = dataclasses.field(default_factory=list, metadata={"range": Range(above=0)})
+    step_size: list[float] = dataclasses.field(  # the steps to try; empty: none, or with auto those around theory's
+        default_factory=list, metadata={"range": Range(above=0)}
+    )
+    auto: bool = False  # choose the step size and how personal a method is; the grid widens itself
+    until: str = setting(
+        default="rounds", choices=("rounds", "converged")
+    )  # train candidates to the last round or less
+    refit: bool = False  # fit the delivered models on training and validation rows
+    minutes: float | None = setting(default=None, above=0)  # for all methods together; unset: no limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +129,10 @@ class Resolved:
     executor: str
     chunk: int
     block: int
-    step_size: float | None = None
+    rounds: int | None = None
+    tuned: dict[str, Any] | None = dataclasses.field(
+        default=None, metadata={"doc": "settings chosen on validation rows; unset: none"}
+    )
     chosen: dict[str, float | list[float]] | None = dataclasses.field(
         default=None, metadata={"doc": "settings that theory chose; unset: none"}
     )

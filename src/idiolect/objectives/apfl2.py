@@ -33,6 +33,7 @@ class APFL2(RescaledObjective):
         at_most=1,
         way_out="0 predicts with the personal block alone, 1 with the shared model.",
         doc="share of the shared model in a client's own (a_m)",
+        strengths=(0.25, 0.5, 0.75, 0.9),
     )
 
     def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:

@@ -22,7 +22,8 @@ class PulledObjective(RescaledObjective):
         default=1.0,
         at_least=0,
         way_out="0 trains every client alone.",
-        doc="pull between the shared and every personal model (lam)",
+        doc="how strongly personal models are held near the shared one (lam)",
+        strengths=(0.01, 0.1, 1.0, 10.0),
     )
 
     def deployed(self, shared: Params, personal: Params) -> Params:

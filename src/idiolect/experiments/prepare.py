@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a spec to everything that training needs: rows, loss, constants, scores, and a way to build each method."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from idiolect.core.checks import RequestError
+from idiolect.data.federation import Federation
+from idiolect.engines.door import check_training
+from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
+from idiolect.experiments.collaboration import Collaboration, find_collaboration
+from idiolect.experiments.sources import build_data
+from idiolect.experiments.spec import MethodSpec, Spec
+from idiolect.metrics.scores import SCORES, find_score
+from idiolect.objectives import ClientLoss
+from idiolect.theory.constants import Constants
+
+PROPER = {"classification": "log_loss", "regression": "squared_error"}  # what a model cannot better by being too sure
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What the methods of a spec have in common."""
+
+    spec: Spec
+    federation: Federation
+    synthetic: bool  # a problem made to be solved
+    client_loss: ClientLoss
+    constants: Constants | None
+    collaboration: Collaboration | None
+    scores: tuple[str, ...]  # the first is shown
+    choose_by: str  # the one that rounds, settings and the announced method are chosen by
+    reason: str  # why these scores
+
+    def build(self, method: MethodSpec, chosen: Mapping[str, Any] | None = None) -> Built:
+        """The method as it will run; `chosen` is what theory chose when the run was started."""
+        return build_method(
+            method,
+            self.client_loss,
+            self.constants,
+            self.federation.clients,
+            float(np.mean(self.federation.train.counts)),
+            chosen,
+            self.federation.names,
+            self.collaboration,
+        )
+
+    def notes(self) -> list[str]:
+        """Sentences about the rows."""
+        notes = [*self.federation.describe(), *self.federation.notes]
+        if self.federation.validation.counts.sum() == 0:
+            notes.append("No client has a validation row, so the last round counts as the selected one.")
+        return notes
+
+
+def prepare(spec: Spec) -> Prepared:
+    """Read the rows and find what does not depend on a method; RequestError for a request that makes no sense."""
+    federation, problem = build_data(spec.data, spec.training.precision)
+    check_training(spec.training, federation.clients)
+    if federation.test.counts.sum() == 0 and problem is None:
+        raise RequestError(
+            "No client has a test row, so no method could be judged. Give [data] test a larger share, "
+            "or bring more rows per client."
+        )
+    scores, reason = choose_scores(spec, federation)
+    choose_by = _choose_by(spec, federation, scores)
+    client_loss = build_client_loss(spec.model, federation, problem)
+    return Prepared(
+        spec,
+        federation,
+        problem is not None,
+        client_loss,
+        problem_constants(client_loss, federation),
+        find_collaboration(spec.collaboration, federation),
+        scores if choose_by in scores else (*scores, choose_by),
+        choose_by,
+        reason,
+    )
+
+
+def _choose_by(spec: Spec, federation: Federation, scores: tuple[str, ...]) -> str:
+    """The score asked for, or the proper one of the task: few rows tell more by it than by accuracy."""
+    asked = spec.evaluation.choose_by
+    if asked is not None:
+        find_score(asked, federation.task.kind)
+        return asked
+    return next((name for name in scores if name in PROPER.values()), PROPER[SCORES[scores[0]].task])

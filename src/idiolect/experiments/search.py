@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A search over a grid of settings that widens itself while the best point stands at its edge.
+
+Only the order of scores is read: what a point is scored by, and how it is trained, is the caller's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from idiolect.core.checks import Range
+
+Point = dict[str, float]  # one value per axis
+
+WORTH = 0.001  # a wider grid must better the best score by this part of it, or the search ends
+WIDENINGS = 3  # of a whole search
+
+
+class Axis(NamedTuple):
+    """Values of one setting, ascending and evenly spaced on a logarithmic scale where it may widen."""
+
+    name: str
+    values: tuple[float, ...]
+    limits: Range = Range()
+    widens: bool = True
+
+    def beyond(self, upward: bool) -> Axis:
+        """As many values again on one side of these, as far as the setting's range admits them."""
+        ratio = self.values[1] / self.values[0] if len(self.values) > 1 else 4.0
+        if upward:
+            further = [self.values[-1] * ratio ** (place + 1) for place in range(len(self.values))]
+        else:
+            further = [self.values[0] / ratio ** (place + 1) for place in reversed(range(len(self.values)))]
+        return self._replace(values=tuple(value for value in further if self.limits.admits(value)))
+
+
+class Trial(NamedTuple):
+    """A point and the score that it reached, larger is better; minus infinity where it cannot be scored."""
+
+    point: Point
+    score: float
+
+
+Try = Callable[[Sequence[Point]], Sequence[float]]
+
+
+def grid(axes: Sequence[Axis]) -> list[Point]:
+    """Every combination of the axes' values; one empty point without an axis."""
+    names = [axis.name for axis in axes]
+    return [dict(zip(names, values)) for values in itertools.product(*(axis.values for axis in axes))]
+
+
+def search(axes: Sequence[Axis], attempt: Try) -> list[Trial]:
+    """All points that were tried, in the order they were: the grid, then wider ones on the side of the best point."""
+    points = grid(axes)
+    trials = _tried(points, attempt)
+    tried = list(axes)
+    for _ in range(WIDENINGS):
+        before = best_of(trials)
+        wider = _wider(tried, before)
+        if wider is None:
+            break
+        place, beyond = wider
+        others = [beyond if axis is tried[place] else axis for axis in tried]
+        trials += _tried(grid(others), attempt)
+        values = tuple(sorted({*tried[place].values, *beyond.values}))
+        tried[place] = tried[place]._replace(values=values)
+        if not worth_it(before.score, best_of(trials).score):
+            break
+    return trials
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """The trial with the best score, the first of equals."""
+    return max(trials, key=lambda trial: trial.score)
+
+
+def worth_it(before: float, after: float) -> bool:
+    """Whether a score got better by more than a part of it; from nothing to anything it does."""
+    if math.isinf(before):
+        return True
+    return after - before > WORTH * abs(before)
+
+
+def _tried(points: Sequence[Point], attempt: Try) -> list[Trial]:
+    return [Trial(point, score) for point, score in zip(points, attempt(points))]
+
+
+def _wider(axes: Sequence[Axis], best: Trial) -> tuple[int, Axis] | None:
+    """(place, new values) of the first axis at whose edge the best point stands; None where it stands inside.
+
+    Where every point failed, the first axis, the step size, goes down.
+    """
+    for place, axis in enumerate(axes):
+        if not axis.widens:
+            continue
+        value = best.point[axis.name]
+        if math.isinf(best.score):
+            beyond = axis.beyond(upward=False)
+        elif value in (axis.values[0], axis.values[-1]):
+            beyond = axis.beyond(upward=value == axis.values[-1])
+        else:
+            continue
+        if beyond.values:
+            return place, beyond
+    return None

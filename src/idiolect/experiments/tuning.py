@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is chosen on validation rows, method by method: the step size, how personal it is, and when to stop.
+
+Every method is treated alike: candidates train as lanes of one program until they have converged, the grid widens while
+the best stands at its edge, and the candidate and the round with the best proper score count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idiolect.algorithms import find
+from idiolect.core.addressing import PerClient
+from idiolect.core.checks import DivergedError, Range, RequestError
+from idiolect.engines.recording import Recorder
+from idiolect.engines.simulate import Session
+from idiolect.engines.stopping import has_converged
+from idiolect.experiments.diverging import blame
+from idiolect.experiments.own_strength import Own, choose_own
+from idiolect.experiments.prepare import Prepared
+from idiolect.experiments.search import Axis, Point, best_of, search
+from idiolect.experiments.spec import MethodSpec, Spec, setting_names
+from idiolect.objectives import OBJECTIVES
+from idiolect.theory.step_sizes import advise
+
+STEPS = (0.25, 1.0, 4.0, 16.0)  # of the step that theory recommends, which the worst client decides
+FEW_STEPS = (1.0, 4.0, 16.0)  # where a strength is tuned beside it
+OWN_STEPS = (0.1, 1.0, 10.0)  # of fine-tuning
+PLAIN_STEPS = (0.01, 0.03, 0.1, 0.3, 1.0)  # where no constant is known
+
+Report = Callable[[int, int], None]  # rounds done, rounds in all
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What was chosen for one method, and the evidence; plain values, as a run folder keeps them."""
+
+    settings: dict[str, Any]  # of the method, chosen here: numbers, one per client, or names
+    rounds: int
+    converged: bool
+    trained: int  # rounds that the chosen candidate was trained for in all
+    trials: list[dict[str, Any]]  # every candidate with its validation mean, None where it diverged
+    validation: dict[str, dict[str, list[float]]]  # model -> score -> one number per client, at the chosen round
+    history: list[dict[str, Any]]  # the chosen candidate's records, up to the chosen round
+    sentence: str  # for the user
+    diverged: str | None = None  # why no candidate can be used
+
+
+def from_json(kept: Mapping[str, Any]) -> Tuned:
+    """What a run folder kept, where not-a-number is null."""
+    validation = {
+        model: {name: [math.nan if value is None else value for value in values] for name, values in named.items()}
+        for model, named in kept["validation"].items()
+    }
+    history = [{key: math.nan if value is None else value for key, value in row.items()} for row in kept["history"]]
+    return Tuned(**{**kept, "validation": validation, "history": history})
+
+
+class Lane(NamedTuple):
+    """One candidate as it was trained."""
+
+    point: Point
+    recorder: Recorder
+    scores: Any
+    session: Session
+    number: int
+
+
+def is_searched(prepared: Prepared, method: MethodSpec) -> bool:
+    """Whether anything of the method is chosen by training candidates first."""
+    tuning = prepared.spec.tuning
+    return tuning.refit or tuning.until == "converged" or bool(axes_of(prepared, method))
+
+
+def axes_of(prepared: Prepared, method: MethodSpec) -> list[Axis]:
+    """The settings to choose: those that the spec asks for and the method was not given."""
+    tuning = prepared.spec.tuning
+    strength = _strength_axis(prepared, method) if tuning.auto else None
+    step = _step_axis(prepared, method, beside=strength is not None)
+    return [axis for axis in (step, strength) if axis is not None]
+
+
+def is_tuned(spec: Spec, method: MethodSpec) -> bool:
+    """Whether the step is chosen on validation rows: not where it is stated, absent, or left to theory."""
+    fields = _fields(find(method.algorithm).algorithm)
+    free = "step_size" in fields and not fields["step_size"].metadata.get("theory")
+    return free and "step_size" not in method.settings and bool(spec.tuning.step_size or spec.tuning.auto)
+
+
+def _step_axis(prepared: Prepared, method: MethodSpec, beside: bool) -> Axis | None:
+    tuning = prepared.spec.tuning
+    if not is_tuned(prepared.spec, method):
+        return None
+    limits = _fields(find(method.algorithm).algorithm)["step_size"].metadata["range"]
+    if tuning.step_size:
+        return Axis("step_size", tuple(sorted(tuning.step_size)), limits, widens=False)
+    base = _known_step(prepared, method)
+    return Axis("step_size", _times(base, FEW_STEPS if beside else STEPS) or PLAIN_STEPS, limits)
+
+
+def _known_step(prepared: Prepared, method: MethodSpec) -> float | None:
+    """The step that the constants of the problem recommend to this method; None where they are not known."""
+    advice = advise(method.algorithm, prepared.build(method).algorithm, prepared.constants)
+    if advice is not None:
+        return advice.recommended
+    if prepared.constants is None or prepared.constants.smoothness == 0:
+        return None
+    return 1 / (2 * prepared.constants.batch_smoothness(int(method.settings.get("batch_size", 0))))
+
+
+def _times(base: float | None, factors: tuple[float, ...]) -> tuple[float, ...]:
+    return () if base is None else tuple(float(f"{base * factor:.3g}") for factor in factors)
+
+
+def _strength_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
+    """The setting that says how personal the method is, where it has one that nobody gave."""
+    entry = find(method.algorithm)
+    objective = OBJECTIVES.get(method.objective or entry.objective or "")
+    given = {*method.settings, *entry.preset, *entry.objective_preset}
+    known = setting_names(method.algorithm, method.objective)
+    for cls in (entry.algorithm, objective):
+        for name, field in _fields(cls).items() if cls is not None else ():
+            values = field.metadata.get("strengths")
+            if values and name in known and name not in given and _applies(method, name):
+                limits: Range = field.metadata["range"]
+                if name == "fine_tuning_step_size":
+                    values = _times(_known_step(prepared, method), OWN_STEPS) or values
+                return Axis(name, values, limits, widens=limits.at_most is None)
+    return None
+
+
+def _applies(method: MethodSpec, name: str) -> bool:
+    """A step of fine-tuning is a strength only where there is fine-tuning; a learnt weight is not chosen."""
+    given = find(method.algorithm).preset | method.settings
+    if name == "fine_tuning_step_size":
+        return bool(given.get("fine_tuning_steps") or given.get("fine_tuning_epochs"))
+    return not (name == "own_share" and given.get("learn_share"))
+
+
+def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(cls)}
+
+
+def tune(
+    prepared: Prepared,
+    method: MethodSpec,
+    report: Report,
+    seconds: float | None = None,
+    alone: Tuned | None = None,
+) -> Tuned:
+    """Choose the method's settings and rounds; `seconds` bounds the time that training may take.
+
+    `alone` is what was chosen for training alone: a method whose clients prepare a model of their own does it so.
+    """
+    prepares = _prepare_as(prepared, method, alone)
+    method = dataclasses.replace(method, settings=method.settings | prepares)
+    axes = axes_of(prepared, method)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    lanes: list[Lane] = []
+
+    def attempt(points: Sequence[Point]) -> list[float]:
+        new = _train_lanes(prepared, method, points, report, deadline)
+        lanes.extend(new)
+        return [_reached(lane.recorder) for lane in new]
+
+    trials = search(axes, attempt)
+    chosen = lanes[trials.index(best_of(trials))]
+    if not np.isfinite(best_of(trials).score):
+        return _nothing_found(prepared, method, lanes)
+    own = _own_strengths(prepared, method, axes, lanes, chosen)
+    late = deadline is not None and time.monotonic() > deadline
+    found = _tuned(prepared, lanes, chosen, own, late)
+    return dataclasses.replace(found, settings=prepares | found.settings)
+
+
+def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> dict[str, Any]:
+    """Settings of FLIX's own solves, where nobody gave any: the steps that serve a client best alone.
+
+    An exact optimum of few rows would be overfitted, or would not exist.
+    """
+    objective = OBJECTIVES.get(method.objective or find(method.algorithm).objective or "")
+    if (
+        objective is None
+        or not objective.prepares
+        or "solver_epochs" in method.settings
+        or not prepared.spec.tuning.auto
+    ):
+        return {}
+    if alone is None or alone.diverged is not None:
+        return {"solver": "early_stopping", "solver_epochs": 200, "solver_batch_size": 0}
+    steps = method.settings.get("epochs") or method.settings.get("local_steps", 1)
+    return {
+        "solver": "epochs",
+        "solver_epochs": max(1, alone.rounds * int(steps)),
+        "solver_batch_size": method.settings.get("batch_size", 0),
+        "solver_step_size": alone.settings.get("step_size", 0.1),
+    }
+
+
+def _train_lanes(
+    prepared: Prepared, method: MethodSpec, points: Sequence[Point], report: Report, deadline: float | None
+) -> list[Lane]:
+    """Train the candidates side by side, each until it has converged."""
+    spec = prepared.spec
+    built = [
+        prepared.build(dataclasses.replace(method, settings=method.settings | point)).algorithm for point in points
+    ]
+    training = spec.training
+    if training.executor == "auto" or training.executor.startswith("looped"):
+        training = dataclasses.replace(training, executor="batched", chunk=0)
+    seeds = [spec.seeds[0]] * len(points)
+    session = Session(built, prepared.federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
+
+    def until(recorder: Recorder) -> bool:
+        late = deadline is not None and time.monotonic() > deadline
+        return late or (spec.tuning.until == "converged" and has_converged(*recorder.course()))
+
+    with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
+        session.train(progress=report, until=until)
+    return [
+        Lane(point, session.recorders[number], session.chosen_scores[number], session, number)
+        for number, point in enumerate(points)
+    ]
+
+
+def _reached(recorder: Recorder) -> float:
+    if recorder.diverged is not None or not recorder.best or np.isnan(recorder.best[0]):
+        return -np.inf
+    return recorder.best[0]
+
+
+def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) -> Tuned:
+    """Every candidate diverged, or none can be scored; the latter ends the run, the former is an answer."""
+    if prepared.federation.validation.counts.sum() == 0:
+        raise RequestError(
+            "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
+            "or one step_size instead of a list."
+        )
+    lost = [lane.recorder for lane in lanes if lane.recorder.diverged is not None]
+    if len(lost) < len(lanes):
+        raise RequestError(
+            f"{method.label}: nothing can be chosen, because {prepared.choose_by} is undefined or infinite on every "
+            "client's validation rows; choose another in [evaluation] choose_by, or give one step_size and no tuning."
+        )
+    tried = sorted({lane.point["step_size"] for lane in lanes if "step_size" in lane.point})
+    steps = f" with every step size from {tried[0]:g} to {tried[-1]:g}" if len(tried) > 1 else ""
+    reason = f"{lost[-1].diverged}{steps}{blame(prepared.federation, lost[-1].diverged_client)}"
+    trials = [lane.point | {"validation": None} for lane in lanes]
+    return Tuned({}, 0, False, 0, trials, {}, [], f"diverged: {reason}", reason)
+
+
+def _own_strengths(
+    prepared: Prepared, method: MethodSpec, axes: Sequence[Axis], lanes: list[Lane], chosen: Lane
+) -> Own | None:
+    """A strength of each client's own, where the setting takes one per client and that pays; None: one for all."""
+    entry = find(method.algorithm)
+    objective = OBJECTIVES.get(method.objective or entry.objective or "")
+    for axis in axes:
+        hints = typing.get_type_hints(entry.algorithm) | (typing.get_type_hints(objective) if objective else {})
+        if axis.name != "step_size" and PerClient in typing.get_args(hints.get(axis.name)):
+            others = {name: value for name, value in chosen.point.items() if name != axis.name}
+            beside = [
+                lane for lane in lanes if np.isfinite(_reached(lane.recorder)) and others.items() <= lane.point.items()
+            ]
+            values = [lane.point[axis.name] for lane in beside]
+            sources = [(lane.session, lane.number) for lane in beside]
+            return choose_own(prepared, axis.name, values, sources, beside.index(chosen))
+    return None
+
+
+def _tuned(prepared: Prepared, lanes: list[Lane], chosen: Lane, own: Own | None, late: bool) -> Tuned:
+    recorder, scores = chosen.recorder, {model: dict(named) for model, named in chosen.scores.items()}
+    settings: dict[str, float | list[float]] = dict(chosen.point)
+    if own is not None:
+        settings[own.name] = own.values
+        scores["personal"][prepared.choose_by] = own.losses
+    rounds, converged = recorder.selected_round, has_converged(*recorder.course())
+    unit = prepared.choose_by
+    trials = [
+        lane.point | {"validation": None if not np.isfinite(_reached(lane.recorder)) else abs(_reached(lane.recorder))}
+        for lane in lanes
+    ]
+    words = [_value_words(name, value) for name, value in settings.items()]
+    words.append(f"{rounds} rounds")
+    sentence = f"{', '.join(words)}, by {unit} on validation rows among {len(lanes)} candidates"
+    if not converged:
+        why = "the time was up" if late else f"after {recorder.last_round} rounds it was still improving"
+        sentence += f"; not converged: {why}"
+    history = [row for row in recorder.history if row["round"] <= rounds]
+    kept = {model: named for model, named in scores.items() if model in ("shared", "personal", "instances")}
+    return Tuned(settings, rounds, converged, recorder.last_round, trials, kept, history, sentence)
+
+
+def _value_words(name: str, value: float | list[float]) -> str:
+    plain = name.replace("_", " ")
+    if isinstance(value, list):
+        low, high = min(value), max(value)
+        return f"{plain} per client from {low:g} to {high:g}"
+    return f"{plain} {value:g}"
