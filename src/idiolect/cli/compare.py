@@ -8,6 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
+from idiolect.cli.data_options import (
+    Categorical,
+    Drop,
+    Features,
+    Group,
+    SplitColumn,
+    Task,
+    Time,
+    data_table,
+)
 from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, parse_seeds
 
 METHODS = "local,fedavg,fedavg_fine_tuning,personalized_local_sgd,fedprox,scaffold"
@@ -18,6 +28,13 @@ def compare(
     client: Annotated[str | None, typer.Option(help="Column that names the client.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
+    features: Features = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    split_column: SplitColumn = None,
+    group: Group = None,
+    time: Time = None,
+    task: Task = None,
     methods: Annotated[str, typer.Option(help="Methods, comma-separated (`idiolect list algorithms`).")] = METHODS,
     model: Annotated[
         str, typer.Option(help="linear or mlp; with --data images or texts also a network (`idiolect list models`).")
@@ -45,7 +62,20 @@ def compare(
     label = name or (table.stem if table else data or "compare")
     spec: dict[str, Any] = {
         "name": label,
-        "data": data_table("compare", table, client, target, data)
+        "data": data_table(
+            "compare",
+            table,
+            client,
+            target,
+            data,
+            features=features,
+            drop=drop,
+            categorical=categorical,
+            split_column=split_column,
+            group=group,
+            time=time,
+            task=task,
+        )
         | ({"held_out": _number(held_out)} if held_out else {}),
         "model": {"name": model},
         "training": {"rounds": rounds, "cohort": cohort, "record_every": max(1, rounds // 20)},
@@ -60,22 +90,6 @@ def compare(
     if seeds is not None:
         spec["seeds"] = parse_seeds(seeds)
     train_and_show(specs.from_table(specs.override(spec, override or [])), out, resume, as_format, quiet)
-
-
-def data_table(
-    command: str, table: Path | None, client: str | None, target: str | None, data: str | None
-) -> dict[str, Any]:
-    """[data] of a spec from what a command was given."""
-    from idiolect.core.checks import RequestError
-
-    if (table is None) == (data is None):
-        raise RequestError(f"{command} needs either a TABLE or --data NAME; `idiolect {command} --help` shows how.")
-    if data is not None:
-        return {"source": data}
-    for flag, value, meaning in (("--client", client, "names the client"), ("--target", target, "is to be predicted")):
-        if value is None:
-            raise RequestError(f"{command} TABLE needs {flag} COLUMN, the column that {meaning}.")
-    return {"source": "table", "path": str(table), "client": client, "target": target}
 
 
 def _floats(text: str) -> list[float]:

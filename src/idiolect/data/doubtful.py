@@ -33,31 +33,36 @@ class Doubts(NamedTuple):
 
 
 def doubt_features(table: pa.Table, features: list[str], named: bool) -> Doubts:
-    """Row numbers, ids of one row each and splits are left out, unless the user named the features; dates stay."""
-    kept, left_out, warnings = [], {}, []
-    for name in features:
-        reason = "" if named else _reason(table.column(name), name, table.column_names.index(name) == 0)
-        if reason:
-            left_out[name] = reason
-            continue
-        kept.append(name)
-        if kind_of(table.column(name)) == DATE:
-            warnings.append(
-                f"Column {name!r} holds dates, read as days since 1970; --time {name} splits by time instead, "
-                f"--drop {name} leaves it out."
-            )
+    """Row numbers, ids of one row each and splits are left out, unless the user named the features; dates stay.
+
+    A row number that is the only input stays, because without it there would be nothing to predict from.
+    """
+    left_out = {} if named else {name: text for name in features if (text := _reason(table, name))}
+    warnings = []
+    if features and len(left_out) == len(features):
+        only = [name for name in features if _is_row_number(table, name)]
+        left_out = {name: text for name, text in left_out.items() if name not in only}
+        warnings += [f"Column {name!r} numbers the rows; it was kept because no other input is left." for name in only]
+    kept = [name for name in features if name not in left_out]
+    warnings += [
+        f"Column {name!r} holds dates, read as days since 1970; --time {name} splits by time instead, "
+        f"--drop {name} leaves it out."
+        for name in kept
+        if kind_of(table.column(name)) == DATE
+    ]
     return Doubts(kept, left_out, warnings)
 
 
-def _reason(column: pa.ChunkedArray, name: str, first: bool) -> str:
+def _reason(table: pa.Table, name: str) -> str:
     """Why a column is left out, or nothing."""
+    column = table.column(name)
     keep = f"keep it by naming the inputs with --features, {name} among them"
     if _is_split(column, name):
         return (
             f"Column {name!r} looks like a split into training and test rows and was left out; use it with "
             f"--split-column {name}, or {keep}."
         )
-    if _is_row_number(column, name, first):
+    if _is_row_number(table, name):
         return f"Column {name!r} numbers the rows and was left out; {keep}."
     if _is_one_per_row(column):
         return f"Column {name!r} has another text in every row, as an id has, and was left out; {keep}."
@@ -74,8 +79,9 @@ def _is_split(column: pa.ChunkedArray, name: str) -> bool:
     return len(distinct) == 2 and _SPLIT_NAME.fullmatch(name.strip().lower()) is not None
 
 
-def _is_row_number(column: pa.ChunkedArray, name: str, first: bool) -> bool:
+def _is_row_number(table: pa.Table, name: str) -> bool:
     """Different whole numbers in every row that are 0 or 1 and on, or whose name or place says index."""
+    column, first = table.column(name), table.column_names[0] == name
     if kind_of(column) != NUMBER or column.null_count or len(column) < 2:
         return False
     values = as_numbers(column, name)

@@ -38,7 +38,9 @@ def utf8_bytes(content: bytes, path: str | Path) -> bytes:
     known = known or _unmarked(content)
     if known is None and b"\0" in content:
         place = content.index(b"\0")
-        raise RequestError(f"{path} has a zero byte at place {place}, so it is not a text table; save it as CSV UTF-8.")
+        raise RequestError(
+            f"{path} is not a well-formed table: byte {place} is zero, which no text has; save it as CSV UTF-8."
+        )
     try:
         if known is None:
             content.decode("utf-8")
