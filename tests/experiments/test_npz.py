@@ -133,7 +133,7 @@ def test_one_hot_rows_may_be_fitted_as_numbers_where_that_is_asked_for(tmp_path)
 DOUBTS = {
     "negative": ({"y": labels(row5=-3, row6=-3)}, ["The label -3 of client 'a' (row 5) was taken for a class of its"]),
     "several": ({"y": labels(row5=-3, row9=-4)}, ["The label -4 of client 'b' (row 9) was taken for a class of its o"]),
-    "single": ({"y": labels(row5=40)}, ["The class '40' has a single row, of client 'a' (row 5); mend its label"]),
+    "single": ({"y": labels(row5=40)}, ["The class '40' has a single row, of client 'a' (row 5); correct its"]),
     "texts": ({"y": np.where(labels() == 0, "no", "yes").astype("U3")}, []),
     "both": ({"y": labels(row5=-3, row6=7)}, ["The label -3", "The class '7' has a single row, of client 'a' (row 6)"]),
     "a usual pair": ({"y": np.where(labels() > 1, 1, -1)}, []),

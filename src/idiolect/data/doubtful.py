@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FEWEST_ROWS = 10  # with fewer rows, values that are all different say nothing
-SETTLING_ROWS = 50  # with fewer training rows, a column may settle the target by chance
+SETTLING_ROWS = 30  # with fewer training rows, a column may settle the target by chance
 SETTLED = 0.995  # of the rows, by a column's levels or intervals
 CORRELATED = 0.999
 _ID_WORD = re.compile(r"(?:^|[_\W])(?:ids?|index|idx|uuid|guid|key|row(?:_?(?:id|names?|number|num))?)$", re.IGNORECASE)
@@ -56,6 +56,8 @@ def doubt_features(table: pa.Table, features: list[str], named: bool) -> Doubts:
 def _reason(table: pa.Table, name: str) -> str:
     """Why a column is left out, or nothing."""
     column = table.column(name)
+    if kind_of(column) is None:
+        return ""  # cannot be an input at all, which is said when the column is fitted
     keep = f"keep it by naming the inputs with --features, {name} among them"
     if _is_split(column, name):
         return (
@@ -63,7 +65,7 @@ def _reason(table: pa.Table, name: str) -> str:
             f"--split-column {name}, or {keep}."
         )
     if _is_row_number(table, name):
-        return f"Column {name!r} numbers the rows and was left out; {keep}."
+        return f"Column {name!r} has another whole number in every row, as an index has, and was left out; {keep}."
     if _is_one_per_row(column):
         return f"Column {name!r} has another text in every row, as an id has, and was left out; {keep}."
     return ""

@@ -128,6 +128,8 @@ class Federation:
         ids = np.asarray(clients)
         if ids.ndim != 1:
             raise RequestError(f"clients must be one id per row, got an array of shape {ids.shape}.")
+        if ids.dtype.kind not in "biufUSM":
+            raise RequestError(f"clients must be numbers or texts, got the type {ids.dtype}; write their names.")
         if ids.dtype.kind == "f" and not np.isfinite(ids).all():
             raise RequestError("clients must not contain not-a-number; leave those rows out or name their client.")
         names, owner = encode_labels(ids)
@@ -365,6 +367,9 @@ def _from_owned(
             )
     if len(owner) == 0:
         raise RequestError("There are no rows; a federation needs at least one row per client.")
+    for word in ("inputs", "targets"):
+        if columns[word].size == 0:
+            raise RequestError(f"The rows of {word} hold nothing, shape {columns[word].shape}; leave no row empty.")
 
     def whose(row: int) -> str:
         return f"client {names[owner[row]]!r} (row {row})"

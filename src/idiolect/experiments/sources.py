@@ -214,7 +214,8 @@ def _libsvm_file(data: DataSpec, split: Split) -> Federation:
 def _idx(data: DataSpec, split: Split) -> Federation:
     if "labels" not in data.settings:
         raise RequestError("[data.settings] source 'idx' needs labels, the path of the label file beside path.")
-    inputs, targets = read_idx(_need(data, "path")), read_idx(data.settings["labels"])
+    labels = coerce(str, data.settings["labels"], "data.settings.labels")
+    inputs, targets = read_idx(_need(data, "path")), read_idx(labels)
     options = {name: value for name, value in data.settings.items() if name != "labels"}
     return _dealt(data, split, _pixels(inputs) if inputs.dtype == np.uint8 else inputs, targets, options)
 
@@ -224,7 +225,18 @@ def _dealt(
 ) -> Federation:
     """Files without clients: `settings.partition` deals the rows out, with its further settings."""
     options: dict[str, Any] = {"partition": "iid", "clients": 8} | settings
-    dealt = deal(options.pop("partition"), inputs, targets, options.pop("clients"), data.seed, options)
+    name = coerce(str, options.pop("partition"), "data.settings.partition")
+    clients = coerce(int, options.pop("clients"), "data.settings.clients")
+    check("data.settings", "clients", clients, Range(at_least=2))
+    if targets.ndim != 1 or inputs.ndim < 1 or len(inputs) != len(targets):
+        raise RequestError(
+            f"[data] source {data.source!r} needs one label per row, got inputs of shape {inputs.shape} and labels of "
+            f"shape {targets.shape}; name the files that belong together."
+        )
+    try:
+        dealt = deal(name, inputs, targets, clients, data.seed, options)
+    except TypeError as error:
+        raise RequestError(f"[data.settings] partition {name!r}: {error}; check its settings.") from None
     kind = data.task or "classification"
     federation = Federation.from_arrays(
         inputs, targets, dealt.assignment, task=kind, split=split, held_out=data.held_out, seed=data.seed
