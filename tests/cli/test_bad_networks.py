@@ -86,27 +86,27 @@ TOKEN_CASES = {  # what is strange about the texts, the data's settings, a part 
     "train": (
         {"x": (1, 9)},
         VOCABULARY,
-        f"{OUTSIDE} 'x' must hold tokens 0 to 4, but client '0' (row 1) has 9; mend it, or set vocabulary to at le",
+        f"{OUTSIDE} 'x' must hold tokens 0 to 4, but client '0' (row 1) has 9; correct it, or set vocabulary to",
     ),
     "held out": (
         {"x": (11, 9)},
         f"{VOCABULARY}\nheld_out = 1",
-        f"{OUTSIDE} 'x' must hold tokens 0 to 4, but client '2' (row 11) has 9; mend it, or set vocabulary to at",
+        f"{OUTSIDE} 'x' must hold tokens 0 to 4, but client '2' (row 11) has 9; correct it, or set vocabulary",
     ),
     "below": (
         {"x": (1, -1)},
         VOCABULARY,
-        "tokens 0 to 4, but client '0' (row 1) has -1; mend it, or number tokens from 0.",
+        "tokens 0 to 4, but client '0' (row 1) has -1; correct it, or number tokens from 0.",
     ),
     "target": (
         {"y": (2, 7)},
         VOCABULARY,
-        f"{OUTSIDE} 'y' must hold tokens 0 to 4, or -1 for none, but client '0' (row 2) has 7; mend it, or set vocab",
+        f"{OUTSIDE} 'y' must hold tokens 0 to 4, or -1 for none, but client '0' (row 2) has 7; correct it, or set",
     ),
     "target below": (
         {"y": (2, -2)},
         VOCABULARY,
-        "or -1 for none, but client '0' (row 2) has -2; mend it, or number tokens",
+        "or -1 for none, but client '0' (row 2) has -2; correct it, or number tokens",
     ),
     "no whole numbers": (
         {"kinds": {"x": float}},

@@ -192,7 +192,7 @@ def test_rows_without_client_or_target_are_dropped_and_reported():
     counts = federation.train.counts + federation.validation.counts + federation.test.counts
     assert counts.sum() == ROWS - 3
     assert "2 rows without a value in 'hospital' were dropped." in federation.notes
-    assert "1 rows without a value in 'outcome' were dropped." in federation.notes
+    assert "1 row without a value in 'outcome' was dropped." in federation.notes
 
 
 def test_truth_values_dates_and_empty_columns():
@@ -244,7 +244,7 @@ def test_group_column_keeps_groups_together():
         (patients(bmi=[np.inf] * ROWS), {}, "infinite in row 0"),
         (
             patients(age=[[1]] * ROWS),
-            {},
+            {"features": ["age", "bmi"]},
             "must hold numbers",
         ),
         ({"hospital": [], "outcome": [], "age": []}, {}, "has no rows"),
@@ -260,12 +260,17 @@ def test_wrong_tables_earn_a_sentence(table, options, words):
     assert "\n" not in str(caught.value)
 
 
-def test_free_text_is_refused():
+def test_free_text_is_left_out_with_a_warning_and_refused_where_it_is_named():
     rows = 600
     table = {
         "client": ["a", "b"] * (rows // 2),
         "y": [0, 0, 1, 1] * (rows // 4),
-        "remark": [f"remark {row}" for row in range(rows)],
+        "x": np.sin(np.arange(rows)),
+        "remark": [f"remark {row % 550}" for row in range(rows)],
     }
-    with pytest.raises(RequestError, match="different texts, more than the 200"):
-        Federation.from_table(table, client="client", target="y")
+    federation = Federation.from_table(table, client="client", target="y")
+    assert federation.preprocessing.feature_names == ("x",)
+    assert any("'remark'" in text and "left out" in text for text in federation.warnings)
+    for options in ({"features": ["x", "remark"]}, {"categorical": ["remark"]}):
+        with pytest.raises(RequestError, match="different texts, more than the 200"):
+            Federation.from_table(table, client="client", target="y", **options)

@@ -102,8 +102,8 @@ def test_classes_are_as_many_as_asked_for(tmp_path):
 
 REFUSED = {
     "below": ({"y": labels(row9=-3)}, {"classes": 4}, "must hold class numbers 0 to 3, but client 'b' (row 9) has -3;"),
-    "way out below": ({"y": labels(row9=-3)}, {"classes": 4}, "has -3; mend it, or number classes from 0."),
-    "above": ({"y": labels(row23=7)}, {"classes": 4}, "'c' (row 23) has 7; mend it, or set classes to at least 8."),
+    "way out below": ({"y": labels(row9=-3)}, {"classes": 4}, "has -3; correct it, or number classes from 0."),
+    "above": ({"y": labels(row23=7)}, {"classes": 4}, "'c' (row 23) has 7; correct it, or set classes to at least 8."),
     "texts": ({"y": labels().astype(str)}, {"classes": 4}, "needs class numbers, whole numbers, in the array 'y', got"),
     "one class": ({}, {"classes": 1}, "data.settings.classes must be at least 2, got 1."),
     "both": ({}, {"classes": 4, "vocabulary": 4}, "takes vocabulary, of texts, or classes, of everything else, got"),
@@ -133,7 +133,7 @@ def test_one_hot_rows_may_be_fitted_as_numbers_where_that_is_asked_for(tmp_path)
 DOUBTS = {
     "negative": ({"y": labels(row5=-3, row6=-3)}, ["The label -3 of client 'a' (row 5) was taken for a class of its"]),
     "several": ({"y": labels(row5=-3, row9=-4)}, ["The label -4 of client 'b' (row 9) was taken for a class of its o"]),
-    "single": ({"y": labels(row5=40)}, ["The class '40' has a single row, of client 'a' (row 5); mend its label"]),
+    "single": ({"y": labels(row5=40)}, ["The class '40' has a single row, of client 'a' (row 5); correct its"]),
     "texts": ({"y": np.where(labels() == 0, "no", "yes").astype("U3")}, []),
     "both": ({"y": labels(row5=-3, row6=7)}, ["The label -3", "The class '7' has a single row, of client 'a' (row 6)"]),
     "a usual pair": ({"y": np.where(labels() > 1, 1, -1)}, []),

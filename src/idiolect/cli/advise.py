@@ -10,6 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
+from idiolect.cli.data_options import (
+    Categorical,
+    Drop,
+    Features,
+    Group,
+    SplitColumn,
+    Task,
+    Time,
+    data_table,
+)
 from idiolect.cli.options import AdviseOut, AsFormat, Format, Quiet, Seeds, Set, free_folder, parse_seeds
 
 
@@ -18,6 +28,13 @@ def advise(
     client: Annotated[str | None, typer.Option(help="Column that names the client.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
+    features: Features = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    split_column: SplitColumn = None,
+    group: Group = None,
+    time: Time = None,
+    task: Task = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Train all three ways and judge the advice on test rows.")
     ] = False,
@@ -28,13 +45,26 @@ def advise(
     quiet: Quiet = False,
 ) -> None:
     """Train alone, join everybody, or join these neighbours? Measures the clients and advises each of them."""
-    from idiolect.cli.compare import data_table
     from idiolect.cli.training import Bar
     from idiolect.experiments import spec as specs
     from idiolect.experiments.advise import advise_on
 
     name = table.stem if table else data or "advise"
-    spec: dict[str, Any] = specs.override({"data": data_table("advise", table, client, target, data)}, override or [])
+    rows = data_table(
+        "advise",
+        table,
+        client,
+        target,
+        data,
+        features=features,
+        drop=drop,
+        categorical=categorical,
+        split_column=split_column,
+        group=group,
+        time=time,
+        task=task,
+    )
+    spec: dict[str, Any] = specs.override({"data": rows}, override or [])
     folder = out or free_folder(Path("runs") / f"{name}-advise")
     with Bar(quiet or not sys.stderr.isatty()) as bar:
         advise_on(

@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, parse_seeds
+from idiolect.cli.data_options import (
+    Categorical,
+    Drop,
+    Features,
+    Group,
+    SplitColumn,
+    Task,
+    Time,
+    data_table,
+)
+from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, free_folder, parse_seeds
 
 MOST_ROUNDS = 1000  # where training goes on until validation rows tell no more
 
@@ -18,8 +28,18 @@ def compare(
     client: Annotated[str | None, typer.Option(help="Column that names the client.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
+    features: Features = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    split_column: SplitColumn = None,
+    group: Group = None,
+    time: Time = None,
+    task: Task = None,
     methods: Annotated[
         str | None, typer.Option(help="Methods, comma-separated (`idiolect list algorithms`), or all. Default: seven.")
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option(help="Score to show (`idiolect list scores`). Default: by task and balance.")
     ] = None,
     model: Annotated[
         str, typer.Option(help="linear or mlp; with --data images or texts also a network (`idiolect list models`).")
@@ -46,6 +66,7 @@ def compare(
         bool, typer.Option(help="Fit the delivered models on training and validation rows with what was chosen.")
     ] = True,
     held_out: Annotated[float, typer.Option(help="Clients that never train: a number, or a share below 1.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Draws the split and the training. Default: 0.")] = None,
     seeds: Seeds = None,
     name: Annotated[str | None, typer.Option(help="Name of the run folder under runs/.")] = None,
     out: Out = None,
@@ -57,14 +78,27 @@ def compare(
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
     from idiolect.cli.training import train_and_show
     from idiolect.experiments import spec as specs
-    from idiolect.experiments.candidates import DEFAULT, collaboration_table, local_work, method_tables
+    from idiolect.experiments.candidates import collaboration_table, local_work, method_names, method_tables
 
     label = name or (table.stem if table else data or "compare")
-    named = list(DEFAULT) if methods is None else [method.strip() for method in methods.split(",") if method.strip()]
+    named = method_names(methods)
     most = MOST_ROUNDS if rounds is None else rounds
     spec: dict[str, Any] = {
         "name": label,
-        "data": data_table("compare", table, client, target, data)
+        "data": data_table(
+            "compare",
+            table,
+            client,
+            target,
+            data,
+            features=features,
+            drop=drop,
+            categorical=categorical,
+            split_column=split_column,
+            group=group,
+            time=time,
+            task=task,
+        )
         | ({"held_out": _number(held_out)} if held_out else {}),
         "model": {"name": model},
         "training": {"rounds": most, "cohort": cohort, "record_every": max(1, min(5, most // 20))},
@@ -75,25 +109,15 @@ def compare(
         | ({} if step_sizes is None else {"step_size": _floats(step_sizes)}),
         "collaboration": collaboration_table(named),
     }
+    if score is not None:
+        spec["evaluation"] = {"scores": [score]}
+    if seed is not None:
+        spec["data"]["seed"], spec["seeds"] = seed, [seed]
     if seeds is not None:
         spec["seeds"] = parse_seeds(seeds)
-    train_and_show(specs.from_table(specs.override(spec, override or [])), out, resume, as_format, quiet)
-
-
-def data_table(
-    command: str, table: Path | None, client: str | None, target: str | None, data: str | None
-) -> dict[str, Any]:
-    """[data] of a spec from what a command was given."""
-    from idiolect.core.checks import RequestError
-
-    if (table is None) == (data is None):
-        raise RequestError(f"{command} needs either a TABLE or --data NAME; `idiolect {command} --help` shows how.")
-    if data is not None:
-        return {"source": data}
-    for flag, value, meaning in (("--client", client, "names the client"), ("--target", target, "is to be predicted")):
-        if value is None:
-            raise RequestError(f"{command} TABLE needs {flag} COLUMN, the column that {meaning}.")
-    return {"source": "table", "path": str(table), "client": client, "target": target}
+    wanted = specs.from_table(specs.override(spec, override or []))
+    folder = out or (Path("runs") / label if resume else free_folder(Path("runs") / label))
+    train_and_show(wanted, folder, resume, as_format, quiet, exploring=True)
 
 
 def _floats(text: str) -> list[float]:

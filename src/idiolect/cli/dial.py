@@ -11,6 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from idiolect.cli.data_options import (
+    Categorical,
+    Drop,
+    Features,
+    Group,
+    SplitColumn,
+    Task,
+    Time,
+    data_table,
+    given_flags,
+)
 from idiolect.cli.options import AsFormat, DialOut, Format, Quiet, Resume, Seeds, Set, parse_seeds
 
 if TYPE_CHECKING:
@@ -32,6 +43,13 @@ def dial(
     client: Annotated[str | None, typer.Option(help="Table: column that names the client.")] = None,
     target: Annotated[str | None, typer.Option(help="Table: column to predict.")] = None,
     data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
+    features: Features = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    split_column: SplitColumn = None,
+    group: Group = None,
+    time: Time = None,
+    task: Task = None,
     l2: Annotated[float, typer.Option(help="Table or data set: weight of the ridge, so that own optima exist.")] = 0.01,
     seeds: Seeds = None,
     out: DialOut = None,
@@ -47,10 +65,20 @@ def dial(
     from idiolect.experiments.spec import check_seeds
 
     wanted = parse_values(values)
+    reading = {
+        "features": features,
+        "drop": drop,
+        "categorical": categorical,
+        "split_column": split_column,
+        "group": group,
+        "time": time,
+        "task": task,
+    }
     if source is not None and source.suffix == ".toml":
-        spec, label = _from_spec(source, client, target, data, override or []), method
+        spec, label = _from_spec(source, given_flags(client, target, data, **reading), override or []), method
     else:
-        spec, label = _from_data(source, client, target, data, setting, method, l2, override or []), None
+        rows = data_table("dial", source, client, target, data, **reading)
+        spec, label = _from_data(source, rows, setting, method, l2, override or []), None
     if rounds is not None:
         spec = dataclasses.replace(spec, training=_training(spec, rounds))
     if seeds is not None:
@@ -86,33 +114,29 @@ def _training(spec: Spec, rounds: int) -> Any:
     )
 
 
-def _from_spec(path: Path, client: str | None, target: str | None, data: str | None, overrides: list[str]) -> Spec:
+def _from_spec(path: Path, given: dict[str, str], overrides: list[str]) -> Spec:
     from idiolect.core.checks import RequestError
     from idiolect.experiments import spec as specs
 
-    for flag, value in (("--client", client), ("--target", target), ("--data", data)):
-        if value is not None:
-            raise RequestError(f"dial SPEC.toml takes its data from the spec, got {flag} {value}; leave it out.")
+    for flag, value in given.items():
+        raise RequestError(f"dial SPEC.toml takes its data from the spec, got {flag} {value}; leave it out.")
     return specs.load(path, overrides)
 
 
 def _from_data(
     table: Path | None,
-    client: str | None,
-    target: str | None,
-    data: str | None,
+    data: dict[str, Any],
     setting: str,
     method: str | None,
     l2: float,
     overrides: list[str],
 ) -> Spec:
-    from idiolect.cli.compare import data_table
     from idiolect.experiments import spec as specs
     from idiolect.experiments.dial import METHODS
 
     spec: dict[str, Any] = {
-        "name": table.stem if table else data or "dial",
-        "data": data_table("dial", table, client, target, data),
+        "name": table.stem if table else data["source"],
+        "data": data,
         "model": {"l2": l2},
         "training": {"rounds": 30},
         "methods": {method or METHODS.get(setting, "scafflix"): {}},

@@ -12,10 +12,18 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.data.compressed import read_bytes
+from idiolect.data.encoding import utf8_bytes
+
+KEYS = ("users", "num_samples", "user_data")
+MOST_BYTE = 255  # whole numbers up to it may be pixels; larger ones name tokens
+NO_TARGET = -1
 
 
 class LeafData(NamedTuple):
-    """Every user's rows. Texts become character numbers; `alphabet` lists the characters in that order."""
+    """Every user's rows. Texts in x become character numbers; `alphabet` lists the characters in that order.
+
+    Texts in y beside texts in x are the characters to guess, beside numbers they are labels.
+    """
 
     rows: Rows
     names: tuple[str, ...]
@@ -42,45 +50,78 @@ def read_leaf_json(path: str | Path) -> LeafData:
             counts.append(len(rows["y"]))
             inputs += rows["x"]
             targets += rows["y"]
-    alphabet = _alphabet(inputs, targets)
+    alphabet = _alphabet(inputs, targets) if any(isinstance(entry, str) for entry in inputs) else ""
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return LeafData(
-        Rows(_array(path, inputs, alphabet, "x"), _array(path, targets, alphabet, "y"), offsets),
-        tuple(names),
-        alphabet,
+    labels = not alphabet and bool(targets) and all(isinstance(entry, str) for entry in targets)
+    answers = np.array(targets, dtype=str) if labels else _array(path, targets, alphabet, "y")
+    return LeafData(Rows(_array(path, inputs, alphabet, "x"), answers, offsets), tuple(names), alphabet)
+
+
+def refuse_token_numbers(path: str | Path, inputs: np.ndarray) -> list[str]:
+    """RequestError for whole numbers in x that cannot be pixels; those that can earn the warning given back."""
+    if inputs.dtype.kind not in "iu" or inputs.ndim < 2 or inputs.size == 0:
+        return []
+    largest = int(inputs.max())
+    way_out = (
+        "set data.settings.vocabulary to the number of tokens if they are tokens, or write them as decimals "
+        "(12.0) if they are magnitudes"
     )
+    if largest > MOST_BYTE:
+        raise RequestError(f"{path}: the x entries are whole numbers up to {largest}, as tokens are; {way_out}.")
+    return [f"The x entries are whole numbers up to {largest} and were read as magnitudes; {way_out}."]
+
+
+def next_token_targets(path: str | Path, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """A target for every position of a sequence: where y has one token it belongs to the last position."""
+    if targets.dtype.kind not in "iu" or targets.shape not in (inputs.shape, inputs.shape[:1]) or inputs.ndim != 2:
+        raise RequestError(
+            f"{path}: beside texts in x, y must hold the next character, or the character after each of x, got "
+            f"shapes {inputs.shape} and {targets.shape} of {targets.dtype}; turn texts with labels into numbers first."
+        )
+    if targets.ndim == 2 or inputs.shape[1] == 0:
+        return targets
+    sequences = np.full(inputs.shape, NO_TARGET, np.int32)
+    sequences[:, -1] = targets
+    return sequences
 
 
 def _users(file: Path) -> list[tuple[str, dict[str, list[Any]]]]:
     """(user, {'x': [...], 'y': [...]}) of one file, checked."""
+    content = _content(file)
+    users, samples, data = (content[key] for key in KEYS)
+    if not (isinstance(users, list) and isinstance(samples, list) and isinstance(data, dict)):
+        raise RequestError(f"{file} is not a LEAF file: users and num_samples must be lists, user_data an object.")
+    if len(users) != len(samples):
+        raise RequestError(f"{file} names {len(users)} users but {len(samples)} sample counts.")
+    found = []
+    for user, amount in zip(users, samples):
+        rows = data.get(user) if isinstance(user, str) else None
+        if not isinstance(rows, dict) or not all(isinstance(rows.get(key), list) for key in ("x", "y")):
+            raise RequestError(f"{file} names the user {user!r} but has no x and y for it in user_data.")
+        if not len(rows["x"]) == len(rows["y"]) == amount:
+            raise RequestError(
+                f"{file}: user {user!r} has {len(rows['x'])} x, {len(rows['y'])} y and num_samples {amount}; "
+                "they must agree."
+            )
+        found.append((user, rows))
+    return found
+
+
+def _content(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(read_bytes(file))
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{file} is not UTF-8 text: byte {error.start} cannot be read.") from error
+        content = json.loads(utf8_bytes(read_bytes(file), file))
     except json.JSONDecodeError as error:
         raise RequestError(
             f"{file} is not whole JSON: {error.msg} at line {error.lineno}, column {error.colno}, byte {error.pos}."
         ) from error
-    for key in ("users", "num_samples", "user_data"):
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, RequestError):
+            raise
+        raise RequestError(f"{file} is not a LEAF file: its JSON cannot be read ({error}).") from None
+    for key in KEYS:
         if not isinstance(content, dict) or key not in content:
             raise RequestError(f"{file} is not a LEAF file: it has no {key!r}; LEAF has users, num_samples, user_data.")
-    if len(content["users"]) != len(content["num_samples"]):
-        raise RequestError(
-            f"{file} names {len(content['users'])} users but {len(content['num_samples'])} sample counts."
-        )
-    found = []
-    for user, samples in zip(content["users"], content["num_samples"]):
-        rows = content["user_data"].get(user)
-        if rows is None or "x" not in rows or "y" not in rows:
-            raise RequestError(f"{file} names the user {user!r} but has no x and y for it in user_data.")
-        if not len(rows["x"]) == len(rows["y"]) == samples:
-            raise RequestError(
-                f"{file}: user {user!r} has {len(rows['x'])} x, {len(rows['y'])} y and num_samples "
-                f"{samples}; "
-                "they must agree."
-            )
-        found.append((str(user), rows))
-    return found
+    return content
 
 
 def _alphabet(inputs: list[Any], targets: list[Any]) -> str:
@@ -91,14 +132,16 @@ def _alphabet(inputs: list[Any], targets: list[Any]) -> str:
 def _array(path: Path, entries: list[Any], alphabet: str, word: str) -> np.ndarray:
     """Numbers as they are; texts of one length as character numbers (a single character as one number)."""
     try:
-        if entries and isinstance(entries[0], str):
+        if alphabet and any(isinstance(entry, str) for entry in entries):
             place = {character: number for number, character in enumerate(alphabet)}
             codes = np.array([[place[character] for character in text] for text in entries], np.int32)
+            if codes.ndim != 2:
+                raise ValueError("entries of other kinds")
             return codes[:, 0] if word == "y" and codes.shape[1] == 1 else codes
         values = np.array(entries)
         if values.dtype.kind not in "biuf":
             raise ValueError(f"the type {values.dtype}")
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         sizes = sorted({len(entry) for entry in entries if isinstance(entry, (list, str))})
         found = f"entries of {sizes[0]} and of {sizes[1]}" if len(sizes) > 1 else error
         raise RequestError(

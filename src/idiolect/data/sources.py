@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 import zlib
 from pathlib import Path
@@ -18,6 +19,7 @@ from idiolect.data.tables import read_csv, read_table
 
 __all__ = ["LeafData", "read_csv", "read_idx", "read_leaf_json", "read_libsvm", "read_npz", "read_table"]
 
+MOST_NUMBERS = 2**32  # of a dense array: 16 GB in single precision
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -49,7 +51,13 @@ def read_libsvm(
     width = max(columns, default=-1) + 1
     if features is not None and width > features:
         raise RequestError(f"{path} has an index for {width} features, but features={features}; raise it.")
-    inputs = np.zeros((len(targets), width if features is None else features), dtype)
+    width = width if features is None else features
+    if len(targets) * width > MOST_NUMBERS:
+        raise RequestError(
+            f"{path} would fill {len(targets)} rows of {width} numbers, more than memory holds; correct the largest "
+            "index, or keep fewer features."
+        )
+    inputs = np.zeros((len(targets), width), dtype)
     inputs[rows, columns] = values
     return inputs, np.array(targets, np.float64)
 
@@ -64,11 +72,13 @@ def read_idx(path: str | Path) -> np.ndarray:
     if len(content) < start:
         raise RequestError(f"{path} ends at byte {len(content)}, inside its {start}-byte header; fetch it again.")
     shape = tuple(int(size) for size in np.frombuffer(content, ">u4", dimensions, 4))
-    promised = start + kind.itemsize * int(np.prod(shape, dtype=np.int64))
+    promised = start + kind.itemsize * math.prod(shape)
     if len(content) != promised:
         raise RequestError(
             f"{path} has {len(content)} bytes, but its header promises {promised} for shape {shape}; fetch it again."
         )
+    if 0 in shape:
+        raise RequestError(f"{path} holds nothing: its header says shape {shape}; fetch it again.")
     return np.frombuffer(content, kind, offset=start).reshape(shape).astype(kind.newbyteorder("="))
 
 
@@ -80,7 +90,7 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             return {name: _plain(path, name, archive) for name in archive.files}
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError, NotImplementedError) as error:
         if isinstance(error, RequestError):
             raise
         raise RequestError(f"{path} ({len(content)} bytes unpacked) is not a whole .npz file: {error}.") from error
@@ -110,9 +120,9 @@ def _libsvm_line(path: str | Path, number: int, words: list[str], base: int) -> 
             values.append(float(value))
     except ValueError:
         expected = "a number" if word is words[0] else "index:value"
-        raise RequestError(f"{path}, line {number}: {word!r} is not {expected}; mend the line.") from None
+        raise RequestError(f"{path}, line {number}: {word!r} is not {expected}; correct the line.") from None
     if not np.isfinite([target, *values]).all():
-        raise RequestError(f"{path}, line {number} holds a number that is not finite; mend or drop the line.")
+        raise RequestError(f"{path}, line {number} holds a number that is not finite; correct or drop the line.")
     if indices and (indices[0] < 0 or indices != sorted(set(indices))):
-        raise RequestError(f"{path}, line {number}: indices must start at {base} and rise; mend the line.")
+        raise RequestError(f"{path}, line {number}: indices must start at {base} and rise; correct the line.")
     return target, indices, values

@@ -42,7 +42,7 @@ def check_kind(kind: str | None) -> None:
 
 def infer_kind(values: np.ndarray) -> tuple[str, str]:
     """The kind of task that targets suggest, and the sentence that says why."""
-    override = "set task (data.task in a spec) to say otherwise"
+    override = "set --task (data.task in a spec) to say otherwise"
     if values.ndim > 1:
         return "regression", f"There are several target columns, so the task is regression; {override}."
     if values.dtype.kind not in "iuf":
@@ -63,6 +63,8 @@ def label_name(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
     return str(value)
 
 
@@ -96,7 +98,7 @@ def label_doubts(
         others = f", and {negative - 1} other negative labels likewise" if negative > 1 else ""
         row = int(np.argwhere(codes == 0)[0][0])
         doubts.append(
-            f"The label {names[0]} of {whose(row)} was taken for a class of its own{others}; mend it if it is a slip, "
+            f"The label {names[0]} of {whose(row)} was taken for a class of its own{others}; correct a slip, "
             "and say how many classes there are (data.settings.classes of an npz file), which refuses negative labels."
         )
     counts = np.bincount(codes) if codes.ndim == 1 else np.zeros(0)
@@ -105,7 +107,8 @@ def label_doubts(
         others = f", and so have {len(single) - 1} other classes" if len(single) > 1 else ""
         row = int(np.flatnonzero(codes == single[0])[0])
         doubts.append(
-            f"The class {names[single[0]]!r} has a single row, of {whose(row)}{others}; mend its label if it is a slip."
+            f"The class {names[single[0]]!r} has a single row, of {whose(row)}{others}; correct its label if it is a "
+            "slip."
         )
     return doubts
 

@@ -5,12 +5,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from idiolect.algorithms import ALGORITHMS
+
 # alone; one model; one model and own steps; own models held near it; own and shared models mixed; some parameters
 # shared; gradients shared with those who are alike
 DEFAULT = ("local", "fedavg", "fedavg_fine_tuning", "ditto", "flix_sgd", "fedper", "all_for_all")
 NEIGHBOURS = ("all_for_all", "all_for_all_naive")  # they ask who is alike
 EXACT = {"batch_size": 0, "local_steps": 5}  # on a linear model: no noise, and faster than drawing batches
 DRAWN = {"batch_size": 20, "epochs": 1}
+
+
+def method_names(asked: str | None) -> list[str]:
+    """Names with commas between them, "all" for every registered one, None for the default seven."""
+    if asked is None:
+        return list(DEFAULT)
+    if asked.strip() == "all":
+        return list(ALGORITHMS)
+    return [name.strip() for name in asked.split(",") if name.strip()]
 
 
 def local_work(model: str, batch_size: int | None, epochs: int | None) -> dict[str, int]:

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idiolect.core.checks import Range, RequestError, check, nearest
+from idiolect.core.data import Rows
 from idiolect.data import bundled, shared_files, speeches, synthetic, synthetic_logistic
 from idiolect.data.federation import Federation
-from idiolect.data.leaf import read_leaf_json
+from idiolect.data.leaf import next_token_targets, read_leaf_json, refuse_token_numbers
 from idiolect.data.partition import deal
 from idiolect.data.preprocessing import NumberColumn
 from idiolect.data.problem import Problem
@@ -34,14 +35,13 @@ class _Count(NamedTuple):
     short: str
 
 
+TABLE_ONLY = ("drop", "categorical", "time_column")
 COUNTS = {"vocabulary": _Count(0, "tokens", "tokens"), "classes": _Count(2, "class numbers", "classes")}
 BYTES = "Images stored as bytes, the array {!r}, were divided by 255 to lie in [0, 1]; floats are taken as they are."
 
 
 def _table(data: DataSpec, split: Split) -> Federation:
     path, client, target = (_need(data, name) for name in ("path", "client", "target"))
-    if client == target:
-        raise RequestError(f"The client and the target must be two columns, got {client!r} for both.")
     refuse_unknown(data.settings, ("scaling", "target_scaling"), "[data.settings] table")
     with np.errstate(over="ignore", invalid="ignore"):  # refused below, with the column's name
         federation = Federation.from_table(
@@ -49,6 +49,8 @@ def _table(data: DataSpec, split: Split) -> Federation:
             client=client,
             target=target,
             features=data.features,
+            drop=data.drop or (),
+            categorical=data.categorical or (),
             task=data.task,
             split=split,
             held_out=data.held_out,
@@ -73,7 +75,8 @@ def _check_magnitudes(federation: Federation) -> None:
             wide += recipe.target.names[:1] if not np.isfinite(rows.targets).all() else ()
     if wide:
         raise RequestError(
-            f"Column {wide[0]!r} holds a number too large for 32-bit arithmetic; mend it, or change the column's unit."
+            f"Column {wide[0]!r} holds a number too large for 32-bit arithmetic; correct it, or change the column's "
+            "unit."
         )
 
 
@@ -159,7 +162,7 @@ def _check_numbers(values: np.ndarray, name: str, clients: np.ndarray, counted: 
     way_out = f"set {setting} to at least {most + 1}" if value >= count else f"number {words.short} from 0"
     raise RequestError(
         f"With data.settings.{setting} = {count} the array {name!r} must hold {known}, but {_whose(clients, row)} has "
-        f"{value}; mend it, or {way_out}."
+        f"{value}; correct it, or {way_out}."
     )
 
 
@@ -176,9 +179,30 @@ def _pixels(inputs: np.ndarray) -> np.ndarray:
 
 
 def _leaf(data: DataSpec, split: Split) -> Federation:
-    leaf = read_leaf_json(_need(data, "path"))
-    return Federation.from_rows(
-        leaf.rows, names=leaf.names, task=data.task, split=split, held_out=data.held_out, seed=data.seed
+    path = _need(data, "path")
+    leaf = read_leaf_json(path)
+    refuse_unknown(data.settings, ("vocabulary",), "[data.settings] leaf")
+    counted = _counted(data, dict(data.settings))
+    rows, notes, warnings = leaf.rows, list[str](), list[str]()
+    options: dict[str, Any] = {}
+    if leaf.alphabet:
+        counted = {"vocabulary": len(leaf.alphabet)}
+        options = {"classes": tuple(leaf.alphabet), "tokens": True}
+        notes = [f"The texts of x were read as tokens, one for each of {len(leaf.alphabet)} characters."]
+    elif counted:
+        options = {"classes": tuple(map(str, range(*counted.values()))), "tokens": True}
+        owners = np.repeat(np.array(leaf.names, dtype=str), rows.counts)
+        for values, word in ((rows.inputs, "x"), (rows.targets, "y")):
+            _check_numbers(values, word, owners, counted, lowest=0 if word == "x" else -1)
+    else:
+        warnings = refuse_token_numbers(path, rows.inputs)
+    if counted:
+        rows = Rows(rows.inputs, next_token_targets(path, rows.inputs, rows.targets), rows.offsets)
+    federation = Federation.from_rows(
+        rows, names=leaf.names, task=data.task, split=split, held_out=data.held_out, seed=data.seed, **options
+    )
+    return dataclasses.replace(
+        federation, notes=(*notes, *federation.notes), warnings=(*warnings, *federation.warnings)
     )
 
 
@@ -190,7 +214,8 @@ def _libsvm_file(data: DataSpec, split: Split) -> Federation:
 def _idx(data: DataSpec, split: Split) -> Federation:
     if "labels" not in data.settings:
         raise RequestError("[data.settings] source 'idx' needs labels, the path of the label file beside path.")
-    inputs, targets = read_idx(_need(data, "path")), read_idx(data.settings["labels"])
+    labels = coerce(str, data.settings["labels"], "data.settings.labels")
+    inputs, targets = read_idx(_need(data, "path")), read_idx(labels)
     options = {name: value for name, value in data.settings.items() if name != "labels"}
     return _dealt(data, split, _pixels(inputs) if inputs.dtype == np.uint8 else inputs, targets, options)
 
@@ -200,7 +225,18 @@ def _dealt(
 ) -> Federation:
     """Files without clients: `settings.partition` deals the rows out, with its further settings."""
     options: dict[str, Any] = {"partition": "iid", "clients": 8} | settings
-    dealt = deal(options.pop("partition"), inputs, targets, options.pop("clients"), data.seed, options)
+    name = coerce(str, options.pop("partition"), "data.settings.partition")
+    clients = coerce(int, options.pop("clients"), "data.settings.clients")
+    check("data.settings", "clients", clients, Range(at_least=2))
+    if targets.ndim != 1 or inputs.ndim < 1 or len(inputs) != len(targets):
+        raise RequestError(
+            f"[data] source {data.source!r} needs one label per row, got inputs of shape {inputs.shape} and labels of "
+            f"shape {targets.shape}; name the files that belong together."
+        )
+    try:
+        dealt = deal(name, inputs, targets, clients, data.seed, options)
+    except TypeError as error:
+        raise RequestError(f"[data.settings] partition {name!r}: {error}; check its settings.") from None
     kind = data.task or "classification"
     federation = Federation.from_arrays(
         inputs, targets, dealt.assignment, task=kind, split=split, held_out=data.held_out, seed=data.seed
@@ -234,8 +270,11 @@ SOURCES: dict[str, Source] = {
 
 def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, Problem | None]:
     """The federation a spec asks for, and what is known about it when it is synthetic."""
-    split = Split(data.train, data.validation, data.test, data.split_column, data.group_column)
+    split = Split(data.train, data.validation, data.test, data.split_column, data.group_column, data.time_column)
     split.check()
+    for name in TABLE_ONLY if data.source != "table" else ():
+        if getattr(data, name) is not None:
+            raise RequestError(f"[data] {name} is for tables, and the source is {data.source!r}; leave it out.")
     if data.source in READERS:
         return READERS[data.source](data, split), None
     if data.source not in SOURCES:

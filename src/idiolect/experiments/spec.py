@@ -27,12 +27,15 @@ class DataSpec:
     client: str | None = None  # table: the column that names the client
     target: str | None = None  # table: the column to predict
     features: list[str] | None = None  # table: the columns to predict from; unset: all others
+    drop: list[str] | None = None  # table: columns that are not to be predicted from
+    categorical: list[str] | None = None  # table: columns that are names, whatever they look like
     task: str | None = setting(default=None, choices=("classification", "regression"))
     train: float = setting(default=0.6, above=0, at_most=1)
     validation: float = setting(default=0.2, at_least=0, below=1)
     test: float = setting(default=0.2, at_least=0, below=1)
     split_column: str | None = None
     group_column: str | None = None
+    time_column: str | None = None
     held_out: int | float = setting(default=0, at_least=0)  # clients that never train: a number, or a share below 1
     seed: int = 0
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # passed on to the source

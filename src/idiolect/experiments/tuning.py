@@ -139,7 +139,7 @@ def _strength_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
 
 def _applies(method: MethodSpec, name: str) -> bool:
     """A step of fine-tuning is a strength only where there is fine-tuning; a learnt weight is not chosen."""
-    given = find(method.algorithm).preset | method.settings
+    given = {**find(method.algorithm).preset, **method.settings}
     if name == "fine_tuning_step_size":
         return bool(given.get("fine_tuning_steps") or given.get("fine_tuning_epochs"))
     return not (name == "own_share" and given.get("learn_share"))
@@ -253,7 +253,7 @@ def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) ->
     tried = sorted({lane.point["step_size"] for lane in lanes if "step_size" in lane.point})
     steps = f" with every step size from {tried[0]:g} to {tried[-1]:g}" if len(tried) > 1 else ""
     reason = f"{lost[-1].diverged}{steps}{blame(prepared.federation, lost[-1].diverged_client)}"
-    trials = [lane.point | {"validation": None} for lane in lanes]
+    trials: list[dict[str, Any]] = [{**lane.point, "validation": None} for lane in lanes]
     return Tuned({}, 0, False, 0, trials, {}, [], f"diverged: {reason}", reason)
 
 
@@ -284,8 +284,8 @@ def _tuned(prepared: Prepared, lanes: list[Lane], chosen: Lane, own: Own | None,
         scores["personal"][prepared.choose_by] = own.losses
     rounds, converged = recorder.selected_round, has_converged(*recorder.course())
     unit = prepared.choose_by
-    trials = [
-        lane.point | {"validation": None if not np.isfinite(_reached(lane.recorder)) else abs(_reached(lane.recorder))}
+    trials: list[dict[str, Any]] = [
+        {**lane.point, "validation": None if not np.isfinite(_reached(lane.recorder)) else abs(_reached(lane.recorder))}
         for lane in lanes
     ]
     words = [_value_words(name, value) for name, value in settings.items()]
