@@ -31,9 +31,10 @@ from idiolect.experiments.build import (
 )
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.collaboration import find_collaboration
+from idiolect.experiments.gains import judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.measured import measured
-from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary, validation_mean
+from idiolect.experiments.outcome import Trained, client_rows, history_rows, method_summary, unscored, validation_mean
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
@@ -343,6 +344,7 @@ def _write(
 ) -> dict[str, Any]:
     higher = SCORES[scores[0]].higher_is_better
     chosen = chosen_settings({entry.method.label: validation_mean(entry, scores[0]) for entry in trained}, higher)
+    judged = judge_methods(trained, federation, scores[0], chosen)
     summary = {
         "schema": SCHEMA,
         "name": spec.name,
@@ -351,15 +353,16 @@ def _write(
         "score_reason": reason,
         "notes": [*_data_notes(federation), *(note for entry in trained for note in entry.notes)],
         "warnings": warnings,
+        "unscored": unscored(trained, federation, scores),
         "methods": [
-            method_summary(entry, alone_for(entry, trained, chosen), federation, scores, _objective_name(entry))
+            method_summary(entry, judged[entry.method.label], federation, scores, _objective_name(entry))
             | {"chosen": chosen[entry.method.label]}
             | measured(entry.runs, spec.evaluation.flops)
             for entry in trained
         ],
     }
     folder.write_table("history.parquet", history_rows(trained, spec))
-    folder.write_table("clients.parquet", client_rows(trained, federation, scores, chosen))
+    folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
     _write_models(spec, folder, trained, federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("summary.json", summary)

@@ -44,11 +44,12 @@ def pseudo_values(
     Not-a-number where the score does not exist without the block (the only positive row), and for blocks that are not
     there. The difference of two models' pseudo-values is the pseudo-value of the difference. Pure JAX: `vmap` it.
     """
-    number = (jnp.max(blocks) + 1).astype(jnp.result_type(float))
     whole = score(outputs, targets, blocks >= 0)
+    there = jnp.arange(most, dtype=jnp.int32) <= jnp.max(blocks).astype(jnp.int32)
+    number = (jnp.max(blocks) + 1).astype(whole.dtype)
 
     def without(block: Array) -> Array:
         return score(outputs, targets, (blocks >= 0) & (blocks != block))
 
     left = jax.lax.map(without, jnp.arange(most, dtype=jnp.int32))
-    return jnp.where(jnp.arange(most) < number, number * whole - (number - 1) * left, jnp.nan)
+    return jnp.where(there, number * whole - (number - 1) * left, jnp.nan)

@@ -11,6 +11,7 @@ from scipy import stats
 from idiolect.core.checks import RequestError
 from idiolect.metrics.variances import moderate
 
+_ROUNDING = 1e-5  # of float32 scores and of pseudo-values made from them
 _MOST_SKEW = 3.0  # no correction beyond this: there an average of few rows tells nothing
 
 
@@ -52,7 +53,7 @@ def paired_estimates(differences: Any, mask: Any, groups: Any = None, bound: flo
         residual, number = (residual, count) if groups is None else _summed(residual, real, np.asarray(groups))
         variance = (residual**2).sum(axis=1) / (number - 1.0)
         error = np.where(number > 1, np.sqrt(variance * number), np.nan) / known
-        level = np.abs(residual).max(axis=1, initial=0.0) <= 1e-9 * np.abs(value)
+        level = np.abs(residual).max(axis=1, initial=0.0) <= _ROUNDING * np.maximum(np.abs(value), bound or 0.0)
     skew = 0.0 if bound is not None else _common_skew(residual, variance, number)
     found = Estimates(value, error, number - 1.0, number, np.where(level, 0.0, skew))
     return _without_spread(found, level, bound)

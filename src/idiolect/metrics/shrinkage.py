@@ -16,9 +16,9 @@ from scipy import special, stats
 from idiolect.metrics.paired import Estimates, Intervals, student_intervals
 from idiolect.metrics.variances import FEWEST, moderate
 
-_TAILS = 4.0  # degrees of freedom of the population of gains
+_TAILS = 6.0  # degrees of freedom of the population of gains
 _MOST = 2000  # clients that the population is fitted to; more change nothing
-_SPREADS = 16
+_SPREADS = 24
 _CENTRES = np.linspace(-2.5, 2.5, 5)  # in standard errors of the population's mean
 _NOISE_NODES = (np.arange(4) + 0.5) / 4
 _CHUNK = 2_000_000  # numbers at once
@@ -55,7 +55,8 @@ def expected_gains(found: Estimates) -> Intervals:
     found_parts = [_posterior(population, *(part[chunk] for part in known)) for chunk in chunks]
     mean, spread = (np.concatenate(parts) for parts in zip(*found_parts))
     moved = np.clip(mean - known[0], -error[used], error[used])
-    half = stats.norm.ppf(0.975) * np.where(moved == mean - known[0], spread, np.maximum(spread, error[used]))
+    wide = np.where(moved == mean - known[0], spread, np.maximum(spread, error[used]))
+    half = stats.t.ppf(0.975, found.freedom[used]) * wide
     value, low, high = (part.copy() for part in own)
     value[used], low[used], high[used] = (known[0] + moved + sign * half for sign in (0, -1, 1))
     return Intervals(value, low, high)

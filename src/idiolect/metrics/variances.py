@@ -33,7 +33,7 @@ def _fit(variance: np.ndarray, freedom: np.ndarray) -> tuple[float, float]:
     logs = np.log(variance) - special.digamma(freedom / 2) + np.log(freedom / 2)
     centre, excess = float(logs.mean()), float(logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean())
     if excess <= 2 / CERTAIN:  # they differ by chance alone
-        return float(np.exp(centre)), CERTAIN
+        return float(np.average(variance, weights=freedom)), CERTAIN
     half = 0.5 + 1 / excess
     for _ in range(60):  # Newton's method for trigamma(half) = excess
         trigamma = float(special.polygamma(1, half))
