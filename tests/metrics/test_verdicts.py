@@ -107,8 +107,8 @@ def test_benjamini_and_hochberg_by_hand():
 
 @pytest.mark.parametrize("skewed", [False, True])
 def test_false_calls_are_rare(skewed):
-    # 60 tables of 60 clients with 6 to 15 rows and no gain for any: a call of any kind is false
-    draw, tables, called = np.random.default_rng(3), 60, 0
+    # 40 tables of 60 clients with 6 to 15 rows and no gain for any: a call of any kind is false
+    draw, tables, called = np.random.default_rng(3), 40, 0
     for _ in range(tables):
         rows = np.arange(15) < draw.integers(6, 16, 60)[:, None]
         noise = draw.chisquare(1, (60, 15)) - 1 if skewed else draw.normal(size=(60, 15))
