@@ -28,7 +28,8 @@ FILES = {
 }
 METHOD_KEYS = {
     *("method", "algorithm", "objective", "summary", "seeds", "settings", "score", "seed_means", "interval"),
-    *("shared_mean", "last_mean", "selected_rounds", "helped", "hurt", "same", "gain", "rounds", "seconds"),
+    *("shared_mean", "last_mean", "selected_rounds", "helped", "hurt", "same", "unclear", "gain", "rounds"),
+    *("seconds", "better", "worse", "gain_over_one", "clients", "missing", "other_scores"),
     *("new_clients", "diverged", "tuned", "personalization", "routing", "storage", "flops"),
     *(name for name in FIELDS if name != "rounds"),
 }
@@ -65,7 +66,9 @@ def test_clients_have_the_columns_of_the_schema(finished):
     schema = pq.read_schema(folder / "clients.parquet")
     kinds = dict.fromkeys(("method", "client", "verdict"), pa.string()) | {"held_out": pa.bool_(), "seed": pa.int64()}
     kinds |= {f"{part}_rows": pa.int64() for part in ("train", "validation", "test")}
-    kinds |= dict.fromkeys(("local_score", "score", "gain", "gain_low", "gain_high"), pa.float64())
+    ends = ("", "_low", "_high")
+    kinds |= {f"{gain}{end}": pa.float64() for gain in ("gain", "gain_over_one", "gain_expected") for end in ends}
+    kinds |= dict.fromkeys(("local_score", "one_score", "score"), pa.float64())
     for score in SCORES:
         for model in ("shared", "personal"):
             for split in ("test", "validation"):
@@ -82,6 +85,7 @@ def test_clients_have_the_columns_of_the_schema(finished):
         if not row["held_out"]:
             assert row["score"] == row["test_personal_accuracy_selected"]
             assert row["gain"] == pytest.approx(row["score"] - row["local_score"], abs=1e-6)
+            assert row["gain_over_one"] == pytest.approx(row["score"] - row["one_score"], abs=1e-6)
             assert row["verdict"] in ("helped", "hurt", "same", "unclear")
 
 
@@ -114,8 +118,18 @@ def test_the_summary_agrees_with_the_clients(finished):
     own = [row for row in clients if row["method"] == "fedavg" and not row["held_out"]]
     names = sorted({row["client"] for row in own})  # a client's seeds count once, by their mean
     gains = [np.mean([row["gain"] for row in own if row["client"] == name]) for name in names]
-    assert fedavg["helped"] == pytest.approx(100 * np.mean([gain > 0 for gain in gains]))
-    assert fedavg["hurt"] == pytest.approx(100 * np.mean([gain < 0 for gain in gains]))
+    assert fedavg["better"] == pytest.approx(100 * np.mean([gain > 0 for gain in gains]))
+    assert fedavg["worse"] == pytest.approx(100 * np.mean([gain < 0 for gain in gains]))
+    verdicts = {row["client"]: row["verdict"] for row in own}  # the same for all seeds of a client
+    assert {(row["client"], row["verdict"]) for row in own} == set(verdicts.items())
+    for word in ("helped", "hurt", "same", "unclear"):
+        assert fedavg[word] == pytest.approx(100 * np.mean([verdict == word for verdict in verdicts.values()]))
+    assert fedavg["gain_over_one"] is None  # it is the one model
+    over = [row["gain_over_one"] for row in clients if row["method"] == "local" and not row["held_out"]]
+    assert local["gain_over_one"]["mean"] == pytest.approx(np.mean(over), abs=1e-6)
+    assert (local["clients"], local["missing"], summary["unscored"]) == (3, 0, None)
+    losses = [row["test_personal_log_loss_selected"] for row in own]
+    assert fedavg["other_scores"]["log_loss"]["mean"] == pytest.approx(np.mean(losses))
     assert fedavg["gain"]["mean"] == pytest.approx(np.mean(gains), abs=1e-6)
 
 

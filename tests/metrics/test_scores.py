@@ -15,7 +15,7 @@ import sklearn.metrics
 from hypothesis import given, settings
 
 from idiolect.core.checks import RequestError
-from idiolect.metrics import SCORES, default_score, find_score
+from idiolect.metrics import SCORES, default_score, find_score, proper_score
 from idiolect.metrics.scores import accuracy, auc, balanced_accuracy, correct_rows, log_loss, squared_error
 
 CLIENTS, CAPACITY = 12, 40
@@ -70,11 +70,16 @@ def sklearn_auc(logits, targets):
     return np.mean([sklearn.metrics.roc_auc_score(targets == c, share[:, c]) for c in present])
 
 
+def sklearn_brier(logits, targets):
+    return np.mean(np.sum((softmax(logits) - np.eye(logits.shape[1])[targets]) ** 2, axis=1))
+
+
 SKLEARN = {
     "accuracy": sklearn_accuracy,
     "balanced_accuracy": sklearn_balanced_accuracy,
     "log_loss": sklearn_log_loss,
     "auc": sklearn_auc,
+    "brier": sklearn_brier,
 }
 
 
@@ -85,6 +90,57 @@ def test_agrees_with_scikit_learn_on_every_client(name, classes):
     measured = over_clients(name)(logits, targets, mask)
     expected = [SKLEARN[name](logits[m][mask[m]], targets[m][mask[m]]) for m in range(CLIENTS)]
     np.testing.assert_allclose(measured, expected, rtol=2e-6)
+
+
+NUMBERS = {
+    "squared_error": sklearn.metrics.mean_squared_error,
+    "mae": sklearn.metrics.mean_absolute_error,
+    "rmse": sklearn.metrics.root_mean_squared_error,
+    "r2": sklearn.metrics.r2_score,
+    "pinball_90": functools.partial(sklearn.metrics.mean_pinball_loss, alpha=0.9),
+    "pinball_5": functools.partial(sklearn.metrics.mean_pinball_loss, alpha=0.05),
+    "poisson_deviance": sklearn.metrics.mean_poisson_deviance,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_scores_of_numbers_agree_with_scikit_learn(name):
+    draw = np.random.default_rng(3)
+    rates = draw.exponential(2.0, (CLIENTS, CAPACITY)).astype(np.float32) + 0.05
+    counts = draw.poisson(rates).astype(np.float32)
+    mask = np.arange(CAPACITY) < draw.integers(2, CAPACITY + 1, CLIENTS)[:, None]
+    measured = over_clients(name)(np.where(mask, rates, np.nan), np.where(mask, counts, np.inf), mask)
+    expected = [NUMBERS[name](counts[m][mask[m]], rates[m][mask[m]]) for m in range(CLIENTS)]
+    np.testing.assert_allclose(measured, expected, rtol=2e-5, atol=1e-6)
+
+
+def test_scores_of_numbers_at_their_edges():
+    real = jnp.ones(2, bool)
+    assert math.isnan(of_one("r2")(jnp.asarray([1.0, 2.0]), jnp.asarray([3.0, 3.0]), real))
+    deviance = of_one("poisson_deviance")
+    assert float(deviance(jnp.zeros(2), jnp.zeros(2), real)) == 0
+    assert float(deviance(jnp.asarray([0.0, 1.0]), jnp.ones(2), real)) == math.inf
+    assert float(deviance(jnp.asarray([-1.0, 1.0]), jnp.zeros(2), real)) == math.inf
+
+
+def test_pinball_scores_are_found_by_name():
+    assert find_score("pinball_7", "regression") is find_score("pinball_7")
+    for name in ("pinball_0", "pinball_100", "pinball_07", "pinball"):
+        with pytest.raises(RequestError, match=name):
+            find_score(name)
+
+
+def test_proper_scores():
+    assert [proper_score(kind) for kind in ("classification", "regression", "counts")] == [
+        "log_loss",
+        "squared_error",
+        "poisson_deviance",
+    ]
+    assert proper_score("regression", quantile=0.9) == "pinball_90"
+    with pytest.raises(RequestError, match="task_kind"):
+        proper_score("ranking")
+    assert default_score("counts")[0] == "poisson_deviance"
+    assert find_score("mae", "counts").higher_is_better is False  # errors of the predicted rate
 
 
 def test_tied_scores_get_average_rank():
@@ -141,7 +197,8 @@ def test_padding_never_matters(name, count, garbage, label, seed):
         spoilt_targets = np.where(mask[:, None], targets, np.float32(garbage))
     clean, other = (of_one(name)(o, t, mask) for o, t in ((outputs, targets), (spoilt, spoilt_targets)))
     np.testing.assert_array_equal(clean, other)
-    assert bool(jnp.isnan(clean)) == (count == 0 or (name == "auc" and len(set(targets[mask])) < 2))
+    undefined = {"auc": len(np.unique(targets[mask])) < 2, "r2": count == 1}
+    assert bool(jnp.isnan(clean)) == (count == 0 or undefined.get(name, False))
 
 
 @settings(max_examples=25, deadline=None)
@@ -202,7 +259,7 @@ def test_half_precision_outputs_are_averaged_in_full():
     assert float(measured) == np.float32(300 / 301)
 
 
-@pytest.mark.parametrize("name", ["accuracy", "log_loss", "squared_error"])
+@pytest.mark.parametrize("name", ["accuracy", "log_loss", "brier", "squared_error", "mae", "pinball_90"])
 def test_score_is_the_mean_of_its_rows(name):
     score, draw = SCORES[name], np.random.default_rng(0)
     outputs = draw.normal(size=(9, 3)).astype(np.float32)

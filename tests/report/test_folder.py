@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -133,7 +134,7 @@ def _two_seeds(folder, seeds):
         for client, gain in gains.items():
             known = gain[seed] is not None
             low, high = (gain[seed] - 0.15, gain[seed] + 0.15) if known else (None, None)
-            verdict = "unclear" if not known else "helped" if low > 0 else "hurt" if high < 0 else "unclear"
+            verdict = {"a": "helped", "b": ("unclear", "hurt")[seed], "c": "unclear"}[client]
             line = {"method": "fedavg", "seed": seed, "client": client, "train_rows": 10, "test_rows": 4}
             line |= {"local_score": 0.5 if known else None, "score": 0.5 + gain[seed] if known else None}
             line |= {
@@ -148,10 +149,10 @@ def _two_seeds(folder, seeds):
     return client_table(read(folder), "fedavg")
 
 
-def test_seeds_are_averaged_and_the_verdict_follows_the_averaged_bounds(folder):
+def test_seeds_are_averaged_and_the_verdict_is_the_recorded_one(folder):
     table = _two_seeds(folder, seeds=2)
-    # a: gains 0.1 and 0.3, bounds +- 0.15: mean 0.2 in [0.05, 0.35], so helped though the first seed alone is unclear
-    # b: gains 0.1 and -0.3: mean -0.1 in [-0.25, 0.05], so unclear though the second seed alone says hurt
+    # a: gains 0.1 and 0.3, bounds +- 0.15: mean 0.2 in [0.05, 0.35]; the run says helped for both seeds
+    # b: gains 0.1 and -0.3; the two seeds do not agree, as an older folder may have it
     assert table.client.tolist() == ["a", "b", "c"]
     np.testing.assert_allclose(table.gain, [0.2, -0.1, np.nan])
     np.testing.assert_allclose(table.gain_low, [0.05, -0.25, np.nan])
@@ -164,7 +165,25 @@ def test_seeds_are_averaged_and_the_verdict_follows_the_averaged_bounds(folder):
 
 
 def test_one_seed_keeps_its_recorded_verdict(folder):
-    assert _two_seeds(folder, seeds=1).verdict.tolist() == ["unclear", "unclear", ""]
+    assert _two_seeds(folder, seeds=1).verdict.tolist() == ["helped", "unclear", ""]
+
+
+def test_expected_gains_are_read_and_stand_in_for_by_the_gains(folder):
+    plain = _two_seeds(folder, seeds=1)
+    np.testing.assert_array_equal(plain.expected_low, plain.gain_low)  # an older folder
+    rows = pq.read_table(folder / "clients.parquet").to_pylist()
+    shrunk = {"gain_expected": 0.05, "gain_expected_low": -0.1, "gain_expected_high": 0.2, "gain_over_one": 0.3}
+    pq.write_table(pa.Table.from_pylist([row | shrunk for row in rows]), folder / "clients.parquet")
+    table = client_table(read(folder), "fedavg")
+    assert (table.expected.tolist(), table.over_one.tolist()) == ([0.05] * 3, [0.3] * 3)
+    assert np.isnan(table.one).all()
+
+
+def test_clients_without_a_score_are_named(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["unscored"] = {"score": "auc", "clients": ["a"], "count": 1, "sentence": "1 of 3 clients has no auc (a)."}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert "1 of 3 clients has no auc (a)." in read(folder).missing
 
 
 def test_training_alone_is_the_same_as_itself(folder):

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from idiolect.experiments.outcome import Trained, validation_scores
+from idiolect.experiments.outcome import validation_scores
+from idiolect.experiments.trained import Trained
 from idiolect.metrics.scores import SCORES
-from idiolect.metrics.summary import gains
+from idiolect.metrics.summary import paired_difference
 
 LEVEL = 0.95  # of the interval that must hold a difference of 0 for a tie
 
@@ -25,7 +26,7 @@ def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | Non
     found = {
         entry.method.label: validation_scores(entry, score)
         for entry in trained
-        if chosen[entry.method.label] is not False and not any(run.recorder.diverged for run in entry.runs)
+        if chosen[entry.method.label] is not False and entry.diverged is None
     }
     means = {label: float(np.nanmean(values)) for label, values in found.items() if not np.isnan(values).all()}
     if not means:
@@ -37,9 +38,5 @@ def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | Non
 
 def _tied(best: np.ndarray, other: np.ndarray, higher: bool) -> bool:
     """Whether the mean of the clients' paired differences may be 0, by Student's t over clients."""
-    ahead = gains(best, other, higher)
-    ahead = ahead[~np.isnan(ahead)]
-    if ahead.size < 2:
-        return True
-    half = float(stats.t.ppf(0.5 + LEVEL / 2, ahead.size - 1)) * float(ahead.std(ddof=1)) / ahead.size**0.5
-    return float(ahead.mean()) <= half
+    ahead, error, clients = paired_difference(best, other, higher)
+    return clients < 2 or ahead <= float(stats.t.ppf(0.5 + LEVEL / 2, clients - 1)) * error

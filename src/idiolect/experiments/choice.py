@@ -117,8 +117,8 @@ def find_choice(
             {
                 "value": one.value,
                 "rounds": cost.rounds,
-                "validation": _summary(table.validation[place], higher, seeds),
-                "test": _summary(table.test[place], higher, seeds),
+                "validation": _summary(table.validation[place], higher),
+                "test": _summary(table.test[place], higher),
                 "chosen_by": int((chosen == place).sum()),
                 "spent": _price(cost),
                 "spent_so_far": _price(total),
@@ -127,7 +127,7 @@ def find_choice(
             }
         )
     picked = (scores[chosen, :, np.arange(federation.clients)].T for scores in table)
-    of_validation, of_test = (_summary(scores, higher, seeds) for scores in picked)
+    of_validation, of_test = (_summary(scores, higher) for scores in picked)
     return {
         "schema": SCHEMA,
         "kind": kind,
@@ -162,7 +162,7 @@ def _best(entries: list[dict[str, Any]], tried: list[Tried], higher: bool) -> in
     return max(range(len(entries)), key=merit)
 
 
-def _summary(scores: np.ndarray, higher: bool, seeds: list[int]) -> dict[str, Any]:
+def _summary(scores: np.ndarray, higher: bool) -> dict[str, Any]:
     """Of (seeds, clients): means over clients, then over seeds; 95 % over seeds, or over clients where there is one."""
     summaries = [summarise(line, higher) for line in scores]
     seed_means = [float(summary.mean) for summary in summaries]
@@ -171,7 +171,7 @@ def _summary(scores: np.ndarray, higher: bool, seeds: list[int]) -> dict[str, An
         "mean": float(np.mean(seed_means)),
         "worst_decile": float(np.mean([summary.worst_decile for summary in summaries])),
         "seed_means": seed_means,
-        "interval": [] if undefined else mean_interval(seed_means, scores[0], seeds[0]),
+        "interval": [] if undefined else mean_interval(seed_means, scores[0]),
         "clients": scores.mean(axis=0).tolist(),
     }
 

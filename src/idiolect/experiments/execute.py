@@ -26,22 +26,16 @@ from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.evidence import take_evidence
+from idiolect.experiments.gains import LOCAL, judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.measured import measured
-from idiolect.experiments.outcome import (
-    LOCAL,
-    Trained,
-    alone_for,
-    client_rows,
-    history_rows,
-    method_summary,
-    validation_mean,
-)
+from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
 from idiolect.experiments.prepare import Prepared, prepare
 from idiolect.experiments.refit import with_validation_rows
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
+from idiolect.experiments.trained import Trained
 from idiolect.experiments.tuning import Tuned, from_json, is_searched, is_tuned, tune
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
@@ -338,6 +332,7 @@ def _write(
     federation, scores, choose_by = prepared.federation, prepared.scores, prepared.choose_by
     reached = {entry.method.label: validation_mean(entry, choose_by) for entry in trained}
     chosen = chosen_settings(reached, SCORES[choose_by].higher_is_better)
+    judged = judge_methods(trained, federation, scores[0], chosen)
     summary = {
         "schema": SCHEMA,
         "name": spec.name,
@@ -349,15 +344,16 @@ def _write(
         "announced": announce(trained, choose_by, chosen),
         "notes": [*prepared.notes(), *(note for entry in trained for note in entry.notes)],
         "warnings": warnings,
+        "unscored": unscored(trained, federation, scores),
         "methods": [
-            method_summary(entry, alone_for(entry, trained, chosen), federation, scores, _objective_name(entry))
+            method_summary(entry, judged[entry.method.label], federation, scores, _objective_name(entry))
             | {"chosen": chosen[entry.method.label], "converged": _converged(entry)}
             | measured(entry.runs, spec.evaluation.flops)
             for entry in trained
         ],
     }
     folder.write_table("history.parquet", history_rows(trained, spec))
-    folder.write_table("clients.parquet", client_rows(trained, federation, scores, chosen))
+    folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
     _write_models(spec, folder, trained, federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("summary.json", summary)

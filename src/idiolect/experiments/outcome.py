@@ -7,40 +7,28 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
 from idiolect.accounting.ledger import FIELDS, Ledger
 from idiolect.accounting.time_model import find_time_model
 from idiolect.algorithms import find
-from idiolect.core.keys import Purpose, client_keys, host_generator, root_key
 from idiolect.data.federation import Federation
 from idiolect.engines.evaluate import KINDS
 from idiolect.engines.simulate import Run
+from idiolect.experiments.gains import Against, Judged
 from idiolect.experiments.measured import mean_personalization
-from idiolect.experiments.spec import MethodSpec, Spec
-from idiolect.experiments.sweeping import split_label
-from idiolect.experiments.tuning import Tuned
-from idiolect.experiments.units import in_table_units, unit
-from idiolect.metrics.intervals import Intervals, client_gains, verdicts
-from idiolect.metrics.resampling import gain_interval
+from idiolect.experiments.spec import Spec
+from idiolect.experiments.trained import Trained, answer, mean_answer
+from idiolect.experiments.units import in_table_units
+from idiolect.metrics.paired import Intervals
 from idiolect.metrics.scores import SCORES
-from idiolect.metrics.summary import PARTS, bootstrap_interval, paired_gain, summarise
+from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
+from idiolect.metrics.verdicts import VERDICTS
 
-LOCAL = "local"  # the method every other is compared with
+__all__ = ["Trained", "client_rows", "history_rows", "mean_interval", "method_summary", "unscored", "validation_mean"]
 
-
-@dataclasses.dataclass
-class Trained:
-    """One method's runs, one per seed, and what was said about its settings."""
-
-    method: MethodSpec
-    runs: list[Run]
-    notes: list[str]
-    tuned: str | None = None
-    choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
+NAMED = 10  # clients without a score that are named; more are counted
 
 
 def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
@@ -73,59 +61,78 @@ def validation_scores(entry: Trained, score: str) -> np.ndarray:
     return np.mean([np.asarray(values, np.float64) for values in recorded if values is not None], axis=0)
 
 
-Chosen = Mapping[str, bool | None]
-
-
-def alone_for(entry: Trained, trained: list[Trained], chosen: Chosen) -> Trained | None:
-    """Training alone, to compare `entry` with: a sweep's chosen one, else one with the same settings, or the first.
-
-    One that diverged only where all did.
-    """
-    candidates = [other for other in trained if other.method.algorithm == LOCAL]
-    swept = split_label(entry.method.label)[1]
-    best = [other for other in candidates if chosen[other.method.label]]
-    same = [other for other in candidates if split_label(other.method.label)[1] == swept]
-    ranked = sorted([*best, *same, *candidates], key=lambda other: any(run.recorder.diverged for run in other.runs))
-    return next(iter(ranked), None)
-
-
 def client_rows(
-    trained: list[Trained], federation: Federation, scores: tuple[str, ...], chosen: Chosen
+    trained: list[Trained], federation: Federation, scores: tuple[str, ...], judged: Mapping[str, Judged]
 ) -> list[dict[str, Any]]:
-    """clients.parquet: every client's scores, its gain over training alone with an interval, and the verdict."""
+    """clients.parquet: every client's scores, its gains over both references, and the verdict.
+
+    `gain` and `gain_over_one` are those of the row's seed; intervals, the expected gain and the verdict are those of
+    the client's mean over seeds, the same in the rows of all its seeds.
+    """
     rows = []
     for entry in trained:
-        reference = alone_for(entry, trained, chosen)
-        alone = {} if reference is None else {run.seed: run for run in reference.runs}
+        common = _judged_columns(judged[entry.method.label], federation.clients)
         for run in entry.runs:
-            rows += _run_rows(entry.method.label, run, alone.get(run.seed), federation, scores)
+            rows += _run_rows(entry.method.label, run, judged[entry.method.label], common, federation, scores)
             rows += _new_client_rows(entry.method.label, run, federation, scores)
     return rows
 
 
+def _judged_columns(judged: Judged, clients: int) -> list[dict[str, Any]]:
+    """Per client, the columns that all its seeds share."""
+    parts: dict[str, Intervals | None] = {
+        "gain": judged.alone and judged.alone.gain,
+        "gain_over_one": judged.one and judged.one.gain,
+        "gain_expected": judged.expected,
+    }
+    columns: dict[str, Any] = {}
+    for name, found in parts.items():
+        ends = [None, None, None] if found is None else [*found]
+        columns |= {f"{name}_low": ends[1], f"{name}_high": ends[2]}
+    columns["gain_expected"] = None if judged.expected is None else judged.expected.value
+    rows: list[dict[str, Any]] = [
+        {name: None if values is None else float(values[client]) for name, values in columns.items()}
+        for client in range(clients)
+    ]
+    for client, row in enumerate(rows):
+        row["verdict"] = None if judged.verdict is None else str(judged.verdict[client]) or None
+    return rows
+
+
 def _run_rows(
-    label: str, run: Run, alone: Run | None, federation: Federation, scores: tuple[str, ...]
+    label: str,
+    run: Run,
+    judged: Judged,
+    common: list[dict[str, Any]],
+    federation: Federation,
+    scores: tuple[str, ...],
 ) -> list[dict[str, Any]]:
-    score = _answer(run, scores[0])
-    local = _answer(alone, scores[0]) if alone is not None else np.full(len(score), np.nan)
-    gain = _gains(run, alone, federation, scores[0]) if alone is not None else None
-    verdict = [""] * len(score) if gain is None else _verdicts(gain)
+    score = answer(run, scores[0])
+    named = {"score": score}
+    for name, gain, against in (
+        ("local_score", "gain", judged.alone),
+        ("one_score", "gain_over_one", judged.one),
+    ):
+        reference = _of_seed(against, run.seed, scores[0], len(score))
+        named |= {name: reference, gain: gains(score, reference, SCORES[scores[0]].higher_is_better)}
     rows = []
     for client, name in enumerate(federation.names):
         row: dict[str, Any] = {"method": label, "seed": run.seed, "client": name, "held_out": False}
         row |= {f"{split}_rows": int(getattr(federation, split).counts[client]) for split in _SPLITS}
-        row |= {"score": float(score[client]), "local_score": float(local[client])}
-        for part in ("value", "low", "high"):
-            column = "gain" if part == "value" else f"gain_{part}"
-            row[column] = None if gain is None else float(getattr(gain, part)[client])
-        row["verdict"] = verdict[client] or None
+        row |= {column: float(values[client]) for column, values in named.items()} | common[client]
         row["traffic_bytes"] = run.recorder.client_bytes[client] if run.recorder.client_bytes else None
         for when, recorded in (("last", run.recorder.last), ("selected", run.recorder.selected)):
             for split, models in recorded.items():
-                for model, named in models.items():
-                    row |= {f"{split}_{model}_{key}_{when}": values[client] for key, values in named.items()}
+                for model, by_score in models.items():
+                    row |= {f"{split}_{model}_{key}_{when}": values[client] for key, values in by_score.items()}
         rows.append(row)
     return rows
+
+
+def _of_seed(against: Against | None, seed: int, score: str, clients: int) -> np.ndarray:
+    """The reference's scores with the same seed; not-a-number where there is none."""
+    runs = [] if against is None else [run for run in against.reference.runs if run.seed == seed]
+    return answer(runs[0], score) if runs else np.full(clients, np.nan)
 
 
 _SPLITS = ("train", "validation", "test")
@@ -148,49 +155,13 @@ def _new_client_rows(label: str, run: Run, federation: Federation, scores: tuple
     return rows
 
 
-def _answer(run: Run, score: str) -> np.ndarray:
-    """What a method gives each client: its personal model at the selected round, on test rows."""
-    return np.asarray(run.recorder.selected["test"]["personal"][score], np.float64)
-
-
-def _gains(run: Run, alone: Run, federation: Federation, name: str) -> Intervals:
-    """Per client: gain over training alone, with an interval over the client's own test rows, which both models saw."""
-    found = _recorded_gains(run, alone, federation, name)
-    return Intervals(*(unit(name, federation) * part for part in found))
-
-
-def _recorded_gains(run: Run, alone: Run, federation: Federation, name: str) -> Intervals:
-    score, test = SCORES[name], federation.test
-    ours = run.outputs(run.selected)["personal"]
-    theirs = alone.outputs(alone.selected)["personal"]
-    padded = test.pad(np.arange(test.clients), ours.shape[1])
-    targets = jnp.asarray(padded.targets)
-    mask = np.arange(ours.shape[1]) < padded.count[:, None]
-    if score.per_row is not None:
-        per_row = jax.vmap(score.per_row)
-        candidate, reference = (np.asarray(per_row(jnp.asarray(answer), targets, mask)) for answer in (ours, theirs))
-        return client_gains(candidate, reference, mask, score.higher_is_better, seed=run.seed)
-    keys = client_keys(root_key(run.seed), Purpose.BOOTSTRAP, 0, jnp.arange(test.clients))
-
-    def one(key: Any, a: Any, b: Any, targets: Any, real: Any) -> Any:
-        return gain_interval(key, score.function, score.higher_is_better, a, b, targets, real)
-
-    found = jax.jit(jax.vmap(one))(keys, ours, theirs, targets, jnp.asarray(mask))
-    return Intervals(*(np.asarray(part, np.float64) for part in found))
-
-
-def _verdicts(gain: Intervals) -> list[str]:
-    plain = verdicts(gain)
-    return ["same" if value == 0 and word == "unclear" else str(word) for value, word in zip(gain.value, plain)]
-
-
 def method_summary(
-    entry: Trained, alone: Trained | None, federation: Federation, scores: tuple[str, ...], objective: str
+    entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], objective: str
 ) -> dict[str, Any]:
     """One method's line in summary.json. Means are over clients, then over seeds."""
     primary = scores[0]
     higher = SCORES[primary].higher_is_better
-    answers = [_answer(run, primary) for run in entry.runs]
+    answers = [answer(run, primary) for run in entry.runs]
     summaries = [summarise(answer, higher)._asdict() for answer in answers]
     seed_means = [float(summary["mean"]) for summary in summaries]
     ledgers = [run.ledger for run in entry.runs]
@@ -204,7 +175,10 @@ def method_summary(
         "settings": _settings(entry.runs[0].algorithm),
         "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in PARTS},
         "seed_means": seed_means,
-        "interval": mean_interval(seed_means, answers[0], entry.runs[0].seed),
+        "clients": int(summaries[0]["clients"]),
+        "missing": int(summaries[0]["missing"]),
+        "interval": mean_interval(seed_means, answers[0]),
+        "other_scores": {name: _other_score(entry, name) for name in scores[1:]},
         "validation_mean": validation_mean(entry, primary),
         "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
         "last_mean": _mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
@@ -213,13 +187,13 @@ def method_summary(
         "rounds": ledgers[0].rounds,
         "seconds": float(np.mean([run.history[-1]["seconds"] for run in entry.runs])),
         "new_clients": _new_clients_mean(entry, primary, federation),
-        "diverged": next((run.recorder.diverged for run in entry.runs if run.recorder.diverged), None),
+        "diverged": entry.diverged,
         "tuned": entry.tuned,
     }
     for name in FIELDS:
         if name != "rounds":
             line[name] = round(np.mean([getattr(ledger, name) for ledger in ledgers]))
-    return line | _against_alone(entry, alone, answers, primary)
+    return line | _verdict_counts(entry, judged, primary) | _over_one(entry, judged, primary)
 
 
 def _final(entry: Trained, name: str) -> float | None:
@@ -228,31 +202,77 @@ def _final(entry: Trained, name: str) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _against_alone(entry: Trained, alone: Trained | None, answers: list[np.ndarray], primary: str) -> dict[str, Any]:
-    if alone is None or alone is entry:
-        return {"helped": None, "hurt": None, "same": None, "gain": None}
-    # a client's seeds are not independent witnesses: its mean over seeds is one
-    ours = np.mean(answers, axis=0)
-    reference = np.mean([_answer(run, primary) for run in alone.runs], axis=0)
-    gain = paired_gain(ours, reference, SCORES[primary].higher_is_better, seed=entry.runs[0].seed)
+def _other_score(entry: Trained, name: str) -> dict[str, Any]:
+    """A further score of the same models and rows, over the clients that have it."""
+    found = [summarise(answer(run, name), SCORES[name].higher_is_better) for run in entry.runs]
+    means = {part: float(np.mean([getattr(one, part) for one in found])) for part in ("mean", "worst_decile")}
+    return means | {"clients": found[0].clients, "missing": found[0].missing}
+
+
+def _verdict_counts(entry: Trained, judged: Judged, primary: str) -> dict[str, Any]:
+    """Against training alone: percent of clients by verdict, percent by the sign of the gain, and the mean gain."""
+    signs = ("better", "worse")
+    if judged.alone is None or judged.verdict is None or judged.alone.reference is entry:
+        return dict.fromkeys((*VERDICTS, *signs, "gain"))
+    gain = paired_gain(
+        mean_answer(entry, primary), mean_answer(judged.alone.reference, primary), SCORES[primary].higher_is_better
+    )
+    known = judged.verdict[judged.verdict != ""]
+    percents: dict[str, Any] = {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
+    percents |= {sign: float(getattr(gain, sign)) for sign in signs}
+    return percents | {"gain": _interval(gain)}
+
+
+def _over_one(entry: Trained, judged: Judged, primary: str) -> dict[str, Any]:
+    if judged.one is None or judged.one.reference is entry:
+        return {"gain_over_one": None}
+    gain = paired_gain(
+        mean_answer(entry, primary), mean_answer(judged.one.reference, primary), SCORES[primary].higher_is_better
+    )
+    return {"gain_over_one": _interval(gain) | {"reference": judged.one.reference.method.label}}
+
+
+def _interval(gain: Any) -> dict[str, Any]:
+    return {"mean": float(gain.mean), "low": float(gain.low), "high": float(gain.high), "clients": gain.clients}
+
+
+def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> dict[str, Any] | None:
+    """Clients without the first score on test rows: how many, who, why; None where all have it."""
+    entry = next((one for one in trained if one.diverged is None), trained[0])
+    absent = np.flatnonzero(np.isnan(mean_answer(entry, scores[0])))
+    if not absent.size:
+        return None
+    empty = federation.test.counts[absent] == 0
+    reasons = [f"{int(empty.sum())} have no test row"] if empty.any() else []
+    if not empty.all():
+        reasons.append(f"the test rows of {int((~empty).sum())} {_WHY.get(scores[0], 'do not define it')}")
+    all_have = [name for name in scores[1:] if not np.isnan(mean_answer(entry, name)[federation.test.counts > 0]).any()]
+    beside = f" {all_have[0]}, which every client with a test row has, stands beside it." if all_have else ""
+    names = [federation.names[client] for client in absent[:NAMED]]
+    shown = ", ".join(names) + (f" and {absent.size - NAMED} more" if absent.size > NAMED else "")
     return {
-        "helped": float(gain.helped),
-        "hurt": float(gain.hurt),
-        "same": float(gain.same),
-        "gain": {"mean": float(gain.mean), "low": float(gain.low), "high": float(gain.high)},
+        "score": scores[0],
+        "clients": names,
+        "count": int(absent.size),
+        "reason": "; ".join(reasons),
+        "sentence": (
+            f"{absent.size} of {federation.clients} clients have no {scores[0]} ({shown}): {'; '.join(reasons)}. Means "
+            f"are over the other {federation.clients - absent.size}.{beside}"
+        ),
     }
 
 
-def mean_interval(seed_means: list[float], answer: np.ndarray, seed: int) -> list[float]:
-    """95 %: over seeds when there are several (Student's t), else a bootstrap over clients."""
+_WHY = {"auc": "hold one class only", "r2": "all have the same target"}
+
+
+def mean_interval(seed_means: list[float], answers: np.ndarray) -> list[float]:
+    """95 % by Student's t: over seeds when there are several, else over clients."""
     if len(seed_means) > 1:
         quantile = float(stats.t.ppf(0.975, len(seed_means) - 1))
         half = quantile * float(np.std(seed_means, ddof=1)) / len(seed_means) ** 0.5
         return [float(np.mean(seed_means)) - half, float(np.mean(seed_means)) + half]
-    present = answer[~np.isnan(answer)]
-    if present.size == 0:
-        return []
-    return [float(end) for end in bootstrap_interval(present, host_generator(seed, Purpose.BOOTSTRAP), 2000, 0.95)]
+    present = answers[~np.isnan(answers)]
+    return [*student_interval(present)] if present.size else []
 
 
 def _mean(answers: list[list[float]]) -> float | None:

@@ -16,11 +16,9 @@ from idiolect.experiments.build import Built, build_client_loss, build_method, c
 from idiolect.experiments.collaboration import Collaboration, find_collaboration
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Spec
-from idiolect.metrics.scores import SCORES, find_score
+from idiolect.metrics.scores import find_score, proper_score
 from idiolect.objectives import ClientLoss
 from idiolect.theory.constants import Constants
-
-PROPER = {"classification": "log_loss", "regression": "squared_error"}  # what a model cannot better by being too sure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +66,7 @@ def prepare(spec: Spec) -> Prepared:
             "or bring more rows per client."
         )
     scores, reason = choose_scores(spec, federation)
-    choose_by = _choose_by(spec, federation, scores)
+    choose_by = _choose_by(spec, federation)
     client_loss = build_client_loss(spec.model, federation, problem)
     return Prepared(
         spec,
@@ -83,10 +81,10 @@ def prepare(spec: Spec) -> Prepared:
     )
 
 
-def _choose_by(spec: Spec, federation: Federation, scores: tuple[str, ...]) -> str:
+def _choose_by(spec: Spec, federation: Federation) -> str:
     """The score asked for, or the proper one of the task: few rows tell more by it than by accuracy."""
     asked = spec.evaluation.choose_by
     if asked is not None:
         find_score(asked, federation.task.kind)
         return asked
-    return next((name for name in scores if name in PROPER.values()), PROPER[SCORES[scores[0]].task])
+    return proper_score(federation.task.kind)

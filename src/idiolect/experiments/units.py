@@ -7,22 +7,22 @@ from typing import Any
 
 from idiolect.data.federation import Federation
 from idiolect.engines.recording import ClientScores, Recorder
-
-POWERS = {"squared_error": 2}  # how a score grows with the target's unit; the others do not depend on it
+from idiolect.metrics.scores import SCORES
 
 
 def unit(score: str, federation: Federation) -> float:
     """What 1 of a recorded score is worth in the table's own units. Several scaled targets have no common unit: 1."""
     scales = federation.preprocessing.target.scales if federation.preprocessing is not None else ()
-    return float(scales[0] ** POWERS.get(score, 0)) if len(scales) == 1 else 1.0
+    return float(scales[0] ** SCORES[score].power) if len(scales) == 1 else 1.0
 
 
 def unit_sentence(score: str, federation: Federation) -> str:
     """Which units the errors are in, where a target was scaled; otherwise nothing."""
-    if score not in POWERS or federation.preprocessing is None:
+    power = SCORES[score].power
+    if not power or federation.preprocessing is None:
         return ""
     names = federation.preprocessing.target.names
-    own = f"Errors are in squared units of {names[0]!r} as the table has it."
+    own = f"Errors are in {'squared ' if power == 2 else ''}units of {names[0]!r} as the table has it."
     return own if len(names) == 1 else "Errors are summed over the targets, each divided by its standard deviation."
 
 

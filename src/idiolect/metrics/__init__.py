@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One number per client, then summaries, intervals and breakdowns."""
+"""One number per client, then summaries, intervals, verdicts and breakdowns."""
 
 from idiolect.metrics.instances import Breakdown, breakdown
-from idiolect.metrics.intervals import Intervals, client_gains, client_intervals, gains_from_scores, verdicts
+from idiolect.metrics.intervals import client_gains, client_intervals, gains_from_scores
+from idiolect.metrics.jackknife import pseudo_values
 from idiolect.metrics.optimum import consensus_error, distance_to_optimum, suboptimality
+from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals
 from idiolect.metrics.personalization import Personalization, personalization_metrics, personalization_of
-from idiolect.metrics.resampling import GainInterval, gain_interval
 from idiolect.metrics.routing import Routing, routing_report
-from idiolect.metrics.scores import SCORES, Score, default_score, find_score
-from idiolect.metrics.summary import Gain, Summary, gains, paired_gain, summarise
+from idiolect.metrics.scores import SCORES, Score, default_score, find_score, proper_score
+from idiolect.metrics.shrinkage import expected_gains
+from idiolect.metrics.summary import Gain, Summary, gains, paired_difference, paired_gain, summarise
+from idiolect.metrics.verdicts import VERDICTS, false_discovery, judge
 
 __all__ = [
     "SCORES",
+    "VERDICTS",
     "Breakdown",
+    "Estimates",
     "Gain",
-    "GainInterval",
     "Intervals",
     "Personalization",
     "Routing",
@@ -26,15 +30,21 @@ __all__ = [
     "consensus_error",
     "default_score",
     "distance_to_optimum",
+    "expected_gains",
+    "false_discovery",
     "find_score",
-    "gain_interval",
     "gains",
     "gains_from_scores",
+    "judge",
+    "paired_difference",
+    "paired_estimates",
     "paired_gain",
     "personalization_metrics",
     "personalization_of",
+    "proper_score",
+    "pseudo_values",
     "routing_report",
+    "student_intervals",
     "suboptimality",
     "summarise",
-    "verdicts",
 ]

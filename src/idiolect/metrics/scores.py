@@ -12,7 +12,9 @@ that are no mean over rows (balanced accuracy, auc) as so many rows. Not-a-numbe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import re
 from collections.abc import Callable, Iterable
 
 import jax
@@ -20,6 +22,19 @@ import jax.numpy as jnp
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.data import Array
+from idiolect.metrics.masked import floating, mean_over_rows, mean_where, worst_if_nan
+from idiolect.metrics.number_scores import (
+    absolute_error_rows,
+    mae,
+    pinball,
+    pinball_rows,
+    poisson_deviance,
+    poisson_deviance_rows,
+    r2,
+    rmse,
+    squared_error,
+    squared_error_rows,
+)
 
 RARE_FRACTION = 0.10  # under this share of the rows a class is rare enough for accuracy to mislead
 
@@ -30,7 +45,7 @@ def correct_rows(outputs: Array, targets: Array, mask: Array) -> Array:
     Of a sequence, the share of positions where it does.
     """
     right = _correct(*_classification(outputs, targets, mask))
-    return right if targets.ndim == 1 else _mean_of_positions(right.astype(_floating(outputs)), targets)
+    return right if targets.ndim == 1 else _mean_of_positions(right.astype(floating(outputs)), targets)
 
 
 def correct_positions(outputs: Array, targets: Array, mask: Array) -> Array:
@@ -43,8 +58,8 @@ def mean_of_rows(flags: Array, targets: Array, mask: Array) -> Array:
 
     Not-a-number when no row is real.
     """
-    values = flags.astype(_floating(flags))
-    return _mean_of_rows(values if targets.ndim == 1 else _mean_of_positions(values, targets), mask)
+    values = flags.astype(floating(flags))
+    return mean_over_rows(values if targets.ndim == 1 else _mean_of_positions(values, targets), mask)
 
 
 def _correct(logits: Array, classes: Array, real: Array) -> Array:
@@ -62,30 +77,33 @@ def log_loss_rows(outputs: Array, targets: Array, mask: Array) -> Array:
     """Per row: minus the log-probability of the target, in nats; 0 on padding."""
     logits, classes, real = _classification(outputs, targets, mask)
     losses = -jnp.take_along_axis(jax.nn.log_softmax(logits, axis=1), classes[:, None], axis=1)[:, 0]
-    losses = jnp.where(real, _worst_if_nan(losses), 0)
+    losses = jnp.where(real, worst_if_nan(losses), 0)
     return losses if targets.ndim == 1 else _mean_of_positions(losses, targets)
 
 
-def squared_error_rows(outputs: Array, targets: Array, mask: Array) -> Array:
-    """Per row: squared error summed over output columns; 0 on padding."""
-    predicted, wanted, real = _regression(outputs, targets, mask)
-    return jnp.where(real, _worst_if_nan(jnp.sum(jnp.square(predicted - wanted), axis=1)), 0)
+def brier_rows(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Per row: squared distance of the predicted probabilities from the answer, summed over classes; 0 on padding."""
+    logits, classes, real = _classification(outputs, targets, mask)
+    right = jax.nn.one_hot(classes, logits.shape[1], dtype=logits.dtype)
+    distance = jnp.sum(jnp.square(jax.nn.softmax(logits, axis=1) - right), axis=1)
+    distance = jnp.where(real, jnp.where(jnp.isnan(distance), 2, distance), 0)
+    return distance if targets.ndim == 1 else _mean_of_positions(distance, targets)
 
 
 def accuracy(outputs: Array, targets: Array, mask: Array) -> Array:
     """Share of rows whose largest logit is the target's."""
     correct = correct_rows(outputs, targets, mask)
-    return _mean_of_rows(correct.astype(_floating(outputs)), mask)
+    return mean_over_rows(correct.astype(floating(outputs)), mask)
 
 
 def log_loss(outputs: Array, targets: Array, mask: Array) -> Array:
     """Mean over rows of minus the log-probability of the target, in nats."""
-    return _mean_of_rows(log_loss_rows(outputs, targets, mask), mask)
+    return mean_over_rows(log_loss_rows(outputs, targets, mask), mask)
 
 
-def squared_error(outputs: Array, targets: Array, mask: Array) -> Array:
-    """Mean over rows of the squared error, *summed* over output columns (not averaged)."""
-    return _mean_of_rows(squared_error_rows(outputs, targets, mask), mask)
+def brier(outputs: Array, targets: Array, mask: Array) -> Array:
+    """Mean over rows of the squared error of the predicted probabilities, summed over classes: 0 to 2."""
+    return mean_over_rows(brier_rows(outputs, targets, mask), mask)
 
 
 def balanced_accuracy(outputs: Array, targets: Array, mask: Array) -> Array:
@@ -97,7 +115,7 @@ def balanced_accuracy(outputs: Array, targets: Array, mask: Array) -> Array:
     rows = nothing.at[classes].add(real.astype(logits.dtype), mode="drop")
     hits = nothing.at[classes].add(correct.astype(logits.dtype), mode="drop")
     present = rows > 0
-    return _mean_where(hits / jnp.maximum(rows, 1), present)
+    return mean_where(hits / jnp.maximum(rows, 1), present)
 
 
 def auc(outputs: Array, targets: Array, mask: Array) -> Array:
@@ -118,7 +136,7 @@ def auc(outputs: Array, targets: Array, mask: Array) -> Array:
 
     # `map`, not `vmap`: classes x classes x rows would not fit for large vocabularies.
     areas = jax.lax.map(one_against_rest, jnp.arange(logits.shape[1], dtype=jnp.int32))
-    return _mean_where(areas, ~jnp.isnan(areas))
+    return mean_where(areas, ~jnp.isnan(areas))
 
 
 def _rank_area(ranks: Array, positive: Array, real: Array) -> Array:
@@ -137,11 +155,6 @@ def _rank_area(ranks: Array, positive: Array, real: Array) -> Array:
     total = high.astype(ranks.dtype) * 4096 + low.astype(ranks.dtype)
     pairs = negatives.astype(ranks.dtype) * positives.astype(ranks.dtype)
     return jnp.where(pairs > 0, total / (2 * jnp.maximum(pairs, 1)), jnp.nan)
-
-
-def _floating(outputs: Array) -> jnp.dtype:
-    """Float32, or float64 where it is on: a mean over bfloat16 rows would lose digits."""
-    return jnp.dtype(jnp.float64 if jnp.result_type(outputs) == jnp.float64 else jnp.float32)
 
 
 def _classification(outputs: Array, targets: Array, mask: Array) -> tuple[Array, Array, Array]:
@@ -163,41 +176,11 @@ def _classification(outputs: Array, targets: Array, mask: Array) -> tuple[Array,
             f"of shape {tuple(targets.shape)}. Number the classes from 0."
         )
     real = mask.astype(bool)
-    logits = jnp.where(real[:, None], outputs.astype(_floating(outputs)), 0)
+    logits = jnp.where(real[:, None], outputs.astype(floating(outputs)), 0)
     classes = targets.astype(jnp.int32)
     # Indices count from the end when negative: a label -1 must not pass for the last class.
     classes = jnp.where(classes < 0, logits.shape[1], classes)
     return logits, jnp.where(real, classes, 0), real
-
-
-def _regression(outputs: Array, targets: Array, mask: Array) -> tuple[Array, Array, Array]:
-    """Values and targets as (rows, columns), padding replaced by zeros, and the mask."""
-    rows = mask.shape[0]
-    predicted, wanted = (
-        values.astype(_floating(outputs)).reshape(rows, math.prod(values.shape[1:])) for values in (outputs, targets)
-    )
-    if predicted.shape != wanted.shape:
-        raise RequestError(
-            f"Regression scores need as many outputs per row as targets, got outputs {tuple(outputs.shape)} "
-            f"and targets {tuple(targets.shape)}. Give the model one output per target column."
-        )
-    real = mask.astype(bool)
-    return jnp.where(real[:, None], predicted, 0), jnp.where(real[:, None], wanted, 0), real
-
-
-def _worst_if_nan(losses: Array) -> Array:
-    return jnp.where(jnp.isnan(losses), jnp.inf, losses)
-
-
-def _mean_of_rows(values: Array, mask: Array) -> Array:
-    return _mean_where(values, mask.astype(bool))
-
-
-def _mean_where(values: Array, counted: Array) -> Array:
-    """Mean of the counted values; not-a-number when there is none."""
-    number = jnp.sum(counted, dtype=jnp.int32).astype(values.dtype)
-    total = jnp.sum(jnp.where(counted, values, 0))
-    return jnp.where(number > 0, total / jnp.maximum(number, 1), jnp.nan)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,34 +189,79 @@ class Score:
 
     function: Callable[[Array, Array, Array], Array]
     higher_is_better: bool
-    task: str  # "classification" or "regression"
+    task: str  # "classification", "regression" or "counts"
     unit: str
     format: str  # a format specification, for tables
     per_row: Callable[[Array, Array, Array], Array] | None = None
+    bound: float | None = None  # of what one row decides wholly or not at all: the most it can differ by
+    power: int = 0  # how the score grows with the target's unit
+
+    def fits(self, task_kind: str) -> bool:
+        """Whether it can be asked of such a task; errors of numbers are also those of predicted rates of counts."""
+        return self.task == task_kind or (self.task, task_kind) == ("regression", "counts")
 
     def show(self, value: float) -> str:
         """The value as a person reads it; 'none' for a client without this score."""
         return "none" if math.isnan(value) else format(value, self.format)
 
 
-SCORES: dict[str, Score] = {
-    "accuracy": Score(accuracy, True, "classification", "share of rows", ".1%", correct_rows),
-    "balanced_accuracy": Score(balanced_accuracy, True, "classification", "mean recall", ".1%"),
-    "auc": Score(auc, True, "classification", "probability", ".3f"),
-    "log_loss": Score(log_loss, False, "classification", "nats", ".4f", log_loss_rows),
-    "squared_error": Score(squared_error, False, "regression", "squared target units", ".4g", squared_error_rows),
-}
+@functools.cache
+def _pinball(percent: int) -> Score:
+    rows = pinball_rows(percent)
+    return Score(pinball(percent), False, "regression", "target units", ".4g", rows, power=1)
+
+
+_PINBALL = re.compile(r"pinball_([1-9][0-9]?)")
+
+
+class _Scores(dict[str, Score]):
+    """Scores by name; pinball_1 to pinball_99 are made when asked for."""
+
+    def __missing__(self, name: str) -> Score:
+        found = _PINBALL.fullmatch(name)
+        if found is None:
+            raise KeyError(name)
+        return _pinball(int(found[1]))
+
+
+SCORES: dict[str, Score] = _Scores(
+    accuracy=Score(accuracy, True, "classification", "share of rows", ".1%", correct_rows, bound=1),
+    balanced_accuracy=Score(balanced_accuracy, True, "classification", "mean recall", ".1%", bound=1),
+    auc=Score(auc, True, "classification", "probability", ".3f", bound=1),
+    log_loss=Score(log_loss, False, "classification", "nats", ".4f", log_loss_rows),
+    brier=Score(brier, False, "classification", "squared probability", ".4f", brier_rows),
+    squared_error=Score(squared_error, False, "regression", "squared target units", ".4g", squared_error_rows, power=2),
+    mae=Score(mae, False, "regression", "target units", ".4g", absolute_error_rows, power=1),
+    rmse=Score(rmse, False, "regression", "target units", ".4g", power=1),
+    r2=Score(r2, True, "regression", "share of variance", ".3f"),
+    pinball_90=_pinball(90),
+    poisson_deviance=Score(poisson_deviance, False, "counts", "deviance", ".4g", poisson_deviance_rows),
+)
 
 
 def find_score(name: str, task_kind: str | None = None) -> Score:
     """The score of that name; refused when unknown or when it belongs to another kind of task."""
-    if name not in SCORES:
-        raise RequestError(f"There is no score {name!r}.{nearest(name, SCORES)}")
-    score = SCORES[name]
-    if task_kind is not None and score.task != task_kind:
-        fitting = ", ".join(known for known, other in SCORES.items() if other.task == task_kind)
+    try:
+        score = SCORES[name]
+    except KeyError:
+        raise RequestError(f"There is no score {name!r}.{nearest(name, SCORES)}") from None
+    if task_kind is not None and not score.fits(task_kind):
+        fitting = ", ".join(known for known, other in SCORES.items() if other.fits(task_kind))
         raise RequestError(f"Score {name} is for {score.task}, and the task is {task_kind}. Use one of: {fitting}.")
     return score
+
+
+PROPER = {"classification": "log_loss", "regression": "squared_error", "counts": "poisson_deviance"}
+
+
+def proper_score(task_kind: str, quantile: float | None = None) -> str:
+    """The score whose best value only the true distribution reaches: what rounds and steps are chosen by.
+
+    `quantile` is that of a model trained by the pinball loss.
+    """
+    if task_kind not in PROPER:
+        raise RequestError(f"task_kind must be one of {', '.join(PROPER)}, got {task_kind!r}.")
+    return PROPER[task_kind] if quantile is None else f"pinball_{round(100 * quantile)}"
 
 
 def default_score(task_kind: str, class_fractions: Iterable[float] | None = None) -> tuple[str, str]:
@@ -247,8 +275,13 @@ def default_score(task_kind: str, class_fractions: Iterable[float] | None = None
             "squared_error",
             "Scored by squared_error (mean over rows, lower is better): the target is a number.",
         )
+    if task_kind == "counts":
+        return (
+            "poisson_deviance",
+            "Scored by poisson_deviance (mean over rows, lower is better): the target is a count.",
+        )
     if task_kind != "classification":
-        raise RequestError(f"task_kind must be 'classification' or 'regression', got {task_kind!r}.")
+        raise RequestError(f"task_kind must be one of {', '.join(PROPER)}, got {task_kind!r}.")
     fractions = () if class_fractions is None else class_fractions
     shares = [float(share) for share in fractions if share != 0]
     if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-3):

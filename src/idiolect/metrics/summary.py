@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from idiolect.core.checks import RequestError
-from idiolect.core.keys import Purpose, host_generator
 
 ROUNDING = 1e-6  # of a score, relative: eight units in the last place of float32
 _NAN = float("nan")
@@ -52,11 +52,11 @@ class Gain(NamedTuple):
     """How much better the candidate is than the reference, paired by client; positive is better."""
 
     mean: float
-    low: float  # 95 % percentile bootstrap interval of the mean, over clients
+    low: float  # 95 % interval of the mean over clients, Student's t
     high: float
-    helped: float  # percent of clients
-    hurt: float
-    same: float
+    better: float  # percent of clients whose gain is above 0, whatever its interval
+    worse: float
+    equal: float
     clients: int
     missing: int
 
@@ -76,33 +76,56 @@ def summarise(values: Any, higher_is_better: bool) -> Summary:
     return Summary._make((mean, spread, worst_decile, *shown, present.size, missing))
 
 
-def paired_gain(
-    candidate: Any,
-    reference: Any,
-    higher_is_better: bool,
-    seed: int,
-    resamples: int = 2000,
-    tolerance: float = 0.0,
-) -> Gain:
+def paired_gain(candidate: Any, reference: Any, higher_is_better: bool, tolerance: float = 0.0) -> Gain:
     """Gain of the candidate over the reference, client by client, with an interval of its mean over clients.
 
-    A client is helped when its gain exceeds `tolerance`, hurt when it is below `-tolerance`, else the same.
-    The interval needs two clients; with fewer it is not-a-number.
+    A client is better off when its gain exceeds `tolerance`, worse off when it is below `-tolerance`, else equal.
     """
     if not tolerance >= 0:
-        raise RequestError(f"tolerance must be at least 0, got {tolerance:g}. Use 0 to count exact ties as the same.")
+        raise RequestError(f"tolerance must be at least 0, got {tolerance:g}. Use 0 to count exact ties as equal.")
     every = gains(candidate, reference, higher_is_better)
     present = every[~np.isnan(every)]
     missing = every.size - present.size
     if present.size == 0:
         return Gain(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, 0, missing)
-    low, high = bootstrap_interval(present, host_generator(seed, Purpose.BOOTSTRAP), resamples)
-    helped, hurt = int((present > tolerance).sum()), int((present < -tolerance).sum())
-    counts = (helped, hurt, present.size - helped - hurt)
-    helped_percent, hurt_percent, same_percent = (100.0 * count / present.size for count in counts)
+    low, high = student_interval(present)
+    better, worse = int((present > tolerance).sum()), int((present < -tolerance).sum())
+    counts = (better, worse, present.size - better - worse)
+    better_percent, worse_percent, equal_percent = (100.0 * count / present.size for count in counts)
     with np.errstate(invalid="ignore"):
         mean = float(present.mean())
-    return Gain(mean, low, high, helped_percent, hurt_percent, same_percent, present.size, missing)
+    return Gain(mean, low, high, better_percent, worse_percent, equal_percent, present.size, missing)
+
+
+def paired_difference(
+    candidate: Any, reference: Any, higher_is_better: bool, weights: Any = None
+) -> tuple[float, float, int]:
+    """Mean over clients of how much better the candidate is, its standard error, and the clients that have both.
+
+    With weights w the error is that of a weighted mean: n/(n-1) sum w^2 (gain - mean)^2 / (sum w)^2. Methods whose mean
+    differs from the best one's by less than two errors are level with it.
+    """
+    every = gains(candidate, reference, higher_is_better)
+    weight = np.ones(every.shape) if weights is None else np.asarray(weights, float)
+    used = np.isfinite(every) & (weight > 0)
+    if not used.any():
+        return _NAN, _NAN, 0
+    present, weight = every[used], weight[used] / weight[used].sum()
+    mean, number = float(weight @ present), int(used.sum())
+    if number == 1:
+        return mean, _NAN, 1
+    return mean, float(np.sqrt(number / (number - 1) * (weight**2) @ (present - mean) ** 2)), number
+
+
+def student_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Interval of the mean of one value per client by Student's t; not-a-number for fewer than two, or infinite ones.
+
+    A bootstrap over few clients is too narrow: of 4 clients its 95 % interval holds the mean in 80 % of cases.
+    """
+    if values.size < 2 or not np.isfinite(values).all():
+        return _NAN, _NAN
+    half = float(stats.t.ppf(0.5 + level / 2, values.size - 1)) * float(np.std(values, ddof=1)) / values.size**0.5
+    return float(values.mean()) - half, float(values.mean()) + half
 
 
 def gains(candidate: Any, reference: Any, higher_is_better: bool) -> np.ndarray:

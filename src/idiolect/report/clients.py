@@ -18,8 +18,8 @@ VERDICTS = ("helped", "hurt", "unclear", "same")
 class ClientTable:
     """One method's clients, as parallel arrays; scores are means over seeds, not-a-number where there is none.
 
-    The bounds of a gain are means of the seeds' bounds: exact when the seeds err on the same test rows, too wide
-    (never too sure) when they do not. With several seeds the verdict is read off these bounds.
+    Intervals, expected gains and verdicts are read, never made, here: experiments judge a client once, by its mean over
+    seeds. A run folder without expected gains (an older one) shows the gains themselves in their place.
     """
 
     method: str
@@ -33,6 +33,13 @@ class ClientTable:
     gain: np.ndarray
     gain_low: np.ndarray
     gain_high: np.ndarray
+    expected: np.ndarray  # the gain moved toward the mean gain of all clients, as far as its uncertainty asks
+    expected_low: np.ndarray
+    expected_high: np.ndarray
+    one: np.ndarray  # score of one model for all
+    over_one: np.ndarray  # gain against it
+    over_one_low: np.ndarray
+    over_one_high: np.ndarray
     verdict: np.ndarray  # of `VERDICTS`, or '' where there is nothing to compare with
     held_out: np.ndarray  # never trained
     seed_personal: np.ndarray  # (seeds, clients)
@@ -52,7 +59,7 @@ class ClientTable:
         return int((self.gain < 0).sum())
 
     def order(self) -> np.ndarray:
-        """Positions from the most hurt to the most helped; clients without a gain come last."""
+        """Positions from the largest loss to the largest gain; clients without a gain come last."""
         return np.argsort(self.gain, kind="stable")
 
     def counted(self, verdict: str) -> int:
@@ -72,12 +79,14 @@ def client_table(run: Run, method: str) -> ClientTable:
         cells[seed_of, client_of] = numbers(rows, column)
         return cells
 
-    gain, low, high = spread("gain"), spread("gain_low"), spread("gain_high")
     recorded = np.full((len(seeds), len(client)), "", dtype=object)
     if "verdict" in rows.column_names:
         recorded[seed_of, client_of] = [verdict or "" for verdict in rows["verdict"].to_pylist()]
-    personal = spread("score")
-    centre, bottom, top = _mean(gain), _mean(low), _mean(high)
+    personal, seed_gain = spread("score"), spread("gain")
+    gain, low, high = (_mean(spread(f"gain{end}")) for end in _ENDS)
+    expected = tuple(_mean(spread(f"gain_expected{end}")) for end in _ENDS)
+    absent = np.isnan(expected[0])
+    shown = (np.where(absent, own, moved) for own, moved in zip((gain, low, high), expected))
     return ClientTable(
         method,
         seeds,
@@ -87,14 +96,20 @@ def client_table(run: Run, method: str) -> ClientTable:
         _mean(spread("local_score")),
         _mean(spread(f"test_shared_{run.score}_selected")),
         _mean(personal),
-        centre,
-        bottom,
-        top,
-        _verdicts(recorded, centre, bottom, top),
-        np.nan_to_num(_mean(spread("held_out"))) > 0,
-        personal,
         gain,
+        low,
+        high,
+        *shown,
+        _mean(spread("one_score")),
+        *(_mean(spread(f"gain_over_one{end}")) for end in _ENDS),
+        verdict=np.where(np.isnan(gain), "", _agreed(recorded)),
+        held_out=np.nan_to_num(_mean(spread("held_out"))) > 0,
+        seed_personal=personal,
+        seed_gain=seed_gain,
     )
+
+
+_ENDS = ("", "_low", "_high")
 
 
 def _in_order(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -112,11 +127,8 @@ def _mean(cells: np.ndarray) -> np.ndarray:
         return np.nanmean(cells, axis=0)
 
 
-def _verdicts(recorded: np.ndarray, gain: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    if len(recorded) == 1:  # one seed: its own verdict stands, so long as there is a gain to judge
-        return np.where(np.isnan(gain), "", recorded[0])
-    # Comparisons with not-a-number are false, so a client without an interval is unclear.
-    judged = np.where(low > 0, "helped", np.where(high < 0, "hurt", "unclear"))
-    if len(recorded):
-        judged = np.where((recorded == "same").all(axis=0), "same", judged)
-    return np.where(np.isnan(gain), "", judged)
+def _agreed(recorded: np.ndarray) -> np.ndarray:
+    """The verdict that all of a client's seeds have; 'unclear' where an older folder judged each seed by itself."""
+    if not len(recorded):
+        return np.full(recorded.shape[1], "", dtype=object)
+    return np.where((recorded == recorded[0]).all(axis=0), recorded[0], "unclear")

@@ -25,7 +25,7 @@ class MethodRow:
     gain: float | None
     gain_low: float | None
     gain_high: float | None
-    helped: float | None  # percent of clients that score strictly better than alone
+    helped: float | None  # percent of clients with this verdict against training alone
     hurt: float | None
     rounds: int | None
     upload_bytes: int | None
@@ -125,8 +125,10 @@ def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ..
             "Mean squared distance of the models to the optimum.",
         ),
         Column("gain", "gain\n[95 %]", 1, lambda row: _gain(row, words), "Mean gain against training alone."),
-        Column("helped", "helped\n%", 1, lambda row: percent(row.helped), "Clients that score better than alone."),
-        Column("hurt", "hurt\n%", -1, lambda row: percent(row.hurt), "Clients that score worse than alone."),
+        Column(
+            "helped", "helped\n%", 1, lambda row: percent(row.helped), "Clients that are clearly better off than alone."
+        ),
+        Column("hurt", "hurt\n%", -1, lambda row: percent(row.hurt), "Clients that are clearly worse off than alone."),
         Column("rounds", "rounds", 0, lambda row: count(row.rounds), "Exchanges with the server."),
         Column("upload_bytes", "MB\nup", -1, lambda row: megabytes(row.upload_bytes), "From all clients."),
         Column("download_bytes", "MB\ndown", -1, lambda row: megabytes(row.download_bytes), "To all clients."),

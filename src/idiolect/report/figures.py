@@ -36,8 +36,9 @@ _OPTIMUM = (
     "block: w is shared, beta personal. One line per seed; a pass that yields both gradients counts in both panels."
 )
 _GAIN = (
-    "Each dot is a client, averaged over seeds: its score with the method minus its score training alone, on its own "
-    "test rows and so that right or up is better. The line is a 95 % interval over those rows."
+    "Each dot is a client, averaged over seeds: what it can expect to gain over training alone, from its own test rows "
+    "and the mean gain of all clients, right or up being better. The line is the 95 % interval; helped and hurt are "
+    "called so that at most 5 % of the calls are false on average."
 )
 _SPREAD = (
     "The test score over clients. Darker bands lie nearer the median; dots (for many clients a thin line) show them "

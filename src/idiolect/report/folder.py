@@ -32,12 +32,20 @@ _CLIENT_FACTS = (
     "test_rows",
     "traffic_bytes",
     "local_score",
+    "one_score",
 )
-_AGAINST_ALONE = ("helped", "hurt", "same", "gain")
+_AGAINST_ALONE = ("helped", "hurt", "same", "unclear", "better", "worse", "gain")
 _ANSWERS = (
     *_AGAINST_ALONE,
+    *("gain_over_one", "clients", "missing", "other_scores"),
     *("score", "seed_means", "interval", "shared_mean", "last_mean", "selected_rounds", "new_clients"),
     *("train_loss", "suboptimality", "distance_to_optimum", "personalization", "routing"),
+)
+
+
+_ALONE_COLUMNS = (
+    *("local_score", "gain", "gain_low", "gain_high", "verdict"),
+    *("gain_expected", "gain_expected_low", "gain_expected_high"),
 )
 
 
@@ -205,7 +213,8 @@ def _summary(folder: Path, finished: bool) -> dict[str, Any]:
 
 
 def _unscored(summary: dict[str, Any]) -> list[str]:
-    sentences = []
+    lacking = summary.get("unscored") or {}
+    sentences = [str(lacking["sentence"])] if lacking.get("sentence") else []
     for entry in summary["methods"]:
         if entry.get("diverged"):
             sentences.append(f"Method '{entry['method']}' has no answer: {str(entry['diverged']).rstrip('.')}.")
@@ -225,7 +234,7 @@ def _without_diverged(summary: dict[str, Any], clients: pa.Table) -> tuple[dict[
     methods = [entry | (dict.fromkeys(_ANSWERS) if entry.get("diverged") else without) for entry in entries]
     rows = pc.is_in(clients["method"].cast(pa.string()), pa.array(lost, pa.string()))
     for name in clients.column_names:
-        if without and name in ("local_score", "gain", "gain_low", "gain_high", "verdict"):
+        if without and name in _ALONE_COLUMNS:
             clients = _replaced(clients, name, pa.nulls(len(clients), clients[name].type))
         elif name not in _CLIENT_FACTS:
             clients = _replaced(clients, name, pc.if_else(rows, pa.scalar(None, clients[name].type), clients[name]))

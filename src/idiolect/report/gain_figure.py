@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gain of every client against training alone, one panel per method, sorted."""
+"""Expected gain of every client against training alone, one panel per method, sorted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gain_by_client(run: Run) -> Figure | None:
 
 
 def _draw_named(axes: Axes, table: ClientTable, words: ScoreWords, limits: tuple[float, float], heavy: bool) -> None:
-    """Clients down the side by name, the most helped on top."""
+    """Clients down the side by name, the largest gain on top."""
     order = _order(table)
     place = np.arange(len(order))
     _draw(axes, table, order, place, words.scale, limits, sideways=True, heavy=heavy)
@@ -64,7 +64,7 @@ def _draw_named(axes: Axes, table: ClientTable, words: ScoreWords, limits: tuple
 
 
 def _draw_ranked(axes: Axes, table: ClientTable, words: ScoreWords, limits: tuple[float, float], heavy: bool) -> None:
-    """Too many clients to name: their rank from the most hurt to the most helped."""
+    """Too many clients to name: their rank from the largest loss to the largest gain."""
     order = _order(table)
     place = np.arange(1, len(order) + 1)
     _draw(axes, table, order, place, words.scale, limits, sideways=False, heavy=heavy)
@@ -88,8 +88,8 @@ def _draw(
     low, high = limits
     (axes.set_xlim if sideways else axes.set_ylim)(low, high)
     colours = np.asarray([VERDICT_COLOURS.get(verdict, MUTED) for verdict in table.verdict[order]], dtype=object)
-    gain = table.gain[order] * scale
-    bottom, top = table.gain_low[order] * scale, table.gain_high[order] * scale
+    gain = table.expected[order] * scale
+    bottom, top = table.expected_low[order] * scale, table.expected_high[order] * scale
     width = float(np.clip(60 / len(order), 0.5, 2.2))
     segments = [
         [(from_, at), (to, at)] if sideways else [(at, from_), (at, to)]
@@ -123,15 +123,15 @@ def _draw(
 
 
 def _order(table: ClientTable) -> np.ndarray:
-    """Clients with a gain, the most hurt first."""
-    order = table.order()
-    return order[np.isfinite(table.gain[order])]
+    """Clients with a gain, the largest expected loss first."""
+    order = np.argsort(table.expected, kind="stable")
+    return order[np.isfinite(table.expected[order])]
 
 
 def _limits(tables: list[ClientTable], scale: float) -> tuple[float, float]:
     """A range for all panels: nearly every dot, most of every interval, and 0."""
-    gains = np.concatenate([table.gain[np.isfinite(table.gain)] for table in tables]) * scale
-    bounds = np.concatenate([np.concatenate([table.gain_low, table.gain_high]) for table in tables]) * scale
+    gains = np.concatenate([table.expected[np.isfinite(table.expected)] for table in tables]) * scale
+    bounds = np.concatenate([np.concatenate([table.expected_low, table.expected_high]) for table in tables]) * scale
     bounds = bounds[np.isfinite(bounds)]
     lower, upper = np.quantile(gains, [0.05, 0.95])
     reach = max(upper - lower, np.abs(gains).max() * 1e-3, 1e-12)
@@ -154,20 +154,20 @@ def _signed() -> FuncFormatter:
 
 def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, named: bool) -> None:
     unit = "points" if words.unit == "%" else ""
-    what = f"gain in {words.name.replace('_', ' ')} against training alone" + (f" ({unit})" if unit else "")
+    what = f"expected gain in {words.name.replace('_', ' ')} against training alone" + (f" ({unit})" if unit else "")
     if named:
         figure.supxlabel(what, fontsize=8.5)
         for place, axes in enumerate(panels):  # a panel with none below it keeps its own ticks
             axes.tick_params(labelbottom=place + columns >= len(panels))
     else:
         figure.supylabel(what if len(panels) > columns else what.replace(" against", "\nagainst"), fontsize=8.5)
-        figure.supxlabel("clients, from the most hurt to the most helped", fontsize=8.5)
+        figure.supxlabel("clients, from the largest expected loss to the largest expected gain", fontsize=8.5)
 
 
 def _legend(figure: Figure, tables: list[ClientTable]) -> None:
     words = {
-        "helped": "helped (interval above 0)",
-        "hurt": "hurt (interval below 0)",
+        "helped": "helped",
+        "hurt": "hurt",
         "unclear": "unclear or the same",
     }
     entries = [

@@ -128,8 +128,9 @@ def _clients_about(run: Run) -> str:
     over = f", mean over {seeds} seeds" if seeds > 1 else ""
     new = " New: a client that never trained; its model had one round on its own rows." if run.names(True) else ""
     return (
-        f"Test {score_words(run.score).title} at the selected round{over}. Helped and hurt: the 95 % interval of "
-        f"the gain over the client's own test rows excludes 0.{new}"
+        f"Test {score_words(run.score).title} at the selected round{over}. Expected gain: the gain over training alone "
+        "on the client's own test rows, moved toward the mean gain as far as its uncertainty asks. Helped, hurt: its "
+        f"95 % interval excludes 0, and at most 5 % of such calls are false on average.{new}"
     )
 
 

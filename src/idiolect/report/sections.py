@@ -133,7 +133,7 @@ def clients(tables: Sequence[ClientTable], shown: int, words: ScoreWords) -> str
         (f"alone{unit}", 2),
         (f"shared{unit}", 3),
     )
-    heads += ((f"personal{unit}", 4), ("gain [95 %]", 5), ("", None), ("verdict", 8))
+    heads += ((f"personal{unit}", 4), ("expected gain [95 %]", 5), ("", None), ("verdict", 8))
     head = "".join(
         '<th scope="col"><span class="skip">gain, drawn</span></th>'
         if column is None
@@ -267,7 +267,8 @@ def facts_list(facts: dict[str, Any]) -> str:
 
 
 def _client_rows(table: ClientTable) -> list[list[Any]]:
-    numbers = (table.alone, table.shared, table.personal, table.gain, table.gain_low, table.gain_high)
+    gain = (table.expected, table.expected_low, table.expected_high)
+    numbers = (table.alone, table.shared, table.personal, *gain)
     rows = []
     for m in range(len(table)):
         scores = [_rounded(values[m]) for values in numbers]
@@ -284,8 +285,8 @@ def _rounded(value: float) -> float | None:
 
 
 def _client_line(table: ClientTable, m: int, words: ScoreWords) -> str:
-    interval = words.interval(table.gain_low[m], table.gain_high[m])
-    gain = words.signed(table.gain[m]) + (f" <small>{e(interval)}</small>" if interval else "")
+    interval = words.interval(table.expected_low[m], table.expected_high[m])
+    gain = words.signed(table.expected[m]) + (f" <small>{e(interval)}</small>" if interval else "")
     scores = "".join(f"<td>{e(words.bare(v[m]))}</td>" for v in (table.alone, table.shared, table.personal))
     verdict = str(table.verdict[m])
     held_out = " <small>new</small>" if table.held_out[m] else ""

@@ -49,11 +49,15 @@ class ScoreWords(NamedTuple):
         return "" if absent(low) or absent(high) else f"[{self.signed(low)}, {self.signed(high)}]"
 
 
+_DIGITS = dict.fromkeys(("auc", "log_loss", "brier", "r2"), ".3f")
+_SPOKEN = {"mae": "MAE", "rmse": "RMSE", "r2": "R2", "brier": "Brier_score", "poisson_deviance": "Poisson_deviance"}
+
+
 def score_words(name: str) -> ScoreWords:
     """How to write the score of that name; an unknown one gets three significant digits."""
     if name in ("accuracy", "balanced_accuracy"):
         return ScoreWords(name, "%", 100.0, ".1f")
-    return ScoreWords(name, "", 1.0, {"auc": ".3f", "log_loss": ".3f"}.get(name, ".3g"))
+    return ScoreWords(_SPOKEN.get(name, name), "", 1.0, _DIGITS.get(name, ".3g"))
 
 
 def known(value: float | None) -> TypeGuard[float]:

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Means over the rows of one padded client."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from idiolect.core.data import Array
+
+
+def floating(outputs: Array) -> jnp.dtype:
+    """Float32, or float64 where it is on: a mean over bfloat16 rows would lose digits."""
+    return jnp.dtype(jnp.float64 if jnp.result_type(outputs) == jnp.float64 else jnp.float32)
+
+
+def worst_if_nan(losses: Array) -> Array:
+    """A model that answers not-a-number has an infinite loss."""
+    return jnp.where(jnp.isnan(losses), jnp.inf, losses)
+
+
+def mean_over_rows(values: Array, mask: Array) -> Array:
+    """Mean over the real rows; not-a-number when there is none."""
+    return mean_where(values, mask.astype(bool))
+
+
+def mean_where(values: Array, counted: Array) -> Array:
+    """Mean of the counted values; not-a-number when there is none."""
+    number = jnp.sum(counted, dtype=jnp.int32).astype(values.dtype)
+    total = jnp.sum(jnp.where(counted, values, 0))
+    return jnp.where(number > 0, total / jnp.maximum(number, 1), jnp.nan)
