@@ -40,7 +40,8 @@ def federation_from_table(
     table = read_table(source)
     targets = (target,) if isinstance(target, str) else tuple(target)
     chosen = _choose_features(table, client, targets, features, split)
-    table, notes = _drop_incomplete(table, client, targets, split)
+    total = table.num_rows
+    table, kept, notes = _drop_incomplete(table, client, targets, split)
     names, owner = encode_labels(as_labels(table.column(client)))
     groups = None if split.group_column is None else as_labels(table.column(split.group_column))
     planned = plan(
@@ -65,7 +66,8 @@ def federation_from_table(
         target_scaling=target_scaling,
     )
     inputs, values = fitted.apply(table, dtype), fitted.apply_targets(table, dtype)
-    return assemble(cls, inputs, values, owner, names, fitted.task, planned, (*notes, *fitted.notes), fitted, groups)
+    said = (*notes, *fitted.notes)
+    return assemble(cls, inputs, values, owner, names, fitted.task, planned, said, fitted, groups, kept, total)
 
 
 def _choose_features(
@@ -94,22 +96,23 @@ def _choose_features(
 
 def _drop_incomplete(
     table: pa.Table, client: str, targets: tuple[str, ...], split: Split
-) -> tuple[pa.Table, list[str]]:
-    """Without the rows that miss their client, target, group or part, and the sentences that say so."""
+) -> tuple[pa.Table, np.ndarray, list[str]]:
+    """Without the rows that miss their client, target, group or part, which rows are left, and what to say."""
     import pyarrow.compute as pc
 
-    notes = []
+    notes, kept = [], np.arange(table.num_rows)
     for name in (client, *targets, split.split_column, split.group_column):
         if name is None:
             continue
         missing = pc.is_null(table.column(name), nan_is_null=True)
         amount = pc.sum(missing).as_py() or 0
         if amount:
-            table = table.filter(pc.invert(missing))
+            present = pc.invert(missing)
+            table, kept = table.filter(present), kept[present.to_numpy()]
             notes.append(f"{amount} rows without a value in {name!r} were dropped.")
     if table.num_rows == 0:
         raise RequestError("No row has both a client and a target; fill these columns.")
-    return table, notes
+    return table, kept, notes
 
 
 def _infer(table: pa.Table, targets: tuple[str, ...]) -> tuple[str, str]:
