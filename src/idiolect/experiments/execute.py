@@ -31,9 +31,11 @@ from idiolect.experiments.build import (
 )
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.collaboration import find_collaboration
+from idiolect.experiments.finished import announced_method
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.measured import measured
 from idiolect.experiments.outcome import Trained, alone_for, client_rows, history_rows, method_summary, validation_mean
+from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
@@ -343,7 +345,7 @@ def _write(
 ) -> dict[str, Any]:
     higher = SCORES[scores[0]].higher_is_better
     chosen = chosen_settings({entry.method.label: validation_mean(entry, scores[0]) for entry in trained}, higher)
-    summary = {
+    summary: dict[str, Any] = {
         "schema": SCHEMA,
         "name": spec.name,
         "scores": list(scores),
@@ -360,6 +362,7 @@ def _write(
     }
     folder.write_table("history.parquet", history_rows(trained, spec))
     folder.write_table("clients.parquet", client_rows(trained, federation, scores, chosen))
+    summary["notes"] += write_predictions(folder, trained, federation, announced_method(summary))
     _write_models(spec, folder, trained, federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("summary.json", summary)
