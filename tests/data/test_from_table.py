@@ -192,7 +192,7 @@ def test_rows_without_client_or_target_are_dropped_and_reported():
     counts = federation.train.counts + federation.validation.counts + federation.test.counts
     assert counts.sum() == ROWS - 3
     assert "2 rows without a value in 'hospital' were dropped." in federation.notes
-    assert "1 rows without a value in 'outcome' were dropped." in federation.notes
+    assert "1 row without a value in 'outcome' was dropped." in federation.notes
 
 
 def test_truth_values_dates_and_empty_columns():
@@ -244,7 +244,7 @@ def test_group_column_keeps_groups_together():
         (patients(bmi=[np.inf] * ROWS), {}, "infinite in row 0"),
         (
             patients(age=[[1]] * ROWS),
-            {},
+            {"features": ["age", "bmi"]},
             "must hold numbers",
         ),
         ({"hospital": [], "outcome": [], "age": []}, {}, "has no rows"),
@@ -260,40 +260,17 @@ def test_wrong_tables_earn_a_sentence(table, options, words):
     assert "\n" not in str(caught.value)
 
 
-def test_free_text_is_refused():
+def test_free_text_is_left_out_with_a_warning_and_refused_where_it_is_named():
     rows = 600
     table = {
         "client": ["a", "b"] * (rows // 2),
         "y": [0, 0, 1, 1] * (rows // 4),
-        "remark": [f"remark {row}" for row in range(rows)],
+        "x": np.sin(np.arange(rows)),
+        "remark": [f"remark {row % 550}" for row in range(rows)],
     }
-    with pytest.raises(RequestError, match="different texts, more than the 200"):
-        Federation.from_table(table, client="client", target="y")
-
-
-def test_rows_know_their_place_in_the_table():
-    """Every row of every part stands at its number in the file, with those that were dropped counted."""
-    rows = 60
-    table = {
-        "site": [None if row == 7 else f"s{row % 3}" for row in range(rows)],
-        "age": [float(row) for row in range(rows)],
-        "outcome": [None if row == 11 else 100.0 + (row % 5) * 1.5 + row / 7 for row in range(rows)],
-    }
-    split = Split(train=0.5, validation=0.2, test=0.2)  # a tenth is not used
-    federation = Federation.from_table(
-        table, client="site", target="outcome", split=split, held_out=["s2"], scaling="none", target_scaling="none"
-    )
-    found = []
-    for part in (federation, federation.held_out):
-        assert part.places.total == rows
-        for name in ("train", "validation", "test"):
-            own, places = getattr(part, name), getattr(part.places, name)
-            np.testing.assert_array_equal(own.inputs[:, 0], places.astype(np.float32))
-            assert [f"s{place % 3}" for place in places] == list(np.repeat(part.names, own.counts))
-            found += places.tolist()
-        assert [f"s{place % 3}" for place in part.places.unused] == [
-            part.names[client] for client in part.places.unused_clients
-        ]
-        assert len(part.places.unused) > 0
-        found += part.places.unused.tolist()
-    assert sorted(found) == [row for row in range(rows) if row not in (7, 11)]
+    federation = Federation.from_table(table, client="client", target="y")
+    assert federation.preprocessing.feature_names == ("x",)
+    assert any("'remark'" in text and "left out" in text for text in federation.warnings)
+    for options in ({"features": ["x", "remark"]}, {"categorical": ["remark"]}):
+        with pytest.raises(RequestError, match="different texts, more than the 200"):
+            Federation.from_table(table, client="client", target="y", **options)

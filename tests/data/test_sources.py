@@ -63,7 +63,7 @@ def test_marks_in_csv_are_missing_values(tmp_path):
 
 def test_a_csv_file_becomes_a_federation(tmp_path):
     path = tmp_path / "table.csv.xz"
-    path.write_bytes(lzma.compress(b"site,x,y\n" + b"".join(b"%d,%d,%d\n" % (r % 3, r, r % 2) for r in range(30))))
+    path.write_bytes(lzma.compress(b"site,x,y\n" + b"".join(b"%d,%d,%d\n" % (r % 3, r % 7, r % 2) for r in range(30))))
     federation = Federation.from_table(path, client="site", target="y")
     assert federation.clients == 3
     assert federation.names == ("0", "1", "2")

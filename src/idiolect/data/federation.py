@@ -79,6 +79,8 @@ class Federation:
         client: str,
         target: str | Sequence[str],
         features: Sequence[str] | None = None,
+        drop: Sequence[str] = (),
+        categorical: Sequence[str] = (),
         task: str | None = None,
         split: Split = Split(),  # noqa: B008 - frozen
         held_out: HeldOut = 0,
@@ -87,17 +89,30 @@ class Federation:
         target_scaling: str = "standard",
         dtype: Any = np.float32,
     ) -> Federation:
-        """One client per value of the column `client`; see `read_table` for the sources.
+        """One client per value of the column `client`, read as text; see `read_table` for the sources.
 
-        Texts become one-hot inputs, missing numbers the training median and a mark, numbers are scaled
-        ("standard" or "none"); all of it is fitted on training rows only and kept in `preprocessing`. Rows
-        without client or target are dropped. `notes` says what was done.
+        Inputs are the columns `features`, or all without another role but `drop`; row numbers, ids and splits among
+        them are left out with a warning. Texts and `categorical` columns become one-hot inputs, missing numbers the
+        training median and a mark, numbers are scaled ("standard" or "none"); all of it is fitted on training rows
+        only and kept in `preprocessing`. Rows without client or target are dropped. `notes` says what was done,
+        `warnings` what may be a slip.
         """
-        from idiolect.data.from_table import federation_from_table
+        from idiolect.data.from_table import TableRequest, federation_from_table
 
-        return federation_from_table(
-            cls, source, client, target, features, task, split, held_out, seed, scaling, target_scaling, dtype
+        request = TableRequest(
+            client=client,
+            targets=(target,) if isinstance(target, str) else tuple(target),
+            features=None if features is None else tuple(features),
+            drop=tuple(drop),
+            categorical=tuple(categorical),
+            task=task,
+            split=split,
+            held_out=held_out,
+            seed=seed,
+            scaling=scaling,
+            target_scaling=target_scaling,
         )
+        return federation_from_table(cls, source, request, dtype)
 
     @classmethod
     def from_arrays(
@@ -235,7 +250,7 @@ class Federation:
                 f"{len(self.train.targets)} rows train, {len(self.validation.targets)} validate, "
                 f"{len(self.test.targets)} test."
             ),
-            f"Each row has {shape} inputs.",
+            f"Each row has {shape} {'input' if shape == '1' else 'inputs'}.",
         ]
         if self.task.kind == "classification":
             balance = [f"{_shown(name)} {share:.1%}" for name, share in zip(self.task.classes, self.class_balance())]
@@ -246,7 +261,11 @@ class Federation:
                 "match the mean client."
             )
         else:
-            sentences.append(f"The target has {self.task.outputs} numeric column(s).")
+            sentences.append(
+                "The target is one number."
+                if self.task.outputs == 1
+                else f"The target has {self.task.outputs} columns of numbers."
+            )
             sentences.append(f"{self.label_skew():.1%} of the target's variance lies between clients.")
         if self.held_out is not None:
             never = (
@@ -359,7 +378,7 @@ def _from_owned(
     tokens: bool,
     dtype: Any,
 ) -> Federation:
-    if split.split_column or split.group_column:
+    if split.split_column or split.group_column or split.time_column:
         raise RequestError(
             "Arrays have no columns; give parts= or groups=, one value per row, instead of a column name."
         )

@@ -3,120 +3,190 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
-from idiolect.data.columns import as_labels, is_text
+from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
+from idiolect.data.doubtful import doubt_features, settling_warnings
 from idiolect.data.federation import Federation, assemble
+from idiolect.data.kinds import TEXT
+from idiolect.data.names import encode_names, lookalike_warnings
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.split import TRAIN, HeldOut, Split, plan
-from idiolect.data.tables import read_table, require_columns
-from idiolect.data.task import check_kind, encode_labels, infer_kind
+from idiolect.data.split import TRAIN, HeldOut, Plan, Split, plan
+from idiolect.data.tables import Reading, read, require_columns
+from idiolect.data.target_columns import prepare_targets
+from idiolect.data.task import check_kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def federation_from_table(
-    cls: type[Federation],
-    source: Any,
-    client: str,
-    target: str | Sequence[str],
-    features: Sequence[str] | None,
-    task: str | None,
-    split: Split,
-    held_out: HeldOut,
-    seed: int,
-    scaling: str,
-    target_scaling: str,
-    dtype: Any,
-) -> Federation:
+@dataclasses.dataclass(frozen=True)
+class TableRequest:
+    """What `Federation.from_table` is asked: the roles of columns, the split, the scaling."""
+
+    client: str
+    targets: tuple[str, ...]
+    features: tuple[str, ...] | None
+    drop: tuple[str, ...]
+    categorical: tuple[str, ...]
+    task: str | None
+    split: Split
+    held_out: HeldOut
+    seed: int
+    scaling: str
+    target_scaling: str
+
+    @property
+    def columns_with_roles(self) -> dict[str, str]:
+        """Columns that are no inputs, by what they are."""
+        split = self.split
+        named = {split.split_column: "split", split.group_column: "group", split.time_column: "time"}
+        roles = {self.client: "client"} | dict.fromkeys(self.targets, "target")
+        return roles | {name: role for name, role in named.items() if name is not None}
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Columns that are read as text, exactly as written, whatever they hold."""
+        names = (self.client, self.split.group_column, self.split.split_column, *self.categorical)
+        return {name: TEXT for name in names if name is not None}
+
+
+def federation_from_table(cls: type[Federation], source: Any, request: TableRequest, dtype: Any) -> Federation:
     """What `Federation.from_table` documents."""
-    check_kind(task)
-    split.check()
-    table = read_table(source)
-    targets = (target,) if isinstance(target, str) else tuple(target)
-    chosen = _choose_features(table, client, targets, features, split)
-    total = table.num_rows
-    table, kept, notes = _drop_incomplete(table, client, targets, split)
-    names, owner = encode_labels(as_labels(table.column(client)))
-    groups = None if split.group_column is None else as_labels(table.column(split.group_column))
-    planned = plan(
-        owner,
-        names,
-        split,
-        seed,
-        held_out,
-        groups=groups,
-        given=None if split.split_column is None else as_labels(table.column(split.split_column)),
-    )
-    if task is None:
-        task, reason = _infer(table, targets)
-        notes.append(reason)
+    check_kind(request.task)
+    request.split.check()
+    reading = read(source, request.texts)
+    chosen = _choose_features(reading.table, request)
+    table, kept, notes = _drop_incomplete(reading.table, request)
+    doubts = doubt_features(table, chosen, request.features is not None)
+    if not doubts.kept:
+        reasons = " ".join(doubts.left_out.values())
+        raise RequestError(f"No column is left to be a feature; the table needs more than client and target. {reasons}")
+    table, task, task_notes = prepare_targets(table, request.targets, request.task)
+    names, owner = encode_names(table.column(request.client), request.client)
+    planned, groups = _plan(table, request, owner, names)
+    training = (planned.parts == TRAIN) & ~planned.held_out[owner]
     fitted = Preprocessing.fit(
         table,
-        features=chosen,
-        target=targets,
+        features=doubts.kept,
+        target=request.targets,
         kind=task,
-        training=(planned.parts == TRAIN) & ~planned.held_out[owner],
-        scaling=scaling,
-        target_scaling=target_scaling,
+        training=training,
+        scaling=request.scaling,
+        target_scaling=request.target_scaling,
+        client=request.client,
+        named=(*(request.features or ()), *request.categorical),
     )
     inputs, values = fitted.apply(table, dtype), fitted.apply_targets(table, dtype)
-    said = (*notes, *fitted.notes)
-    return assemble(cls, inputs, values, owner, names, fitted.task, planned, said, fitted, groups, kept, total)
+    used = [column.name for column in fitted.columns]
+    warnings = [
+        *_reading_warnings(reading, {*chosen, *request.targets}),
+        *lookalike_warnings(names, request.client),
+        *doubts.left_out.values(),
+        *fitted.warnings,
+        *doubts.warnings,
+        *_settled(table, used, values, training, fitted),
+    ]
+    told = [reading.column_notes[name] for name in (*request.columns_with_roles, *used) if name in reading.column_notes]
+    every_note = (*reading.notes, *told, *notes, *task_notes, *fitted.notes)
+    total = reading.table.num_rows
+    made = assemble(cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups, kept, total)
+    return dataclasses.replace(made, warnings=(*made.warnings, *warnings))
 
 
-def _choose_features(
-    table: pa.Table, client: str, targets: tuple[str, ...], features: Sequence[str] | None, split: Split
-) -> list[str]:
-    """The feature columns: those named, or all that have no other role."""
-    require_columns(table, [client], "client")
-    require_columns(table, targets, "target")
-    roles = {client, *targets}
-    for word, name in (("split", split.split_column), ("group", split.group_column)):
-        if name is not None:
-            require_columns(table, [name], word)
-            roles.add(name)
-    if features is None:
-        chosen = [name for name in table.column_names if name not in roles]
+def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
+    """The feature columns: those named, or all that have no other role and are not dropped."""
+    roles = request.columns_with_roles
+    for name, role in roles.items():
+        require_columns(table, [name], role)
+    for option, names in (("feature", request.features or ()), ("dropped", request.drop)):
+        require_columns(table, names, option)
+    require_columns(table, request.categorical, "categorical")
+    if request.client in request.targets:
+        raise RequestError(f"The client and the target must be two columns, got {request.client!r} for both.")
+    for option, names in (("--features", request.features or ()), ("--drop", request.drop)):
+        taken = next((name for name in names if name in roles), None)
+        if taken is not None:
+            raise RequestError(f"Column {taken!r} already has another role, {roles[taken]}; take it out of {option}.")
+    both = set(request.drop).intersection((*(request.features or ()), *request.categorical))
+    if both:
+        raise RequestError(f"Column {min(both)!r} is both used and dropped; take it out of --drop or of the others.")
+    if request.features is None:
+        chosen = [name for name in table.column_names if name not in roles and name not in request.drop]
     else:
-        chosen = list(features)
-        require_columns(table, chosen, "feature")
-        taken = roles.intersection(chosen)
-        if taken:
-            raise RequestError(f"Column {sorted(taken)[0]!r} already has another role; take it out of features.")
+        chosen = list(dict.fromkeys(request.features))
     if not chosen:
         raise RequestError("No column is left to be a feature; the table needs more than client and target.")
+    unused = next((name for name in request.categorical if name not in (*chosen, *request.targets)), None)
+    if unused is not None:
+        raise RequestError(f"The categorical column {unused!r} is not among the features; add it to --features.")
     return chosen
 
 
-def _drop_incomplete(
-    table: pa.Table, client: str, targets: tuple[str, ...], split: Split
-) -> tuple[pa.Table, np.ndarray, list[str]]:
-    """Without the rows that miss their client, target, group or part, which rows are left, and what to say."""
+def _drop_incomplete(table: pa.Table, request: TableRequest) -> tuple[pa.Table, np.ndarray, list[str]]:
+    """Without the rows that miss a value in a column with a role, which rows are left, and what to say."""
     import pyarrow.compute as pc
 
     notes, kept = [], np.arange(table.num_rows)
-    for name in (client, *targets, split.split_column, split.group_column):
-        if name is None:
-            continue
+    for name in request.columns_with_roles:
         missing = pc.is_null(table.column(name), nan_is_null=True)
         amount = pc.sum(missing).as_py() or 0
         if amount:
             present = pc.invert(missing)
             table, kept = table.filter(present), kept[present.to_numpy()]
-            notes.append(f"{amount} rows without a value in {name!r} were dropped.")
+            rows = (
+                "1 row without a value in {!r} was" if amount == 1 else f"{amount} rows without a value in {{!r}} were"
+            )
+            notes.append(f"{rows.format(name)} dropped.")
     if table.num_rows == 0:
         raise RequestError("No row has both a client and a target; fill these columns.")
     return table, kept, notes
 
 
-def _infer(table: pa.Table, targets: tuple[str, ...]) -> tuple[str, str]:
-    if len(targets) > 1:
-        return infer_kind(np.zeros((1, len(targets))))
-    column = table.column(targets[0])
-    return infer_kind(np.empty(0, str) if is_text(column) else as_labels(column))
+def _plan(
+    table: pa.Table, request: TableRequest, owner: np.ndarray, names: tuple[str, ...]
+) -> tuple[Plan, np.ndarray | None]:
+    split = request.split
+    group, given, time = split.group_column, split.split_column, split.time_column
+    groups = None if group is None else encode_names(table.column(group), group)[1]
+    planned = plan(
+        owner,
+        names,
+        split,
+        request.seed,
+        request.held_out,
+        groups=groups,
+        given=None if given is None else np.array(as_texts(table.column(given), given), dtype=str),
+        times=None if time is None else _times(table.column(time), time),
+    )
+    return planned, groups
+
+
+def _times(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """A number per row that grows with time."""
+    if is_text(column) or kind_of(column) is None:
+        what = f"holds {as_texts(column, name)[0]!r}" if is_text(column) else f"has the type {column.type}"
+        raise RequestError(
+            f"The time column {name!r} must hold numbers or dates such as 2024-01-31 or 2024-01-31 09:30, but {what}; "
+            "write its times so."
+        )
+    return as_numbers(column, name)
+
+
+def _reading_warnings(reading: Reading, used: set[str]) -> list[str]:
+    return [text for name, text in reading.column_warnings.items() if name in used]
+
+
+def _settled(
+    table: pa.Table, used: Sequence[str], values: np.ndarray, training: np.ndarray, fitted: Preprocessing
+) -> list[str]:
+    import pyarrow as pa
+
+    if values.ndim != 1:
+        return []
+    return settling_warnings(table.filter(pa.array(training)), list(used), values[training], len(fitted.task.classes))

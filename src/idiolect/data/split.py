@@ -29,7 +29,8 @@ class Split:
     """Fractions of each client's rows; what they leave of 1 is not used.
 
     `split_column` names a column that says train, validation or test and replaces the fractions;
-    `group_column` names one whose equal values must stay together (overlapping windows, repeated visits).
+    `group_column` names one whose equal values must stay together (overlapping windows, repeated visits);
+    `time_column` names one with numbers or dates: each client's oldest rows train, then validate, the newest test.
     """
 
     train: float = 0.6
@@ -37,6 +38,7 @@ class Split:
     test: float = 0.2
     split_column: str | None = None
     group_column: str | None = None
+    time_column: str | None = None
 
     @property
     def fractions(self) -> tuple[float, float, float]:
@@ -50,6 +52,10 @@ class Split:
                 "Split fractions must be at least 0, train above 0, and together at most 1, "
                 f"got {self.train:g} + {self.validation:g} + {self.test:g} = {sum(self.fractions):g}."
             )
+        others = {"split": self.split_column, "group": self.group_column}
+        other = next((word for word, name in others.items() if name is not None), None)
+        if self.time_column is not None and other is not None:
+            raise RequestError(f"A split takes a time column or a {other} column, got both; leave one of them out.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +75,12 @@ def plan(
     held_out: HeldOut = 0,
     groups: np.ndarray | None = None,
     given: np.ndarray | None = None,
+    times: np.ndarray | None = None,
 ) -> Plan:
     """Split every client's rows, by the seed, its name and its rows, whatever other clients there are.
 
-    `owner` is the client number of each row, `groups` the group of each row, `given` a split column's values.
+    `owner` is the client number of each row, `groups` the group of each row, `given` a split column's values, `times`
+    a number per row that says when it was.
     """
     split.check()
     if len(names) < 2:
@@ -87,6 +95,9 @@ def plan(
     else:
         order = np.argsort(owner, kind="stable")
         for client, rows in enumerate(np.split(order, np.cumsum(counts)[:-1])):
+            if times is not None:
+                parts[rows] = split_by_time(times[rows], split.fractions)
+                continue
             draws = generator(seed, "split", names[client])
             units = np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
             parts[rows] = split_units(units, split.fractions, draws)
@@ -116,6 +127,26 @@ def split_units(units: np.ndarray, fractions: tuple[float, float, float], draws:
         part_of[unit] = part
         got[part] += sizes[unit]
     return part_of[units]
+
+
+def split_by_time(times: np.ndarray, fractions: tuple[float, float, float]) -> np.ndarray:
+    """The part of each row: oldest rows train, then validate, the newest test; unused rows are older than these.
+
+    A border between equal times moves to the nearest change of time that leaves both its parts a row.
+    """
+    order = np.argsort(times, kind="stable")
+    changes = np.flatnonzero(np.diff(times[order])) + 1
+    sizes = dict(zip((TRAIN, VALIDATION, TEST, UNUSED), part_sizes(len(times), fractions)))
+    sequence = [part for part in (UNUSED, TRAIN, VALIDATION, TEST) if sizes[part]]
+    borders = [0, *np.cumsum([sizes[part] for part in sequence]).tolist()]
+    for place in range(1, len(sequence)):
+        inside = changes[(changes > borders[place - 1]) & (changes < borders[place + 1])]
+        if inside.size:
+            borders[place] = int(inside[np.argmin(np.abs(inside - borders[place]))])
+    parts = np.empty(len(times), np.int8)
+    for part, start, end in zip(sequence, borders, borders[1:]):
+        parts[order[start:end]] = part
+    return parts
 
 
 def part_sizes(rows: int, fractions: tuple[float, float, float]) -> tuple[int, int, int, int]:

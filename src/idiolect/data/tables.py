@@ -4,41 +4,62 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.data.columns import is_text
+from idiolect.data.columns import conform, decoded, is_text
 from idiolect.data.compressed import existing, inner_suffix, read_bytes
+from idiolect.data.delimited import Delimited, read_delimited
+from idiolect.data.kinds import KINDS, MISSING_MARKS, NUMBER, TEXT, convert, decide
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MISSING_MARKS = ("", "?", "NA", "N/A", "NaN", "nan")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 READABLE = (".csv", ".tsv", ".parquet", ".feather", ".arrow")
+Kinds = Mapping[str, str]
 
 
-def read_table(source: Any) -> pa.Table:
+class Reading(NamedTuple):
+    """A table and what had to be guessed to read it: about the file, and by column notes and warnings."""
+
+    table: pa.Table
+    notes: tuple[str, ...]
+    column_notes: dict[str, str]
+    column_warnings: dict[str, str]
+
+
+def read_table(source: Any, kinds: Kinds | None = None) -> pa.Table:
     """A table from a path (.csv, .tsv, also packed as .gz, .bz2, .xz; .parquet; .feather) or from a frame.
 
     Frames: a pyarrow Table, a pandas DataFrame, a mapping of columns, anything with `__arrow_c_stream__`.
+    `kinds` says what columns hold ("number", "truth", "date", "text"; see `Preprocessing.kinds`), so that a row is
+    read alike whatever else is in the file; the kind of other columns of a text file is decided by `kinds.decide`.
     Empty cells, '?', 'NA' and not-a-number are missing values.
     """
+    return read(source, kinds).table
+
+
+def read(source: Any, kinds: Kinds | None = None) -> Reading:
+    """What `read_table` reads, with the sentences about what had to be guessed."""
+    kinds = kinds or {}
+    for name, kind in kinds.items():
+        if kind not in KINDS:
+            raise RequestError(f"The kind of column {name!r} must be one of {', '.join(KINDS)}, got {kind!r}.")
     if isinstance(source, (str, Path)):
-        table = _read_file(Path(source))
-        what = str(source)
+        content, what = _read_file(Path(source)), str(source)
     else:
-        table = _from_frame(source)
-        what = "The table"
-    doubled = [name for name, times in Counter(table.column_names).items() if times > 1]
-    if doubled:
-        raise RequestError(f"{what} has more than one column named {doubled[0]!r}; rename one of them.")
+        content, what = _from_frame(source), "The table"
+    written = content if isinstance(content, Delimited) else None
+    table, notes = _name_columns(content.table if isinstance(content, Delimited) else content, what)
     if table.num_rows == 0:
         raise RequestError(f"{what} has no rows; a federation needs at least one row per client.")
-    return _mark_missing(table)
+    typed = _text_columns(table, written, kinds) if written else _typed_columns(table, kinds)
+    return typed._replace(notes=(*(written.notes if written else ()), *notes))
 
 
 def require_columns(table: pa.Table, names: Sequence[str], purpose: str) -> None:
@@ -49,32 +70,102 @@ def require_columns(table: pa.Table, names: Sequence[str], purpose: str) -> None
 
 
 def read_csv(path: str | Path, column_names: Sequence[str] | None = None, delimiter: str = ",") -> pa.Table:
-    """A delimited text file; `column_names` where the file has no header line."""
-    from pyarrow import ArrowInvalid, csv
-
-    content = read_bytes(path)
-
-    def parse(threads: bool) -> pa.Table:
-        return csv.read_csv(
-            io.BytesIO(content),
-            read_options=csv.ReadOptions(column_names=column_names, use_threads=threads),
-            parse_options=csv.ParseOptions(delimiter=delimiter),
-            convert_options=csv.ConvertOptions(null_values=list(MISSING_MARKS), strings_can_be_null=True),
-        )
-
-    if not content.strip():
-        raise RequestError(f"{path} is empty; it needs a header line and rows.")
-    try:
-        return parse(True)
-    except ArrowInvalid:
-        pass
-    try:
-        return parse(False)  # one thread, because only then does the parser know which row is at fault
-    except ArrowInvalid as error:
-        raise RequestError(f"{path} is not a well-formed table: {error}; mend that row.") from error
+    """A delimited text file with this separator; `column_names` where the file has no header line."""
+    written = read_delimited(path, delimiter, column_names, fixed=True)
+    return _text_columns(written.table, written, {}).table
 
 
-def _read_file(path: Path) -> pa.Table:
+def _name_columns(table: pa.Table, what: str) -> tuple[pa.Table, list[str]]:
+    """Columns without a name are named by their place; names that occur twice are refused."""
+    names, notes = list(table.column_names), []
+    for position, name in enumerate(names):
+        if not name.strip():
+            names[position] = f"column {position + 1}"
+            notes.append(f"Column {position + 1} has no name and is called {names[position]!r}.")
+    doubled = [name for name, times in Counter(names).items() if times > 1]
+    if doubled:
+        raise RequestError(f"{what} has more than one column named {doubled[0]!r}; rename one of them.")
+    return table.rename_columns(names), notes
+
+
+def _text_columns(table: pa.Table, written: Delimited, kinds: Kinds) -> Reading:
+    """Cells of a text file, each column as the kind that is known or that its values decide."""
+    comma = written.separator != ","
+    columns, column_notes, column_warnings = [], {}, {}
+    for position, name in enumerate(table.column_names):
+        column, marks = _without_marks(table.column(position))
+        kind = kinds.get(name)
+        if kind is None:
+            decision = decide(name, _distinct(column), position in written.quoted, comma)
+            kind = decision.kind
+            column_notes[name], column_warnings[name] = decision.note, decision.warning
+        if kind == TEXT and marks and not column_notes.get(name):
+            column_notes[name] = _marks_note(name, marks)
+        columns.append(_nothing(column) if _empty(column) else convert(column, kind, name, comma))
+    return _reading(table, columns, column_notes, column_warnings)
+
+
+def _typed_columns(table: pa.Table, kinds: Kinds) -> Reading:
+    """Columns that have a type keep it, unless their kind is known to be another."""
+    columns, column_notes = [], {}
+    for position, name in enumerate(table.column_names):
+        column = decoded(table.column(position))
+        if is_text(column):
+            column, marks = _without_marks(column)
+            if name not in kinds and marks and not _empty(column) and decide(name, _distinct(column)).kind == NUMBER:
+                # numbers that were read as text because of the marks among them
+                column_notes[name] = f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers."
+                column = convert(column, NUMBER, name)
+            elif marks and kinds.get(name, TEXT) == TEXT:
+                column_notes[name] = _marks_note(name, marks)
+        columns.append(column if name not in kinds or _empty(column) else conform(column, kinds[name], name))
+    return _reading(table, columns, column_notes, {})
+
+
+def _reading(
+    table: pa.Table, columns: list[pa.ChunkedArray], notes: Mapping[str, str], doubts: Mapping[str, str]
+) -> Reading:
+    import pyarrow as pa
+
+    typed = pa.table(columns, names=table.column_names)
+    kept = [{name: text for name, text in found.items() if text} for found in (notes, doubts)]
+    return Reading(typed, (), kept[0], kept[1])
+
+
+def _without_marks(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:
+    """The texts as written, null where they mark a missing value, and the marks found besides empty cells."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = column.cast(pa.string())
+    trimmed = pc.utf8_trim_whitespace(text)
+    marked = pc.fill_null(pc.is_in(trimmed, value_set=pa.array(MISSING_MARKS)), True)
+    marks = sorted(mark for mark in pc.unique(trimmed.filter(marked)).to_pylist() if mark)
+    return pc.if_else(marked, pa.scalar(None, pa.string()), text), marks
+
+
+def _marks_note(name: str, marks: list[str]) -> str:
+    return f"Cells of column {name!r} that say {', '.join(map(repr, marks))} are read as missing."
+
+
+def _distinct(column: pa.ChunkedArray) -> list[str]:
+    import pyarrow.compute as pc
+
+    found = pc.unique(pc.utf8_trim_whitespace(pc.unique(column.drop_null()))).to_pylist()
+    return [str(value) for value in found]
+
+
+def _empty(column: pa.ChunkedArray) -> bool:
+    return column.null_count == len(column)
+
+
+def _nothing(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    return pa.chunked_array([pa.nulls(len(column))])
+
+
+def _read_file(path: Path) -> pa.Table | Delimited:
     suffix = inner_suffix(path)
     if suffix not in READABLE:
         raise RequestError(
@@ -82,15 +173,15 @@ def _read_file(path: Path) -> pa.Table:
             "(the text ones also with .gz, .bz2, .xz); save the table as one of these."
         )
     if suffix in DELIMITERS:
-        return read_csv(path, delimiter=DELIMITERS[suffix])
+        return read_delimited(path, DELIMITERS[suffix])
     from pyarrow import ArrowException, feather, parquet
 
     content = read_bytes(existing(path))
     try:
         source = io.BytesIO(content)
         return parquet.read_table(source) if suffix == ".parquet" else feather.read_table(source)
-    except (ArrowException, OSError) as error:
-        first = str(error).splitlines()[0]
+    except (ArrowException, OSError, ValueError) as error:
+        first = (str(error).splitlines() or ["it cannot be read"])[0]
         raise RequestError(
             f"{path} ({len(content)} bytes) is not a whole {suffix[1:]} file: {first}; write it again."
         ) from error
@@ -102,46 +193,18 @@ def _from_frame(source: Any) -> pa.Table:
     if isinstance(source, pa.Table):
         return source
     try:
-        if type(source).__module__.partition(".")[0] == "pandas":
-            return pa.Table.from_pandas(source, preserve_index=False)
-        if isinstance(source, Mapping):
-            return pa.table(dict(source))
-        if hasattr(source, "__arrow_c_stream__"):
-            return pa.table(source)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise RequestError(f"The {type(source).__name__} cannot become a table: {error}.") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # column names that are no texts are written as texts
+            if type(source).__module__.partition(".")[0] == "pandas":
+                return pa.Table.from_pandas(source, preserve_index=False)
+            if isinstance(source, Mapping):
+                return pa.table({str(name): column for name, column in source.items()})
+            if hasattr(source, "__arrow_c_stream__"):
+                return pa.table(source)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RequestError(f"The {type(source).__name__} cannot become a table: {first}.") from error
     raise RequestError(
         f"A table must be a path or an Arrow-compatible frame, got {type(source).__name__}; "
         "use Federation.from_arrays for plain arrays."
     )
-
-
-def _mark_missing(table: pa.Table) -> pa.Table:
-    """Text cells that hold a missing mark become null; a column of numbers with marks becomes numbers."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for position, name in enumerate(table.column_names):
-        column = table.column(position)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if is_text(column):
-            text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-            marked = pc.is_in(text, value_set=pa.array(MISSING_MARKS))
-            column = pc.if_else(marked, pa.scalar(None, pa.string()), text)
-            if pc.any(marked).as_py() and column.null_count < len(column):
-                column = _numbers_or_text(column)
-        table = table.set_column(position, name, column)
-    return table
-
-
-def _numbers_or_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Numbers where every text left is one (they were read as text because of the marks among them)."""
-    import pyarrow as pa
-
-    for kind in (pa.int64(), pa.float64()):
-        try:
-            return column.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    return column

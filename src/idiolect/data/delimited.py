@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delimited text (CSV, TSV): the separator is recognised, and every cell comes back as it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from idiolect.core.checks import RequestError
+from idiolect.data.compressed import read_bytes
+from idiolect.data.encoding import utf8_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+SAMPLE_BYTES = 1 << 16
+SAMPLE_RECORDS = 50
+
+
+class Delimited(NamedTuple):
+    """A file's cells as texts, "" where empty."""
+
+    table: pa.Table
+    separator: str
+    quoted: frozenset[int]  # positions of columns that stand in quotes where others do not
+    notes: tuple[str, ...]
+
+
+def read_delimited(
+    path: str | Path, usual: str = ",", column_names: Sequence[str] | None = None, fixed: bool = False
+) -> Delimited:
+    """The cells of a text file; `usual` is what its name promises as a separator, and decides if it is `fixed`.
+
+    With `column_names` the file has no header line.
+    """
+    content = utf8_bytes(read_bytes(path), path)
+    separator, content = _announced(content)
+    if not content.strip():
+        raise RequestError(f"{path} is empty; it needs a header line and rows.")
+    records = _sample(content)
+    if separator is None:
+        separator = usual if fixed else find_separator(records, usual)
+    header = _cells(records[:1], separator)
+    names = list(column_names or (header[0] if header else [""]))
+    table = _parse(content, separator, len(names), path)
+    if column_names is None:
+        table = table.slice(1)
+    notes = []
+    if separator != usual:
+        notes.append(f"The columns of {Path(path).name} are separated by {SEPARATORS.get(separator, repr(separator))}.")
+    quoted = _quoted_columns(content, separator, len(names), column_names is None)
+    return Delimited(table.rename_columns([name.strip() for name in names]), separator, quoted, tuple(notes))
+
+
+def find_separator(records: list[str], usual: str) -> str:
+    """The usual separator if it cuts every record alike, else the one that does so into most fields."""
+    widths = {mark: {len(row) for row in _cells(records, mark)} for mark in (usual, *SEPARATORS)}
+    alike = {mark: next(iter(found)) for mark, found in widths.items() if len(found) == 1 and min(found) > 1}
+    if usual in alike:
+        return usual
+    if alike:
+        return max(alike, key=lambda mark: alike[mark])
+    header = records[0]
+    return usual if usual in header else max(SEPARATORS, key=lambda mark: (header.count(mark), mark == usual))
+
+
+def _announced(content: bytes) -> tuple[str | None, bytes]:
+    """Excel's first line 'sep=;', taken off."""
+    first, _, rest = content.partition(b"\n")
+    word = first.strip().decode("utf-8", "replace")
+    if len(word) == 5 and word.lower().startswith("sep=") and word[4] in SEPARATORS:
+        return word[4], rest
+    return None, content
+
+
+def _sample(content: bytes) -> list[str]:
+    """The first records, without one that the sample cuts off."""
+    text = content[:SAMPLE_BYTES].decode("utf-8", "ignore")
+    lines = [line for line in io.StringIO(text, newline=None) if line.strip()]
+    if len(content) > SAMPLE_BYTES and len(lines) > 1:
+        lines.pop()
+    return lines[: SAMPLE_RECORDS + 1]
+
+
+def _cells(records: list[str], separator: str) -> list[list[str]]:
+    rows: list[list[str]] = []
+    with contextlib.suppress(csv.Error):  # a cell over the module's limit: what was read so far must do
+        rows.extend(row for row in csv.reader(records, delimiter=separator) if row)
+    return rows[:SAMPLE_RECORDS]
+
+
+def _parse(content: bytes, separator: str, width: int, path: str | Path) -> pa.Table:
+    from pyarrow import ArrowException
+
+    try:
+        return _arrow_csv(content, separator, width, threads=True)
+    except (ArrowException, OverflowError, ValueError):
+        pass
+    try:
+        return _arrow_csv(content, separator, width, threads=False)  # only then the parser knows the row at fault
+    except (ArrowException, OverflowError, ValueError) as error:
+        first = str(error).splitlines()[0][:300]
+        raise RequestError(f"{path} is not a well-formed table: {first}; correct that row.") from error
+
+
+def _arrow_csv(content: bytes, separator: str, width: int, threads: bool, **parsing: Any) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    names = [f"f{position}" for position in range(width)]
+    return arrow.read_csv(
+        io.BytesIO(content),
+        read_options=arrow.ReadOptions(column_names=names, use_threads=threads),
+        parse_options=arrow.ParseOptions(delimiter=separator, **({"newlines_in_values": b'"' in content} | parsing)),
+        convert_options=arrow.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, check_utf8=False
+        ),
+    )
+
+
+def _quoted_columns(content: bytes, separator: str, width: int, header: bool) -> frozenset[int]:
+    """Columns whose every value stands in quotes, in a file that does not put everything in quotes.
+
+    Rows with separators or line ends inside quotes are passed over: they cannot be cut without reading the quotes.
+    """
+    import pyarrow.compute as pc
+    from pyarrow import ArrowException
+
+    if b'"' not in content:
+        return frozenset()
+    try:
+        raw = _arrow_csv(
+            content,
+            separator,
+            width,
+            threads=False,
+            quote_char=False,
+            newlines_in_values=False,
+            invalid_row_handler=lambda row: "skip",
+        )
+    except (ArrowException, OverflowError, ValueError):
+        return frozenset()
+    quoted, bare = set(), 0
+    for position, column in enumerate(raw.slice(1 if header else 0).columns):
+        cells = pc.utf8_trim_whitespace(column)
+        cells = cells.filter(pc.not_equal(cells, ""))
+        marked = pc.sum(pc.starts_with(cells, '"')).as_py() or 0
+        if len(cells) and marked == len(cells):
+            quoted.add(position)
+        elif len(cells):
+            bare += 1
+    return frozenset(quoted) if bare else frozenset()

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns that are rarely meant as inputs: row numbers, ids, splits, dates, and those that settle the target."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
+from idiolect.data.kinds import DATE, NUMBER, TEXT, TRUTH
+from idiolect.data.split import SPELLINGS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FEWEST_ROWS = 10  # with fewer rows, values that are all different say nothing
+SETTLING_ROWS = 50  # with fewer training rows, a column may settle the target by chance
+SETTLED = 0.995  # of the rows, by a column's levels or intervals
+CORRELATED = 0.999
+_ID_WORD = re.compile(r"(?:^|[_\W])(?:ids?|index|idx|uuid|guid|key|row(?:_?(?:id|names?|number|num))?)$", re.IGNORECASE)
+_ID_CAMEL = re.compile(r"[a-z](?:Id|ID)$")
+_SPLIT_NAME = re.compile(r"(?:is|in|for)?[_ ]?(?:train|training|test|testing|validation|holdout)(?:[_ ]?set)?")
+
+
+class Doubts(NamedTuple):
+    """Features that remain, those left out with the sentence why, and warnings about those that remain."""
+
+    kept: list[str]
+    left_out: dict[str, str]
+    warnings: list[str]
+
+
+def doubt_features(table: pa.Table, features: list[str], named: bool) -> Doubts:
+    """Row numbers, ids of one row each and splits are left out, unless the user named the features; dates stay."""
+    kept, left_out, warnings = [], {}, []
+    for name in features:
+        reason = "" if named else _reason(table.column(name), name, table.column_names.index(name) == 0)
+        if reason:
+            left_out[name] = reason
+            continue
+        kept.append(name)
+        if kind_of(table.column(name)) == DATE:
+            warnings.append(
+                f"Column {name!r} holds dates, read as days since 1970; --time {name} splits by time instead, "
+                f"--drop {name} leaves it out."
+            )
+    return Doubts(kept, left_out, warnings)
+
+
+def _reason(column: pa.ChunkedArray, name: str, first: bool) -> str:
+    """Why a column is left out, or nothing."""
+    keep = f"keep it by naming the inputs with --features, {name} among them"
+    if _is_split(column, name):
+        return (
+            f"Column {name!r} looks like a split into training and test rows and was left out; use it with "
+            f"--split-column {name}, or {keep}."
+        )
+    if _is_row_number(column, name, first):
+        return f"Column {name!r} numbers the rows and was left out; {keep}."
+    if _is_one_per_row(column):
+        return f"Column {name!r} has another text in every row, as an id has, and was left out; {keep}."
+    return ""
+
+
+def _is_split(column: pa.ChunkedArray, name: str) -> bool:
+    distinct = column.drop_null().unique()
+    if len(distinct) < 2 or len(distinct) > len(SPELLINGS):
+        return False
+    if is_text(column):
+        words = {str(value).strip().lower() for value in distinct.to_pylist()}
+        return words <= set(SPELLINGS)
+    return len(distinct) == 2 and _SPLIT_NAME.fullmatch(name.strip().lower()) is not None
+
+
+def _is_row_number(column: pa.ChunkedArray, name: str, first: bool) -> bool:
+    """Different whole numbers in every row that are 0 or 1 and on, or whose name or place says index."""
+    if kind_of(column) != NUMBER or column.null_count or len(column) < 2:
+        return False
+    values = as_numbers(column, name)
+    if not np.array_equal(values, np.round(values)) or len(np.unique(values)) < len(values):
+        return False
+    unnamed = first and (name == "column 1" or name.lower().startswith("unnamed:"))
+    if unnamed:
+        return True
+    if len(values) < FEWEST_ROWS:
+        return False
+    counts_up = values.min() in (0, 1) and values.max() - values.min() == len(values) - 1
+    return bool(counts_up) or _says_id(name)
+
+
+def _says_id(name: str) -> bool:
+    return any(pattern.search(name.strip()) for pattern in (_ID_WORD, _ID_CAMEL))
+
+
+def _is_one_per_row(column: pa.ChunkedArray) -> bool:
+    if kind_of(column) != TEXT:
+        return False
+    present = len(column) - column.null_count
+    return present >= max(FEWEST_ROWS, len(column) / 2) and len(column.drop_null().unique()) == present
+
+
+def settling_warnings(table: pa.Table, features: list[str], targets: np.ndarray, classes: int) -> list[str]:
+    """A warning for each column that alone gives nearly every target; `classes` is 0 for a regression.
+
+    `targets` are one number per row of `table`, the training rows.
+    """
+    if len(targets) < SETTLING_ROWS:
+        return []
+    found = []
+    for name in features:
+        column = table.column(name)
+        if kind_of(column) is None or column.null_count == len(column):
+            continue
+        how = _settles_classes(column, name, targets) if classes else _settles_numbers(column, name, targets)
+        if how:
+            found.append(
+                f"Column {name!r} alone settles the target ({how}): is it known before the target is? "
+                f"If not, leave it out with --drop {name}."
+            )
+    return found
+
+
+def _settles_classes(column: pa.ChunkedArray, name: str, targets: np.ndarray) -> str:
+    """Most rows have the commonest class of their level, or of their interval of a number column."""
+    codes = targets.astype(np.int64)
+    if np.bincount(codes).max() > 0.95 * len(codes):
+        return ""
+    groups = _groups(column, name)
+    if groups is None:
+        return ""
+    table = np.zeros((groups.max() + 1, codes.max() + 1), np.int64)
+    np.add.at(table, (groups, codes), 1)
+    right = table.max(axis=1).sum() / len(codes)
+    return f"{right:.1%} of the training rows" if right >= SETTLED else ""
+
+
+def _settles_numbers(column: pa.ChunkedArray, name: str, targets: np.ndarray) -> str:
+    spread = targets.std()
+    if kind_of(column) != TEXT:
+        values = as_numbers(column, name)
+        present = ~np.isnan(values)
+        if present.sum() >= SETTLED * len(values) and values[present].std() > 0 and targets[present].std() > 0:
+            correlation = abs(float(np.corrcoef(values[present], targets[present])[0, 1]))
+            if correlation > CORRELATED:
+                return f"correlation {correlation:.4f}"
+    groups = _levels(column, name)
+    if groups is None or spread == 0:
+        return ""
+    means = np.bincount(groups, targets) / np.bincount(groups)
+    explained = 1 - float(((targets - means[groups]) ** 2).mean()) / float(spread) ** 2
+    return f"{explained:.2%} of its variance" if explained > CORRELATED else ""
+
+
+def _levels(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
+    """Numbers of the column's different values, where each has five rows on average."""
+    texts = [text or "" for text in as_texts(column, name)]
+    distinct, groups = np.unique(np.array(texts, dtype=object), return_inverse=True)
+    return groups if len(distinct) <= len(texts) / 5 else None
+
+
+def _groups(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
+    """Levels, or intervals of ten rows of a column of many numbers."""
+    levels = _levels(column, name)
+    if levels is not None or kind_of(column) in (TEXT, TRUTH):
+        return levels
+    values = as_numbers(column, name)
+    values = np.where(np.isnan(values), np.inf, values)
+    edges = np.unique(np.sort(values)[:: max(10, len(values) // 50)])
+    return np.searchsorted(edges, values, side="right") - 1

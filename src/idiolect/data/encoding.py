@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text files in UTF-8: a byte-order mark is stripped, every other encoding is refused by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from idiolect.core.checks import RequestError
+
+UTF8_MARK = b"\xef\xbb\xbf"
+MARKS = {  # the longer ones first: UTF-32 starts like UTF-16
+    b"\xff\xfe\x00\x00": ("UTF-32", "UTF-32LE"),
+    b"\x00\x00\xfe\xff": ("UTF-32", "UTF-32BE"),
+    b"\xff\xfe": ("UTF-16", "UTF-16"),
+    b"\xfe\xff": ("UTF-16", "UTF-16"),
+}
+OTHER_FORMATS = {
+    b"PK\x03\x04": "a zip file, as Excel workbooks are; save the sheet as CSV UTF-8",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as CSV UTF-8",
+    b"PAR1": "a Parquet file; give its name the ending .parquet",
+    b"ARROW1": "a Feather file; give its name the ending .feather",
+    b"FEA1": "a Feather file; give its name the ending .feather",
+    b"\x1f\x8b": "packed with gzip; add .gz to its name",
+    b"BZh": "packed with bzip2; add .bz2 to its name",
+    b"\xfd7zXZ": "packed with xz; add .xz to its name",
+}
+SEEN = 4096  # bytes that show an encoding without a mark
+
+
+def utf8_bytes(content: bytes, path: str | Path) -> bytes:
+    """The content without a byte-order mark; RequestError names the encoding or format of anything but UTF-8."""
+    for start, what in OTHER_FORMATS.items():
+        if content.startswith(start) and not _is_utf8_text(content):
+            raise RequestError(f"{path} is not a text table but {what}.")
+    if content.startswith(UTF8_MARK):
+        content = content[len(UTF8_MARK) :]
+    known = next((names for mark, names in MARKS.items() if content.startswith(mark)), None)
+    known = known or _unmarked(content)
+    if known is None and b"\0" in content:
+        place = content.index(b"\0")
+        raise RequestError(f"{path} has a zero byte at place {place}, so it is not a text table; save it as CSV UTF-8.")
+    try:
+        if known is None:
+            content.decode("utf-8")
+            return content
+        place = 0
+    except UnicodeDecodeError as error:
+        place = error.start
+        known = _western(content)
+    name, tool_name = known
+    raise RequestError(
+        f"{path} is not UTF-8 text but looks like {name} (byte {place}); save it as CSV UTF-8, or convert it: "
+        f"iconv -f {tool_name} -t UTF-8 OLD > NEW."
+    )
+
+
+def _is_utf8_text(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in content
+
+
+def _unmarked(content: bytes) -> tuple[str, str] | None:
+    """UTF-16 without its mark: in Western text every other byte is zero."""
+    sample = content[:SEEN]
+    for start, name in ((1, "UTF-16LE"), (0, "UTF-16BE")):
+        zeros, others = sample[start::2].count(0), sample[1 - start :: 2].count(0)
+        if len(sample) >= 4 and zeros > 0.8 * (len(sample) // 2) and not others:
+            return "UTF-16", name
+    return None
+
+
+def _western(content: bytes) -> tuple[str, str]:
+    """One byte per letter: Windows-1252 has letters and quotes where Latin-1 has control characters."""
+    controls = any(0x80 <= byte < 0xA0 for byte in set(content))
+    return ("Windows-1252", "WINDOWS-1252") if controls else ("Latin-1 (or Windows-1252)", "LATIN1")

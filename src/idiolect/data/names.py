@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients by name: exactly as written, in natural order, with a warning where two look alike."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from idiolect.data.columns import as_texts
+from idiolect.data.kinds import is_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHOWN = 3  # pairs that a warning names
+
+
+def encode_names(column: pa.ChunkedArray, name: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """The different values of a column without gaps, as texts in natural order, and each row's number (int32)."""
+    texts = [text or "" for text in as_texts(column, name)]
+    names = sorted(set(texts), key=natural_key)
+    place = {text: number for number, text in enumerate(names)}
+    return tuple(names), np.fromiter((place[text] for text in texts), np.int32, len(texts))
+
+
+def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
+    """Sorts 'site 2' before 'site 10', and equal readings ('7', '007') by how they are written."""
+    parts = re.split(r"([0-9]+)", name)  # texts and digits in turns
+    digits = [part.lstrip("0") for part in parts[1::2]]
+    key: list[str | tuple[int, str]] = list(parts)
+    key[1::2] = [(len(part), part) for part in digits]  # as numbers, of any length
+    return tuple(key), name
+
+
+def lookalike_warnings(names: tuple[str, ...], column: str) -> list[str]:
+    """A warning that names the values which differ only in blanks, or only in how one number is written."""
+    groups: dict[object, list[str]] = {}
+    for name in names:
+        plain = " ".join(name.split())
+        groups.setdefault(float(plain) if is_number(plain) else plain, []).append(name)
+    alike = [group for group in groups.values() if len(group) > 1]
+    if not alike:
+        return []
+    pairs = "; ".join(" and ".join(map(repr, group[:SHOWN])) for group in alike[:SHOWN])
+    more = f", and {len(alike) - SHOWN} more such groups" if len(alike) > SHOWN else ""
+    return [f"Column {column!r} has values that look alike but stay different: {pairs}{more}; correct slips in them."]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns to predict: which task they suggest, their classes or their scale, and their values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from idiolect.core.checks import RequestError
+from idiolect.data.columns import as_labels, as_numbers, as_texts, is_text, kind_of
+from idiolect.data.kinds import DATE, NUMBER, TEXT, convert, is_number
+from idiolect.data.task import FEW_VALUES, encode_labels, infer_kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetColumns:
+    """Class names, or the centre and scale of each target column: target = (value - centre) / scale."""
+
+    names: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+    centres: tuple[float, ...] = ()
+    scales: tuple[float, ...] = ()
+    kinds: tuple[str, ...] = ()  # of each column; () in recipes from before they were kept
+
+
+class Prepared(NamedTuple):
+    """The table with targets of the task's kind, the task, and how it was found."""
+
+    table: pa.Table
+    task: str
+    notes: list[str]
+
+
+def prepare_targets(table: pa.Table, targets: tuple[str, ...], task: str | None) -> Prepared:
+    """Decide the task where it is not given; texts that are numbers become numbers for a regression."""
+    notes: list[str] = []
+    if task is None:
+        task, reason = _infer_task(table, targets)
+        notes.append(reason)
+    for name in targets:
+        column = table.column(name)
+        if kind_of(column) is None:
+            raise RequestError(f"The target {name!r} has the type {column.type}; choose a column of numbers or texts.")
+        if task == "regression" and is_text(column):
+            distinct = [str(value).strip() for value in column.unique().to_pylist()]
+            if all(is_number(value) for value in distinct):
+                notes.append(f"The texts of the target {name!r} are read as numbers, because the task is regression.")
+                column = convert(column, NUMBER, name)
+                table = table.set_column(table.column_names.index(name), name, column)
+        if task == "classification" and kind_of(column) == DATE:
+            raise RequestError(
+                f"The target {name!r} holds dates, which are not classes; choose another column, or use "
+                "--task regression to predict days."
+            )
+    return Prepared(table, task, notes)
+
+
+def _infer_task(table: pa.Table, targets: tuple[str, ...]) -> tuple[str, str]:
+    if len(targets) > 1:
+        return infer_kind(np.zeros((1, len(targets))))
+    name, column = targets[0], table.column(targets[0])
+    kind = kind_of(column)
+    if kind == DATE:
+        raise RequestError(
+            f"The target {name!r} holds dates; choose another column, or use --task regression to predict days."
+        )
+    if kind != TEXT:
+        return infer_kind(as_labels(column, name))
+    distinct = len(column.unique())
+    if distinct > max(FEW_VALUES, len(column) / 2):
+        raise RequestError(
+            f"The target {name!r} holds {distinct} different texts in {len(column)} rows, too many to be classes; "
+            "choose another column, or use --task classification, or --task regression if they are numbers."
+        )
+    return infer_kind(np.empty(0, str))
+
+
+def fit_targets(
+    table: pa.Table, seen: pa.Table, names: tuple[str, ...], task: str, scaling: str
+) -> tuple[TargetColumns, list[str]]:
+    """Classes of all rows, or centres and scales of the training rows `seen`, and the sentences about them."""
+    kinds = tuple(kind_of(table.column(name)) or TEXT for name in names)
+    if task == "classification":
+        if len(names) != 1:
+            raise RequestError(f"Classification needs one target column, got {len(names)}; use --task regression.")
+        classes, _ = encode_labels(as_labels(table.column(names[0]), names[0]))
+        if len(classes) < 2:
+            raise RequestError(f"The target {names[0]!r} is always {classes[0]!r}; choose a column that varies.")
+        return TargetColumns(names, classes, kinds=kinds), []
+    values = target_values(seen, names)
+    for position, name in enumerate(names):
+        if np.ptp(values[:, position]) == 0:
+            raise RequestError(f"The target {name!r} is always {values[0, position]:g}; choose a column that varies.")
+    if scaling == "none":
+        return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds), []
+    centres, scales = values.mean(axis=0).tolist(), values.std(axis=0).tolist()
+    notes = [
+        f"Target {name!r} was centred at {centre:g} and divided by {scale:g} for training."
+        for name, centre, scale in zip(names, centres, scales)
+    ]
+    return TargetColumns(names, (), tuple(centres), tuple(scales), kinds), notes
+
+
+def target_values(table: pa.Table, names: Sequence[str]) -> np.ndarray:
+    """(rows, targets), float64."""
+    for name in names:
+        if is_text(table.column(name)):
+            raise RequestError(
+                f"Regression needs a numeric target, but {name!r} holds texts such as "
+                f"{as_texts(table.column(name), name)[0]!r}; use --task classification or another column."
+            )
+    return np.stack([as_numbers(table.column(name), name) for name in names], axis=1)
