@@ -16,9 +16,10 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.settings import in_precision
+from idiolect.data.columns import as_texts
+from idiolect.data.kinds import TEXT
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.tables import read_table
-from idiolect.data.task import label_name
+from idiolect.data.tables import read_table, require_columns
 from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments.answering import KEEP_ALL, route_rows
 from idiolect.experiments.build import assemble, client_loss_for
@@ -57,10 +58,11 @@ def predict(
     recipe = _read_preprocessing(run)
     algorithm = _algorithm(run, label, recipe)
     kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
-    table = _read_rows(source, recipe)
-    routed = route_rows(label, kept, _clients(run, table), model)
-    inputs = _inputs(recipe, table, run.folder)
-    doubts = list(routed.doubts)
+    client = recipe.client or run.spec.data.client
+    table = _read_rows(source, recipe, client)
+    routed = route_rows(label, kept, _clients(table, client), model)
+    inputs, doubts = _inputs(recipe, table, run.folder)
+    doubts = [*routed.doubts, *doubts]
     if strict and doubts:
         raise RequestError(f"--strict refuses doubtful rows: {' '.join(doubts)}")
     outputs = _outputs(run, label, algorithm, kept, inputs, routed.own)
@@ -120,8 +122,10 @@ def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
         return in_precision(dataclasses.replace(algorithm, **values), PRECISIONS[spec.training.precision])
 
 
-def _read_rows(source: Any, recipe: Preprocessing) -> pa.Table:
-    table = read_table(source)
+def _read_rows(source: Any, recipe: Preprocessing, client: str | None) -> pa.Table:
+    """The new rows, each column read as it was in training, so that a row's answer depends on no other row."""
+    kinds = {name: kind for name, kind in recipe.kinds.items() if name not in recipe.target.names}  # not needed
+    table = read_table(source, kinds if client is None else kinds | {client: TEXT})
     new = ["prediction", "model", *(_probability(name) for name in recipe.task.classes)]
     taken = [name for name in new if name in table.column_names]
     if taken:
@@ -129,19 +133,24 @@ def _read_rows(source: Any, recipe: Preprocessing) -> pa.Table:
     return table
 
 
-def _clients(run: Finished, table: pa.Table) -> list[str | None]:
-    """Each row's client, None where it has none."""
-    column = run.spec.data.client
+def _clients(table: pa.Table, column: str | None) -> list[str | None]:
+    """Each row's client as it is written, None where it has none."""
     if column is None or column not in table.column_names:
         return [None] * table.num_rows
-    return [None if value is None else label_name(value) for value in table[column].to_pylist()]
+    return as_texts(table.column(column), column)
 
 
-def _inputs(recipe: Preprocessing, table: pa.Table, folder: Path) -> np.ndarray:
-    """What the models read; RequestError for a number that 32 bits cannot hold, and for a recipe of wrong types."""
+def _inputs(recipe: Preprocessing, table: pa.Table, folder: Path) -> tuple[np.ndarray, list[str]]:
+    """What the models read, and what is doubtful about it.
+
+    RequestError for a number that 32 bits cannot hold, and for a recipe of wrong types.
+    """
+    names = [column.name for column in recipe.columns]
+    require_columns(table, names, "feature")
+    features = table.select(names)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            inputs = recipe.apply(table)
+            inputs, doubts = recipe.apply(features), recipe.doubts(features)
     except RequestError:
         raise
     except (TypeError, ValueError, OverflowError, IndexError) as error:
@@ -154,7 +163,7 @@ def _inputs(recipe: Preprocessing, table: pa.Table, folder: Path) -> np.ndarray:
             f"Row {row} holds a number in {recipe.feature_names[column]!r} that is too large for 32-bit arithmetic; "
             "fix it, or mark it as missing."
         )
-    return inputs
+    return inputs, doubts
 
 
 def _outputs(
