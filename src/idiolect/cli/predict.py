@@ -45,6 +45,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict new rows with a run's models: each client's own where it was kept, otherwise the shared one."""
+    from idiolect.experiments.answering import count_rows
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.predict import check_out, print_answers, write_answers
     from idiolect.experiments.predict import predict as answer
@@ -60,7 +61,7 @@ def predict(
     answers = answer(run, table, method, seed, model=model.value, strict=strict, say=say)
     if out is not None:
         write_answers(answers, out)
-        say(f"{answers.num_rows} rows answered in {out}.")
+        say(f"{count_rows(answers.num_rows)} answered in {out}.")
     elif as_format is Format.json:
         typer.echo(json.dumps([_plain(row) for row in answers.to_pylist()], default=str, allow_nan=False))
     else:

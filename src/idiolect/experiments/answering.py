@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
+from idiolect.data.names import natural_key
 from idiolect.experiments.kept_models import Kept
 
 MODELS = ("auto", "personal", "shared")
@@ -71,10 +72,10 @@ def _others(clients: Sequence[str | None], place: dict[str, int]) -> str:
     parts = []
     if new:
         who = "1 client that did not train" if len(new) == 1 else f"{len(new)} clients that did not train"
-        parts.append(f"{_rows(sum(new.values()))} of {who} ({_names(list(new))})")
+        parts.append(f"{count_rows(sum(new.values()))} of {who} ({_names(list(new), place)})")
     nobody = sum(client is None for client in clients)
     if nobody:
-        parts.append(f"{_rows(nobody)} without a client")
+        parts.append(f"{count_rows(nobody)} without a client")
     return " and ".join(parts)
 
 
@@ -84,16 +85,20 @@ def _routed(own: np.ndarray, kept: Kept, doubts: tuple[str, ...]) -> Routed:
     if len(numbers):
         whose = f"the personal model of {kept.names[numbers[0]]!r}"
         whose = whose if len(numbers) == 1 else f"the personal models of {len(numbers)} clients"
-        parts.append(f"{_rows(int((own >= 0).sum()))} by {whose}")
+        parts.append(f"{count_rows(int((own >= 0).sum()))} by {whose}")
     if (own < 0).any():
-        parts.append(f"{_rows(int((own < 0).sum()))} by the shared model")
+        parts.append(f"{count_rows(int((own < 0).sum()))} by the shared model")
     return Routed(own, ", ".join(parts), doubts)
 
 
-def _rows(count: int) -> str:
+def count_rows(count: int) -> str:
+    """'1 row', '2 rows'."""
     return "1 row" if count == 1 else f"{count} rows"
 
 
-def _names(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:NAMED])
+def _names(names: list[str], known: Iterable[str]) -> str:
+    """Some of the names, each beside the known one that it may be a slip of."""
+    alike = {natural_key(name.strip())[0]: name for name in known}
+    slips = [alike.get(natural_key(name.strip())[0]) for name in names[:NAMED]]
+    shown = ", ".join(repr(name) if slip is None else f"{name!r}, not {slip!r}" for name, slip in zip(names, slips))
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"

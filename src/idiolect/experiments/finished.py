@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.experiments.kept_models import read_json
+from idiolect.experiments.kept_models import COPY_AGAIN, read_json
 from idiolect.experiments.spec import Spec, from_table
 
 OTHERS = {  # files that tell folders apart which have no models to predict with
@@ -43,10 +43,10 @@ def open_finished(folder: Path) -> Finished:
     except RequestError:
         raise
     except (OSError, ValueError) as error:
-        raise RequestError(f"{path} cannot be read ({error}); copy the whole folder again, or rerun.") from None
+        raise RequestError(f"{path} cannot be read ({error}); {COPY_AGAIN}.") from None
     summary = read_json(folder / "summary.json") if (folder / "summary.json").is_file() else {"methods": []}
     if not (isinstance(summary, dict) and _is_lines(summary.get("methods"))):
-        raise RequestError(f"{folder / 'summary.json'} is damaged; copy the whole folder again, or rerun.")
+        raise RequestError(f"{folder / 'summary.json'} is damaged; {COPY_AGAIN}.")
     return Finished(folder, spec, summary)
 
 
@@ -74,10 +74,7 @@ def _announced_of(run: Finished, labels: list[str]) -> tuple[str, str]:
     label = announced_method(run.summary)
     if label in labels:
         return label, "the best of the run on validation rows"
-    raise RequestError(
-        f"The run announces no best method, because none has a score on validation rows; name one with --method: "
-        f"{', '.join(labels)}."
-    )
+    raise RequestError(f"The run announces no best method; name one with --method: {', '.join(labels)}.")
 
 
 def announced_method(summary: Mapping[str, Any]) -> str | None:

@@ -22,6 +22,7 @@ from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments.run_folder import safe_name
 
 BLOCK = 256  # rows of one model that are answered together
+COPY_AGAIN = "copy the whole folder again, or rerun"
 MOST_NUMBERS = 1 << 24  # held at once: what one call answers is bounded by it, whatever the table's size
 
 
@@ -45,7 +46,7 @@ def read_models(folder: Path, label: str, seed: int, algorithm: Algorithm, preci
         if leaf.shape[:1] != (len(names),):
             raise RequestError(
                 f"{files['personal']} must hold a model for each of the {len(names)} clients of clients.json, got "
-                f"an array of shape {leaf.shape}; copy the whole folder again, or rerun."
+                f"an array of shape {leaf.shape}; {COPY_AGAIN}."
             )
     return Kept(shared, personal, names)
 
@@ -55,7 +56,7 @@ def read_clients(folder: Path) -> tuple[str, ...]:
     path = folder / "models" / "clients.json"
     names = read_json(path)
     if not isinstance(names, list) or len({str(name) for name in names}) != len(names):
-        raise RequestError(f"{path} must be a list of different names; copy the whole folder again, or rerun.")
+        raise RequestError(f"{path} must be a list of different names; {COPY_AGAIN}.")
     return tuple(str(name) for name in names)
 
 
@@ -64,11 +65,9 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RequestError(
-            f"{path} cannot be read ({error.strerror}); copy the whole folder again, or rerun."
-        ) from None
+        raise RequestError(f"{path} cannot be read ({error.strerror}); {COPY_AGAIN}.") from None
     except ValueError as error:
-        raise RequestError(f"{path} is damaged ({error}); copy the whole folder again, or rerun.") from None
+        raise RequestError(f"{path} is damaged ({error}); {COPY_AGAIN}.") from None
 
 
 def load_model(path: str | Path) -> dict[str, Any]:
@@ -100,15 +99,14 @@ def _as_declared(params: Params, algorithm: Algorithm, precision: str, path: Pat
         wanted = jax.eval_shape(lambda key: algorithm.shared_model(algorithm.init_server(key)), keys.root_key(0))
     found, declared = (jax.tree_util.tree_flatten_with_path(one)[0] for one in (params, wanted))
     if [path for path, _ in found] != [path for path, _ in declared]:
-        raise RequestError(f"{path} is not a model of this run's method; copy the whole folder again, or rerun.")
+        raise RequestError(f"{path} is not a model of this run's method; {COPY_AGAIN}.")
 
     def reshape(leaf: np.ndarray, like: Any) -> np.ndarray:
         if leaf.shape == (1,) and like.shape == ():
             return leaf.reshape(())
         if leaf.shape != like.shape:
             raise RequestError(
-                f"{path} holds an array of shape {leaf.shape} where this run's model has {like.shape}; copy the whole "
-                "folder again, or rerun."
+                f"{path} holds an array of shape {leaf.shape} where this run's model has {like.shape}; {COPY_AGAIN}."
             )
         return leaf
 

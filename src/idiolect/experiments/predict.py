@@ -14,24 +14,24 @@ import pyarrow as pa
 
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import RequestError, nearest
 from idiolect.core.settings import in_precision
 from idiolect.data.columns import as_texts
 from idiolect.data.kinds import TEXT
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.tables import read_table, require_columns
 from idiolect.engines.door import PRECISIONS, run_precision
-from idiolect.experiments.answering import KEEP_ALL, route_rows
+from idiolect.experiments.answering import route_rows
 from idiolect.experiments.build import assemble, client_loss_for
 from idiolect.experiments.finished import Finished, choose_method, open_finished
-from idiolect.experiments.kept_models import Kept, apply_models, load_model, read_clients, read_models
+from idiolect.experiments.kept_models import COPY_AGAIN, Kept, apply_models, load_model, read_clients, read_models
 from idiolect.experiments.predictions import probabilities
+from idiolect.experiments.recipe import read_recipe
 from idiolect.experiments.run_folder import whole
 
 __all__ = ["check_out", "load_model", "predict", "print_answers", "write_answers"]
 
 Say = Callable[[str], None]
-DAMAGED = "copy the whole folder again, or rerun"
 
 
 def predict(
@@ -55,14 +55,14 @@ def predict(
     run = open_finished(Path(folder))
     label, reason = choose_method(run, method)
     seed = _choose_seed(run, seed)
-    recipe = _read_preprocessing(run)
+    recipe = read_recipe(run)
     algorithm = _algorithm(run, label, recipe)
     kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
     client = recipe.client or run.spec.data.client
     table = _read_rows(source, recipe, client)
     routed = route_rows(label, kept, _clients(table, client), model)
-    inputs, doubts = _inputs(recipe, table, run.folder)
-    doubts = [*routed.doubts, *doubts]
+    inputs, doubts = _inputs(recipe, table)
+    doubts = [*_without_column(table, client, model), *routed.doubts, *doubts]
     if strict and doubts:
         raise RequestError(f"--strict refuses doubtful rows: {' '.join(doubts)}")
     outputs = _outputs(run, label, algorithm, kept, inputs, routed.own)
@@ -82,26 +82,6 @@ def _choose_seed(run: Finished, seed: int | None) -> int:
     if seed is not None and seed not in run.spec.seeds:
         raise RequestError(f"--seed must be one of the run's, {', '.join(map(str, run.spec.seeds))}, got {seed}.")
     return run.spec.seeds[0] if seed is None else seed
-
-
-def _read_preprocessing(run: Finished) -> Preprocessing:
-    path = run.folder / "models" / "preprocessing.json"
-    if run.spec.output.models == "none":
-        raise RequestError(f"The run in {run.folder} kept no models; {KEEP_ALL}.")
-    if not path.is_file() and run.spec.data.source == "table":
-        raise RequestError(f"There is no {path}, which says how a table becomes inputs; copy it too, or {KEEP_ALL}.")
-    if not path.is_file():
-        raise RequestError(
-            f"predict needs a run on a table (source = 'table'), and the one in {run.folder} has no fitted "
-            "preprocessing; load its model in Python with idiolect.experiments.predict.load_model, as docs/networks.md "
-            "shows."
-        )
-    try:
-        recipe = Preprocessing.from_json(path.read_text(encoding="utf-8"))
-        recipe.feature_names, recipe.task  # noqa: B018 - a recipe of wrong types fails here, not among the rows
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise RequestError(f"{path} is damaged ({error}); {DAMAGED}.") from None
-    return recipe
 
 
 def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
@@ -140,22 +120,20 @@ def _clients(table: pa.Table, column: str | None) -> list[str | None]:
     return as_texts(table.column(column), column)
 
 
-def _inputs(recipe: Preprocessing, table: pa.Table, folder: Path) -> tuple[np.ndarray, list[str]]:
-    """What the models read, and what is doubtful about it.
+def _without_column(table: pa.Table, column: str | None, model: str) -> list[str]:
+    """What to say where nobody's client is known, because the column is not there."""
+    if column is None or column in table.column_names or model == "shared":
+        return []
+    return [f"The table has no client column {column!r}.{nearest(column, table.column_names)}"]
 
-    RequestError for a number that 32 bits cannot hold, and for a recipe of wrong types.
-    """
+
+def _inputs(recipe: Preprocessing, table: pa.Table) -> tuple[np.ndarray, list[str]]:
+    """What the models read, and what is doubtful about it; RequestError for a number that 32 bits cannot hold."""
     names = [column.name for column in recipe.columns]
     require_columns(table, names, "feature")
     features = table.select(names)
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            inputs, doubts = recipe.apply(features), recipe.doubts(features)
-    except RequestError:
-        raise
-    except (TypeError, ValueError, OverflowError, IndexError) as error:
-        path = folder / "models" / "preprocessing.json"
-        raise RequestError(f"{path} does not fit the rows of a table ({error}); {DAMAGED}.") from None
+    with np.errstate(over="ignore", invalid="ignore"):
+        inputs, doubts = recipe.apply(features), recipe.doubts(features)
     wrong = np.argwhere(~np.isfinite(inputs))
     if len(wrong):
         row, column = wrong[0]
@@ -177,7 +155,7 @@ def _outputs(
     except (TypeError, ValueError, KeyError) as error:  # how arrays that do not fit show, whatever the model
         first = str(error).partition("\n")[0]
         raise RequestError(
-            f"The models of {label!r} in {run.folder} do not fit its spec ({first}); {DAMAGED}."
+            f"The models of {label!r} in {run.folder} do not fit its spec ({first}); {COPY_AGAIN}."
         ) from None
     if not np.isfinite(outputs).all():
         row = np.argwhere(~np.isfinite(outputs))[0][0]
