@@ -261,8 +261,21 @@ def test_predict_answers_rows_with_each_clients_own_model(idiolect, here, finish
     assert [row["model"] for row in rows] == ["personal", "shared"]
     assert all(row["probability of 0"] + row["probability of 1"] == pytest.approx(1) for row in rows)
     assert all(row["prediction"] == ("1" if row["probability of 1"] > 0.5 else "0") for row in rows)
-    text = idiolect("predict", "run", "new.csv", "--method", "fedavg").out
-    assert [row["prediction"] for row in csv.DictReader(io.StringIO(text))] == [row["prediction"] for row in rows]
+    assert "1 row by the personal model of 's1', 1 row by the shared model" in answer.err
+    assert "Warning: The shared model answers 1 row of 1 client that did not train ('elsewhere')." in answer.err
+    text = idiolect("predict", "run", "new.csv", "--method", "fedavg", "--quiet")
+    assert text.err == ""
+    assert [row["prediction"] for row in csv.DictReader(io.StringIO(text.out))] == [row["prediction"] for row in rows]
+
+
+def test_predict_without_a_method_says_which_one_answers(idiolect, here, finished):
+    answer = idiolect("predict", "run", "hospitals.csv", "--out", "answers.parquet")
+    assert answer.code == 0
+    first, last = answer.err.strip().splitlines()
+    assert first.startswith(("Answered by local, the best", "Answered by fedavg, the best"))
+    assert "32 rows by the personal models of 4 clients" in first
+    assert last == "32 rows answered in answers.parquet."
+    assert set(pq.read_table(here / "answers.parquet")["model"].to_pylist()) == {"personal"}
 
 
 def test_predict_writes_over_nothing_and_reads_no_broken_model(idiolect, here, finished):
@@ -286,11 +299,14 @@ def test_predict_writes_over_nothing_and_reads_no_broken_model(idiolect, here, f
 
 
 PREDICTIONS = [
-    (["run", "hospitals.csv"], "--method must name one of the run's methods, which are local, fedavg."),
     (["run", "hospitals.csv", "--method", "fedav"], "got 'fedav'. Did you mean 'fedavg'?"),
     (["run", "hospitals.csv", "--method", "fedavg", "--seed", "7"], "--seed must be one of the run's, 0, got 7."),
     (["run", "hospitals.csv", "--method", "fedavg", "--out", "x.txt"], "--out must end in .csv or .parquet"),
-    (["run", "stranger.csv", "--method", "local"], "the run does not know client 'elsewhere'"),
+    (["run", "stranger.csv", "--method", "local"], "'local' has no shared model that could answer 1 row of 1 client"),
+    (["run", "stranger.csv", "--method", "fedavg", "--strict"], "--strict refuses doubtful rows: The shared model"),
+    (["run", "stranger.csv", "--method", "fedavg", "--model", "personal"], "needs rows of clients that trained, got 1"),
+    (["run", "hospitals.csv", "--method", "local", "--model", "shared"], "'local' has no shared model"),
+    (["run", "hospitals.csv", "--model", "own"], "--model"),
     (["run", "answered.csv", "--method", "fedavg"], "The table already has a column 'prediction'; rename it"),
 ]
 

@@ -3,36 +3,75 @@
 
 from __future__ import annotations
 
+import enum
 import json
+import math
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format
+from idiolect.cli.options import AsFormat, Format, Quiet
+
+
+class Model(enum.StrEnum):
+    """Whose model answers."""
+
+    auto = "auto"
+    personal = "personal"
+    shared = "shared"
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A finished run folder.")],
+    run: Annotated[Path, typer.Argument(help="A finished folder of compare, run, sweep or dial, on a table.")],
     table: Annotated[Path, typer.Argument(help="New rows: a CSV, Parquet or Feather file with the run's columns.")],
-    method: Annotated[str | None, typer.Option(help="Method of the run; needed when it has several.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Method of the run; default: the one it announced, best on validation rows.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the run; default: its first.")] = None,
+    model: Annotated[
+        Model,
+        typer.Option(
+            help="personal: each client's own, new clients are refused. shared: one model for all rows. auto: a "
+            "client's own where the run kept it, otherwise the shared one."
+        ),
+    ] = Model.auto,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse rows that would bring a warning: new clients, unseen values.")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write the answers to this .csv or .parquet file.")] = None,
     as_format: AsFormat = Format.text,
+    quiet: Quiet = False,
 ) -> None:
     """Predict new rows with a run's models: each client's own where it was kept, otherwise the shared one."""
+    from idiolect.experiments.answering import count_rows
+    from idiolect.experiments.compilation import enable_cache
+    from idiolect.experiments.predict import check_out, print_answers, write_answers
     from idiolect.experiments.predict import predict as answer
-    from idiolect.experiments.predict import write_answers
 
-    answers = answer(run, table, method, seed)
+    if out is not None:
+        check_out(out)
+    enable_cache()
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, file=sys.stderr)
+
+    answers = answer(run, table, method, seed, model=model.value, strict=strict, say=say)
     if out is not None:
         write_answers(answers, out)
-        typer.echo(f"{answers.num_rows} rows answered in {out}.", err=True)
+        say(f"{count_rows(answers.num_rows)} answered in {out}.")
     elif as_format is Format.json:
-        typer.echo(json.dumps(answers.to_pylist(), default=str))
+        typer.echo(json.dumps([_plain(row) for row in answers.to_pylist()], default=str, allow_nan=False))
     else:
-        import sys
+        print_answers(answers, sys.stdout.buffer)
 
-        from pyarrow import csv
 
-        csv.write_csv(answers, sys.stdout.buffer)
+def _plain(value: Any) -> Any:
+    """What JSON can hold: a number that is not finite becomes null."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.split import TEST, TRAIN, VALIDATION, HeldOut, Plan, Split, plan
+from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
 from idiolect.data.task import Task, check_kind, encode_labels, infer_kind, label_doubts, refuse_one_hot
 
 Whose = Callable[[int], str]  # a row's client in a sentence
+
+
+class Places(NamedTuple):
+    """Where rows came from: their numbers in the source, from 0, in the order of the rows they belong to."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    unused: np.ndarray  # rows that no part took
+    unused_clients: np.ndarray  # the number of the client of each
+    total: int  # rows of the source, with those that were dropped
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +48,7 @@ class Federation:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()  # what may be a slip in the data
     groups: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # of the rows that train, validate, test
+    places: Places | None = None  # None where rows have no source to be found in
 
     def __post_init__(self) -> None:
         counts = {self.train.clients, self.validation.clients, self.test.clients, len(self.names)}
@@ -296,24 +308,38 @@ def assemble(
     notes: Sequence[str],
     preprocessing: Preprocessing | None = None,
     groups: np.ndarray | None = None,
+    kept: np.ndarray | None = None,
+    total: int | None = None,
 ) -> Federation:
-    """A federation, and within it the held-out one, from rows with an owner and a plan."""
+    """A federation, and within it the held-out one, from rows with an owner and a plan.
+
+    `kept` are the rows' numbers in a source of `total` rows, where some of it was dropped.
+    """
     together = None if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+    numbered = np.arange(len(owner)) if kept is None else kept
+    whole = len(owner) if total is None else total
 
     def gather(clients: np.ndarray) -> Federation:
         place = np.full(len(names), -1)
         place[clients] = np.arange(len(clients))
         position = place[owner]
-        chosen = [(planned.parts == part) & (position >= 0) for part in (TRAIN, VALIDATION, TEST)]
-        train, validation, test = (take_rows(inputs, targets, position, kept, len(clients)) for kept in chosen)
-        numbers = None
-        if together is not None:
-            first, second, third = (
-                take_rows(together, together, position, kept, len(clients)).targets for kept in chosen
-            )
-            numbers = first, second, third
-        called = tuple(names[client] for client in clients)
-        return cls(train, validation, test, called, task, preprocessing=preprocessing, groups=numbers)
+        *chosen, unused = ((planned.parts == part) & (position >= 0) for part in (TRAIN, VALIDATION, TEST, UNUSED))
+        train, validation, test = (take_rows(inputs, targets, position, mask, len(clients)) for mask in chosen)
+
+        def per_part(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            first, second, third = (take_rows(values, values, position, mask, len(clients)).targets for mask in chosen)
+            return first, second, third
+
+        return cls(
+            train,
+            validation,
+            test,
+            tuple(names[client] for client in clients),
+            task,
+            preprocessing=preprocessing,
+            groups=None if together is None else per_part(together),
+            places=Places(*per_part(numbered), numbered[unused], position[unused], whole),
+        )
 
     training = gather(np.flatnonzero(~planned.held_out))
     held_out = gather(np.flatnonzero(planned.held_out)) if planned.held_out.any() else None

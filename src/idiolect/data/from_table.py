@@ -62,7 +62,7 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     request.split.check()
     reading = read(source, request.texts)
     chosen = _choose_features(reading.table, request)
-    table, notes = _drop_incomplete(reading.table, request)
+    table, kept, notes = _drop_incomplete(reading.table, request)
     doubts = doubt_features(table, chosen, request.features is not None)
     if not doubts.kept:
         reasons = " ".join(doubts.left_out.values())
@@ -94,7 +94,8 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     ]
     told = [reading.column_notes[name] for name in (*request.columns_with_roles, *used) if name in reading.column_notes]
     every_note = (*reading.notes, *told, *notes, *task_notes, *fitted.notes)
-    made = assemble(cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups)
+    total = reading.table.num_rows
+    made = assemble(cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups, kept, total)
     return dataclasses.replace(made, warnings=(*made.warnings, *warnings))
 
 
@@ -127,23 +128,24 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     return chosen
 
 
-def _drop_incomplete(table: pa.Table, request: TableRequest) -> tuple[pa.Table, list[str]]:
-    """Without the rows that miss a value in a column with a role, and the sentences that say so."""
+def _drop_incomplete(table: pa.Table, request: TableRequest) -> tuple[pa.Table, np.ndarray, list[str]]:
+    """Without the rows that miss a value in a column with a role, which rows are left, and what to say."""
     import pyarrow.compute as pc
 
-    notes = []
+    notes, kept = [], np.arange(table.num_rows)
     for name in request.columns_with_roles:
         missing = pc.is_null(table.column(name), nan_is_null=True)
         amount = pc.sum(missing).as_py() or 0
         if amount:
-            table = table.filter(pc.invert(missing))
+            present = pc.invert(missing)
+            table, kept = table.filter(present), kept[present.to_numpy()]
             rows = (
                 "1 row without a value in {!r} was" if amount == 1 else f"{amount} rows without a value in {{!r}} were"
             )
             notes.append(f"{rows.format(name)} dropped.")
     if table.num_rows == 0:
         raise RequestError("No row has both a client and a target; fill these columns.")
-    return table, notes
+    return table, kept, notes
 
 
 def _plan(

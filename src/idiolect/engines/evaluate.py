@@ -210,13 +210,26 @@ def standing(now: Moment, *, lanes: str) -> Standing:
     return _over_lanes(one_run, now, lanes)
 
 
+def _both_answers(now: Moment, personal: Params, inputs: Any) -> dict[str, Any]:
+    def answer(own: Algorithm, models: dict[str, Params], held: Any) -> dict[str, Any]:
+        return {kind: own.predict(model, held) for kind, model in models.items()}
+
+    return _for_both(now, personal, answer, inputs)
+
+
 @jax.jit
 def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str, Any]]:
     """The clients' personal models, stacked, and what both models answer on each client's `rows`."""
     personal, _ = personal_models(now)
+    return jax.tree.map(jnp.asarray, personal), _both_answers(now, personal, rows.inputs)
 
-    def answer(own: Algorithm, models: dict[str, Params], inputs: Any) -> dict[str, Any]:
-        return {kind: own.predict(model, inputs) for kind, model in models.items()}
 
-    outputs = _for_both(now, personal, answer, rows.inputs)
-    return jax.tree.map(jnp.asarray, personal), outputs
+@functools.partial(jax.jit, static_argnames=("chunk",))
+def outputs_alone(now: Moment, rows: ClientData, *, chunk: int) -> dict[str, Any]:
+    """What both models answer, `chunk` clients at a time: nobody's model is kept, so that memory is theirs alone."""
+
+    def some(now: Moment, held: ClientData) -> dict[str, Any]:
+        personal, _ = personal_models(now)
+        return _both_answers(now, personal, held.inputs)
+
+    return _in_chunks(some, now, rows, chunk)

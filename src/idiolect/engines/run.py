@@ -14,7 +14,7 @@ from idiolect.core.algorithm import Algorithm, Routes
 from idiolect.core.data import Rows
 from idiolect.core.tree import Params
 from idiolect.engines.door import Training, run_precision
-from idiolect.engines.evaluate import routes_taken
+from idiolect.engines.evaluate import outputs_alone, routes_taken
 from idiolect.engines.footprint import Flops, Storage, client_flops, storage
 from idiolect.engines.recording import ClientScores, Recorder
 from idiolect.metrics.personalization import Personalization, personalization_of
@@ -97,8 +97,14 @@ class Run:
         return self.session.models_and_outputs(self, snapshot or self.last, "test")[0]
 
     def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
-        """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...)."""
-        return self.session.models_and_outputs(self, snapshot or self.last, split)[1]
+        """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...).
+
+        As many clients at a time as the executor takes, so that a run that fits the memory can be asked.
+        """
+        where = snapshot or self.last
+        if not self._chunk:
+            return self.session.models_and_outputs(self, where, split)[1]
+        return self.session.look(self, where, split, functools.partial(outputs_alone, chunk=self._chunk))
 
     def personalization(self, of: str = "selected") -> Personalization | None:
         """Accuracy before and after adaptation on test rows, over the clients; None where targets are no classes.
@@ -116,10 +122,14 @@ class Run:
         """
         if not isinstance(self.algorithm, Routes) or not self._of_classes:
             return None
-        chunk = {"batched": 0, "chunked": self.training.chunk}.get(self.training.executor, 1)
-        program = functools.partial(routes_taken, chunk=chunk)
+        program = functools.partial(routes_taken, chunk=self._chunk)
         found = self.session.look(self, snapshot or self.selected, split, program)
         return routing_report(self.algorithm.route_names, *found)
+
+    @property
+    def _chunk(self) -> int:
+        """Clients that the executor takes at a time; 0: all of them."""
+        return {"batched": 0, "chunked": self.training.chunk}.get(self.training.executor, 1)
 
     @property
     def _of_classes(self) -> bool:

@@ -36,7 +36,8 @@ def align_copies(federation: Federation) -> tuple[Federation, list[str]]:
     ]
     if len(copies) > NAMED:
         notes.append(f"{len(copies) - NAMED} more clients are copies of others.")
-    return dataclasses.replace(federation, groups=groups, **parts), notes
+    # a copy's rows are now its original's: where they came from in the source is no longer known
+    return dataclasses.replace(federation, groups=groups, places=None, **parts), notes
 
 
 def _originals(federation: Federation) -> list[int]:

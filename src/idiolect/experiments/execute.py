@@ -26,10 +26,12 @@ from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.evidence import take_evidence
+from idiolect.experiments.finished import announced_method
 from idiolect.experiments.gains import LOCAL, judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.measured import measured
 from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
+from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.prepare import Prepared, prepare
 from idiolect.experiments.refit import with_validation_rows
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
@@ -333,7 +335,7 @@ def _write(
     reached = {entry.method.label: validation_mean(entry, choose_by) for entry in trained}
     chosen = chosen_settings(reached, SCORES[choose_by].higher_is_better)
     judged = judge_methods(trained, federation, scores[0], chosen)
-    summary = {
+    summary: dict[str, Any] = {
         "schema": SCHEMA,
         "name": spec.name,
         "scores": list(scores),
@@ -354,6 +356,7 @@ def _write(
     }
     folder.write_table("history.parquet", history_rows(trained, spec))
     folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
+    summary["notes"] += write_predictions(folder, trained, federation, announced_method(summary))
     _write_models(spec, folder, trained, federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("summary.json", summary)

@@ -3,180 +3,219 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
+import dataclasses
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
+from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
+from idiolect.core.settings import in_precision
+from idiolect.data.columns import as_texts
+from idiolect.data.kinds import TEXT
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.tables import read_table
-from idiolect.data.task import Task, label_name
+from idiolect.data.tables import read_table, require_columns
+from idiolect.engines.door import PRECISIONS, run_precision
+from idiolect.experiments.answering import route_rows
 from idiolect.experiments.build import assemble, client_loss_for
-from idiolect.experiments.run_folder import safe_name
-from idiolect.experiments.spec import Spec, from_table
+from idiolect.experiments.finished import Finished, choose_method, open_finished
+from idiolect.experiments.kept_models import COPY_AGAIN, Kept, apply_models, load_model, read_clients, read_models
+from idiolect.experiments.predictions import probabilities
+from idiolect.experiments.recipe import read_recipe
+from idiolect.experiments.run_folder import whole
+
+__all__ = ["check_out", "load_model", "predict", "print_answers", "write_answers"]
+
+Say = Callable[[str], None]
 
 
-def predict(folder: Path, source: Any, method: str | None = None, seed: int | None = None) -> pa.Table:
+def predict(
+    folder: Path,
+    source: Any,
+    method: str | None = None,
+    seed: int | None = None,
+    *,
+    model: str = "auto",
+    strict: bool = False,
+    say: Say | None = None,
+) -> pa.Table:
     """The rows of `source` with a column `prediction`, and for classes one column of probability each.
 
-    A row goes to its client's own model where the run kept it (`output.models = "all"`), otherwise, and for clients the
-    run does not know, to the shared model; the column `model` says which.
+    Without `method` the one answers that the run announced as best on validation rows. `model` is "personal" (each
+    client's own; RequestError where one has none), "shared" (one model for all rows) or "auto": a client's own where
+    the run kept it, otherwise the shared one. The column `model` says which. `say` hears, in sentences, who answers
+    and what is doubtful about the rows: these begin with "Warning: ", and without `say` become Python warnings. With
+    `strict` a doubt is a RequestError.
     """
-    spec = _spec(folder)
-    label = _label(spec, method)
-    if seed is not None and seed not in spec.seeds:
-        raise RequestError(f"--seed must be one of the run's, {', '.join(map(str, spec.seeds))}, got {seed}.")
-    if spec.output.models == "none":
-        raise RequestError(f"The run in {folder} kept no models; train again with --set \"output.models = 'all'\".")
-    preprocessing = _preprocessing(folder)
-    _refuse_diverged(folder, label)
-    table = read_table(source)
-    models = folder / "models" / f"{safe_name(label)}-seed{spec.seeds[0] if seed is None else seed}"
-    files = (models / f"{kind}.safetensors" for kind in ("shared", "personal"))
-    shared, personal = (load_model(path) if path.is_file() else None for path in files)
-    if shared is None and personal is None:
-        raise RequestError(
-            f"The run kept no model of {label!r}; train again with --set \"output.models = 'all'\" to keep them all."
-        )
-    clients = _clients(spec, table)
-    names = json.loads((folder / "models" / "clients.json").read_text(encoding="utf-8"))
-    place = {name: number for number, name in enumerate(names)}
-    own = np.asarray([place.get(client, -1) if personal is not None else -1 for client in clients])
-    unknown = sorted({client for client, number in zip(clients, own) if number < 0})
-    if unknown and shared is None:
-        raise RequestError(
-            f"{label!r} has no shared model and the run does not know client {unknown[0]!r}; "
-            "predict for clients that trained."
-        )
-    inputs = preprocessing.apply(table)
-    task = preprocessing.task
+    run = open_finished(Path(folder))
+    label, reason = choose_method(run, method)
+    seed = _choose_seed(run, seed)
+    recipe = read_recipe(run)
+    algorithm = _algorithm(run, label, recipe)
+    kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
+    client = recipe.client or run.spec.data.client
+    table = _read_rows(source, recipe, client)
+    routed = route_rows(label, kept, _clients(table, client), model)
+    inputs, doubts = _inputs(recipe, table)
+    doubts = [*_without_column(table, client, model), *routed.doubts, *doubts]
+    if strict and doubts:
+        raise RequestError(f"--strict refuses doubtful rows: {' '.join(doubts)}")
+    outputs = _outputs(run, label, algorithm, kept, inputs, routed.own)
+    tell = say or _warn
+    tell(f"Answered by {label}, {reason}, seed {seed}: {routed.counted}.")
+    for doubt in doubts:
+        tell(f"Warning: {doubt}")
+    return _with_answers(table, outputs, routed.own, recipe)
+
+
+def _warn(text: str) -> None:
+    if text.startswith("Warning: "):
+        warnings.warn(text.removeprefix("Warning: "), stacklevel=3)
+
+
+def _choose_seed(run: Finished, seed: int | None) -> int:
+    if seed is not None and seed not in run.spec.seeds:
+        raise RequestError(f"--seed must be one of the run's, {', '.join(map(str, run.spec.seeds))}, got {seed}.")
+    return run.spec.seeds[0] if seed is None else seed
+
+
+def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
+    """The method as it was trained, with what was tuned or chosen by theory, in the run's precision."""
+    spec, task = run.spec, recipe.task
     plain = task.kind == "regression" and task.outputs == 1
-    loss = client_loss_for(spec.model, task, inputs.shape[1:], plain_number=plain)
+    loss = client_loss_for(spec.model, task, (len(recipe.feature_names),), plain_number=plain)
+    resolved = spec.resolved.get(label)
+    tuned = {} if resolved is None else resolved.tuned or {}
     entry = next(entry for entry in spec.methods if entry.label == label)
-    algorithm = assemble(entry, loss, len(names), f"methods.{label}").algorithm
-    outputs = _outputs(algorithm, inputs, own, shared, personal)
-    return _with_answers(table, outputs, own, preprocessing, preprocessing.task)
+    entry = dataclasses.replace(entry, settings=entry.settings | tuned)
+    algorithm = assemble(entry, loss, len(read_clients(run.folder)), f"methods.{label}").algorithm
+    chosen: dict[str, Any] = {} if resolved is None else dict(resolved.chosen or {})
+    values: dict[str, Any] = {
+        name: PerClient(np.asarray(one)) if isinstance(one, list) else one for name, one in chosen.items()
+    }
+    with run_precision(spec.training.precision):
+        return in_precision(dataclasses.replace(algorithm, **values), PRECISIONS[spec.training.precision])
 
 
-def _outputs(algorithm: Algorithm, inputs: np.ndarray, own: np.ndarray, shared: Any, personal: Any) -> np.ndarray:
-    """Every row's outputs, computed model by model."""
-    answers: list[tuple[np.ndarray, np.ndarray]] = []
-    for number in np.unique(own):
-        rows = np.flatnonzero(own == number)
-        params = shared if number < 0 else _row(personal, int(number))
-        answers.append((rows, np.asarray(algorithm.predict(params, jnp.asarray(inputs[rows])))))
-    outputs = np.empty((len(inputs), *answers[0][1].shape[1:]), answers[0][1].dtype)
-    for rows, answer in answers:
-        outputs[rows] = answer
+def _read_rows(source: Any, recipe: Preprocessing, client: str | None) -> pa.Table:
+    """The new rows, each column read as it was in training, so that a row's answer depends on no other row."""
+    kinds = {name: kind for name, kind in recipe.kinds.items() if name not in recipe.target.names}  # not needed
+    table = read_table(source, kinds if client is None else kinds | {client: TEXT})
+    new = ["prediction", "model", *(_probability(name) for name in recipe.task.classes)]
+    taken = [name for name in new if name in table.column_names]
+    if taken:
+        raise RequestError(f"The table already has a column {taken[0]!r}; rename it, so that the answers can be added.")
+    return table
+
+
+def _clients(table: pa.Table, column: str | None) -> list[str | None]:
+    """Each row's client as it is written, None where it has none."""
+    if column is None or column not in table.column_names:
+        return [None] * table.num_rows
+    return as_texts(table.column(column), column)
+
+
+def _without_column(table: pa.Table, column: str | None, model: str) -> list[str]:
+    """What to say where nobody's client is known, because the column is not there."""
+    if column is None or column in table.column_names or model == "shared":
+        return []
+    return [f"The table has no client column {column!r}.{nearest(column, table.column_names)}"]
+
+
+def _inputs(recipe: Preprocessing, table: pa.Table) -> tuple[np.ndarray, list[str]]:
+    """What the models read, and what is doubtful about it; RequestError for a number that 32 bits cannot hold."""
+    names = [column.name for column in recipe.columns]
+    require_columns(table, names, "feature")
+    features = table.select(names)
+    with np.errstate(over="ignore", invalid="ignore"):
+        inputs, doubts = recipe.apply(features), recipe.doubts(features)
+    wrong = np.argwhere(~np.isfinite(inputs))
+    if len(wrong):
+        row, column = wrong[0]
+        raise RequestError(
+            f"Row {row} holds a number in {recipe.feature_names[column]!r} that is too large for 32-bit arithmetic; "
+            "fix it, or mark it as missing."
+        )
+    return inputs, doubts
+
+
+def _outputs(
+    run: Finished, label: str, algorithm: Algorithm, kept: Kept, inputs: np.ndarray, own: np.ndarray
+) -> np.ndarray:
+    """Every row's outputs, of which all must be finite."""
+    try:
+        outputs = apply_models(algorithm, kept, inputs, own, run.spec.training.precision)
+    except RequestError:
+        raise
+    except (TypeError, ValueError, KeyError) as error:  # how arrays that do not fit show, whatever the model
+        first = str(error).partition("\n")[0]
+        raise RequestError(
+            f"The models of {label!r} in {run.folder} do not fit its spec ({first}); {COPY_AGAIN}."
+        ) from None
+    if not np.isfinite(outputs).all():
+        row = np.argwhere(~np.isfinite(outputs))[0][0]
+        raise RequestError(
+            f"{label!r} has no finite answer for row {row}; fix that row if its numbers are out of all proportion, or "
+            "train again."
+        )
     return outputs
 
 
-def _with_answers(
-    table: pa.Table, outputs: np.ndarray, own: np.ndarray, preprocessing: Preprocessing, task: Task
-) -> pa.Table:
-    taken = {"prediction", "model"}.intersection(table.column_names)
-    if taken:
-        raise RequestError(
-            f"The table already has a column {min(taken)!r}; rename it, so that the answers can be added."
-        )
+def _probability(name: str) -> str:
+    return f"probability of {name}"
+
+
+def _with_answers(table: pa.Table, outputs: np.ndarray, own: np.ndarray, recipe: Preprocessing) -> pa.Table:
+    task = recipe.task
     if task.kind == "regression":
-        values = preprocessing.original_units(outputs)
-        table = table.append_column("prediction", pa.array(np.asarray(values, np.float64).reshape(len(values))))
+        values = np.asarray(recipe.original_units(outputs), np.float64)
+        table = table.append_column("prediction", pa.array(values.reshape(len(values))))
     else:
-        table = table.append_column("prediction", pa.array([task.classes[best] for best in outputs.argmax(axis=1)]))
-        shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-        chances = shifted / shifted.sum(axis=1, keepdims=True)
+        names = pa.array(list(task.classes), pa.string())
+        table = table.append_column("prediction", names.take(pa.array(outputs.argmax(axis=1))))
+        chances = probabilities(outputs)
         for number, name in enumerate(task.classes):
-            table = table.append_column(f"probability of {name}", pa.array(chances[:, number].astype(np.float64)))
-    return table.append_column("model", pa.array(["shared" if number < 0 else "personal" for number in own]))
+            table = table.append_column(_probability(name), pa.array(chances[:, number]))
+    kinds = pa.array(["personal", "shared"])
+    return table.append_column("model", kinds.take(pa.array((own < 0).astype(np.int64))))
 
 
-def _spec(folder: Path) -> Spec:
-    path = folder / "spec.toml"
-    if not path.is_file():
-        raise RequestError(f"{folder} is not a run folder: it has no spec.toml.")
-    return from_table(tomllib.loads(path.read_text(encoding="utf-8")))
-
-
-def _preprocessing(folder: Path) -> Preprocessing:
-    path = folder / "models" / "preprocessing.json"
-    if not path.is_file():
-        raise RequestError(
-            f"predict needs a run on a table (source = 'table'), and the one in {folder} has no fitted preprocessing; "
-            "load its model in Python with idiolect.experiments.predict.load_model, as docs/networks.md shows."
-        )
-    return Preprocessing.from_json(path.read_text(encoding="utf-8"))
-
-
-def _refuse_diverged(folder: Path, label: str) -> None:
-    """RequestError for a method whose models are those from before it went wrong."""
-    summary = folder / "summary.json"
-    lines = json.loads(summary.read_text(encoding="utf-8"))["methods"] if summary.is_file() else []
-    reason = next((line.get("diverged") for line in lines if line["method"] == label), None)
-    if reason:
-        raise RequestError(f"{label!r} has no answers: {str(reason).rstrip('.')}; train it again with a smaller step.")
-
-
-def _label(spec: Spec, method: str | None) -> str:
-    labels = [entry.label for entry in spec.methods]
-    if method is None and len(labels) == 1:
-        return labels[0]
-    if method is None:
-        raise RequestError(f"--method must name one of the run's methods, which are {', '.join(labels)}.")
-    if method not in labels:
-        raise RequestError(f"--method must name one of the run's methods, got {method!r}.{nearest(method, labels)}")
-    return method
-
-
-def _clients(spec: Spec, table: pa.Table) -> list[str]:
-    column = spec.data.client
-    if column is None or column not in table.column_names:
-        return [""] * table.num_rows  # rows of nobody: the shared model answers
-    return [label_name(value) for value in table[column].to_pylist()]
-
-
-def load_model(path: str | Path) -> dict[str, Any]:
-    """The parameters in a run's .safetensors file, as a model's `apply` takes them: {'dense_0': {'weights': ...}}.
-
-    Those of personal.safetensors have a leading axis, one entry per client in the order of clients.json.
-    """
-    if not Path(path).is_file():
-        raise RequestError(f"There is no model {path}; a run keeps them in models/LABEL-seedN, as output.models says.")
-    try:
-        arrays = load_file(path)
-    except SafetensorError as error:
-        raise RequestError(
-            f"The file {path} is no model that can be read ({error}); copy it again, or rerun."
-        ) from None
-    nested: dict[str, Any] = {}
-    for name, array in arrays.items():
-        *places, last = name.split(".")
-        inner = nested
-        for part in places:
-            inner = inner.setdefault(part, {})
-        inner[last] = array
-    return nested
-
-
-def _row(params: Any, number: int) -> Any:
-    return {key: _row(value, number) if isinstance(value, dict) else value[number] for key, value in params.items()}
-
-
-def write_answers(answers: pa.Table, path: Path) -> None:
-    """Write a CSV or Parquet file, by the name's ending."""
-    from pyarrow import csv, parquet
-
-    writers = {".csv": csv.write_csv, ".parquet": parquet.write_table}
-    if path.suffix not in writers:
+def check_out(path: Path) -> None:
+    """RequestError unless the answers can go into a new file of this name."""
+    if path.suffix not in (".csv", ".parquet"):
         raise RequestError(f"--out must end in .csv or .parquet, got {path.name!r}.")
     if path.exists():
         raise RequestError(f"--out must name a new file, and {path} is there already; choose another name.")
-    writers[path.suffix](answers, path)
+
+
+def write_answers(answers: pa.Table, path: Path) -> None:
+    """Write a CSV or Parquet file, by the name's ending, whole or not at all."""
+    from pyarrow import csv, parquet
+
+    check_out(path)
+    write = csv.write_csv if path.suffix == ".csv" else parquet.write_table
+    try:
+        with whole(path) as unfinished:
+            write(answers, unfinished)
+    except pa.ArrowException as error:
+        raise _refused_columns(str(path), error) from None
+
+
+def print_answers(answers: pa.Table, stream: Any) -> None:
+    """CSV into a stream of bytes."""
+    from pyarrow import csv
+
+    try:
+        csv.write_csv(answers, stream)
+    except pa.ArrowException as error:
+        raise _refused_columns("A CSV", error) from None
+
+
+def _refused_columns(what: str, error: pa.ArrowException) -> RequestError:
+    first = str(error).partition("\n")[0]
+    return RequestError(f"{what} cannot hold these columns ({first}); write them with --out FILE.parquet.")

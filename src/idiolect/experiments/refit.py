@@ -19,7 +19,7 @@ def with_validation_rows(federation: Federation) -> Federation:
         groups = np.concatenate(groups[:2])[order], groups[1][:0], groups[2]
     held_out = None if federation.held_out is None else with_validation_rows(federation.held_out)
     empty = no_rows(federation.validation)
-    return dataclasses.replace(federation, train=train, validation=empty, groups=groups, held_out=held_out)
+    return dataclasses.replace(federation, train=train, validation=empty, groups=groups, held_out=held_out, places=None)
 
 
 def _joined(first: Rows, second: Rows) -> tuple[Rows, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -118,22 +119,25 @@ class RunFolder:
         path = self.path / name
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
-    def write_table(self, name: str, rows: list[dict[str, Any]]) -> None:
-        """One Parquet file; a column missing from a row, or not-a-number, is null."""
-        columns = {key: None for row in rows for key in row}
-        arrays = {key: pa.array([_null_nan(row.get(key)) for row in rows]) for key in columns}
-        for key, array in arrays.items():
-            if pa.types.is_null(array.type):  # a column keeps its type in a run that has no value for it
-                arrays[key] = array.cast(pa.string() if key in TEXTS else pa.float64())
-        table = pa.table(arrays)
-        with whole(self.path / name) as unfinished:
-            pq.write_table(table, unfinished)
+    def write_table(self, name: str, rows: list[dict[str, Any]] | pa.Table | Iterator[pa.Table]) -> None:
+        """One Parquet file, of rows, of a table, or of tables alike, of which one at a time is in memory.
+
+        A column missing from a row, or not-a-number in a row, is null.
+        """
+        tables = (
+            iter([_table_of(rows)]) if isinstance(rows, list) else iter([rows] if isinstance(rows, pa.Table) else rows)
+        )
+        first = next(tables)
+        with whole(self.path / name) as unfinished, pq.ParquetWriter(unfinished, first.schema) as writer:
+            for table in itertools.chain([first], tables):
+                writer.write_table(table)
 
     def write_model(self, name: str, params: Any) -> None:
         """Parameters as safetensors, named by their path."""
         leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+        # not ascontiguousarray: it makes a vector of one out of a scalar
         arrays = {
-            jax.tree_util.keystr(keys, simple=True, separator="."): np.ascontiguousarray(leaf) for keys, leaf in leaves
+            jax.tree_util.keystr(keys, simple=True, separator="."): np.asarray(leaf, order="C") for keys, leaf in leaves
         }
         with whole(self.path / "models" / f"{name}.safetensors") as unfinished:
             save_file(arrays, unfinished)
@@ -170,6 +174,15 @@ def machine_facts(time_model: str) -> dict[str, Any]:
         "command": command,
         "time_model": time_model,
     }
+
+
+def _table_of(rows: list[dict[str, Any]]) -> pa.Table:
+    columns = {key: None for row in rows for key in row}
+    arrays = {key: pa.array([_null_nan(row.get(key)) for row in rows]) for key in columns}
+    for key, array in arrays.items():
+        if pa.types.is_null(array.type):  # a column keeps its type in a run that has no value for it
+            arrays[key] = array.cast(pa.string() if key in TEXTS else pa.float64())
+    return pa.table(arrays)
 
 
 def _null_nan(value: Any) -> Any:

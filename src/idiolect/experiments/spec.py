@@ -239,11 +239,19 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     seeds = coerce(list[int], table.get("seeds", [coerce(int, table.get("seed", 0), "seed")]), "seeds")
     parts: dict[str, Any] = {key: fill(cls, table.get(key, {}), key) for key, cls in _TABLES.items()}
     entries = coerce(dict[str, Any], table.get("resolved", {}), "resolved")
-    resolved = {label: fill(Resolved, entry, f"resolved.{label}") for label, entry in entries.items()}
+    resolved = {label: fill(Resolved, _renewed(entry), f"resolved.{label}") for label, entry in entries.items()}
     name = coerce(str, table.get("name", default_name), "name")
     if not name.strip() or name in (".", "..") or "/" in name or "\\" in name:
         raise RequestError(f"name must be able to name a folder under runs/, got {name!r}; use letters and digits.")
     return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
+
+
+def _renewed(entry: Any) -> Any:
+    """An entry of a run folder from before strengths were tuned, when a step size was all that was."""
+    if not isinstance(entry, Mapping) or "step_size" not in entry:
+        return entry
+    others = {key: value for key, value in entry.items() if key != "step_size"}
+    return others | {"tuned": {"step_size": entry["step_size"]}}
 
 
 def check_seeds(seeds: Sequence[int], name: str = "seeds") -> tuple[int, ...]:

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A finished run folder as `predict` finds it: its spec, its summary, and the method that it announced."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from idiolect.core.checks import RequestError, nearest
+from idiolect.experiments.kept_models import COPY_AGAIN, read_json
+from idiolect.experiments.spec import Spec, from_table
+
+OTHERS = {  # files that tell folders apart which have no models to predict with
+    "advise.json": "`idiolect advise` keeps no models; train with `idiolect compare` and predict from its folder",
+    "numbers.json": "`idiolect reproduce` keeps no models for new rows; predict from a run on a table",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A run folder, what was asked and what came of it."""
+
+    folder: Path
+    spec: Spec
+    summary: Mapping[str, Any]  # empty for a dial
+
+
+def open_finished(folder: Path) -> Finished:
+    """The finished run in a folder; RequestError for anything else."""
+    path = folder / "spec.toml"
+    for name, reason in OTHERS.items():
+        if (folder / name).is_file():
+            raise RequestError(f"There is nothing to predict with in {folder}: {reason}.")
+    if not path.is_file():
+        raise RequestError(f"{folder} is not a run folder: it has no spec.toml.")
+    if not (folder / "done").is_file():
+        raise RequestError(f"The run in {folder} is not finished; go on with it by --resume, then predict.")
+    try:
+        spec = from_table(tomllib.loads(path.read_text(encoding="utf-8")))
+    except RequestError:
+        raise
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path} cannot be read ({error}); {COPY_AGAIN}.") from None
+    summary = read_json(folder / "summary.json") if (folder / "summary.json").is_file() else {"methods": []}
+    if not (isinstance(summary, dict) and _is_lines(summary.get("methods"))):
+        raise RequestError(f"{folder / 'summary.json'} is damaged; {COPY_AGAIN}.")
+    return Finished(folder, spec, summary)
+
+
+def _is_lines(lines: Any) -> bool:
+    return isinstance(lines, list) and all(isinstance(line, dict) and "method" in line for line in lines)
+
+
+def choose_method(run: Finished, method: str | None) -> tuple[str, str]:
+    """The label of the method that answers, and why it is this one."""
+    labels = [entry.label for entry in run.spec.methods]
+    if method is not None and method not in labels:
+        raise RequestError(f"--method must name one of the run's methods, got {method!r}.{nearest(method, labels)}")
+    chosen, reason = (method, "as --method asks") if method is not None else _announced_of(run, labels)
+    line: Mapping[str, Any] = next((line for line in run.summary["methods"] if line["method"] == chosen), {})
+    if line.get("diverged"):  # its models are those from before it went wrong
+        raise RequestError(
+            f"{chosen!r} has no answers: {str(line['diverged']).rstrip('.')}; train it again with a smaller step."
+        )
+    return chosen, reason
+
+
+def _announced_of(run: Finished, labels: list[str]) -> tuple[str, str]:
+    if len(labels) == 1:
+        return labels[0], "the run's only method"
+    label = announced_method(run.summary)
+    if label in labels:
+        return label, "the best of the run on validation rows"
+    raise RequestError(f"The run announces no best method; name one with --method: {', '.join(labels)}.")
+
+
+def announced_method(summary: Mapping[str, Any]) -> str | None:
+    """The method that a run's summary announces: chosen on validation rows, never on test rows."""
+    announced = summary.get("announced")
+    if isinstance(announced, Mapping) and isinstance(announced.get("method"), str):
+        return str(announced["method"])
+    scores, higher = summary.get("scores"), summary.get("higher_is_better")
+    if not (isinstance(scores, list) and scores and isinstance(higher, Mapping)):
+        return None
+    sign = 1 if higher.get(scores[0], True) else -1
+    known = [line for line in summary["methods"] if isinstance(line.get("validation_mean"), int | float)]
+    sound = [line for line in known if not line.get("diverged")]
+    best = max(sound, key=lambda line: sign * line["validation_mean"], default=None)
+    return None if best is None else str(best["method"])
