@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scikit-learn and statsmodels reach on the same rows: fitted on train and validation rows, scored on test rows."""
+"""What scikit-learn and statsmodels reach on the same rows: fitted on train and validation, scored on test rows."""
 
 from __future__ import annotations
 
@@ -181,7 +181,9 @@ def penalised_slopes(sides: Sides) -> np.ndarray:
 
 
 def _products(side: Side, clients: int, intercepts: float, slopes: float) -> sp.csr_matrix:
-    own = sp.csr_matrix((np.ones(len(side.owner)), (np.arange(len(side.owner)), side.owner)), (len(side.owner), clients))
+    own = sp.csr_matrix(
+        (np.ones(len(side.owner)), (np.arange(len(side.owner)), side.owner)), (len(side.owner), clients)
+    )
     parts = [sp.csr_matrix(side.inputs), intercepts * own]
     if slopes:
         parts += [slopes * own.multiply(side.inputs[:, [place]]) for place in range(side.inputs.shape[1])]

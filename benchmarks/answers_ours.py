@@ -14,7 +14,7 @@ import pandas as pd
 from benchmarks.answers_tables import CLIENT, GROUP, PART, REGRESSION, TARGET, Table, write_rows
 
 PROPER = {"regression": "squared_error", "classification": "log_loss"}
-KEPT = ("client", "train_rows", "test_rows", "gain", "gain_low", "gain_high", "verdict")
+KEPT = ("client", "train_rows", "test_rows", "plain_gain", "gain_low", "gain_high", "verdict")
 Cell = dict[str, Any]
 
 
@@ -47,8 +47,9 @@ def read_answer(folder: Path, proper: str) -> Cell:
     """What a run folder says: the announced method, and each method's errors, gains and verdicts per client."""
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     frame = pd.read_parquet(folder / "clients.parquet")
-    first = summary["seeds"][0] if "seeds" in summary else int(frame["seed"].iloc[0])
-    frame = frame[(frame["seed"] == first) & ~frame["held_out"]]
+    frame = frame[(frame["seed"] == frame["seed"].min()) & ~frame["held_out"]].copy()
+    sign = 1 if summary["higher_is_better"][summary["scores"][0]] else -1
+    frame["plain_gain"] = sign * (frame["score"] - frame["local_score"])  # as measured, whatever `gain` does with it
     methods = {str(label): _method(part, proper) for label, part in frame.groupby("method", sort=False)}
     for entry in summary["methods"]:
         if entry["diverged"]:

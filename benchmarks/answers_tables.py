@@ -152,7 +152,7 @@ def diabetes_shuffled() -> Frame:
 
 
 def anes96_shuffled() -> Frame:
-    """944 voters, 8 features: Clinton or Dole (statsmodels `anes96`), dealt at random to 30 clients: no client effect."""
+    """944 voters, 8 features, Clinton or Dole (statsmodels `anes96`), dealt at random to 30 clients: no effect."""
     from statsmodels.datasets import anes96 as source
 
     frame = source.load_pandas().data
