@@ -55,7 +55,7 @@ def worse_than_noise(errors: np.ndarray, best: np.ndarray, corrected: bool = Tru
         return False
     inflation = 1 / splits + (TEST_OVER_LEARN if corrected else 0)
     bound = stats.t.ppf((1 + LEVEL) / 2, splits - 1) * math.sqrt(inflation * float(difference.var(ddof=1)))
-    return float(difference.mean()) > bound
+    return float(difference.mean()) > float(bound)
 
 
 def right_announcements(cells: Sequence[Cell], corrected: bool = True) -> list[bool]:
