@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed, memory and scale of idiolect, as ratios measured in one run: `python -m benchmarks [NAME ...]`."""
+"""Speed, memory, scale and right answers of idiolect, measured in one run: `python -m benchmarks [NAME ...]`."""
 
 NAMES = (
     "overhead",
@@ -13,4 +13,5 @@ NAMES = (
     "neighbours",
     "gpu",
     "networks-gpu",
+    "answers",
 )

@@ -40,11 +40,12 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a benchmark found. `skipped` says why nothing was measured."""
+    """What a benchmark found. `skipped` says why nothing was measured, `text` is shown instead of the numbers."""
 
     numbers: Mapping[str, Any]
     targets: tuple[Target, ...] = ()
     skipped: str | None = None
+    text: str | None = None
 
     def verdict(self, quick: bool) -> str:
         """ "met", "open" where a target is missed, "skipped", "measured" without a target, "not judged" when quick."""
@@ -111,20 +112,28 @@ def machine(load_before: float) -> dict[str, Any]:
 
 def show(name: str, result: Result, facts: Mapping[str, Any], quick: bool) -> None:
     """Print what was found, one line each."""
+    print("\n".join(_lines(name, result, facts, quick)))
+
+
+def _lines(name: str, result: Result, facts: Mapping[str, Any], quick: bool) -> list[str]:
     load = f"load {facts['load_before']} -> {facts['load_after']} on {facts['cpu_count']} CPUs"
-    print(f"{name}: {result.verdict(quick)}    {load}")
+    lines = [f"{name}: {result.verdict(quick)}    {load}"]
     if result.skipped is not None:
-        print(f"  {result.skipped}")
-    for key, value in _flat(result.numbers):
-        print(f"  {key:58} {value:.4g}" if isinstance(value, float) else f"  {key:58} {value}")
+        lines.append(f"  {result.skipped}")
+    if result.text is not None:
+        lines += [f"  {line}".rstrip() for line in result.text.splitlines()]
+    else:
+        for key, value in _flat(result.numbers):
+            lines.append(f"  {key:58} {value:.4g}" if isinstance(value, float) else f"  {key:58} {value}")
     for target in () if quick else result.targets:
         bound = f"{'at least' if target.at_least else 'at most'} {target.limit:g} {target.unit}"
-        found = "not measured" if target.measured is None else f"{target.measured:.3g} {target.unit}"
-        print(f"  {'met ' if target.met else 'OPEN'} {target.what}: {found} ({bound})")
+        found = "not measured" if target.measured is None else f"{target.measured:.4g} {target.unit}"
+        lines.append(f"  {'met ' if target.met else 'OPEN'} {target.what}: {found} ({bound})")
+    return lines
 
 
 def write(folder: Path, name: str, command: str, result: Result, facts: Mapping[str, Any], quick: bool) -> Path:
-    """Leave `<folder>/<name>.json`."""
+    """Leave `<folder>/<name>.json`, and `<name>.txt` where the result has a text."""
     content = {
         "benchmark": name,
         "command": command,
@@ -138,6 +147,9 @@ def write(folder: Path, name: str, command: str, result: Result, facts: Mapping[
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     path.write_text(json.dumps(_rounded(content), indent=1) + "\n", encoding="utf-8")
+    if result.text is not None:
+        text = "\n".join(_lines(name, result, facts, quick))
+        path.with_suffix(".txt").write_text(text + "\n", encoding="utf-8")
     return path
 
 

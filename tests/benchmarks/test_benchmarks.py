@@ -22,6 +22,7 @@ NAMES = (
     "scale",
     "memory",
     "neighbours",
+    "answers",
     *DEVICE,
 )
 
@@ -83,3 +84,9 @@ def test_a_part_that_hangs_or_fails_is_said_not_to_be_measured():
         "not measured: what it printed is not JSON",
         "open",  # a target that was not measured is not met
     ]
+
+
+def test_answers_compares_both_sides_on_every_split(results):
+    tables = results["answers"]["numbers"]["tables"]
+    assert {name: found["splits"] for name, found in tables.items()} == {"grunfeld": 2, "diabetes_shuffled": 2}
+    assert all(len(found["classical"]) == 5 and len(found["ours"]) == 2 for found in tables.values())
