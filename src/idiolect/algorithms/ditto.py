@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging, Upload
 from idiolect.algorithms.walk import walk
 from idiolect.core import tree
+from idiolect.core.addressing import PerClient
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, step_key
@@ -46,12 +47,13 @@ class Ditto(FederatedAveraging):
     starts_alike = True
     carries_statistics = True
 
-    penalty: float = setting(
+    penalty: float | PerClient = setting(
         default=0.1,
         at_least=0,
         way_out="0 trains every client alone.",
         doc="how strongly v_m is held near w (lam)",
-        strengths=(0.01, 0.1, 1.0, 10.0),
+        strengths=(0.3, 3.0, 30.0, 300.0),
+        in_rows=True,
     )
     personal_steps: int = setting(
         default=0, at_least=0, doc="steps on v_m per round (s), on rows of their own; 0: one beside every other step"

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -38,7 +38,7 @@ from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, sa
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
 from idiolect.experiments.trained import Trained
-from idiolect.experiments.tuning import Tuned, from_json, is_searched, is_tuned, tune
+from idiolect.experiments.tuning import Tuned, for_rows, from_json, is_searched, is_tuned, tune
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
 
@@ -162,19 +162,12 @@ def _train(
         if choices[-1] is not None:
             tell(f"{method.label}: {choices[-1].sentence}.")
     entries: list[Trained] = []
-    ready = [
-        (method, _final(prepared, spec, method, built, choice), choice)
-        for (method, built), choice in zip(group, choices)
-    ]
+    ready = [_ready(prepared, spec, method, built, choice) for (method, built), choice in zip(group, choices)]
     # lanes of one session train for the same rounds
-    for _, same in itertools.groupby(ready, key=lambda one: (_rounds(spec, one[0], one[2]), _structure(one[1]))):
+    for _, same in itertools.groupby(ready, key=lambda one: (one.rounds, jax.tree.structure(one.built.algorithm))):
         spec, more = _train_together(prepared, spec, list(same), folder, progress)
         entries += more
     return spec, entries
-
-
-def _structure(built: Built) -> Any:
-    return jax.tree.structure(built.algorithm)
 
 
 def _choice(
@@ -201,57 +194,69 @@ def _alone(prepared: Prepared, folder: RunFolder) -> Tuned | None:
     return None if known is None else from_json(known)
 
 
-def _final(prepared: Prepared, spec: Spec, method: MethodSpec, built: Built, choice: Tuned | None) -> Built:
-    """The method with what was chosen for it."""
-    known = spec.resolved.get(method.label)
-    chosen = known.tuned if known is not None else choice.settings if choice is not None else None
-    if not chosen:
-        return built
-    settled = dataclasses.replace(method, settings=method.settings | chosen)
-    return prepared.build(settled, _chosen_before(spec, method))
+class Ready(NamedTuple):
+    """A method on its way to its final fit."""
+
+    method: MethodSpec
+    built: Built
+    choice: Tuned | None
+    settings: dict[str, Any]  # chosen on validation rows, as this fit takes them
+    rounds: int
 
 
-def _rounds(spec: Spec, method: MethodSpec, choice: Tuned | None) -> int:
+def _ready(prepared: Prepared, spec: Spec, method: MethodSpec, built: Built, choice: Tuned | None) -> Ready:
+    """The method with what was chosen for it, now or when the run was started."""
     known = spec.resolved.get(method.label)
-    if known is not None and known.rounds is not None:
-        return known.rounds
-    return spec.training.rounds if choice is None else choice.rounds
+    if known is not None:
+        chosen, rounds = known.tuned or {}, known.rounds
+    elif choice is not None:
+        chosen, rounds = for_rows(choice.settings, choice.in_rows, _rows_to_fit(prepared, choice)), choice.rounds
+    else:
+        chosen, rounds = {}, None
+    if chosen:
+        settled = dataclasses.replace(method, settings=method.settings | chosen)
+        built = prepared.build(settled, _chosen_before(spec, method))
+    return Ready(method, built, choice, chosen, spec.training.rounds if rounds is None else rounds)
+
+
+def _rows_to_fit(prepared: Prepared, choice: Tuned | None) -> Federation:
+    """Training rows, and with them those that have served to choose."""
+    refit = choice is not None and prepared.spec.tuning.refit
+    return with_validation_rows(prepared.federation) if refit else prepared.federation
 
 
 def _train_together(
     prepared: Prepared,
     spec: Spec,
-    methods: list[tuple[MethodSpec, Built, Tuned | None]],
+    methods: list[Ready],
     folder: RunFolder,
     progress: Progress | None,
 ) -> tuple[Spec, list[Trained]]:
     """Train methods of one program and one number of rounds, and all seeds, as lanes of one session."""
-    labels = [method.label for method, _, _ in methods]
+    labels = [one.method.label for one in methods]
     shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
-    choice = methods[0][2]
-    federation = prepared.federation
-    training = dataclasses.replace(spec.training, rounds=_rounds(spec, methods[0][0], choice))
-    if choice is not None and spec.tuning.refit:
-        federation = with_validation_rows(federation)
+    federation = _rows_to_fit(prepared, methods[0].choice)
+    training = dataclasses.replace(spec.training, rounds=methods[0].rounds)
     known = spec.resolved.get(labels[0])
     if known is not None:
         training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
-    algorithms = [built.algorithm for _, built, _ in methods]
+    algorithms = [one.built.algorithm for one in methods]
     lanes = [algorithm for algorithm in algorithms for _ in spec.seeds]
     measure = _measure(spec, labels, algorithms, federation, folder, prepared.synthetic)
     seeds = list(spec.seeds) * len(methods)
     session = Session(lanes, federation, training, seeds, prepared.scores, None, measure, choose_by=prepared.choose_by)
-    _charge_agreement(session, [built for _, built, _ in methods for _ in spec.seeds])
+    _charge_agreement(session, [one.built for one in methods for _ in spec.seeds])
+    chosen = session.training
     resolved = {
-        method.label: Resolved(
-            session.training.executor,
-            session.training.chunk,
-            session.training.block,
-            None if choice is None else choice.rounds,
-            None if choice is None else choice.settings or None,
-            built.chosen or None,
+        one.method.label: Resolved(
+            chosen.executor,
+            chosen.chunk,
+            chosen.block,
+            None if one.choice is None else one.rounds,
+            one.settings or None,
+            one.built.chosen or None,
         )
-        for method, built, choice in methods
+        for one in methods
     }
     spec = dataclasses.replace(spec, resolved=spec.resolved | resolved)
     folder.write_spec(spec)  # before training: a resumed run must use the same program
@@ -263,7 +268,7 @@ def _train_together(
             raise DivergedError(f"{shown}: {error}") from None
         runs = session.finish()  # the other methods still deserve their answer; the table says what happened
     count, entries = len(spec.seeds), []
-    for place, (method, built, choice) in enumerate(methods):
+    for place, (method, built, choice, _, _) in enumerate(methods):
         own = runs[place * count : (place + 1) * count]
         for run in own:
             if choice is not None:

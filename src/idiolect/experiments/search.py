@@ -26,6 +26,7 @@ class Axis(NamedTuple):
     values: tuple[float, ...]
     limits: Range = Range()
     widens: bool = True
+    in_rows: bool = False  # the setting is the value divided by a client's training rows
 
     def beyond(self, upward: bool) -> Axis:
         """As many values again on one side of these, as far as the setting's range admits them."""

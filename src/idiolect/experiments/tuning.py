@@ -20,6 +20,7 @@ import numpy as np
 from idiolect.algorithms import find
 from idiolect.core.addressing import PerClient
 from idiolect.core.checks import DivergedError, Range, RequestError
+from idiolect.data.federation import Federation
 from idiolect.engines.recording import Recorder
 from idiolect.engines.simulate import Session
 from idiolect.engines.stopping import has_converged
@@ -44,6 +45,7 @@ class Tuned:
     """What was chosen for one method, and the evidence; plain values, as a run folder keeps them."""
 
     settings: dict[str, Any]  # of the method, chosen here: numbers, one per client, or names
+    in_rows: list[str]  # of these, numbers to be divided by a client's rows
     rounds: int
     converged: bool
     trained: int  # rounds that the chosen candidate was trained for in all
@@ -133,7 +135,7 @@ def _strength_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
                 limits: Range = field.metadata["range"]
                 if name == "fine_tuning_step_size":
                     values = _times(_known_step(prepared, method), OWN_STEPS) or values
-                return Axis(name, values, limits, widens=limits.at_most is None)
+                return Axis(name, values, limits, limits.at_most is None, field.metadata["in_rows"])
     return None
 
 
@@ -163,11 +165,12 @@ def tune(
     prepares = _prepare_as(prepared, method, alone)
     method = dataclasses.replace(method, settings=method.settings | prepares)
     axes = axes_of(prepared, method)
+    in_rows = [axis.name for axis in axes if axis.in_rows]
     deadline = None if seconds is None else time.monotonic() + seconds
     lanes: list[Lane] = []
 
     def attempt(points: Sequence[Point]) -> list[float]:
-        new = _train_lanes(prepared, method, points, report, deadline)
+        new = _train_lanes(prepared, method, points, in_rows, report, deadline)
         lanes.extend(new)
         return [_reached(lane.recorder) for lane in new]
 
@@ -178,7 +181,7 @@ def tune(
     own = _own_strengths(prepared, method, axes, lanes, chosen)
     late = deadline is not None and time.monotonic() > deadline
     found = _tuned(prepared, lanes, chosen, own, late)
-    return dataclasses.replace(found, settings=prepares | found.settings)
+    return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows)
 
 
 def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> dict[str, Any]:
@@ -205,19 +208,46 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
     }
 
 
+def for_rows(chosen: Mapping[str, Any], in_rows: Sequence[str], federation: Federation) -> dict[str, Any]:
+    """Settings as a fit on these training rows takes them: a strength in rows weighs less on a client that has many.
+
+    No more than a step can follow; one number for all where new clients, which have no row here, are to be judged.
+    """
+    counts = federation.train.counts
+    if federation.held_out is not None:
+        counts = np.full(len(counts), counts.mean())
+    most = 1 / float(chosen["step_size"]) if "step_size" in chosen else np.inf
+
+    def one(name: str, value: Any) -> Any:
+        if name not in in_rows:
+            return value
+        divided = np.minimum(value / counts, most).tolist()
+        return divided[0] if federation.held_out is not None else divided
+
+    return {name: one(name, value) for name, value in chosen.items()}
+
+
 def _train_lanes(
-    prepared: Prepared, method: MethodSpec, points: Sequence[Point], report: Report, deadline: float | None
+    prepared: Prepared,
+    method: MethodSpec,
+    points: Sequence[Point],
+    in_rows: Sequence[str],
+    report: Report,
+    deadline: float | None,
 ) -> list[Lane]:
     """Train the candidates side by side, each until it has converged."""
     spec = prepared.spec
+    federation = prepared.federation
     built = [
-        prepared.build(dataclasses.replace(method, settings=method.settings | point)).algorithm for point in points
+        prepared.build(dataclasses.replace(method, settings=method.settings | for_rows(point, in_rows, federation)))
+        for point in points
     ]
     training = spec.training
     if training.executor == "auto" or training.executor.startswith("looped"):
         training = dataclasses.replace(training, executor="batched", chunk=0)
     seeds = [spec.seeds[0]] * len(points)
-    session = Session(built, prepared.federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
+    algorithms = [ready.algorithm for ready in built]
+    session = Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
 
     def until(recorder: Recorder) -> bool:
         late = deadline is not None and time.monotonic() > deadline
@@ -254,7 +284,7 @@ def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) ->
     steps = f" with every step size from {tried[0]:g} to {tried[-1]:g}" if len(tried) > 1 else ""
     reason = f"{lost[-1].diverged}{steps}{blame(prepared.federation, lost[-1].diverged_client)}"
     trials: list[dict[str, Any]] = [{**lane.point, "validation": None} for lane in lanes]
-    return Tuned({}, 0, False, 0, trials, {}, [], f"diverged: {reason}", reason)
+    return Tuned({}, [], 0, False, 0, trials, {}, [], f"diverged: {reason}", reason)
 
 
 def _own_strengths(
@@ -263,7 +293,9 @@ def _own_strengths(
     """A strength of each client's own, where the setting takes one per client and that pays; None: one for all."""
     entry = find(method.algorithm)
     objective = OBJECTIVES.get(method.objective or entry.objective or "")
-    for axis in axes:
+    if prepared.federation.held_out is not None:  # they could not be given one
+        return None
+    for axis in (axis for axis in axes if not axis.in_rows):
         hints = typing.get_type_hints(entry.algorithm) | (typing.get_type_hints(objective) if objective else {})
         if axis.name != "step_size" and PerClient in typing.get_args(hints.get(axis.name)):
             others = {name: value for name, value in chosen.point.items() if name != axis.name}
@@ -296,7 +328,7 @@ def _tuned(prepared: Prepared, lanes: list[Lane], chosen: Lane, own: Own | None,
         sentence += f"; not converged: {why}"
     history = [row for row in recorder.history if row["round"] <= rounds]
     kept = {model: named for model, named in scores.items() if model in ("shared", "personal", "instances")}
-    return Tuned(settings, rounds, converged, recorder.last_round, trials, kept, history, sentence)
+    return Tuned(settings, [], rounds, converged, recorder.last_round, trials, kept, history, sentence)
 
 
 def _value_words(name: str, value: float | list[float]) -> str:
