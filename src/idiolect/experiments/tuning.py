@@ -32,9 +32,10 @@ from idiolect.experiments.spec import MethodSpec, Spec, setting_names
 from idiolect.objectives import OBJECTIVES
 from idiolect.theory.step_sizes import advise
 
-STEPS = (0.25, 1.0, 4.0, 16.0)  # of the step that theory recommends, which the worst client decides
-FEW_STEPS = (1.0, 4.0, 16.0)  # where a strength is tuned beside it
-OWN_STEPS = (0.1, 1.0, 10.0)  # of fine-tuning
+STEPS = (0.5, 2.0, 8.0, 32.0)  # of the step that theory recommends, which the worst client decides
+AROUND = (0.25, 0.5, 1.0, 2.0)  # of the step that wins the race, where nothing else is tuned
+OWN_STEPS = (0.1, 0.4, 1.6, 6.4)  # of fine-tuning
+RACE = 25  # rounds in which step sizes race: the largest that is stable goes farthest, and where it leads is the same
 PLAIN_STEPS = (0.01, 0.03, 0.1, 0.3, 1.0)  # where no constant is known
 
 Report = Callable[[int, int], None]  # rounds done, rounds in all
@@ -86,8 +87,7 @@ def axes_of(prepared: Prepared, method: MethodSpec) -> list[Axis]:
     """The settings to choose: those that the spec asks for and the method was not given."""
     tuning = prepared.spec.tuning
     strength = _strength_axis(prepared, method) if tuning.auto else None
-    step = _step_axis(prepared, method, beside=strength is not None)
-    return [axis for axis in (step, strength) if axis is not None]
+    return [axis for axis in (_step_axis(prepared, method), strength) if axis is not None]
 
 
 def is_tuned(spec: Spec, method: MethodSpec) -> bool:
@@ -97,15 +97,14 @@ def is_tuned(spec: Spec, method: MethodSpec) -> bool:
     return free and "step_size" not in method.settings and bool(spec.tuning.step_size or spec.tuning.auto)
 
 
-def _step_axis(prepared: Prepared, method: MethodSpec, beside: bool) -> Axis | None:
+def _step_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
     tuning = prepared.spec.tuning
     if not is_tuned(prepared.spec, method):
         return None
     limits = _fields(find(method.algorithm).algorithm)["step_size"].metadata["range"]
     if tuning.step_size:
         return Axis("step_size", tuple(sorted(tuning.step_size)), limits, widens=False)
-    base = _known_step(prepared, method)
-    return Axis("step_size", _times(base, FEW_STEPS if beside else STEPS) or PLAIN_STEPS, limits)
+    return Axis("step_size", _times(_known_step(prepared, method), STEPS) or PLAIN_STEPS, limits)
 
 
 def _known_step(prepared: Prepared, method: MethodSpec) -> float | None:
@@ -174,6 +173,8 @@ def tune(
         lanes.extend(new)
         return [_reached(lane.recorder) for lane in new]
 
+    if axes and axes[0].name == "step_size" and axes[0].widens:
+        axes = _raced(axes, lambda points: _train_lanes(prepared, method, points, in_rows, report, deadline, RACE))
     trials = search(axes, attempt)
     chosen = lanes[trials.index(best_of(trials))]
     if not np.isfinite(best_of(trials).score):
@@ -182,6 +183,17 @@ def tune(
     late = deadline is not None and time.monotonic() > deadline
     found = _tuned(prepared, lanes, chosen, own, late)
     return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows)
+
+
+def _raced(axes: list[Axis], train: Callable[[Sequence[Point]], list[Lane]]) -> list[Axis]:
+    """The axes with the step sizes that are left after a short race, all else at its middle value."""
+    step, others = axes[0], axes[1:]
+    middle = {axis.name: axis.values[len(axis.values) // 2] for axis in others}
+    trials = search(
+        [step], lambda points: [_reached(lane.recorder) for lane in train([{**p, **middle} for p in points])]
+    )
+    best = best_of(trials).point["step_size"]
+    return [step._replace(values=(best,) if others else _times(best, AROUND)), *others]
 
 
 def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> dict[str, Any]:
@@ -234,8 +246,9 @@ def _train_lanes(
     in_rows: Sequence[str],
     report: Report,
     deadline: float | None,
+    most: int | None = None,
 ) -> list[Lane]:
-    """Train the candidates side by side, each until it has converged."""
+    """Train the candidates side by side, each until it has converged, or for `most` rounds."""
     spec = prepared.spec
     federation = prepared.federation
     built = [
@@ -245,6 +258,8 @@ def _train_lanes(
     training = spec.training
     if training.executor == "auto" or training.executor.startswith("looped"):
         training = dataclasses.replace(training, executor="batched", chunk=0)
+    if most is not None:
+        training = dataclasses.replace(training, rounds=min(most, training.rounds))
     seeds = [spec.seeds[0]] * len(points)
     algorithms = [ready.algorithm for ready in built]
     session = Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)

@@ -50,7 +50,7 @@ class FLIX(ComposedObjective):
         at_most=1,
         way_out="1 trains one model for all, 0 every client alone.",
         doc="alpha_m, the share of the shared model in a client's own",
-        strengths=(0.1, 0.3, 0.5, 0.7, 0.9),
+        strengths=(0.1, 0.3, 0.6, 0.9),
     )
     solver: str = setting(
         default="tolerance",
