@@ -73,6 +73,15 @@ def test_folders_of_earlier_versions_are_read_rightly(wards, tmp_path):
     assert ask(tmp_path / "old", rows, method="fedavg") == ask(wards, rows, method="fedavg")
 
 
+def test_choices_of_another_version_do_not_keep_a_folder_from_being_read(wards, tmp_path):
+    shutil.copytree(wards, tmp_path / "old")
+    spec = (tmp_path / "old/spec.toml").read_text()
+    assert "[resolved.fedavg]\n" in spec
+    (tmp_path / "old/spec.toml").write_text(spec.replace("[resolved.fedavg]\n", "[resolved.fedavg]\nof_old = 3\n"))
+    row = [("007", 50.0, "a")]
+    assert ask(tmp_path / "old", row, method="fedavg") == ask(wards, row, method="fedavg")
+
+
 def test_models_keep_their_shapes(tmp_path):
     RunFolder(tmp_path).write_model("m", {"bias": np.float32(2.0), "weights": np.ones((3, 2), np.float32).T})
     arrays = load_file(tmp_path / "models/m.safetensors")
@@ -160,7 +169,7 @@ KEPT = Kept({"w": np.zeros(2)}, {"w": np.zeros((2, 2))}, ("a", "b"))
         (KEPT, ["b", "c"], "personal", "did not train \\('c'\\)"),
         (KEPT, [None], "personal", "1 row without a client"),
         (KEPT._replace(shared=None), ["b", *map(str, range(12))], "auto", "12 clients .*'9' and 2 more"),
-        (KEPT._replace(shared=None), ["b"], "shared", "has no shared model"),
+        (KEPT._replace(shared=None), ["b"], "shared", "has no shared model of"),
         (KEPT._replace(personal=None), ["b"], "personal", "kept no personal models"),
         (KEPT._replace(personal=None, shared=None), ["b"], "auto", "kept no model"),
         (KEPT, ["b"], "own", "--model must be one of auto, personal, shared"),
