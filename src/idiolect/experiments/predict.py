@@ -90,18 +90,16 @@ def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
     plain = task.kind == "regression" and task.outputs == 1
     loss = client_loss_for(spec.model, task, (len(recipe.feature_names),), plain_number=plain)
     entry = next(entry for entry in spec.methods if entry.label == label)
-    resolved = dataclasses.asdict(spec.resolved[label]) if label in spec.resolved else {}
-    tuned = dict(resolved.get("tuned") or {})
-    if resolved.get("step_size") is not None:
-        tuned["step_size"] = resolved["step_size"]
-    settled = dataclasses.replace(entry, settings=entry.settings | tuned)
-    algorithm = assemble(settled, loss, len(read_clients(run.folder)), f"methods.{label}").algorithm
-    chosen: dict[str, Any] = {
-        name: PerClient(np.asarray(value)) if isinstance(value, list) else value
-        for name, value in (resolved.get("chosen") or {}).items()
+    algorithm = assemble(entry, loss, len(read_clients(run.folder)), f"methods.{label}").algorithm
+    resolved = spec.resolved.get(label)
+    chosen: dict[str, Any] = {} if resolved is None else dict(resolved.chosen or {})
+    if resolved is not None and resolved.step_size is not None:
+        chosen["step_size"] = resolved.step_size
+    values: dict[str, Any] = {
+        name: PerClient(np.asarray(one)) if isinstance(one, list) else one for name, one in chosen.items()
     }
     with run_precision(spec.training.precision):
-        return in_precision(dataclasses.replace(algorithm, **chosen), PRECISIONS[spec.training.precision])
+        return in_precision(dataclasses.replace(algorithm, **values), PRECISIONS[spec.training.precision])
 
 
 def _read_rows(source: Any, recipe: Preprocessing, client: str | None) -> pa.Table:
