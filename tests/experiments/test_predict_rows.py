@@ -108,6 +108,25 @@ def test_numbers_that_name_clients_are_texts(wards, tmp_path):
     assert both[0]["prediction"] != both[1]["prediction"]
 
 
+def test_no_rows_answer_depends_on_what_else_is_in_the_file(small, tmp_path):
+    """A single row looks like numbers where the whole column is codes, dates or gaps."""
+    draw = np.random.default_rng(8)
+    lines = ["site,code,flag,day,dose,outcome"]
+    for row in range(48):
+        dose = "" if row % 7 == 0 else f"{draw.normal():.2f}"
+        flag, day = "true" if row % 3 else "false", f"2024-0{1 + row % 9}-11"
+        lines.append(f"{row % 4:03d},{('01', '1', 'x')[row // 4 % 3]},{flag},{day},{dose},{draw.normal(10, 3):.3f}")
+    (tmp_path / "whole.csv").write_text("\n".join(lines) + "\n")
+    data = {"path": str(tmp_path / "whole.csv"), "split_column": None}
+    execute(small.spec(data=data, methods={"fedavg_fine_tuning": {}}), tmp_path / "run")
+    whole = predict(tmp_path / "run", tmp_path / "whole.csv").to_pylist()
+    for row in range(1, 49, 5):
+        (tmp_path / "one.csv").write_text(f"{lines[0]}\n{lines[row]}\n")
+        (alone,) = predict(tmp_path / "run", tmp_path / "one.csv").to_pylist()
+        assert alone["prediction"] == pytest.approx(whole[row - 1]["prediction"], rel=1e-6)
+        assert alone["model"] == whole[row - 1]["model"] == "personal"
+
+
 def test_without_a_method_the_announced_one_answers(wards, tmp_path):
     summary = json.loads((wards / "summary.json").read_text())
     best = min(summary["methods"], key=lambda line: line["validation_mean"])["method"]  # an error
