@@ -302,10 +302,10 @@ PREDICTIONS = [
     (["run", "hospitals.csv", "--method", "fedav"], "got 'fedav'. Did you mean 'fedavg'?"),
     (["run", "hospitals.csv", "--method", "fedavg", "--seed", "7"], "--seed must be one of the run's, 0, got 7."),
     (["run", "hospitals.csv", "--method", "fedavg", "--out", "x.txt"], "--out must end in .csv or .parquet"),
-    (["run", "stranger.csv", "--method", "local"], "'local' has no shared model that could answer 1 row of 1 client"),
+    (["run", "stranger.csv", "--method", "local"], "no shared model of 'local' that could answer 1 row of 1 client"),
     (["run", "stranger.csv", "--method", "fedavg", "--strict"], "--strict refuses doubtful rows: The shared model"),
     (["run", "stranger.csv", "--method", "fedavg", "--model", "personal"], "needs rows of clients that trained, got 1"),
-    (["run", "hospitals.csv", "--method", "local", "--model", "shared"], "'local' has no shared model"),
+    (["run", "hospitals.csv", "--method", "local", "--model", "shared"], "no shared model of 'local'"),
     (["run", "hospitals.csv", "--model", "own"], "--model"),
     (["run", "answered.csv", "--method", "fedavg"], "The table already has a column 'prediction'; rename it"),
 ]

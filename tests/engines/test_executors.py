@@ -55,6 +55,15 @@ def test_executors_agree(cohort, executor, chunk, batched, bench, ragged, workbe
     assert row["useful_steps"] <= row["executed_steps"] <= 2 * wanted["executed_steps"]
 
 
+@pytest.mark.parametrize(("executor", "chunk"), [("chunked", 4), ("looped", 0)])
+def test_answers_are_the_same_some_clients_at_a_time(executor, chunk, batched, bench, ragged):
+    training = dataclasses.replace(bench.full, executor=executor, chunk=chunk)
+    found, expected = simulate(bench.stateful, ragged, training, seed=3).outputs(), batched["full"].outputs()
+    assert set(found) == set(expected)
+    for kind, answers in expected.items():
+        np.testing.assert_allclose(found[kind], answers, rtol=1e-5, atol=1e-6)
+
+
 def test_plain_python_agrees(batched, bench, ragged, workbench):
     plain, expected = debug(bench.stateful, ragged, bench.partial, seed=3), batched["partial"]
     assert workbench.distance(plain.server, expected.server) < 1e-6

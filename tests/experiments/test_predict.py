@@ -88,7 +88,7 @@ def test_own_test_rows_give_the_recorded_scores(small, trained, kind, name):
     assert any(np.any(np.abs(leaf) > 1e-6) for leaf in jax.tree.leaves(kept["personal"]))  # it has moved from zero
     for model in SHARED_AND_OWN:
         if model not in kept:
-            with pytest.raises(RequestError, match="has no shared model"):
+            with pytest.raises(RequestError, match="has no shared model of"):
                 rows_of(folder, small, kind, model=model)
             continue
         answers, recorded = rows_of(folder, small, kind, model=model)

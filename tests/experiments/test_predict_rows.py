@@ -73,6 +73,15 @@ def test_folders_of_earlier_versions_are_read_rightly(wards, tmp_path):
     assert ask(tmp_path / "old", rows, method="fedavg") == ask(wards, rows, method="fedavg")
 
 
+def test_choices_of_another_version_do_not_keep_a_folder_from_being_read(wards, tmp_path):
+    shutil.copytree(wards, tmp_path / "old")
+    spec = (tmp_path / "old/spec.toml").read_text()
+    assert "[resolved.fedavg]\n" in spec
+    (tmp_path / "old/spec.toml").write_text(spec.replace("[resolved.fedavg]\n", "[resolved.fedavg]\nof_old = 3\n"))
+    row = [("007", 50.0, "a")]
+    assert ask(tmp_path / "old", row, method="fedavg") == ask(wards, row, method="fedavg")
+
+
 def test_models_keep_their_shapes(tmp_path):
     RunFolder(tmp_path).write_model("m", {"bias": np.float32(2.0), "weights": np.ones((3, 2), np.float32).T})
     arrays = load_file(tmp_path / "models/m.safetensors")
@@ -97,6 +106,25 @@ def test_numbers_that_name_clients_are_texts(wards, tmp_path):
     single = predict(wards, tmp_path / "single.csv", "local").to_pylist()
     assert both[1] == single[0]
     assert both[0]["prediction"] != both[1]["prediction"]
+
+
+def test_no_rows_answer_depends_on_what_else_is_in_the_file(small, tmp_path):
+    """A single row looks like numbers where the whole column is codes, dates or gaps."""
+    draw = np.random.default_rng(8)
+    lines = ["site,code,flag,day,dose,outcome"]
+    for row in range(48):
+        dose = "" if row % 7 == 0 else f"{draw.normal():.2f}"
+        flag, day = "true" if row % 3 else "false", f"2024-0{1 + row % 9}-11"
+        lines.append(f"{row % 4:03d},{('01', '1', 'x')[row // 4 % 3]},{flag},{day},{dose},{draw.normal(10, 3):.3f}")
+    (tmp_path / "whole.csv").write_text("\n".join(lines) + "\n")
+    data = {"path": str(tmp_path / "whole.csv"), "split_column": None}
+    execute(small.spec(data=data, methods={"fedavg_fine_tuning": {}}), tmp_path / "run")
+    whole = predict(tmp_path / "run", tmp_path / "whole.csv").to_pylist()
+    for row in range(1, 49, 5):
+        (tmp_path / "one.csv").write_text(f"{lines[0]}\n{lines[row]}\n")
+        (alone,) = predict(tmp_path / "run", tmp_path / "one.csv").to_pylist()
+        assert alone["prediction"] == pytest.approx(whole[row - 1]["prediction"], rel=1e-6)
+        assert alone["model"] == whole[row - 1]["model"] == "personal"
 
 
 def test_without_a_method_the_announced_one_answers(wards, tmp_path):
@@ -160,7 +188,7 @@ KEPT = Kept({"w": np.zeros(2)}, {"w": np.zeros((2, 2))}, ("a", "b"))
         (KEPT, ["b", "c"], "personal", "did not train \\('c'\\)"),
         (KEPT, [None], "personal", "1 row without a client"),
         (KEPT._replace(shared=None), ["b", *map(str, range(12))], "auto", "12 clients .*'9' and 2 more"),
-        (KEPT._replace(shared=None), ["b"], "shared", "has no shared model"),
+        (KEPT._replace(shared=None), ["b"], "shared", "has no shared model of"),
         (KEPT._replace(personal=None), ["b"], "personal", "kept no personal models"),
         (KEPT._replace(personal=None, shared=None), ["b"], "auto", "kept no model"),
         (KEPT, ["b"], "own", "--model must be one of auto, personal, shared"),

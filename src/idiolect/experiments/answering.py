@@ -51,8 +51,8 @@ def route_rows(label: str, kept: Kept, clients: Sequence[str | None], model: str
         )
     if others and kept.shared is None:
         raise RequestError(
-            f"{label!r} has no shared model that could answer {others}; predict for clients that trained, or choose "
-            "another --method."
+            f"The run has no shared model of {label!r} that could answer {others}; predict for clients that trained, "
+            "or choose another --method."
         )
     return _routed(known, kept, (f"The shared model answers {others}.",) if others else ())
 
@@ -61,7 +61,7 @@ def _check_kept(label: str, kept: Kept, model: str) -> None:
     if kept.shared is None and kept.personal is None:
         raise RequestError(f"The run kept no model of {label!r}; {KEEP_ALL} to keep them all.")
     if model == "shared" and kept.shared is None:
-        raise RequestError(f"{label!r} has no shared model; use --model personal.")
+        raise RequestError(f"The run has no shared model of {label!r}; use --model personal.")
     if model == "personal" and kept.personal is None:
         raise RequestError(f"The run kept no personal models of {label!r}; {KEEP_ALL}, or use --model shared.")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.experiments.kept_models import COPY_AGAIN, read_json
-from idiolect.experiments.spec import Spec, from_table
+from idiolect.experiments.spec import Resolved, Spec, from_table
 
 OTHERS = {  # files that tell folders apart which have no models to predict with
     "advise.json": "`idiolect advise` keeps no models; train with `idiolect compare` and predict from its folder",
@@ -39,7 +39,7 @@ def open_finished(folder: Path) -> Finished:
     if not (folder / "done").is_file():
         raise RequestError(f"The run in {folder} is not finished; go on with it by --resume, then predict.")
     try:
-        spec = from_table(tomllib.loads(path.read_text(encoding="utf-8")))
+        spec = from_table(_without_old_choices(tomllib.loads(path.read_text(encoding="utf-8"))))
     except RequestError:
         raise
     except (OSError, ValueError) as error:
@@ -48,6 +48,16 @@ def open_finished(folder: Path) -> Finished:
     if not (isinstance(summary, dict) and _is_lines(summary.get("methods"))):
         raise RequestError(f"{folder / 'summary.json'} is damaged; {COPY_AGAIN}.")
     return Finished(folder, spec, summary)
+
+
+def _without_old_choices(table: dict[str, Any]) -> dict[str, Any]:
+    """A spec without what an earlier version resolved and this one does not know: that was for training alone."""
+    known = {field.name for field in dataclasses.fields(Resolved)}
+    entries = table.get("resolved")
+    if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+        return table
+    kept = {label: {key: value for key, value in entry.items() if key in known} for label, entry in entries.items()}
+    return table | {"resolved": kept}
 
 
 def _is_lines(lines: Any) -> bool:
