@@ -73,6 +73,9 @@ def compare(
     override: Set = None,
     resume: Resume = False,
     as_format: AsFormat = Format.text,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also bytes each way, gradients by block, before and after adaptation.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
@@ -101,7 +104,8 @@ def compare(
         )
         | ({"held_out": _number(held_out)} if held_out else {}),
         "model": {"name": model},
-        "training": {"rounds": most, "cohort": cohort, "record_every": max(1, min(5, most // 20))},
+        "training": {"rounds": most, "cohort": cohort, "record_every": max(1, min(5, most // 20))}
+        | ({"executor": "batched"} if model == "linear" else {}),
         "defaults": local_work(model, batch_size, epochs),
         "methods": method_tables(named, model),
         "tuning": {"auto": True, "until": "converged" if rounds is None else "rounds", "refit": refit}
@@ -117,7 +121,7 @@ def compare(
         spec["seeds"] = parse_seeds(seeds)
     wanted = specs.from_table(specs.override(spec, override or []))
     folder = out or (Path("runs") / label if resume else free_folder(Path("runs") / label))
-    train_and_show(wanted, folder, resume, as_format, quiet, exploring=True)
+    train_and_show(wanted, folder, resume, as_format, quiet, exploring=True, details=details)
 
 
 def _floats(text: str) -> list[float]:

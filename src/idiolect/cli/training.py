@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 def train_and_show(
-    spec: Spec, out: Path | None, resume: bool, as_format: Format, quiet: bool, exploring: bool = False
+    spec: Spec,
+    out: Path | None,
+    resume: bool,
+    as_format: Format,
+    quiet: bool,
+    exploring: bool = False,
+    details: bool = True,
 ) -> None:
     """Run the spec into its folder, build the report, print the comparison.
 
@@ -32,13 +38,13 @@ def train_and_show(
     with Bar(quiet or not sys.stderr.isatty()) as bar:
         remark = None if quiet else bar.say
         done = execute(spec, folder, resume=resume, progress=bar.update, say=remark)
-    show(folder, as_format, quiet)
+    show(folder, as_format, quiet, details)
     lost = [f"{entry['method']}: {entry['diverged']}." for entry in done.summary["methods"] if entry["diverged"]]
     if lost and (not exploring or len(lost) == len(done.summary["methods"])):
         raise DivergedError(f"{' '.join(lost)} Use a smaller step size.")
 
 
-def show(folder: Path, as_format: Format, quiet: bool) -> None:
+def show(folder: Path, as_format: Format, quiet: bool, details: bool = True) -> None:
     """Build the report of a finished run and print its table."""
     from idiolect.report import build_report, comparison_table
     from idiolect.report.choice import read_choices
@@ -51,7 +57,7 @@ def show(folder: Path, as_format: Format, quiet: bool) -> None:
         chosen = {"choices": [choice.found for choice in choices]} if choices else {}
         typer.echo(json.dumps(table.as_dict() | chosen | files))
         return
-    typer.echo(table.to_text())
+    typer.echo(table.to_text(details=details))
     for choice in choices:
         typer.echo(choice_text(choice))
     if not quiet:

@@ -38,6 +38,8 @@ OWN_STEPS = (0.1, 0.4, 1.6, 6.4)  # of fine-tuning
 RACE = 25  # rounds in which step sizes race: the largest that is stable goes farthest, and where it leads is the same
 PLAIN_STEPS = (0.01, 0.03, 0.1, 0.3, 1.0)  # where no constant is known
 
+MOST_SOLVES = 500  # steps of a client's own solve, which every candidate repeats
+
 Report = Callable[[int, int], None]  # rounds done, rounds in all
 
 
@@ -214,7 +216,7 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
     steps = method.settings.get("epochs") or method.settings.get("local_steps", 1)
     return {
         "solver": "epochs",
-        "solver_epochs": max(1, alone.rounds * int(steps)),
+        "solver_epochs": max(1, min(alone.rounds * int(steps), MOST_SOLVES)),
         "solver_batch_size": method.settings.get("batch_size", 0),
         "solver_step_size": alone.settings.get("step_size", 0.1),
     }

@@ -21,15 +21,16 @@ class Answer:
     """What the headline says, and its parts; a part is None where the run does not tell."""
 
     sentence: str
-    best: str | None = None  # method with the best mean over clients
-    best_mean: float | None = None
+    best: str | None = None  # the announced method: the best on validation rows, or else the best mean on test rows
+    best_mean: float | None = None  # its mean on test rows
+    tied: tuple[str, ...] = ()  # methods that validation rows cannot tell from it
     worst_decile_best: str | None = None  # method with the best mean over the worst tenth of clients
     worst_decile: float | None = None
-    best_level: tuple[str, ...] = ()  # methods whose mean differs from the best one's by rounding only
+    best_level: tuple[str, ...] = ()  # methods whose mean on test rows differs from the best one's by rounding only
     worst_decile_level: tuple[str, ...] = ()
-    personalized: str | None = None  # the best method that is not training alone
-    better_alone: int | None = None  # its clients that score strictly better alone
-    clearly_alone: int | None = None  # of these, the ones whose interval excludes 0
+    personalized: str | None = None  # the announced method, or the best one that is not training alone
+    helped: int | None = None  # its clients that are clearly better off than alone
+    hurt: int | None = None
     compared: int | None = None
     traffic_bytes: int | None = None  # of `personalized`, everything that crossed the wire
     rounds: int | None = None
@@ -41,36 +42,85 @@ def answer(run: Run) -> Answer:
     ranked = rank(run, "mean")
     if not ranked:
         return Answer(f"No method of this run is scored by {words.name} on test rows, so there is no answer.")
-    best, below = ranked[0], rank(run, "worst_decile")
-    level, worst_level = (_leaders(entries, key) for entries, key in ((ranked, "mean"), (below, "worst_decile")))
+    announced = run.announced
+    best = next((one for one in ranked if announced and one["method"] == announced["method"]), ranked[0])
+    below = rank(run, "worst_decile")
+    level = [] if announced else _leaders(ranked, "mean")
+    worst_level = _leaders(below, "worst_decile")
     worst = best if best in worst_level else worst_level[0]
     others, worst_others = ([one for one in level if one is not best], [one for one in worst_level if one is not worst])
-    together = next((entry for entry in ranked if not is_alone(entry)), None)
+    together = best if not is_alone(best) else next((entry for entry in ranked if not is_alone(entry)), None)
     clients = client_table(run, together["method"]) if together else None
     judged = clients if clients is not None and clients.compared else None
     parts = Answer(
         sentence="",
         best=best["method"],
         best_mean=best["score"]["mean"],
+        tied=tuple(announced["tied"]) if announced else (),
         worst_decile_best=worst["method"],
         worst_decile=worst["score"]["worst_decile"],
         best_level=tuple(str(one["method"]) for one in others),
         worst_decile_level=tuple(str(one["method"]) for one in worst_others),
         personalized=together["method"] if together else None,
-        better_alone=judged.better_alone if judged else None,
-        clearly_alone=judged.counted("hurt") if judged else None,
+        helped=judged.counted("helped") if judged else None,
+        hurt=judged.counted("hurt") if judged else None,
         compared=judged.compared if judged else None,
         traffic_bytes=traffic_bytes(together) if together else None,
         rounds=together.get("rounds") if together else None,
     )
     clauses = [
-        _average(best, others, together, words, len(ranked)),
+        _announced(run, best, words, len(ranked))
+        if announced
+        else _average(best, others, together, words, len(ranked)),
         _worst(worst, worst is best, worst_others, words, len(ranked)),
         _alone(parts),
         _price(best, together, clients),
     ]
     said = "; ".join(clause for clause in clauses if clause) + "."
-    return dataclasses.replace(parts, sentence=f"{_choice(run)}{said}")
+    doubts = "".join(f" {text}" for text in (*_unfinished(run), *_unscored(run)))
+    return dataclasses.replace(parts, sentence=f"{_choice(run)}{said}{doubts}")
+
+
+def _announced(run: Run, best: dict[str, Any], words: ScoreWords, methods: int) -> str:
+    """The winner on validation rows, who is level with it there, and what it reaches on test rows."""
+    found = run.announced or {}
+    name = _name(best)
+    subject = name[0].upper() + name[1:] if is_alone(best) else name
+    value = f"{words.name.replace('_', ' ')} {words.show(best['score']['mean'])}"
+    if methods == 1:
+        return f"{subject}: {value} on test rows{_gains(best, words)}"
+    tied = [_name(one) for one in run.methods if one["method"] in found.get("tied", ())]
+    level = f", within noise of {listed(tied)}" if tied else ", clearly ahead of the others"
+    return f"{subject} does best on validation rows{level}; on test rows its {value}{_gains(best, words)}"
+
+
+def _gains(entry: dict[str, Any], words: ScoreWords) -> str:
+    """', +1.6 [+0.3, +2.9] against training alone and ... against one model for all'; what is 0 by nature is left out."""
+    told = []
+    alone = None if is_alone(entry) else entry.get("gain")
+    for gain, whom in ((alone, "training alone"), (entry.get("gain_over_one"), "one model for all")):
+        if not gain or absent(gain.get("mean")) or gain["mean"] == gain.get("low") == gain.get("high") == 0:
+            continue
+        interval = words.interval(gain.get("low"), gain.get("high"))
+        unclear = " (not clear)" if interval and gain["low"] <= 0 <= gain["high"] else ""
+        told.append(f"{words.signed(gain['mean'])} {interval}".rstrip() + f" against {whom}{unclear}")
+    return f", {' and '.join(told)}" if told else ""
+
+
+def _unfinished(run: Run) -> list[str]:
+    late = [
+        str(entry["method"]) for entry in run.methods if entry.get("converged") is False and not entry.get("diverged")
+    ]
+    if not late:
+        return []
+    verb = "was" if len(late) == 1 else "were"
+    return [f"{listed(late)} {verb} still improving when training stopped and may do better with more rounds."]
+
+
+def _unscored(run: Run) -> list[str]:
+    """Clients that no mean counts, and why."""
+    found = run.summary.get("unscored")
+    return [str(found["sentence"])] if isinstance(found, dict) and found.get("sentence") else []
 
 
 def _choice(run: Run) -> str:
@@ -172,14 +222,15 @@ def _worst(worst: dict[str, Any], too: bool, level: list[dict[str, Any]], words:
 
 
 def _alone(parts: Answer) -> str:
+    """Clients that are clearly better or worse off than alone."""
     if parts.personalized is None:
         return ""
     if parts.compared is None:
         return "whether clients would do better alone is not known"
-    clear = f" ({parts.clearly_alone or 'none'} clearly)" if parts.better_alone else ""
-    verb = "does" if parts.better_alone == 1 else "do"
-    few = "none" if parts.better_alone == 0 else f"{parts.better_alone:,}"
-    return f"{few} of {plural(parts.compared, 'client')} {verb} better alone than with {parts.personalized}{clear}"
+    helped, hurt = (number or "none" for number in (parts.helped, parts.hurt))
+    whose = "" if parts.personalized == parts.best else f" with {parts.personalized}"
+    clients = f"{plural(parts.compared, 'client')}{whose}"
+    return f"of {clients} {helped} are clearly helped and {hurt} clearly hurt against alone"
 
 
 def _price(best: dict[str, Any], together: dict[str, Any] | None, clients: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from idiolect.report.folder import is_alone
-from idiolect.report.wording import ScoreWords, count, diverged_words, megabytes, percent, score_words, small
+from idiolect.report.wording import NONE, ScoreWords, count, diverged_words, megabytes, percent, score_words, small
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,9 @@ class MethodRow:
     gain: float | None
     gain_low: float | None
     gain_high: float | None
+    over_one: float | None  # the same against one model for all
+    over_one_low: float | None
+    over_one_high: float | None
     helped: float | None  # percent of clients with this verdict against training alone
     hurt: float | None
     rounds: int | None
@@ -36,6 +39,8 @@ class MethodRow:
     gradients_both: int | None
     alone: bool  # this is training alone: nothing to gain against itself
     diverged: str | None
+    announced: bool = False  # the best on validation rows
+    converged: bool | None = None  # whether validation rows showed no more progress; None: nobody looked
     validation_mean: float | None = None  # in a sweep, what its settings are chosen by
     chosen: bool | None = None  # in a sweep: whether these are the settings that validation rows choose
     new_clients: float | None = None  # mean score of clients that never trained
@@ -60,6 +65,12 @@ class MethodRow:
     flops: float | None = None  # operations of one client in one round
 
     @property
+    def traffic_bytes(self) -> int | None:
+        """Everything that crossed the wire: up, down, and the delivery of the models."""
+        known = [n for n in (self.upload_bytes, self.download_bytes, self.delivery_bytes) if n is not None]
+        return sum(known) if known else None
+
+    @property
     def gradients(self) -> int | None:
         """Gradient evaluations whatever the block, or None when none was recorded."""
         known = [n for n in (self.gradients_shared, self.gradients_personal, self.gradients_both) if n is not None]
@@ -72,6 +83,8 @@ class MethodRow:
 
 
 CHOSEN = "\N{CHECK MARK}"  # marks the settings that validation rows choose
+ANNOUNCED = "\N{RIGHTWARDS ARROW}"  # marks the method that validation rows choose
+UNFINISHED = "~"  # marks a method that had not converged
 
 
 class Column(NamedTuple):
@@ -94,7 +107,7 @@ def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ..
         return lambda row: count(getattr(row, f"gradients_{block}"))
 
     return (
-        Column("method", "method", 0, lambda row: row.method, "The label of the method in the spec."),
+        Column("method", "method", 0, marked, "The label of the method in the spec."),
         Column("mean", f"mean{unit}", way, lambda row: words.bare(row.mean), "Mean over clients and seeds."),
         Column(
             "validation_mean",
@@ -124,7 +137,16 @@ def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ..
             lambda row: small(row.distance_to_optimum),
             "Mean squared distance of the models to the optimum.",
         ),
-        Column("gain", "gain\n[95 %]", 1, lambda row: _gain(row, words), "Mean gain against training alone."),
+        Column(
+            "gain", "gain over\nalone [95 %]", 1, lambda row: _gain(row, words), "Mean gain against training alone."
+        ),
+        Column(
+            "over_one",
+            "gain over one\nmodel [95 %]",
+            1,
+            lambda row: _over_one(row, words),
+            "Mean gain against one model for all.",
+        ),
         Column(
             "helped", "helped\n%", 1, lambda row: percent(row.helped), "Clients that are clearly better off than alone."
         ),
@@ -148,6 +170,15 @@ def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ..
         ),
         Column("gradients_both", "\nboth", 0, gradients("both"), "Gradients of both blocks in one pass."),
     )
+
+
+def short_columns(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """What a terminal shows unasked: scores, both gains, clients, and the price in one number."""
+    left_out = ("spread", "upload_bytes", "download_bytes", "gradients_shared", "gradients_personal", "gradients_both")
+    traffic = Column(
+        "traffic_bytes", "MB", -1, lambda row: megabytes(row.traffic_bytes), "Everything that crossed the wire."
+    )
+    return (*(column for column in columns if column.key not in left_out), traffic)
 
 
 INSTANCES = ("both", "shared_only", "personal_only", "neither")
@@ -180,9 +211,9 @@ def adaptation_columns() -> tuple[Column, ...]:
     )
 
 
-def method_row(entry: dict[str, Any]) -> MethodRow:
-    """One method of the summary."""
-    score, gain = entry.get("score") or {}, entry.get("gain") or {}
+def method_row(entry: dict[str, Any], announced: str | None = None) -> MethodRow:
+    """One method of the summary; `announced` is the label of the one that validation rows choose."""
+    score, gain, over_one = entry.get("score") or {}, entry.get("gain") or {}, entry.get("gain_over_one") or {}
     low, high = entry.get("interval") or (None, None)
     alone, diverged, chosen = is_alone(entry), entry.get("diverged"), entry.get("chosen")
     counts = {name: entry.get(name) for name in _COUNTS}
@@ -198,6 +229,11 @@ def method_row(entry: dict[str, Any]) -> MethodRow:
         gain=gain.get("mean") if compared else None,
         gain_low=gain.get("low") if compared else None,
         gain_high=gain.get("high") if compared else None,
+        over_one=over_one.get("mean"),
+        over_one_low=over_one.get("low"),
+        over_one_high=over_one.get("high"),
+        announced=entry["method"] == announced,
+        converged=None if diverged else entry.get("converged"),
         helped=entry.get("helped") if compared else None,
         hurt=entry.get("hurt") if compared else None,
         alone=alone,
@@ -240,6 +276,20 @@ _COUNTS = (
 def _label(row: MethodRow) -> str:
     """The method, and what became of it where no other column says so."""
     return f"{row.method}\n({diverged_words(row.diverged)})" if row.diverged else row.method
+
+
+def marked(row: MethodRow) -> str:
+    """The method's label, with a mark before the announced one and behind one that had not converged."""
+    label = f"{ANNOUNCED} {row.method}" if row.announced else row.method
+    return f"{label} {UNFINISHED}" if row.converged is False else label
+
+
+def _over_one(row: MethodRow, words: ScoreWords) -> str:
+    if row.diverged or row.over_one is None:
+        return NONE
+    if row.over_one == row.over_one_low == row.over_one_high == 0:
+        return "one model"
+    return f"{words.signed(row.over_one)} {words.interval(row.over_one_low, row.over_one_high)}".rstrip()
 
 
 def _gain(row: MethodRow, words: ScoreWords) -> str:

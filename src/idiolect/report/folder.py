@@ -101,6 +101,12 @@ class Run:
         return set(clients["client"].cast(pa.string()).to_pylist())
 
     @property
+    def announced(self) -> dict[str, Any] | None:
+        """What the run announces: the method that did best on validation rows, and those tied with it."""
+        found = self.summary.get("announced")
+        return found if isinstance(found, dict) and "method" in found else None
+
+    @property
     def alone(self) -> dict[str, Any] | None:
         """The entry of the method that trains every client alone, if it was run."""
         return next((entry for entry in self.methods if is_alone(entry)), None)

@@ -15,7 +15,7 @@ from idiolect.report.figures import Drawn
 from idiolect.report.folder import Run
 from idiolect.report.style import for_page
 from idiolect.report.table import ComparisonTable, title_of
-from idiolect.report.wording import NONE, ScoreWords, absent, count, finite, megabytes, score_words, size
+from idiolect.report.wording import NONE, ScoreWords, absent, count, finite, listed, megabytes, score_words, size
 
 LIMIT = 100  # clients shown before "show all"
 FLOPS = {"training": "a round", "adaptation": "to adapt", "prediction": "a prediction"}
@@ -31,8 +31,8 @@ def tiles(answer: Answer, words: ScoreWords) -> str:
     shown: list[tuple[str, str, str]] = []
     if answer.best is not None:
         name = words.name.replace("_", " ")
-        mean = f"{name} {words.show(answer.best_mean)}{level_with(answer.best_level)}"
-        shown.append(("Best on average", answer.best, mean))
+        tied = f", within noise of {listed(list(answer.tied))}" if answer.tied else level_with(answer.best_level)
+        shown.append(("Best on average", answer.best, f"{name} {words.show(answer.best_mean)}{tied}"))
         worst, best = f"{name} {words.show(answer.worst_decile)}", answer.worst_decile_best or NONE
         if nothing_right(answer.worst_decile, words):
             best = "no method"
@@ -40,10 +40,8 @@ def tiles(answer: Answer, words: ScoreWords) -> str:
             worst += level_with(answer.worst_decile_level)
         shown.append(("Best for the worst tenth", best, worst))
     if answer.compared is not None:
-        about = f"with {answer.personalized}; {answer.clearly_alone or 'none'} of them clearly"
-        if not answer.better_alone:
-            about = f"with {answer.personalized}"
-        shown.append(("Better off alone", f"{answer.better_alone:,} of {answer.compared:,} clients", about))
+        about = f"{answer.hurt or 'none'} clearly hurt; {answer.personalized} against alone"
+        shown.append(("Clearly helped", f"{answer.helped or 0:,} of {answer.compared:,} clients", about))
     if answer.traffic_bytes is not None:
         rounds = NONE if answer.rounds is None else f"{answer.rounds:,}"
         about = f"{answer.personalized}, {rounds} rounds, all clients"

@@ -16,7 +16,17 @@ from rich.text import Text
 
 from idiolect.report.answer import Answer, answer
 from idiolect.report.clients import ClientTable
-from idiolect.report.columns import CHOSEN, Column, MethodRow, adaptation_columns, method_row, score_columns
+from idiolect.report.columns import (
+    ANNOUNCED,
+    CHOSEN,
+    UNFINISHED,
+    Column,
+    MethodRow,
+    adaptation_columns,
+    method_row,
+    score_columns,
+    short_columns,
+)
 from idiolect.report.folder import Run
 from idiolect.report.wording import NONE, absent, count, finite, listed, percent, score_words, ties
 
@@ -54,17 +64,20 @@ class ComparisonTable:
             table.add_row(*(Text(text, style="bold" if best else "") for text, best in line))
         return table
 
-    def to_text(self, width: int = WIDTH) -> str:
-        """Plain text: a star marks the best of each column; the answer and what was not found follow."""
-        columns = _narrow(self.columns)
+    def to_text(self, width: int = WIDTH, details: bool = True) -> str:
+        """Plain text: a star marks the best of each column; the answer and what was not found follow.
+
+        Without `details` a practitioner's columns alone.
+        """
+        columns = _narrow(self.columns) if details else short_columns(self.columns)
         table = _frame(columns, self.rows)
         for line in self.cells(columns):
             # A blank in the star's place keeps the digits of a column under each other.
             table.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
         console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
         console.print(table)
-        console.print(f"* best of its column. {escape(self.legend())}")
-        if self.adaptation:
+        console.print(f"* best of its column. {escape(self.legend(details))}")
+        if self.adaptation and details:
             second = _frame(self.adaptation, self.rows)
             for line in self.cells(self.adaptation):
                 second.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
@@ -110,14 +123,22 @@ class ComparisonTable:
             "missing": list(self.missing),
         }
 
-    def legend(self) -> str:
+    def legend(self, details: bool = True) -> str:
         """What the columns mean, in one line."""
         direction = "higher" if self.higher_is_better else "lower"
+        costs = "gradients per example, by block" if details else "MB: all that is sent, with the final models"
         return (
             f"{score_words(self.score).title} of the personal models on test rows, {direction} is better; "
-            f"{self._chosen()}worst 10 %: mean of the worst tenth of clients; {self._new_clients()}gain: mean over "
-            "clients against training alone [95 % interval]; gradients per example, by block."
+            f"{self._marks()}{self._chosen()}worst 10 %: mean of the worst tenth of clients; {self._new_clients()}"
+            f"gain: mean over clients [95 % interval]; helped, hurt: percent of clients, clearly; {costs}."
         )
+
+    def _marks(self) -> str:
+        """What the marks beside a method's label mean; nothing where there is none."""
+        marks = [f"{ANNOUNCED} best on validation rows; "] if any(row.announced for row in self.rows) else []
+        if any(row.converged is False for row in self.rows):
+            marks.append(f"{UNFINISHED} had not converged; ")
+        return "".join(marks)
 
     def _chosen(self) -> str:
         """How settings were chosen; nothing where none were swept."""
@@ -148,9 +169,12 @@ class ComparisonTable:
 
 def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
-    rows = tuple(method_row(entry) for entry in run.methods)
+    announced = run.announced
+    rows = tuple(method_row(entry, None if announced is None else announced["method"]) for entry in run.methods)
     columns = score_columns(score_words(run.score), run.higher_is_better)
-    columns = _without_empty(columns, rows, ("validation_mean", "new_clients", "suboptimality", "distance_to_optimum"))
+    columns = _without_empty(
+        columns, rows, ("validation_mean", "new_clients", "suboptimality", "distance_to_optimum", "over_one")
+    )
     adaptation = _without_empty(adaptation_columns(), rows, ("new_acc_g", "new_acc_p"))
     if all(row.acc_g is None for row in rows):
         adaptation = ()
