@@ -13,7 +13,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import as_labels, as_numbers, as_texts, is_text
 from idiolect.data.tables import read_table, require_columns
-from idiolect.data.task import Task, encode_labels, label_name
+from idiolect.data.task import Task, check_counts, encode_labels, label_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,12 +66,16 @@ class CategoryColumn:
 
 @dataclasses.dataclass(frozen=True)
 class TargetColumns:
-    """Class names, or the centre and scale of each target column: target = (value - centre) / scale."""
+    """Class names, or the centre and scale of each target column: target = (value - centre) / scale.
+
+    Counts are divided by their mean alone: a Poisson model of y / s is that of y with every rate divided by s.
+    """
 
     names: tuple[str, ...]
     classes: tuple[str, ...] = ()
     centres: tuple[float, ...] = ()
     scales: tuple[float, ...] = ()
+    counts: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +121,8 @@ class Preprocessing:
         """The task that the targets define."""
         if self.target.classes:
             return Task.classification(self.target.classes)
+        if self.target.counts:
+            return Task.counts()
         return Task.regression(len(self.target.names))
 
     @property
@@ -227,12 +233,20 @@ def _fit_target(
         if len(classes) < 2:
             raise RequestError(f"The target {names[0]!r} is always {classes[0]!r}; choose a column that varies.")
         return TargetColumns(names, classes), []
+    if kind == "counts":
+        if len(names) != 1:
+            raise RequestError(f"Counts need one target column, got {len(names)}; use task='regression'.")
+        check_counts(_target_values(table, names), f"the target {names[0]!r}")
     values = _target_values(seen, names)
     for position, name in enumerate(names):
         if np.ptp(values[:, position]) == 0:
             raise RequestError(f"The target {name!r} is always {values[0, position]:g}; choose a column that varies.")
     if scaling == "none":
-        return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names)), []
+        return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kind == "counts"), []
+    if kind == "counts":
+        mean = float(values.mean())
+        note = f"Target {names[0]!r} was divided by its mean {mean:g} for training."
+        return TargetColumns(names, (), (0.0,), (mean,), counts=True), [note]
     centres, scales = values.mean(axis=0).tolist(), values.std(axis=0).tolist()
     notes = [
         f"Target {name!r} was centred at {centre:g} and divided by {scale:g} for training."

@@ -58,7 +58,7 @@ def predict(folder: Path, source: Any, method: str | None = None, seed: int | No
         )
     inputs = preprocessing.apply(table)
     task = preprocessing.task
-    plain = task.kind == "regression" and task.outputs == 1
+    plain = task.kind != "classification" and task.outputs == 1
     loss = client_loss_for(spec.model, task, inputs.shape[1:], plain_number=plain)
     entry = next(entry for entry in spec.methods if entry.label == label)
     algorithm = assemble(entry, loss, len(names), f"methods.{label}").algorithm
@@ -87,7 +87,7 @@ def _with_answers(
         raise RequestError(
             f"The table already has a column {min(taken)!r}; rename it, so that the answers can be added."
         )
-    if task.kind == "regression":
+    if task.kind != "classification":
         values = preprocessing.original_units(outputs)
         table = table.append_column("prediction", pa.array(np.asarray(values, np.float64).reshape(len(values))))
     else:
