@@ -78,7 +78,7 @@ def client_loss_for(
     parameters of a linear model, and half the bytes.
     """
     if spec.loss == "logistic" and len(task.classes) != 2:
-        what = f"{len(task.classes)} classes" if task.kind == "classification" else f"the task {task.kind}"
+        what = f"{len(task.classes)} classes" if task.kind == "classification" else f"a target of the task {task.kind}"
         raise RequestError(
             f"model.loss = 'logistic' needs a target of two classes, got {what}; use 'cross_entropy', the default."
         )
