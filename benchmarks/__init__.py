@@ -11,6 +11,7 @@ NAMES = (
     "scale",
     "memory",
     "neighbours",
+    "coverage",
     "gpu",
     "networks-gpu",
     "answers",

@@ -71,7 +71,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "name": "`linear` is softmax or linear regression; [your own](networks.md) by path; synthetic data bring one",
         "hidden": "`mlp`: widths of the hidden layers",
         "bias": "`linear`: whether there is one",
-        "loss": "of a classification: `cross_entropy` has one output per class; `logistic` one output, for two classes",
+        "loss": "of classes: `cross_entropy` has one output per class, `logistic` one output, for two classes; of a "
+        "number: `pinball` fits a quantile; otherwise squares of numbers and the Poisson loss of counts",
+        "quantile": "with `pinball`: which one, a whole percent such as 0.9",
         "l2": "weight of half the squared norm of all parameters, added to every client's loss; unset: none",
         "settings": "settings of a [network](networks.md), by name; unknown names are refused",
     },

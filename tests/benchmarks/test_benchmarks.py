@@ -23,6 +23,7 @@ NAMES = (
     "memory",
     "neighbours",
     "answers",
+    "coverage",
     *DEVICE,
 )
 

@@ -21,7 +21,7 @@ Time = Annotated[
     str | None, typer.Option("--time", help="Column of numbers or dates: oldest rows train, newest rows test.")
 ]
 Task = Annotated[
-    str | None, typer.Option("--task", help="classification or regression. Default: by the target's values.")
+    str | None, typer.Option("--task", help="classification, regression or counts. Default: by the target's values.")
 ]
 
 _COLUMNS = {"--client": "client", "--target": "target"}

@@ -13,7 +13,7 @@ from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
-from idiolect.data.task import Task, check_kind, encode_labels, infer_kind, label_doubts, refuse_one_hot
+from idiolect.data.task import Task, check_counts, check_kind, encode_labels, infer_kind, label_doubts, refuse_one_hot
 
 Whose = Callable[[int], str]  # a row's client in a sentence
 
@@ -213,7 +213,9 @@ class Federation:
     def class_balance(self) -> np.ndarray:
         """Fraction of the training rows in each class."""
         if self.task.kind != "classification":
-            raise RequestError("class_balance needs a classification task; this federation's task is regression.")
+            raise RequestError(
+                f"class_balance needs a classification task; this federation's task is {self.task.kind}."
+            )
         targets = self.train.targets.reshape(-1)
         counts = np.bincount(targets[targets >= 0], minlength=len(self.task.classes))
         return counts / max(1, counts.sum())
@@ -442,12 +444,17 @@ def _as_targets(
     if kind is None:
         kind, reason = infer_kind(targets)
         notes.append(reason)
-    if kind == "regression":
+    if kind in ("regression", "counts"):
         if targets.dtype.kind not in "biuf":
             raise RequestError(f"Regression needs numeric targets, got the type {targets.dtype}; use classification.")
         _check_finite(targets, "targets", whose)
         if (targets == targets.reshape(-1)[0]).all():
             raise RequestError(f"All targets equal {targets.reshape(-1)[0]:g}; a constant has nothing to learn.")
+        if kind == "counts":
+            if targets.ndim > 1:
+                raise RequestError(f"Counts need one target per row, got targets of shape {targets.shape}.")
+            check_counts(targets, "targets")
+            return Task.counts(), targets.astype(dtype), notes, []
         return Task.regression(1 if targets.ndim == 1 else targets.shape[1]), targets.astype(dtype), notes, []
     if classes is not None:
         _check_class_numbers(targets, len(classes), whose)

@@ -75,6 +75,8 @@ class Preprocessing:
         """The task that the targets define."""
         if self.target.classes:
             return Task.classification(self.target.classes)
+        if self.target.counts:
+            return Task.counts()
         return Task.regression(len(self.target.names))
 
     @property

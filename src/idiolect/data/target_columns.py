@@ -12,7 +12,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import as_labels, as_numbers, as_texts, is_text, kind_of
 from idiolect.data.kinds import DATE, NUMBER, TEXT, convert, is_number
-from idiolect.data.task import FEW_VALUES, encode_labels, infer_kind
+from idiolect.data.task import FEW_VALUES, check_counts, encode_labels, infer_kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class TargetColumns:
-    """Class names, or the centre and scale of each target column: target = (value - centre) / scale."""
+    """Class names, or the centre and scale of each target column: target = (value - centre) / scale.
+
+    Counts are divided by their mean alone: a Poisson model of y / s is that of y with every rate divided by s.
+    """
 
     names: tuple[str, ...]
     classes: tuple[str, ...] = ()
     centres: tuple[float, ...] = ()
     scales: tuple[float, ...] = ()
     kinds: tuple[str, ...] = ()  # of each column; () in recipes from before they were kept
+    counts: bool = False
 
 
 class Prepared(NamedTuple):
@@ -47,10 +51,10 @@ def prepare_targets(table: pa.Table, targets: tuple[str, ...], task: str | None)
         column = table.column(name)
         if kind_of(column) is None:
             raise RequestError(f"The target {name!r} has the type {column.type}; choose a column of numbers or texts.")
-        if task == "regression" and is_text(column):
+        if task != "classification" and is_text(column):
             distinct = [str(value).strip() for value in column.unique().to_pylist()]
             if all(is_number(value) for value in distinct):
-                notes.append(f"The texts of the target {name!r} are read as numbers, because the task is regression.")
+                notes.append(f"The texts of the target {name!r} are read as numbers, because the task is {task}.")
                 column = convert(column, NUMBER, name)
                 table = table.set_column(table.column_names.index(name), name, column)
         if task == "classification" and kind_of(column) == DATE:
@@ -93,12 +97,20 @@ def fit_targets(
         if len(classes) < 2:
             raise RequestError(f"The target {names[0]!r} is always {classes[0]!r}; choose a column that varies.")
         return TargetColumns(names, classes, kinds=kinds), []
+    if task == "counts":
+        if len(names) != 1:
+            raise RequestError(f"Counts need one target column, got {len(names)}; use --task regression.")
+        check_counts(target_values(table, names), f"the target {names[0]!r}")
     values = target_values(seen, names)
     for position, name in enumerate(names):
         if np.ptp(values[:, position]) == 0:
             raise RequestError(f"The target {name!r} is always {values[0, position]:g}; choose a column that varies.")
     if scaling == "none":
-        return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds), []
+        return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts"), []
+    if task == "counts":
+        mean = float(values.mean())
+        note = f"Target {names[0]!r} was divided by its mean {mean:g} for training."
+        return TargetColumns(names, (), (0.0,), (mean,), kinds, counts=True), [note]
     centres, scales = values.mean(axis=0).tolist(), values.std(axis=0).tolist()
     notes = [
         f"Target {name!r} was centred at {centre:g} and divided by {scale:g} for training."

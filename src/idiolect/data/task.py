@@ -12,15 +12,15 @@ import numpy as np
 from idiolect.core.checks import RequestError
 
 FEW_VALUES = 20  # whole-number targets with at most this many values are taken for class labels
-KINDS = ("classification", "regression")
+KINDS = ("classification", "regression", "counts")
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
     """Kind of prediction; `outputs` is the model's output width: one per class, or one per target column."""
 
-    kind: str  # "classification" or "regression"
-    classes: tuple[str, ...] = ()  # label names in the order of their numbers; () for regression
+    kind: str  # one of `KINDS`
+    classes: tuple[str, ...] = ()  # label names in the order of their numbers; () for numbers
     outputs: int = 1
 
     @classmethod
@@ -32,6 +32,11 @@ class Task:
     def regression(cls, outputs: int = 1) -> Task:
         """A task with this many target columns."""
         return cls("regression", (), outputs)
+
+    @classmethod
+    def counts(cls) -> Task:
+        """Whole numbers from 0 on, predicted by their rate; never inferred, since numbers and classes look alike."""
+        return cls("counts")
 
 
 def check_kind(kind: str | None) -> None:
@@ -54,7 +59,17 @@ def infer_kind(values: np.ndarray) -> tuple[str, str]:
         kind, amount = "classification", "different whole numbers"
     else:
         kind, amount = "regression", "different numbers"
-    return kind, f"The target holds {len(distinct)} {amount}, so the task is {kind}; {override}."
+    hint = " (counts, if it counts events)" if whole and kind == "regression" and distinct[0] >= 0 else ""
+    return kind, f"The target holds {len(distinct)} {amount}, so the task is {kind}; {override}{hint}."
+
+
+def check_counts(values: np.ndarray, what: str) -> None:
+    """RequestError unless all values are whole numbers of at least 0."""
+    wrong = values[(values < 0) | (values != np.round(values))]
+    if wrong.size:
+        raise RequestError(
+            f"With task = 'counts' {what} must be whole numbers of at least 0, got {wrong[0]:g}; use 'regression'."
+        )
 
 
 def label_name(value: Any) -> str:

@@ -36,7 +36,7 @@ from idiolect.experiments.networks import (
 from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec, own_settings
 from idiolect.experiments.strict import coerce
 from idiolect.experiments.units import unit_sentence
-from idiolect.metrics.scores import SCORES, default_score, find_score
+from idiolect.metrics.scores import default_score, find_score, proper_score
 from idiolect.models import MLP, Linear, Location, Model
 from idiolect.objectives import OBJECTIVES, ClientLoss, Objective
 from idiolect.theory.constants import Constants, client_constants
@@ -62,7 +62,7 @@ def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem 
             "location": Location(problem.dimension),
         }
         return ClientLoss(model=models[problem.model], criterion=problem.criterion, l2=problem.l2 or None)
-    plain = federation.task.kind == "regression" and federation.train.targets.ndim == 1
+    plain = federation.task.kind != "classification" and federation.train.targets.ndim == 1
     tokens = holds_tokens(federation)
     if tokens:
         check_vocabulary(federation)
@@ -72,19 +72,38 @@ def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem 
 def client_loss_for(
     spec: ModelSpec, task: Task, input_shape: tuple[int, ...], plain_number: bool, tokens: bool = False
 ) -> ClientLoss:
-    """f'_m for a task: cross-entropy over its classes, or the squared error of one number or several.
+    """f'_m for a task: cross-entropy over its classes, the squared error of numbers, or the Poisson loss of counts.
 
     Two classes need no more than one output, whose logistic loss is the cross-entropy of (0, output): half as many
     parameters of a linear model, and half the bytes.
     """
     if spec.loss == "logistic" and len(task.classes) != 2:
-        what = f"{len(task.classes)} classes" if task.kind == "classification" else "a regression"
+        what = f"{len(task.classes)} classes" if task.kind == "classification" else f"a target of the task {task.kind}"
         raise RequestError(
             f"model.loss = 'logistic' needs a target of two classes, got {what}; use 'cross_entropy', the default."
         )
+    _check_quantile(spec, task)
     width = 0 if plain_number or spec.loss == "logistic" else task.outputs
-    criterion = spec.loss if task.kind == "classification" else "squared"
-    return ClientLoss(model=_model(spec, input_shape, width, tokens), criterion=criterion, l2=spec.l2)
+    criterion = {"classification": spec.loss, "counts": "poisson"}.get(task.kind, "squared")
+    model = _model(spec, input_shape, width, tokens)
+    if spec.loss == "pinball":
+        return ClientLoss(model=model, criterion="pinball", l2=spec.l2, quantile=spec.quantile)
+    return ClientLoss(model=model, criterion=criterion, l2=spec.l2)
+
+
+def _check_quantile(spec: ModelSpec, task: Task) -> None:
+    """RequestError unless quantile and the pinball loss come together, of numbers, as a whole percent."""
+    if (spec.loss == "pinball") != (spec.quantile is not None):
+        raise RequestError(
+            "model.loss = 'pinball' and model.quantile go together, got "
+            f"{spec.loss!r} and {spec.quantile}; set both, such as quantile = 0.9, or neither."
+        )
+    if spec.quantile is None:
+        return
+    if task.kind != "regression":
+        raise RequestError(f"model.loss = 'pinball' needs the task regression, got {task.kind}; leave it out.")
+    if abs(100 * spec.quantile - round(100 * spec.quantile)) > 1e-9:
+        raise RequestError(f"model.quantile must be a whole percent such as 0.9 or 0.25, got {spec.quantile:g}.")
 
 
 def _model(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
@@ -256,7 +275,9 @@ def choose_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], 
         reason = "Scored by accuracy (higher is better): the share of positions whose next token is guessed."
         return ("accuracy", "log_loss"), reason
     balance = federation.class_balance() if kind == "classification" else None
+    proper = proper_score(kind, spec.model.quantile)
     primary, reason = default_score(kind, balance)
-    others = [name for name, score in SCORES.items() if score.task == kind and name in ("log_loss", "squared_error")]
+    if spec.model.quantile is not None:
+        primary, reason = proper, f"Scored by {proper} (mean over rows, lower is better): the model's own loss."
     reason = f"{reason} {unit_sentence(primary, federation)}".rstrip()
-    return (primary, *(name for name in others if name != primary)), reason
+    return (primary,) if primary == proper else (primary, proper), reason

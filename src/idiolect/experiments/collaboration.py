@@ -54,8 +54,13 @@ def find_collaboration(spec: CollaborationSpec, federation: Federation) -> Colla
 
 def plain_loss(federation: Federation) -> ConvexLoss:
     """Least squares, logistic or softmax regression, whichever the task asks for, on all features."""
+    if federation.task.kind == "counts":
+        raise RequestError(
+            "Who learns from whom is known for classes and numbers, got the task counts; set data.task = 'regression', "
+            "or leave out what asks for neighbours."
+        )
     features = int(np.prod(federation.input_shape))
-    if federation.task.kind == "regression":
+    if federation.task.kind != "classification":  # counts are compared as numbers are
         width = 0 if federation.train.targets.ndim == 1 else federation.task.outputs
         return ConvexLoss("squared", features, width, bias=True, diagonal=False, l2=0.0)
     classes = len(federation.task.classes)
@@ -80,7 +85,7 @@ def _from_data(spec: CollaborationSpec, federation: Federation) -> Collaboration
     _check_numeric(federation, "data")
     if spec.accuracy is None:
         raise RequestError('[collaboration] source = "data" needs accuracy: pairs within half of it are close; set it.')
-    if federation.task.kind == "regression":
+    if federation.task.kind != "classification":
         measured = distances.moment_differences(federation.train, diameter=1.0)
     elif len(federation.task.classes) == 2:
         measured = distances.wasserstein_distances(federation.train, diameter=1.0)

@@ -110,42 +110,47 @@ class _Frame(NamedTuple):
     mask: np.ndarray  # (clients, observations)
     groups: np.ndarray | None  # rows with equal numbers are one observation
     blocks: np.ndarray | None  # (clients, rows) of a score that is no mean over rows
+    targets: np.ndarray  # (clients, rows, ...)
 
 
 def _frame(federation: Federation, score: str) -> _Frame:
     counts = federation.test.counts
     rows = int(counts.max(initial=0))
     mask = np.arange(rows) < counts[:, None]
+    targets = federation.test.pad(np.arange(federation.test.clients), rows).targets
     groups = None
     if federation.groups is not None:
         groups = np.zeros(mask.shape, np.int64)
         groups[mask] = federation.groups[2]
     if SCORES[score].per_row is not None:
-        return _Frame(mask, groups, None)
+        return _Frame(mask, groups, None, targets)
     blocks = blocks_of(counts, rows, groups)
     number = blocks.max(axis=1, initial=-1) + 1
-    return _Frame(np.arange(max(int(number.max(initial=0)), 1)) < number[:, None], None, blocks)
+    return _Frame(np.arange(max(int(number.max(initial=0)), 1)) < number[:, None], None, blocks, targets)
 
 
 def _observed(entry: Trained, federation: Federation, score: str, frame: _Frame) -> np.ndarray:
     """(clients, observations): what each row, or each block, says of the method; the mean over seeds."""
     scale = unit(score, federation)
-    return scale * np.mean([_of_run(run, federation, score, frame) for run in entry.runs], axis=0)
+    return scale * np.mean([_of_run(run, score, frame) for run in entry.runs], axis=0)
 
 
-def _of_run(run: Run, federation: Federation, score: str, frame: _Frame) -> np.ndarray:
-    rows = (frame.mask if frame.blocks is None else frame.blocks).shape[1]
-    outputs = jnp.asarray(run.outputs(run.selected)["personal"])[:, :rows]
-    targets = jnp.asarray(federation.test.pad(np.arange(federation.test.clients), rows).targets)
+def _of_run(run: Run, score: str, frame: _Frame) -> np.ndarray:
+    outputs = jnp.asarray(run.outputs(run.selected)["personal"])[:, : frame.targets.shape[1]]
+    by_block = frame.blocks is not None
+    program = _program(score, frame.mask.shape[1] if by_block else 0)
+    layout = frame.mask if frame.blocks is None else frame.blocks.astype(np.int32)
+    return np.asarray(program(outputs, jnp.asarray(frame.targets), layout), np.float64)
+
+
+@functools.cache
+def _program(score: str, blocks: int) -> Any:
+    """Compiled once for all methods: what each row says (0 blocks), or each of so many blocks of rows."""
     known = SCORES[score]
-    if frame.blocks is None:
+    if not blocks:
         assert known.per_row is not None
-        return np.asarray(jax.jit(jax.vmap(known.per_row))(outputs, targets, frame.mask), np.float64)
-
-    def one(outputs: Any, targets: Any, blocks: Any) -> Any:
-        return pseudo_values(known.function, outputs, targets, blocks, frame.mask.shape[1])
-
-    return np.asarray(jax.jit(jax.vmap(one))(outputs, targets, frame.blocks.astype(np.int32)), np.float64)
+        return jax.jit(jax.vmap(known.per_row))
+    return jax.jit(jax.vmap(lambda answers, targets, own: pseudo_values(known.function, answers, targets, own, blocks)))
 
 
 def _estimates(

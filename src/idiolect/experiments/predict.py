@@ -87,7 +87,7 @@ def _choose_seed(run: Finished, seed: int | None) -> int:
 def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
     """The method as it was trained, with what was tuned or chosen by theory, in the run's precision."""
     spec, task = run.spec, recipe.task
-    plain = task.kind == "regression" and task.outputs == 1
+    plain = task.kind != "classification" and task.outputs == 1
     loss = client_loss_for(spec.model, task, (len(recipe.feature_names),), plain_number=plain)
     resolved = spec.resolved.get(label)
     tuned = {} if resolved is None else resolved.tuned or {}
@@ -172,7 +172,7 @@ def _probability(name: str) -> str:
 
 def _with_answers(table: pa.Table, outputs: np.ndarray, own: np.ndarray, recipe: Preprocessing) -> pa.Table:
     task = recipe.task
-    if task.kind == "regression":
+    if task.kind != "classification":
         values = np.asarray(recipe.original_units(outputs), np.float64)
         table = table.append_column("prediction", pa.array(values.reshape(len(values))))
     else:

@@ -87,4 +87,4 @@ def _choose_by(spec: Spec, federation: Federation) -> str:
     if asked is not None:
         find_score(asked, federation.task.kind)
         return asked
-    return proper_score(federation.task.kind)
+    return proper_score(federation.task.kind, spec.model.quantile)

@@ -29,7 +29,7 @@ class DataSpec:
     features: list[str] | None = None  # table: the columns to predict from; unset: all others
     drop: list[str] | None = None  # table: columns that are not to be predicted from
     categorical: list[str] | None = None  # table: columns that are names, whatever they look like
-    task: str | None = setting(default=None, choices=("classification", "regression"))
+    task: str | None = setting(default=None, choices=("classification", "regression", "counts"))
     train: float = setting(default=0.6, above=0, at_most=1)
     validation: float = setting(default=0.2, at_least=0, below=1)
     test: float = setting(default=0.2, at_least=0, below=1)
@@ -65,7 +65,8 @@ class ModelSpec:
         default_factory=lambda: [64], metadata={"range": Range(at_least=1)}
     )
     bias: bool = True  # linear
-    loss: str = setting(default="cross_entropy", choices=("cross_entropy", "logistic"))  # of classes
+    loss: str = setting(default="cross_entropy", choices=("cross_entropy", "logistic", "pinball"))  # pinball: numbers
+    quantile: float | None = setting(default=None, above=0, below=1)  # of the pinball loss, a whole percent
     l2: float | None = setting(default=None, at_least=0)
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a network, or of your own
 

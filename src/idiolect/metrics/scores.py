@@ -235,7 +235,7 @@ SCORES: dict[str, Score] = _Scores(
     rmse=Score(rmse, False, "regression", "target units", ".4g", power=1),
     r2=Score(r2, True, "regression", "share of variance", ".3f"),
     pinball_90=_pinball(90),
-    poisson_deviance=Score(poisson_deviance, False, "counts", "deviance", ".4g", poisson_deviance_rows),
+    poisson_deviance=Score(poisson_deviance, False, "counts", "target units", ".4g", poisson_deviance_rows, power=1),
 )
 
 

@@ -60,6 +60,21 @@ def squared(outputs: Any, targets: Any) -> Any:
     return half.reshape(half.shape[0], -1).sum(axis=1)
 
 
+def poisson(outputs: Any, targets: Any) -> Any:
+    """exp(z) - y z, per row: minus the log-likelihood of the count y at the rate exp(z), up to a constant."""
+    _check_alike("poisson", outputs, targets)
+    losses = jnp.exp(outputs) - targets.astype(outputs.dtype) * outputs
+    return losses.reshape(losses.shape[0], -1).sum(axis=1)
+
+
+def pinball(outputs: Any, targets: Any, quantile: Any = 0.5) -> Any:
+    """t (y - q) where the target y is above the output q, (1 - t) (q - y) below, per row: least at the t quantile."""
+    _check_alike("pinball", outputs, targets)
+    above = targets - outputs
+    losses = jnp.maximum(quantile * above, (quantile - 1) * above)
+    return losses.reshape(losses.shape[0], -1).sum(axis=1)
+
+
 def _check_alike(criterion: str, outputs: Any, targets: Any) -> None:
     if outputs.shape != targets.shape:  # they would be spread over each other, every row against every other
         raise RequestError(
@@ -68,7 +83,13 @@ def _check_alike(criterion: str, outputs: Any, targets: Any) -> None:
         )
 
 
-CRITERIA = {"cross_entropy": cross_entropy, "logistic": logistic, "squared": squared}
+CRITERIA = {
+    "cross_entropy": cross_entropy,
+    "logistic": logistic,
+    "squared": squared,
+    "poisson": poisson,
+    "pinball": pinball,
+}
 
 
 @settings
@@ -81,6 +102,8 @@ class ClientLoss(Settings):
         default=None, at_least=0, doc="weight of the squared norm of all parameters; unset: none"
     )
 
+    quantile: float | None = setting(default=None, above=0, below=1, doc="of the pinball loss; unset: the median")
+
     def init(self, key: Key) -> Params:
         """Start parameters of the model."""
         return self.model.init(key)
@@ -92,10 +115,16 @@ class ClientLoss(Settings):
 
     def value_of(self, outputs: Any, params: Params, batch: Batch) -> Any:
         """The loss of given outputs on a batch, with the l2 term of the parameters that gave them."""
-        value = masked_mean(CRITERIA[self.criterion](outputs, batch.targets), batch.mask)
+        value = masked_mean(self.row_losses(outputs, batch.targets), batch.mask)
         if self.l2 is not None:
             value = value + 0.5 * self.l2 * squared_norm(trained(params))
         return value
+
+    def row_losses(self, outputs: Any, targets: Any) -> Any:
+        """The criterion of every row."""
+        if self.criterion == "pinball" and self.quantile is not None:
+            return pinball(outputs, targets, self.quantile)
+        return CRITERIA[self.criterion](outputs, targets)
 
     def gradient(self, key: Key, params: Params, batch: Batch) -> Params:
         """grad f'_m on a batch, with the change of running statistics in their places."""
@@ -107,5 +136,10 @@ class ClientLoss(Settings):
         return self.answer(self.model.apply(params, inputs))
 
     def answer(self, outputs: Any) -> Any:
-        """A model's outputs as a prediction: the two classes of the logistic loss get a column each."""
+        """A model's outputs as a prediction: the two classes of the logistic loss get a column each, counts their rate.
+
+        The link of counts is applied here and nowhere else: the loss takes z = log rate, scores and `predict` exp(z).
+        """
+        if self.criterion == "poisson":
+            return jnp.exp(outputs)
         return jnp.stack([jnp.zeros_like(outputs), outputs], axis=-1) if self.criterion == "logistic" else outputs

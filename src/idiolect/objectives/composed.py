@@ -46,7 +46,7 @@ class ComposedObjective(Objective):
     @property
     def classifies(self) -> bool:
         """Whether its plain loss is one of classes."""
-        return self.client_loss.criterion != "squared"
+        return self.client_loss.criterion in ("cross_entropy", "logistic")
 
     @property
     def represents(self) -> bool:

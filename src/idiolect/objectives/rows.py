@@ -31,10 +31,17 @@ def check_rows(client_loss: ClientLoss, rows: Rows, names: Sequence[str]) -> Non
                 "cut or fill both to one length, with -1 where there is no target."
             )
     outputs = _outputs(model, rows.inputs.shape[1:], _kind(rows.inputs))
-    kind = _kind(rows.targets) if client_loss.criterion == "squared" else jnp.int32  # what they are is looked at below
+    numbers = client_loss.criterion not in ("cross_entropy", "logistic")
+    kind = _kind(rows.targets) if numbers else jnp.int32  # what they are is looked at below
     target = jax.ShapeDtypeStruct((1, *rows.targets.shape[1:]), kind)
     jax.eval_shape(CRITERIA[client_loss.criterion], outputs, target)  # refuses shapes that do not fit each other
-    if client_loss.criterion == "squared":
+    if client_loss.criterion == "poisson" and rows.targets.min() < 0:
+        row = int(np.argmin(rows.targets))
+        raise RequestError(
+            f"Counts must be at least 0, but client {_owner(rows, names, row)!r} has {rows.targets[row]:g}; use the "
+            "task regression."
+        )
+    if numbers:
         return
     classes = outputs.shape[-1] if client_loss.criterion == "cross_entropy" else 2
     lowest = 0 if rows.targets.ndim == 1 else -1  # a position of a sequence may have no target

@@ -84,24 +84,28 @@ def client_table(run: Run, method: str) -> ClientTable:
         recorded[seed_of, client_of] = [verdict or "" for verdict in rows["verdict"].to_pylist()]
     personal, seed_gain = spread("score"), spread("gain")
     gain, low, high = (_mean(spread(f"gain{end}")) for end in _ENDS)
-    expected = tuple(_mean(spread(f"gain_expected{end}")) for end in _ENDS)
-    absent = np.isnan(expected[0])
-    shown = (np.where(absent, own, moved) for own, moved in zip((gain, low, high), expected))
+    moved = [_mean(spread(f"gain_expected{end}")) for end in _ENDS]
+    expected = [np.where(np.isnan(moved[0]), own, one) for own, one in zip((gain, low, high), moved)]
+    over_one = [_mean(spread(f"gain_over_one{end}")) for end in _ENDS]
     return ClientTable(
-        method,
-        seeds,
-        client,
-        _mean(spread("train_rows")),
-        _mean(spread("test_rows")),
-        _mean(spread("local_score")),
-        _mean(spread(f"test_shared_{run.score}_selected")),
-        _mean(personal),
-        gain,
-        low,
-        high,
-        *shown,
-        _mean(spread("one_score")),
-        *(_mean(spread(f"gain_over_one{end}")) for end in _ENDS),
+        method=method,
+        seeds=seeds,
+        client=client,
+        train_rows=_mean(spread("train_rows")),
+        test_rows=_mean(spread("test_rows")),
+        alone=_mean(spread("local_score")),
+        shared=_mean(spread(f"test_shared_{run.score}_selected")),
+        personal=_mean(personal),
+        gain=gain,
+        gain_low=low,
+        gain_high=high,
+        expected=expected[0],
+        expected_low=expected[1],
+        expected_high=expected[2],
+        one=_mean(spread("one_score")),
+        over_one=over_one[0],
+        over_one_low=over_one[1],
+        over_one_high=over_one[2],
         verdict=np.where(np.isnan(gain), "", _agreed(recorded)),
         held_out=np.nan_to_num(_mean(spread("held_out"))) > 0,
         seed_personal=personal,

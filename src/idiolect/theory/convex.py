@@ -158,6 +158,6 @@ def convex_loss(objective: Objective | ClientLoss) -> ConvexLoss | None:
         return None
     # the logistic loss wants one plain output, the softmax at least one column of scores
     fits = {"squared": True, "logistic": model.outputs == 0, "cross_entropy": model.outputs > 0}
-    if not fits[criterion]:
+    if not fits.get(criterion, False):  # poisson has no largest curvature, pinball none at all
         return None
     return ConvexLoss(criterion, model.features, model.outputs, model.bias, diagonal=False, l2=l2)
