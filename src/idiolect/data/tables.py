@@ -148,11 +148,11 @@ def _marks_note(name: str, marks: list[str]) -> str:
     return f"Cells of column {name!r} that say {', '.join(map(repr, marks))} are read as missing."
 
 
-def _distinct(column: pa.ChunkedArray) -> list[str]:
+def _distinct(column: pa.ChunkedArray) -> pa.Array:
+    """Different values without blanks around them, in the order in which they come."""
     import pyarrow.compute as pc
 
-    found = pc.unique(pc.utf8_trim_whitespace(pc.unique(column.drop_null()))).to_pylist()
-    return [str(value) for value in found]
+    return pc.unique(pc.utf8_trim_whitespace(pc.unique(column.drop_null())))
 
 
 def _empty(column: pa.ChunkedArray) -> bool:
