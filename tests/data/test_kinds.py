@@ -57,6 +57,17 @@ def test_clients_that_look_alike_stay_different_and_are_named(tmp_path):
     assert "'007' and '7'" in warning
 
 
+def test_categories_and_classes_that_look_alike_are_named(tmp_path):
+    lines = "".join(
+        f"{'ab'[r % 2]},{('red', 'red ', 'blue')[r % 3]},{('yes', ' yes', 'no')[r // 2 % 3]}\n" for r in range(60)
+    )
+    federation = Federation.from_table(write(tmp_path, "site,colour,ill\n" + lines), client="site", target="ill")
+    assert set(federation.task.classes) == {"yes", " yes", "no"}
+    alike = [text for text in federation.warnings if "look alike" in text]
+    assert ["'colour'" in text for text in alike] == [True, False]
+    assert "' yes' and 'yes'" in alike[1]
+
+
 def test_the_same_row_is_read_alike_whatever_else_is_in_the_file(tmp_path):
     federation = Federation.from_table(visits(tmp_path, ("007", "7", "north")), client="site", target="ill")
     recipe = Preprocessing.from_json(federation.preprocessing.to_json())

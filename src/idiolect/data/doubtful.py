@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -34,12 +35,12 @@ class Doubts(NamedTuple):
     warnings: list[str]
 
 
-def doubt_features(table: pa.Table, features: list[str], named: bool) -> Doubts:
-    """Row numbers, ids of one row each and splits are left out, unless the user named the features; dates stay.
+def doubt_features(table: pa.Table, features: list[str], named: Sequence[str]) -> Doubts:
+    """Row numbers, ids of one row each and splits are left out unless they are among `named`; dates stay.
 
     A row number that is the only input stays, because without it there would be nothing to predict from.
     """
-    left_out = {} if named else {name: text for name in features if (text := _reason(table, name))}
+    left_out = {name: text for name in features if name not in named and (text := _reason(table, name))}
     warnings = []
     if features and len(left_out) == len(features):
         only = [name for name in features if _is_row_number(table, name)]

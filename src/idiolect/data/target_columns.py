@@ -95,7 +95,7 @@ def fit_targets(
         return TargetColumns(names, classes, kinds=kinds), []
     values = target_values(seen, names)
     for position, name in enumerate(names):
-        if np.ptp(values[:, position]) == 0:
+        if values[:, position].min() == values[:, position].max():
             raise RequestError(f"The target {name!r} is always {values[0, position]:g}; choose a column that varies.")
     if scaling == "none":
         return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds), []
