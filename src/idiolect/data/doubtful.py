@@ -90,7 +90,7 @@ def _is_row_number(table: pa.Table, name: str) -> bool:
     if kind_of(column) != NUMBER or column.null_count or len(column) < 2:
         return False
     values = as_numbers(column, name)
-    if not np.array_equal(values, np.round(values)) or len(np.unique(values)) < len(values):
+    if np.isnan(values).any() or not np.array_equal(values, np.round(values)) or len(np.unique(values)) < len(values):
         return False
     unnamed = first and (name == "column 1" or name.lower().startswith("unnamed:"))
     if unnamed:

@@ -92,7 +92,7 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
         *_settled(table, used, values, training, fitted),
     ]
     told = [reading.column_notes[name] for name in (*request.columns_with_roles, *used) if name in reading.column_notes]
-    every_note = (*reading.notes, *told, *notes, *task_notes, *fitted.notes)
+    every_note = (*reading.notes, *told, *notes, *_time_note(request.split), *task_notes, *fitted.notes)
     made = assemble(cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups)
     return dataclasses.replace(made, warnings=(*made.warnings, *warnings))
 
@@ -201,6 +201,12 @@ def _refuse_too_large(fitted: Preprocessing, inputs: np.ndarray, values: np.ndar
             f"Column {wide[0]!r} holds a number too large for {8 * inputs.dtype.itemsize}-bit arithmetic; correct it, "
             "or change the column's unit."
         )
+
+
+def _time_note(split: Split) -> list[str]:
+    if split.time_column is None:
+        return []
+    return [f"Column {split.time_column!r} splits each client's rows by time, newest rows test; it is no input."]
 
 
 def _reading_warnings(reading: Reading, used: set[str]) -> list[str]:

@@ -179,8 +179,10 @@ def _read_file(path: Path) -> pa.Table | Delimited:
     content = read_bytes(existing(path))
     try:
         source = io.BytesIO(content)
-        return parquet.read_table(source) if suffix == ".parquet" else feather.read_table(source)
-    except (ArrowException, OSError, ValueError) as error:
+        table = parquet.read_table(source) if suffix == ".parquet" else feather.read_table(source)
+        table.validate(full=True)  # a damaged file may hold offsets that point nowhere
+        return table
+    except (ArrowException, OSError, ValueError, MemoryError) as error:
         first = (str(error).splitlines() or ["it cannot be read"])[0]
         raise RequestError(
             f"{path} ({len(content)} bytes) is not a whole {suffix[1:]} file: {first}; write it again."
