@@ -100,8 +100,8 @@ def test_rare_marks_are_not_blown_up():
     federation = Federation.from_table(table, client="c", target="y", split=Split(1.0, 0.0, 0.0))
     recipe = federation.preprocessing
     assert recipe.columns[0].scale == 1
-    assert np.abs(federation.train.inputs).max(axis=0) == pytest.approx([1, 10], abs=0.01)
-    assert any("'heavy'" in note and "beyond 10" in note for note in recipe.notes)
+    assert np.abs(federation.train.inputs).max(axis=0) == pytest.approx([1, 20], abs=0.01)
+    assert any("'heavy'" in note and "beyond 20" in note for note in recipe.notes)
     wide = Federation.from_table(table | {"rare": 7 * rare}, client="c", target="y", split=Split(1.0, 0.0, 0.0))
     np.testing.assert_allclose(wide.train.inputs, federation.train.inputs, rtol=1e-5, atol=1e-6)  # whatever the unit
 

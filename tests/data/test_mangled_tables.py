@@ -241,7 +241,7 @@ def assert_right(federation: Federation, table: Mangled) -> None:
     for part in (federation.train, federation.validation, federation.test):
         assert np.isfinite(part.inputs).all()
         assert np.isfinite(part.targets).all()
-    assert np.abs(federation.train.inputs).max(initial=0) <= 10.001
+    assert np.abs(federation.train.inputs).max(initial=0) <= 20.001
     said = " ".join((*federation.notes, *federation.warnings))
     assert "so the task is" in said
     assert all(len(text) < 900 and "\n" not in text for text in (*federation.notes, *federation.warnings))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_LEVELS = 200  # a text column with more different values is a name or free text, not a category
-FARTHEST = 10.0  # no training row of a scaled column lies farther from its mean
+FARTHEST = 20.0  # no training row of a scaled column lies farther from its mean
 SHOWN = 3  # values that a sentence names
 
 
