@@ -91,6 +91,15 @@ def test_a_column_that_settles_the_target_is_kept_and_named(target, leak, settle
     assert all("--drop leak" in text for text in found)
 
 
+def test_another_name_of_the_client_is_kept_and_named():
+    copy, other = np.tile(["north", "south", "west"], ROWS // 3), np.tile(["n", "n", "w"], ROWS // 3)
+    federation = load(clinic=copy, code=np.tile([11, 5, 7], ROWS // 3), region=other)
+    named = [text for text in federation.warnings if "one value per client" in text]
+    assert ["'clinic'" in named[0], "'code'" in named[1]] == [True, True]
+    assert len(named) == 2
+    assert "clinic = north" in federation.preprocessing.feature_names
+
+
 def test_rare_marks_are_not_blown_up():
     rows = 60_000
     rare, heavy = np.zeros(rows), np.zeros(rows)

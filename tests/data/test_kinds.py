@@ -112,7 +112,8 @@ def test_recipes_of_earlier_versions_are_read(tmp_path):
         (["0x10", "16", "3"], "string", ""),
         (["1/2/2024", "3/4/2024", "5/6/2024"], "string", "more than one way"),
         (["1", "2", "3", "4", "5", "six"], "string", "'six' is not a number"),
-        (["1,234", "5", "7"], "string", ""),
+        (["1,234", "5", "7"], "string", "decimal or a thousands comma"),
+        (["5%", "7%", "12%"], "string", ""),
         (["", "?", "NA"], "null", ""),
     ],
 )

@@ -112,6 +112,23 @@ def _is_one_per_row(column: pa.ChunkedArray) -> bool:
     return present >= max(FEWEST_ROWS, len(column) / 2) and len(column.drop_null().unique()) == present
 
 
+def client_copy_warnings(table: pa.Table, features: Sequence[str], owner: np.ndarray) -> list[str]:
+    """A warning for each column that names the clients in another way: one value per client, each of one client."""
+    clients, found = int(owner.max()) + 1, list[str]()
+    if clients < 3 or len(owner) < 2 * clients:
+        return found
+    for name in features:
+        levels = _levels(table.column(name), rows_each=1) if kind_of(table.column(name)) is not None else None
+        if levels is None or levels.max() + 1 != clients:
+            continue
+        if len(np.unique(owner.astype(np.int64) * clients + levels)) == clients:
+            found.append(
+                f"Column {name!r} has one value per client, so that it names the client in another way: one model for "
+                f"all can tell clients apart by it; leave it out with --drop {name} if that is not meant."
+            )
+    return found
+
+
 def settling_warnings(table: pa.Table, features: list[str], targets: np.ndarray, classes: int) -> list[str]:
     """A warning for each column that alone gives nearly every target; `classes` is 0 for a regression.
 
@@ -187,12 +204,12 @@ def _settles_numbers(column: pa.ChunkedArray, name: str, targets: np.ndarray) ->
     return f"{explained:.2%} of its variance" if explained > CORRELATED else ""
 
 
-def _levels(column: pa.ChunkedArray) -> np.ndarray | None:
-    """Numbers of the column's different values, where each has five rows on average."""
+def _levels(column: pa.ChunkedArray, rows_each: int = 5) -> np.ndarray | None:
+    """Numbers of the column's different values, where each has that many rows on average."""
     import pyarrow as pa
 
     whole = column.combine_chunks()
     encoded = (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).dictionary_encode()
-    if len(encoded.dictionary) > len(column) / 5:
+    if len(encoded.dictionary) > len(column) / rows_each:
         return None
     return np.asarray(encoded.indices.fill_null(len(encoded.dictionary)), np.int64)

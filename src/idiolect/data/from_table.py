@@ -11,7 +11,7 @@ import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
-from idiolect.data.doubtful import doubt_features, settling_warnings
+from idiolect.data.doubtful import client_copy_warnings, doubt_features, settling_warnings
 from idiolect.data.feature_columns import CategoryColumn, NumberColumn
 from idiolect.data.federation import Federation, assemble
 from idiolect.data.kinds import TEXT
@@ -89,6 +89,7 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
         *doubts.left_out.values(),
         *fitted.warnings,
         *doubts.warnings,
+        *client_copy_warnings(table, used, owner),
         *_settled(table, used, values, training, fitted),
     ]
     told = [reading.column_notes[name] for name in (*request.columns_with_roles, *used) if name in reading.column_notes]

@@ -61,6 +61,13 @@ def decide(name: str, distinct: pa.Array, quoted: bool = False, decimal_comma: b
             warning=f"Column {name!r} looks like dates but is read as text: {_short(distinct[0].as_py())} can be "
             "read in more than one way; write them as 2024-01-31.",
         )
+    comma = _first(distinct, _COMMA_NUMBER)
+    if comma is not None and _first(distinct, _number_pattern(True), matching=False) is None:
+        return Decision(
+            TEXT,
+            warning=f"Column {name!r} is read as text, because {comma!r} may be a decimal or a thousands comma; write "
+            "1.5 for the one and 1500 for the other.",
+        )
     if amount > 1 and amount >= MOSTLY * len(distinct):
         other = distinct.filter(pc.invert(numbers))[0].as_py()
         return Decision(
