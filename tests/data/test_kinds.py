@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
+from idiolect.data.names import lookalike_warnings
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.tables import read, read_table
 
@@ -55,6 +56,10 @@ def test_clients_that_look_alike_stay_different_and_are_named(tmp_path):
     assert set(federation.names) == set(ALIKE)
     (warning,) = (text for text in federation.warnings if "look alike" in text)
     assert "'007' and '7'" in warning
+    long = lookalike_warnings(
+        ("12345678901234567890", "12345678901234567891", "1e99999999999999999999", "0", "-0"), "c"
+    )
+    assert ["'0' and '-0'" in text and "1234" not in text for text in long] == [True]
 
 
 def test_categories_and_classes_that_look_alike_are_named(tmp_path):
