@@ -200,6 +200,11 @@ def test_decimals_are_numbers_as_target_and_as_feature():
     assert federation.preprocessing.feature_names == ("x",)
 
 
+def test_a_long_target_says_that_digits_are_lost():
+    table = {"c": ["a", "b"] * 20, "x": np.sin(np.arange(40)), "y": 2**60 + np.arange(40) * 2**50}
+    assert any("beyond 2^53" in note for note in Federation.from_table(table, client="c", target="y").notes)
+
+
 def test_dates_are_no_classes(tmp_path):
     days = [datetime.date(2024, 1, 1 + number % 9) for number in range(40)]
     table = {"c": ["a", "b"] * 20, "x": np.sin(np.arange(40)), "when": days}
