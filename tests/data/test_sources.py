@@ -259,3 +259,14 @@ def test_malformed_leaf_earns_a_sentence(tmp_path, text, words):
 def test_leaf_folder_without_files(tmp_path):
     with pytest.raises(RequestError, match=r"holds no \.json"):
         read_leaf_json(tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".feather", ".parquet"])
+def test_texts_that_are_no_utf8_in_an_arrow_file_are_refused(tmp_path, ending):
+    raw = pa.array([b"\xe9t\xe9", b"b", b"b"], pa.binary())
+    broken = pa.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2])
+    table = TABLE.set_column(0, "client", broken)
+    writer = feather.write_feather if ending == ".feather" else parquet.write_table
+    writer(table, tmp_path / f"table{ending}")
+    with pytest.raises(RequestError, match="not a whole"):
+        read_table(tmp_path / f"table{ending}")

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
+from idiolect.data.columns import as_numbers, has_long_integers, is_text, kind_of
 from idiolect.data.kinds import DATE, NUMBER, TEXT, TRUTH
 from idiolect.data.split import SPELLINGS
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 FEWEST_ROWS = 10  # with fewer rows, values that are all different say nothing
 SETTLING_ROWS = 30  # with fewer training rows, a column may settle the target by chance
+MOST_ROWS = 20_000  # enough to see it
 SETTLED = 0.995  # of the rows, by a column's levels or intervals
 CORRELATED = 0.999
+TRIVIAL = 0.95  # a class with more of the rows is nearly always right, whatever the inputs
 _ID_WORD = re.compile(r"(?:^|[_\W])(?:ids?|index|idx|uuid|guid|key|row(?:_?(?:id|names?|number|num))?)$", re.IGNORECASE)
 _ID_CAMEL = re.compile(r"[a-z](?:Id|ID)$")
 _SPLIT_NAME = re.compile(r"(?:is|in|for)?[_ ]?(?:train|training|test|testing|validation|holdout)(?:[_ ]?set)?")
@@ -32,12 +35,12 @@ class Doubts(NamedTuple):
     warnings: list[str]
 
 
-def doubt_features(table: pa.Table, features: list[str], named: bool) -> Doubts:
-    """Row numbers, ids of one row each and splits are left out, unless the user named the features; dates stay.
+def doubt_features(table: pa.Table, features: list[str], named: Sequence[str]) -> Doubts:
+    """Row numbers, ids of one row each and splits are left out unless they are among `named`; dates stay.
 
     A row number that is the only input stays, because without it there would be nothing to predict from.
     """
-    left_out = {} if named else {name: text for name in features if (text := _reason(table, name))}
+    left_out = {name: text for name in features if name not in named and (text := _reason(table, name))}
     warnings = []
     if features and len(left_out) == len(features):
         only = [name for name in features if _is_row_number(table, name)]
@@ -67,7 +70,7 @@ def _reason(table: pa.Table, name: str) -> str:
     if _is_row_number(table, name):
         return f"Column {name!r} has another whole number in every row, as an index has, and was left out; {keep}."
     if _is_one_per_row(column):
-        return f"Column {name!r} has another text in every row, as an id has, and was left out; {keep}."
+        return f"Column {name!r} has another value in every row, as an id has, and was left out; {keep}."
     return ""
 
 
@@ -87,7 +90,7 @@ def _is_row_number(table: pa.Table, name: str) -> bool:
     if kind_of(column) != NUMBER or column.null_count or len(column) < 2:
         return False
     values = as_numbers(column, name)
-    if not np.array_equal(values, np.round(values)) or len(np.unique(values)) < len(values):
+    if np.isnan(values).any() or not np.array_equal(values, np.round(values)) or len(np.unique(values)) < len(values):
         return False
     unnamed = first and (name == "column 1" or name.lower().startswith("unnamed:"))
     if unnamed:
@@ -103,10 +106,27 @@ def _says_id(name: str) -> bool:
 
 
 def _is_one_per_row(column: pa.ChunkedArray) -> bool:
-    if kind_of(column) != TEXT:
+    if kind_of(column) != TEXT and not has_long_integers(column):
         return False
     present = len(column) - column.null_count
     return present >= max(FEWEST_ROWS, len(column) / 2) and len(column.drop_null().unique()) == present
+
+
+def client_copy_warnings(table: pa.Table, features: Sequence[str], owner: np.ndarray) -> list[str]:
+    """A warning for each column that names the clients in another way: one value per client, each of one client."""
+    clients, found = int(owner.max()) + 1, list[str]()
+    if clients < 3 or len(owner) < 2 * clients:
+        return found
+    for name in features:
+        levels = _levels(table.column(name), rows_each=1) if kind_of(table.column(name)) is not None else None
+        if levels is None or levels.max() + 1 != clients:
+            continue
+        if len(np.unique(owner.astype(np.int64) * clients + levels)) == clients:
+            found.append(
+                f"Column {name!r} has one value per client, so that it names the client in another way: one model for "
+                f"all can tell clients apart by it; leave it out with --drop {name} if that is not meant."
+            )
+    return found
 
 
 def settling_warnings(table: pa.Table, features: list[str], targets: np.ndarray, classes: int) -> list[str]:
@@ -116,6 +136,9 @@ def settling_warnings(table: pa.Table, features: list[str], targets: np.ndarray,
     """
     if len(targets) < SETTLING_ROWS:
         return []
+    if len(targets) > MOST_ROWS:
+        chosen = np.linspace(0, len(targets) - 1, MOST_ROWS).astype(np.int64)
+        table, targets = table.take(chosen), targets[chosen]
     found = []
     for name in features:
         column = table.column(name)
@@ -133,15 +156,35 @@ def settling_warnings(table: pa.Table, features: list[str], targets: np.ndarray,
 def _settles_classes(column: pa.ChunkedArray, name: str, targets: np.ndarray) -> str:
     """Most rows have the commonest class of their level, or of their interval of a number column."""
     codes = targets.astype(np.int64)
-    if np.bincount(codes).max() > 0.95 * len(codes):
+    if np.bincount(codes).max() > TRIVIAL * len(codes):
         return ""
-    groups = _groups(column, name)
-    if groups is None:
+    levels = _levels(column)
+    if levels is not None:
+        counts = np.zeros((levels.max() + 1, codes.max() + 1), np.int64)
+        np.add.at(counts, (levels, codes), 1)
+        right = int(counts.max(axis=1).sum())
+    elif kind_of(column) in (TEXT, TRUTH):
         return ""
-    table = np.zeros((groups.max() + 1, codes.max() + 1), np.int64)
-    np.add.at(table, (groups, codes), 1)
-    right = table.max(axis=1).sum() / len(codes)
-    return f"{right:.1%} of the training rows" if right >= SETTLED else ""
+    else:
+        right = _right_by_intervals(codes[np.argsort(as_numbers(column, name), kind="stable")])
+    return f"{right / len(codes):.1%} of the training rows" if right >= SETTLED * len(codes) else ""
+
+
+def _right_by_intervals(codes: np.ndarray) -> int:
+    """Rows with the commonest class of their interval, of classes in the order of a column's values.
+
+    Intervals have ten rows or more; where two classes meet inside of one, it is cut once, for as many cuts as there
+    are classes.
+    """
+    classes = int(codes.max()) + 1
+    gains, right = [], 0
+    for part in np.array_split(codes, max(1, min(50, len(codes) // 10))):
+        found = np.eye(classes, dtype=np.int64)[part].cumsum(axis=0)
+        uncut = int(found[-1].max())
+        cut = int((found.max(axis=1) + (found[-1] - found).max(axis=1)).max())
+        right += uncut
+        gains.append(cut - uncut)
+    return right + sum(sorted(gains, reverse=True)[:classes])
 
 
 def _settles_numbers(column: pa.ChunkedArray, name: str, targets: np.ndarray) -> str:
@@ -153,27 +196,20 @@ def _settles_numbers(column: pa.ChunkedArray, name: str, targets: np.ndarray) ->
             correlation = abs(float(np.corrcoef(values[present], targets[present])[0, 1]))
             if correlation > CORRELATED:
                 return f"correlation {correlation:.4f}"
-    groups = _levels(column, name)
+    groups = _levels(column)
     if groups is None or spread == 0:
         return ""
-    means = np.bincount(groups, targets) / np.bincount(groups)
+    means = np.bincount(groups, targets) / np.maximum(1, np.bincount(groups))
     explained = 1 - float(((targets - means[groups]) ** 2).mean()) / float(spread) ** 2
     return f"{explained:.2%} of its variance" if explained > CORRELATED else ""
 
 
-def _levels(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
-    """Numbers of the column's different values, where each has five rows on average."""
-    texts = [text or "" for text in as_texts(column, name)]
-    distinct, groups = np.unique(np.array(texts, dtype=object), return_inverse=True)
-    return groups if len(distinct) <= len(texts) / 5 else None
+def _levels(column: pa.ChunkedArray, rows_each: int = 5) -> np.ndarray | None:
+    """Numbers of the column's different values, where each has that many rows on average."""
+    import pyarrow as pa
 
-
-def _groups(column: pa.ChunkedArray, name: str) -> np.ndarray | None:
-    """Levels, or intervals of ten rows of a column of many numbers."""
-    levels = _levels(column, name)
-    if levels is not None or kind_of(column) in (TEXT, TRUTH):
-        return levels
-    values = as_numbers(column, name)
-    values = np.where(np.isnan(values), np.inf, values)
-    edges = np.unique(np.sort(values)[:: max(10, len(values) // 50)])
-    return np.searchsorted(edges, values, side="right") - 1
+    whole = column.combine_chunks()
+    encoded = (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).dictionary_encode()
+    if len(encoded.dictionary) > len(column) / rows_each:
+        return None
+    return np.asarray(encoded.indices.fill_null(len(encoded.dictionary)), np.int64)

@@ -77,4 +77,4 @@ def _unmarked(content: bytes) -> tuple[str, str] | None:
 def _western(content: bytes) -> tuple[str, str]:
     """One byte per letter: Windows-1252 has letters and quotes where Latin-1 has control characters."""
     controls = any(0x80 <= byte < 0xA0 for byte in set(content))
-    return ("Windows-1252", "WINDOWS-1252") if controls else ("Latin-1 (or Windows-1252)", "LATIN1")
+    return ("Windows-1252", "WINDOWS-1252") if controls else ("Latin-1 or Windows-1252", "WINDOWS-1252")

@@ -430,7 +430,7 @@ def _as_inputs(inputs: np.ndarray, tokens: bool, dtype: Any, whose: Whose) -> np
             raise RequestError(f"tokens=True needs whole-number inputs, got the type {inputs.dtype}.")
         return inputs.astype(np.int32)
     _check_finite(inputs, "inputs", whose)
-    return inputs.astype(dtype, copy=False)
+    return _cast(inputs, "inputs", dtype, whose)
 
 
 def _as_targets(
@@ -454,8 +454,9 @@ def _as_targets(
             if targets.ndim > 1:
                 raise RequestError(f"Counts need one target per row, got targets of shape {targets.shape}.")
             check_counts(targets, "targets")
-            return Task.counts(), targets.astype(dtype), notes, []
-        return Task.regression(1 if targets.ndim == 1 else targets.shape[1]), targets.astype(dtype), notes, []
+            return Task.counts(), _cast(targets, "targets", dtype, whose), notes, []
+        outputs = 1 if targets.ndim == 1 else targets.shape[1]
+        return Task.regression(outputs), _cast(targets, "targets", dtype, whose), notes, []
     if classes is not None:
         _check_class_numbers(targets, len(classes), whose)
         return Task.classification(tuple(classes)), targets.astype(np.int32), notes, []
@@ -479,6 +480,15 @@ def _check_class_numbers(targets: np.ndarray, classes: int, whose: Whose) -> Non
         raise RequestError(
             f"{rule}, but {whose(int(place[0]))} has {targets[tuple(place)]}; name every class, or {way_out}."
         )
+
+
+def _cast(values: np.ndarray, word: str, dtype: Any, whose: Whose) -> np.ndarray:
+    """In the wanted precision; a number too large for it is refused rather than made infinite."""
+    with np.errstate(over="ignore"):
+        cast = values.astype(dtype, copy=False)
+    if cast is not values:
+        _check_finite(cast, word, whose)
+    return cast
 
 
 def _check_finite(values: np.ndarray, word: str, whose: Whose) -> None:

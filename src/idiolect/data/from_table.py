@@ -11,7 +11,8 @@ import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
-from idiolect.data.doubtful import doubt_features, settling_warnings
+from idiolect.data.doubtful import client_copy_warnings, doubt_features, settling_warnings
+from idiolect.data.feature_columns import CategoryColumn, NumberColumn
 from idiolect.data.federation import Federation, assemble
 from idiolect.data.kinds import TEXT
 from idiolect.data.names import encode_names, lookalike_warnings
@@ -50,6 +51,11 @@ class TableRequest:
         return roles | {name: role for name, role in named.items() if name is not None}
 
     @property
+    def named(self) -> tuple[str, ...]:
+        """Inputs that the user asked for by name: never left out without an error."""
+        return (*(self.features or ()), *self.categorical)
+
+    @property
     def texts(self) -> dict[str, str]:
         """Columns that are read as text, exactly as written, whatever they hold."""
         names = (self.client, self.split.group_column, self.split.split_column, *self.categorical)
@@ -63,7 +69,7 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     reading = read(source, request.texts)
     chosen = _choose_features(reading.table, request)
     table, kept, notes = _drop_incomplete(reading.table, request)
-    doubts = doubt_features(table, chosen, request.features is not None)
+    doubts = doubt_features(table, chosen, request.named)
     if not doubts.kept:
         reasons = " ".join(doubts.left_out.values())
         raise RequestError(f"No column is left to be a feature; the table needs more than client and target. {reasons}")
@@ -71,29 +77,23 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     names, owner = encode_names(table.column(request.client), request.client)
     planned, groups = _plan(table, request, owner, names)
     training = (planned.parts == TRAIN) & ~planned.held_out[owner]
-    fitted = Preprocessing.fit(
-        table,
-        features=doubts.kept,
-        target=request.targets,
-        kind=task,
-        training=training,
-        scaling=request.scaling,
-        target_scaling=request.target_scaling,
-        client=request.client,
-        named=(*(request.features or ()), *request.categorical),
-    )
-    inputs, values = fitted.apply(table, dtype), fitted.apply_targets(table, dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # refused next, with the column's name
+        fitted = _fit(table, request, doubts.kept, task, training)
+        inputs, values = fitted.apply(table, dtype), fitted.apply_targets(table, dtype)
+    _refuse_too_large(fitted, inputs, values)
     used = [column.name for column in fitted.columns]
     warnings = [
         *_reading_warnings(reading, {*chosen, *request.targets}),
         *lookalike_warnings(names, request.client),
+        *_lookalike_levels(fitted),
         *doubts.left_out.values(),
         *fitted.warnings,
         *doubts.warnings,
+        *client_copy_warnings(table, used, owner),
         *_settled(table, used, values, training, fitted),
     ]
     told = [reading.column_notes[name] for name in (*request.columns_with_roles, *used) if name in reading.column_notes]
-    every_note = (*reading.notes, *told, *notes, *task_notes, *fitted.notes)
+    every_note = (*reading.notes, *told, *notes, *_time_note(request.split), *task_notes, *fitted.notes)
     total = reading.table.num_rows
     made = assemble(cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups, kept, total)
     return dataclasses.replace(made, warnings=(*made.warnings, *warnings))
@@ -178,8 +178,49 @@ def _times(column: pa.ChunkedArray, name: str) -> np.ndarray:
     return as_numbers(column, name)
 
 
+def _fit(table: pa.Table, request: TableRequest, features: list[str], task: str, training: np.ndarray) -> Preprocessing:
+    return Preprocessing.fit(
+        table,
+        features=features,
+        target=request.targets,
+        kind=task,
+        training=training,
+        scaling=request.scaling,
+        target_scaling=request.target_scaling,
+        client=request.client,
+        named=request.named,
+    )
+
+
+def _refuse_too_large(fitted: Preprocessing, inputs: np.ndarray, values: np.ndarray) -> None:
+    """A number that overflows when it is scaled would silently erase its whole column."""
+    scales = {column.name: column.scale for column in fitted.columns if isinstance(column, NumberColumn)}
+    scales |= dict(zip(fitted.target.names, fitted.target.scales))
+    wide = [name for name, scale in scales.items() if not np.isfinite(scale)]
+    wide += [name for name, kept in zip(fitted.feature_names, np.isfinite(inputs).all(axis=0)) if not kept]
+    wide += fitted.target.names[:1] if not np.isfinite(values).all() else ()
+    if wide:
+        raise RequestError(
+            f"Column {wide[0]!r} holds a number too large for {8 * inputs.dtype.itemsize}-bit arithmetic; correct it, "
+            "or change the column's unit."
+        )
+
+
+def _time_note(split: Split) -> list[str]:
+    if split.time_column is None:
+        return []
+    return [f"Column {split.time_column!r} splits each client's rows by time, newest rows test; it is no input."]
+
+
 def _reading_warnings(reading: Reading, used: set[str]) -> list[str]:
     return [text for name, text in reading.column_warnings.items() if name in used]
+
+
+def _lookalike_levels(fitted: Preprocessing) -> list[str]:
+    levels = {column.name: column.levels for column in fitted.columns if isinstance(column, CategoryColumn)}
+    if fitted.target.kinds == (TEXT,):
+        levels[fitted.target.names[0]] = fitted.target.classes
+    return [text for name, values in levels.items() for text in lookalike_warnings(values, name)]
 
 
 def _settled(

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 NUMBER, TRUTH, DATE, TEXT = "number", "truth", "date", "text"
 KINDS = (NUMBER, TRUTH, DATE, TEXT)
 MISSING_MARKS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
+MOSTLY = 0.8  # of the different values
 EXACT = 2**53  # whole numbers beyond it cannot be told apart in double precision
 
-_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI]nf(?:inity)?|INF)")
-_COMMA_NUMBER = re.compile(r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?")
-_WHOLE = re.compile(r"[+-]?[0-9]+")
-_LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
-_DATE = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
-)
-_AMBIGUOUS_DATE = re.compile(r"[0-9]{1,4}([/.-])[0-9]{1,2}\1[0-9]{1,4}(?:[T ].*)?")
+_DIGITS = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_NUMBER = rf"[+-]?(?:{_DIGITS}|[iI]nf(?:inity)?|INF)"
+_COMMA_NUMBER = r"[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?"
+_WHOLE = r"[+-]?[0-9]+"
+_LEADING_ZERO = r"[+-]?0[0-9].*"
+_LONG = r"[+-]?0*[1-9][0-9]{15,}"  # sixteen digits or more: perhaps beyond 2^53
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+_AMBIGUOUS_DATE = r"[0-9]{1,4}[/.-][0-9]{1,2}[/.-][0-9]{1,4}(?:[T ].*)?"
 _TRUTHS = {"true": True, "false": False}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -38,58 +39,88 @@ class Decision(NamedTuple):
     warning: str = ""
 
 
-def decide(name: str, distinct: Sequence[str], quoted: bool = False, decimal_comma: bool = False) -> Decision:
-    """The kind of a column with these different values (trimmed, none missing).
+def decide(name: str, distinct: pa.Array, quoted: bool = False, decimal_comma: bool = False) -> Decision:
+    """The kind of a column with these different values (trimmed texts, none missing).
 
     All true or false: truth. All dates as 2024-01-31: dates. All numbers: numbers, unless the column stands in quotes
     (and others do not), has leading zeros, or has whole numbers beyond 2^53, which are names. Otherwise: texts.
     """
-    if all(value.lower() in _TRUTHS for value in distinct):
+    import pyarrow.compute as pc
+
+    if len(distinct) <= len(_TRUTHS) * 4 and all(value.lower() in _TRUTHS for value in distinct.to_pylist()):
         return Decision(TRUTH)
-    numbers = [value for value in distinct if is_number(value, decimal_comma)]
-    if len(numbers) == len(distinct):
+    numbers = _matches(distinct, _number_pattern(decimal_comma))
+    amount = pc.sum(numbers).as_py() or 0
+    if amount == len(distinct):
         return _numbers_or_names(name, distinct, quoted)
-    if all(_DATE.fullmatch(value) and _moment(value) is not None for value in distinct):
+    if _first(distinct, _DATE, matching=False) is None and None not in map(_moment, distinct.to_pylist()):
         return Decision(DATE)
-    if all(_AMBIGUOUS_DATE.fullmatch(value) for value in distinct):
+    if _first(distinct, _AMBIGUOUS_DATE, matching=False) is None:
         return Decision(
             TEXT,
-            warning=f"Column {name!r} looks like dates but is read as text, because {distinct[0]!r} can be read in "
-            "more than one way; write them as 2024-01-31.",
+            warning=f"Column {name!r} looks like dates but is read as text: {_short(distinct[0].as_py())} can be "
+            "read in more than one way; write them as 2024-01-31.",
         )
-    if len(numbers) > 1 and len(numbers) >= 0.8 * len(distinct):
-        other = next(value for value in distinct if not is_number(value, decimal_comma))
+    comma = _first(distinct, _COMMA_NUMBER)
+    if comma is not None and _first(distinct, _number_pattern(True), matching=False) is None:
         return Decision(
             TEXT,
-            warning=f"Column {name!r} is read as text, because {other!r} is not a number although most of its values "
-            "are; correct it, or leave such cells empty.",
+            warning=f"Column {name!r} is read as text, because {comma!r} may be a decimal or a thousands comma; write "
+            "1.5 for the one and 1500 for the other.",
+        )
+    if amount > 1 and amount >= MOSTLY * len(distinct):
+        other = distinct.filter(pc.invert(numbers))[0].as_py()
+        return Decision(
+            TEXT,
+            warning=f"Column {name!r} is read as text, because {_short(other)} is not a number although most of its "
+            "values are; correct it, or leave such cells empty.",
         )
     return Decision(TEXT)
 
 
 def is_number(text: str, decimal_comma: bool = False) -> bool:
     """Whether a trimmed text is a number, with a point or (where commas do not separate columns) a comma."""
-    return bool(_NUMBER.fullmatch(text) or (decimal_comma and _COMMA_NUMBER.fullmatch(text)))
+    return re.fullmatch(_number_pattern(decimal_comma), text) is not None
 
 
-def _numbers_or_names(name: str, distinct: Sequence[str], quoted: bool) -> Decision:
+def _number_pattern(decimal_comma: bool) -> str:
+    return f"(?:{_NUMBER}|{_COMMA_NUMBER})" if decimal_comma else _NUMBER
+
+
+def _matches(texts: Any, pattern: str) -> Any:
+    """Which texts match as a whole."""
+    import pyarrow.compute as pc
+
+    return pc.match_substring_regex(texts, rf"\A(?s:{pattern})\z")
+
+
+def _first(texts: pa.Array, pattern: str, matching: bool = True) -> str | None:
+    """The first text that matches, or the first that does not."""
+    import pyarrow.compute as pc
+
+    found = _matches(texts, pattern)
+    chosen = texts.filter(found if matching else pc.invert(found))
+    return str(chosen[0].as_py()) if len(chosen) else None
+
+
+def _numbers_or_names(name: str, distinct: pa.Array, quoted: bool) -> Decision:
     if quoted:
         return Decision(TEXT, f"Column {name!r} is read as text, because its values stand in quotes.")
-    zeros = next((value for value in distinct if _LEADING_ZERO.match(value)), None)
+    zeros = _first(distinct, _LEADING_ZERO)
     if zeros is not None:
-        return Decision(TEXT, f"Column {name!r} is read as text, because of leading zeros as in {zeros!r}.")
-    long = next((value for value in distinct if _WHOLE.fullmatch(value) and beyond_exact(value)), None)
+        return Decision(TEXT, f"Column {name!r} is read as text, because of leading zeros as in {_short(zeros)}.")
+    long = next(filter(beyond_exact, distinct.filter(_matches(distinct, _LONG)).to_pylist()), None)
     if long is not None:
         return Decision(
-            TEXT, f"Column {name!r} is read as text, because {long} has more digits than a number can keep."
+            TEXT, f"Column {name!r} is read as text, because {_short(long)} has more digits than a number can keep."
         )
-    comma = next((value for value in distinct if "," in value), None)
+    comma = _first(distinct, ".*,.*")
     if comma is None:
         return Decision(NUMBER)
-    mixed = next((value for value in distinct if "." in value), None)
-    if mixed is not None:
+    point = _first(distinct, r".*\..*")
+    if point is not None:
         return Decision(
-            TEXT, warning=f"Column {name!r} is read as text, because it writes numbers both as {comma!r} and {mixed!r}."
+            TEXT, warning=f"Column {name!r} is read as text, because it writes numbers both as {comma!r} and {point!r}."
         )
     return Decision(NUMBER, f"Column {name!r} is read as numbers with a decimal comma, such as {comma}.")
 
@@ -106,6 +137,9 @@ def convert(column: pa.ChunkedArray, kind: str, name: str, decimal_comma: bool =
 
     if kind == TEXT:
         return column
+    plain = _plain_numbers(column) if kind == NUMBER else None
+    if plain is not None:
+        return plain
     encoded = column.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     values, read = encoded.dictionary.to_pylist(), _READERS[kind]
@@ -124,6 +158,21 @@ def convert(column: pa.ChunkedArray, kind: str, name: str, decimal_comma: bool =
     return pa.chunked_array([pa.array(found, arrow_type).take(encoded.indices)])
 
 
+def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Numbers by Arrow's own reader, which is quick, where all are written so that it reads them as we do."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pc.utf8_trim_whitespace(column)
+    if not pc.all(_matches(texts, _NUMBER)).as_py():
+        return None
+    whole = pc.all(_matches(texts, r"[+-]?[0-9]{1,15}")).as_py()
+    try:
+        return texts.cast(pa.int64() if whole else pa.float64())
+    except pa.ArrowException:  # such as '+1'
+        return None
+
+
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
@@ -131,7 +180,7 @@ def _short(text: str) -> str:
 def _number(text: str, decimal_comma: bool) -> float | int | None:
     if not is_number(text, decimal_comma):
         return None
-    if _WHOLE.fullmatch(text) and not beyond_exact(text):
+    if re.fullmatch(_WHOLE, text) and not beyond_exact(text):
         return int(text)
     return float(text.replace(",", "."))
 
@@ -163,6 +212,6 @@ def _arrow_type(kind: str, values: Sequence[str]) -> Any:
     if kind == TRUTH and all(value.strip().lower() in _TRUTHS for value in values):
         return pa.bool_()
     whole = kind == NUMBER and all(
-        _WHOLE.fullmatch(value.strip()) and not beyond_exact(value.strip()) for value in values
+        re.fullmatch(_WHOLE, value.strip()) and not beyond_exact(value.strip()) for value in values
     )
     return pa.int64() if whole else pa.float64()

@@ -148,4 +148,5 @@ def _array(path: Path, entries: list[Any], alphabet: str, word: str) -> np.ndarr
             f"{path}: the {word} entries must all be numbers, or texts, of one shape, got {found}; "
             "crop, pad or resize them alike."
         ) from error
-    return values.astype(np.float32) if values.dtype.kind == "f" else values
+    with np.errstate(over="ignore"):  # what becomes infinite is refused with its client and row
+        return values.astype(np.float32) if values.dtype.kind == "f" else values

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import decimal
 import re
 from typing import TYPE_CHECKING
 
@@ -34,12 +35,21 @@ def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
     return tuple(key), name
 
 
+def _exact_number(text: str) -> decimal.Decimal | None:
+    """The number that a text writes, with all its digits: long ids that differ in the last one are different."""
+    try:
+        return decimal.Decimal(text) if is_number(text) else None
+    except decimal.InvalidOperation:
+        return None
+
+
 def lookalike_warnings(names: tuple[str, ...], column: str) -> list[str]:
     """A warning that names the values which differ only in blanks, or only in how one number is written."""
     groups: dict[object, list[str]] = {}
     for name in names:
         plain = " ".join(name.split())
-        groups.setdefault(float(plain) if is_number(plain) else plain, []).append(name)
+        number = _exact_number(plain)
+        groups.setdefault(plain if number is None else number, []).append(name)
     alike = [group for group in groups.values() if len(group) > 1]
     if not alike:
         return []

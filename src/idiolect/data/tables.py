@@ -148,11 +148,11 @@ def _marks_note(name: str, marks: list[str]) -> str:
     return f"Cells of column {name!r} that say {', '.join(map(repr, marks))} are read as missing."
 
 
-def _distinct(column: pa.ChunkedArray) -> list[str]:
+def _distinct(column: pa.ChunkedArray) -> pa.Array:
+    """Different values without blanks around them, in the order in which they come."""
     import pyarrow.compute as pc
 
-    found = pc.unique(pc.utf8_trim_whitespace(pc.unique(column.drop_null()))).to_pylist()
-    return [str(value) for value in found]
+    return pc.unique(pc.utf8_trim_whitespace(pc.unique(column.drop_null())))
 
 
 def _empty(column: pa.ChunkedArray) -> bool:
@@ -179,8 +179,10 @@ def _read_file(path: Path) -> pa.Table | Delimited:
     content = read_bytes(existing(path))
     try:
         source = io.BytesIO(content)
-        return parquet.read_table(source) if suffix == ".parquet" else feather.read_table(source)
-    except (ArrowException, OSError, ValueError) as error:
+        table = parquet.read_table(source) if suffix == ".parquet" else feather.read_table(source)
+        table.validate(full=True)  # a damaged file may hold offsets that point nowhere
+        return table
+    except (ArrowException, OSError, ValueError, MemoryError) as error:
         first = (str(error).splitlines() or ["it cannot be read"])[0]
         raise RequestError(
             f"{path} ({len(content)} bytes) is not a whole {suffix[1:]} file: {first}; write it again."

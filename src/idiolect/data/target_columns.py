@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from idiolect.core.checks import RequestError
-from idiolect.data.columns import as_labels, as_numbers, as_texts, is_text, kind_of
+from idiolect.data.columns import as_labels, as_numbers, as_texts, has_long_integers, is_text, kind_of
 from idiolect.data.kinds import DATE, NUMBER, TEXT, convert, is_number
 from idiolect.data.task import FEW_VALUES, check_counts, encode_labels, infer_kind
 
@@ -57,6 +57,8 @@ def prepare_targets(table: pa.Table, targets: tuple[str, ...], task: str | None)
                 notes.append(f"The texts of the target {name!r} are read as numbers, because the task is {task}.")
                 column = convert(column, NUMBER, name)
                 table = table.set_column(table.column_names.index(name), name, column)
+        if task == "regression" and has_long_integers(column):
+            notes.append(f"The target {name!r} holds whole numbers beyond 2^53: about 16 of their digits are kept.")
         if task == "classification" and kind_of(column) == DATE:
             raise RequestError(
                 f"The target {name!r} holds dates, which are not classes; choose another column, or use "
@@ -103,7 +105,7 @@ def fit_targets(
         check_counts(target_values(table, names), f"the target {names[0]!r}")
     values = target_values(seen, names)
     for position, name in enumerate(names):
-        if np.ptp(values[:, position]) == 0:
+        if values[:, position].min() == values[:, position].max():
             raise RequestError(f"The target {name!r} is always {values[0, position]:g}; choose a column that varies.")
     if scaling == "none":
         return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts"), []

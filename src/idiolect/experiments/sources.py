@@ -16,7 +16,6 @@ from idiolect.data import bundled, shared_files, speeches, synthetic, synthetic_
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import next_token_targets, read_leaf_json, refuse_token_numbers
 from idiolect.data.partition import deal
-from idiolect.data.preprocessing import NumberColumn
 from idiolect.data.problem import Problem
 from idiolect.data.sources import read_idx, read_libsvm, read_npz
 from idiolect.data.split import Split
@@ -43,41 +42,19 @@ BYTES = "Images stored as bytes, the array {!r}, were divided by 255 to lie in [
 def _table(data: DataSpec, split: Split) -> Federation:
     path, client, target = (_need(data, name) for name in ("path", "client", "target"))
     refuse_unknown(data.settings, ("scaling", "target_scaling"), "[data.settings] table")
-    with np.errstate(over="ignore", invalid="ignore"):  # refused below, with the column's name
-        federation = Federation.from_table(
-            path,
-            client=client,
-            target=target,
-            features=data.features,
-            drop=data.drop or (),
-            categorical=data.categorical or (),
-            task=data.task,
-            split=split,
-            held_out=data.held_out,
-            seed=data.seed,
-            **data.settings,
-        )
-    _check_magnitudes(federation)
-    return federation
-
-
-def _check_magnitudes(federation: Federation) -> None:
-    """A number that overflows when it is scaled would silently erase its whole column."""
-    recipe = federation.preprocessing
-    assert recipe is not None  # every table has one
-    scales = {column.name: column.scale for column in recipe.columns if isinstance(column, NumberColumn)}
-    scales |= dict(zip(recipe.target.names, recipe.target.scales))
-    wide = [name for name, scale in scales.items() if not np.isfinite(scale)]
-    for part in (federation, federation.held_out):
-        for rows in () if part is None else (part.train, part.validation, part.test):
-            finite = np.isfinite(rows.inputs).all(axis=0)
-            wide += [name for name, kept in zip(recipe.feature_names, finite) if not kept]
-            wide += recipe.target.names[:1] if not np.isfinite(rows.targets).all() else ()
-    if wide:
-        raise RequestError(
-            f"Column {wide[0]!r} holds a number too large for 32-bit arithmetic; correct it, or change the column's "
-            "unit."
-        )
+    return Federation.from_table(
+        path,
+        client=client,
+        target=target,
+        features=data.features,
+        drop=data.drop or (),
+        categorical=data.categorical or (),
+        task=data.task,
+        split=split,
+        held_out=data.held_out,
+        seed=data.seed,
+        **data.settings,
+    )
 
 
 def _npz(data: DataSpec, split: Split) -> Federation:

@@ -95,7 +95,7 @@ def _announced(run: Run, best: dict[str, Any], words: ScoreWords, methods: int) 
 
 
 def _gains(entry: dict[str, Any], words: ScoreWords) -> str:
-    """', +1.6 [+0.3, +2.9] against training alone and ... against one model for all'; what is 0 by nature is left out."""
+    """What it gains on both references, as the rest of a sentence; what is 0 by nature is left out."""
     told = []
     alone = None if is_alone(entry) else entry.get("gain")
     for gain, whom in ((alone, "training alone"), (entry.get("gain_over_one"), "one model for all")):
