@@ -11,6 +11,7 @@ NAMES = (
     "scale",
     "memory",
     "neighbours",
+    "advice-coverage",
     "gpu",
     "networks-gpu",
 )

@@ -22,6 +22,7 @@ NAMES = (
     "scale",
     "memory",
     "neighbours",
+    "advice-coverage",
     *DEVICE,
 )
 

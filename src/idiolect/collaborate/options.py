@@ -10,6 +10,7 @@ import numpy as np
 
 from idiolect.collaborate.batched import NUMBERS_AT_ONCE, weighted_optima
 from idiolect.collaborate.blocks import Neighbourhoods, listed
+from idiolect.collaborate.leave_out import is_quick, left_out_losses
 from idiolect.collaborate.many import Report, learn_many
 from idiolect.collaborate.quadratic import (
     FEW_COEFFICIENTS,
@@ -53,8 +54,13 @@ def try_options(
 ) -> Options:
     """Every row's loss under models that were chosen and fitted without its fold."""
     chosen, losses = {}, np.empty((len(sample.owner), 3))
-    for place, (way, solve) in enumerate(zip(OPTIONS, (_fit_alone, _fit_everybody))):
-        chosen[way], losses[:, place] = _choose_penalty(sample, solve, penalties)
+    for place, way in enumerate(OPTIONS[:2]):
+        if way == "alone" and is_quick(sample):
+            tried = _leave_out_alone(sample, penalties)
+        else:
+            tried = _by_folds(sample, _fit_alone if way == "alone" else _fit_everybody, penalties)
+        best = int(np.argmin(sample.means(tried).mean(axis=0)))
+        chosen[way], losses[:, place] = penalties[best], tried[:, best]
         report("ways", place + 1, 2)
     penalty = chosen["neighbours"] = chosen["alone"]  # it says how large coefficients are, the same for all
     if sample.agents > most_pairs:
@@ -120,8 +126,17 @@ def _fit_everybody(sample: Sample, penalty: float, start: np.ndarray | None) -> 
     return np.tile(optimum(sample, np.ones(sample.agents), penalty, first), (sample.agents, 1))
 
 
-def _choose_penalty(sample: Sample, solve: Solver, penalties: tuple[float, ...]) -> tuple[float, np.ndarray]:
-    """The penalty with the least held-out loss, mean over agents, and the losses of all rows under it."""
+def _leave_out_alone(sample: Sample, penalties: tuple[float, ...]) -> np.ndarray:
+    """(rows, penalties) losses of training alone, every row left out in turn."""
+    losses, models = np.empty((len(sample.owner), len(penalties))), None
+    for place, penalty in enumerate(penalties):
+        models = _fit_alone(sample, penalty, models)
+        losses[:, place] = left_out_losses(sample, models, penalty)
+    return losses
+
+
+def _by_folds(sample: Sample, solve: Solver, penalties: tuple[float, ...]) -> np.ndarray:
+    """(rows, penalties) losses of every row under models fitted without its fold."""
     losses = np.empty((len(sample.owner), len(penalties)))
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
@@ -129,5 +144,4 @@ def _choose_penalty(sample: Sample, solve: Solver, penalties: tuple[float, ...])
         for place, penalty in enumerate(penalties):
             models = solve(training, penalty, models)
             losses[sample.fold == fold, place] = score_own(judged, models)
-    best = int(np.argmin(sample.means(losses).mean(axis=0)))
-    return penalties[best], losses[:, best]
+    return losses
