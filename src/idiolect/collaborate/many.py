@@ -79,9 +79,7 @@ def learn_many(
         totals += mixture * len(members)
         exchange = exchange + exchange_of(part, effort)
         report("blocks", sample.folds * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))
-    means = [
-        sample.means(answer_losses(sample, judged.outputs[:, place])).mean() for place in range(len(judged.names))
-    ]
+    means = [sample.means(answer_losses(sample, judged.outputs[:, place])).mean() for place in range(len(judged.names))]
     lists = listed(found, sample.agents, exchange, LEAST_SHARE)
     mixtures = dict(zip(judged.names, (totals / sample.agents).tolist()))
     return Found(losses, lists, models, mixtures, dict(zip(judged.names, map(float, means))))

@@ -58,7 +58,7 @@ def shrink(measured: np.ndarray, noise: np.ndarray, counts: np.ndarray, luck: np
     """Posterior of (agents, gains) means with (agents, gains, gains) noise, the prior fitted to all agents.
 
     `luck` (agents,) times the noise is the variance of what is wanted around those means: no other agent tells
-    anything of it.
+    anything of it. It widens intervals; which way is ahead is asked of the means, before luck.
     """
     luck = np.zeros(len(counts)) if luck is None else luck
     unit = np.sqrt(np.einsum("aii->ai", noise).mean(axis=0))  # one gain may be far noisier than the other
@@ -164,9 +164,9 @@ def _posterior(
     lean = np.einsum("af,figj,ag->aij", features, shaped, features)
     left = np.eye(gains) - keep
     covariance = spreads - keep @ spreads + left @ lean[:, None] @ left.swapaxes(-1, -2)
-    covariance = covariance + (luck[:, None, None] * noise)[:, None]
     expected = np.einsum("al,ali->ai", belief, means)
-    deviation = np.sqrt(np.maximum(np.einsum("alii->ali", covariance), 1e-24))
+    wide = covariance + (luck[:, None, None] * noise)[:, None]
+    deviation = np.sqrt(np.maximum(np.einsum("alii->ali", wide), 1e-24))
     low, high = (_quantile(belief, means, deviation, level) for level in (0.025, 0.975))
     # limited translation (Efron and Morris 1972): the others may move nobody further than its own noise would
     reach = _FURTHEST * np.sqrt(np.einsum("aii->ai", noise))

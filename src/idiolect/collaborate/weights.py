@@ -90,9 +90,7 @@ def evidence_in_nats(excess: Excess, counts: np.ndarray) -> np.ndarray:
     return excess.value / (noise[:, None] + noise)
 
 
-def grouped(
-    sample: Sample, expansion: Expansion, penalty: float, excess: Excess, effort: Effort
-) -> list[Candidate]:
+def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess, effort: Effort) -> list[Candidate]:
     """Mixtures of K tasks: agents sorted into K groups by a tree over the pairs, then by what serves them best.
 
     r_ik ~ share_k exp(-n_i (excess of group k's model on i's rows) / noise_k) noise_k^(-d/2), d coefficients: the
