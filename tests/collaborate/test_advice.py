@@ -7,8 +7,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-
 from benchmarks.advice_coverage import Setting, coverage
+
 from idiolect.collaborate.advice import advise
 from idiolect.collaborate.leave_out import left_out_losses
 from idiolect.collaborate.options import OPTIONS, fit_options, try_options

@@ -49,7 +49,7 @@ def try_options(
     sample: Sample,
     penalties: tuple[float, ...] = PENALTIES,
     *,
-    most_pairs: int = MOST_PAIRS,
+    most_pairs: int | None = None,
     report: Report = lambda label, done, total: None,
 ) -> Options:
     """Every row's loss under models that were chosen and fitted without its fold."""
@@ -63,7 +63,7 @@ def try_options(
         chosen[way], losses[:, place] = penalties[best], tried[:, best]
         report("ways", place + 1, 2)
     penalty = chosen["neighbours"] = chosen["alone"]  # it says how large coefficients are, the same for all
-    if sample.agents > most_pairs:
+    if sample.agents > (MOST_PAIRS if most_pairs is None else most_pairs):
         effort = THOROUGH if sample.agents <= MOST_THOROUGH else QUICK
         found = learn_many(sample, penalty, effort, report)
         losses[:, 2] = found.losses

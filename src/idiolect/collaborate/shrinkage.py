@@ -149,7 +149,7 @@ def _posterior(
     prior: Prior, measured: np.ndarray, noise: np.ndarray, sizes: np.ndarray, features: np.ndarray, luck: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(expected, low, high, ahead) of some agents: mixtures of normal laws, one per law of the prior."""
-    agents, gains = measured.shape
+    gains = measured.shape[1]
     spreads = prior.spreads(sizes, noise)
     total = noise[:, None] + spreads
     inverse = np.linalg.inv(total)
@@ -186,7 +186,7 @@ def _quantile(belief: np.ndarray, means: np.ndarray, deviation: np.ndarray, leve
 
 def _ahead(belief: np.ndarray, means: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """(agents, ways, ways) chance that way a gains at least what way b does; way 0 gains nothing for sure."""
-    agents, laws, gains = means.shape
+    agents, _, gains = means.shape
     contrasts = np.vstack([np.zeros(gains), np.eye(gains)])
     found = np.ones((agents, gains + 1, gains + 1))
     for one in range(gains + 1):

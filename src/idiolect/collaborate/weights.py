@@ -199,6 +199,7 @@ def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
 
 
 def mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:
+    """(agents, agents) shares of a mixture of candidates."""
     return np.einsum("c,cij->ij", mixture, np.stack([candidate.shares for candidate in family]))
 
 
@@ -268,4 +269,5 @@ def _on_simplex(gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
 
 
 def answer_losses(sample: Sample, answers: np.ndarray) -> np.ndarray:
+    """(rows,) losses of answers, (rows, outputs)."""
     return sample.loss.row_losses(answers, sample.goals)

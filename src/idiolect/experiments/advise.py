@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from idiolect.collaborate import options as trying
 from idiolect.collaborate.advice import advise
 from idiolect.collaborate.many import BLOCK
-from idiolect.collaborate.options import MOST_PAIRS, OPTIONS, fit_options, try_options
+from idiolect.collaborate.options import OPTIONS, fit_options, try_options
 from idiolect.collaborate.quadratic import Sample, make_sample, score_own
 from idiolect.collaborate.threads import one_thread
 from idiolect.collaborate.verdict import Verdict, judge
@@ -130,7 +131,7 @@ def learning_rows(federation: Federation) -> tuple[Rows, np.ndarray | None]:
 def _check(federation: Federation, verify: bool) -> None:
     if federation.clients < 2:
         raise RequestError(
-            f"advise compares clients, and there is {federation.clients}; name a --client column with at least 2 values."
+            f"advise compares clients, and there is {federation.clients}; name a --client column of at least 2 values."
         )
     if federation.train.inputs.dtype.kind != "f":
         raise RequestError("advise needs numeric inputs or a table; this data set holds tokens: choose another.")
@@ -145,11 +146,11 @@ def _remarks(sample: Sample, federation: Federation) -> list[str]:
     """Sentences about clients that need a default, and which one they get."""
     names, counts = federation.names, sample.counts
     remarks = []
-    if sample.agents > MOST_PAIRS:
+    if sample.agents > trying.MOST_PAIRS:
         remarks.append(
-            f"{sample.agents:,} clients are too many to judge every pair (more than {MOST_PAIRS}): like clients were "
-            f"sorted into blocks of at most {BLOCK}, and neighbours looked for inside them. Training alone and joining "
-            "everybody are judged for every client as usual."
+            f"{sample.agents:,} clients are too many to judge every pair (more than {trying.MOST_PAIRS}): like clients "
+            f"were sorted into blocks of at most {BLOCK}, and neighbours looked for inside them. Training alone and "
+            "joining everybody are judged for every client as usual."
         )
     few = np.flatnonzero(counts < sample.size)
     if len(few):

@@ -14,7 +14,7 @@ from idiolect.collaborate.options import OPTIONS, Options
 from idiolect.collaborate.quadratic import Sample
 from idiolect.collaborate.verdict import Estimate, Verdict, regrets, savings
 from idiolect.core.data import Rows
-from idiolect.core.order import natural_key
+from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
 from idiolect.experiments.run_folder import SCHEMA
 from idiolect.experiments.units import unit
@@ -61,6 +61,7 @@ def make_record(name: str, trial: Trial) -> dict[str, Any]:
         "mean_loss": {way: float(own[:, place].mean()) for place, way in enumerate(OPTIONS)},
         "mean_gain": float(taken.mean()),
         "clients": _clients(trial, own, factor),
+        "order": natural_order(federation.names),
         "notes": list(notes),
         "map": _map(sample, options),
         "blocks": None if options.all_pairs else [len(members) for members in options.neighbours.blocks],
@@ -219,8 +220,8 @@ def shortened(found: dict[str, Any]) -> dict[str, Any]:
     clients = found["clients"]
     if len(clients) <= MOST_LISTED:
         return found
-    first = sorted(range(len(clients)), key=lambda place: natural_key(clients[place]["client"]))[:MOST_LISTED]
-    kept = found | {"clients": [clients[place] for place in first]}
+    first = found["order"][:MOST_LISTED]
+    kept = found | {"clients": [clients[place] for place in first], "order": list(range(MOST_LISTED))}
     if kept["verify"] is not None:
         kept["verify"] = kept["verify"] | {"clients": [found["verify"]["clients"][place] for place in first]}
     return kept

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from idiolect.core.checks import DivergedError, RequestError, nearest
+from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
 from idiolect.engines.door import check_participation, check_training, participation_of
 from idiolect.engines.run import Run
@@ -106,6 +107,7 @@ def walk(
         notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
     found = find_choice("dial", spec.name, method, setting, tried, federation, scores[0], "last")
     found |= {"score_reason": reason, "notes": notes, "warnings": warnings, "refit": refit}
+    found["order"] = natural_order(federation.names)
     folder.write_table("dial.parquet", client_rows(found, federation))
     _write_models(spec, folder, method, tried, found["chosen"]["places"], federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))

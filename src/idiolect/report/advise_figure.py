@@ -24,13 +24,13 @@ _EDGES = 0.02  # share from which a line is drawn
 _DOTS = 4_000  # clients drawn one by one; more are thinned out evenly
 
 _CAPTION = (
-    "Left: whose rows count for whom; clients that learn together stand side by side. Middle: the same as a graph, dots "
-    "as large as a client's rows. Right: expected gain over training alone with its 95 % interval, for joining "
+    "Left: whose rows count for whom; clients that learn together stand side by side. Middle: the same as a graph, "
+    "dots as large as a client's rows. Right: expected gain over training alone with its 95 % interval, for joining "
     "neighbours and for joining everybody; the black mark is what was measured on held-out rows."
 )
 _CROWDED = (
-    "Right: every client's expected gain against its rows. Middle: clients sorted by the expected gain of what they are "
-    "advised, with its 95 % interval."
+    "Right: every client's expected gain against its rows. Middle: clients sorted by the expected gain of what they "
+    "are advised, with its 95 % interval."
 )
 _GROUPED = "Left: how much clients of one group count for those of another, in the mean; groups are named by a member. "
 

@@ -18,6 +18,7 @@ from idiolect.report.advise_table import (
     read_advice,
     technical,
     tested_words,
+    upper,
     verification,
     with_whom,
 )
@@ -61,7 +62,7 @@ def _tiles(advised: Advised) -> str:
         saved = found["verify"]["saved_against"]["always alone"]
         shown.append(("on test rows", words.signed(saved["mean"]), "saved against training alone"))
     return "".join(
-        f'<div class="tile"><span>{e(title[:1].upper() + title[1:])}</span><b>{e(value)}</b><span>{e(about)}</span></div>'
+        f'<div class="tile"><span>{e(upper(title))}</span><b>{e(value)}</b><span>{e(about)}</span></div>'
         for title, value, about in shown
     )
 

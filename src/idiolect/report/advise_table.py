@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import os
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from idiolect.core.order import natural_key
 from idiolect.report.folder import FolderError
 from idiolect.report.style import shortened
 from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size
@@ -46,11 +44,10 @@ class Advised:
         """The loss's name in prose."""
         return self.words.name.replace("_", " ")
 
-    @cached_property
+    @property
     def order(self) -> list[int]:
         """Places of the clients of advise.json in the natural order of their names."""
-        clients = self.found["clients"]
-        return sorted(range(len(clients)), key=lambda place: natural_key(clients[place]["client"]))
+        return list(self.found["order"])
 
     def columns(self, *names: str) -> dict[str, list[Any]]:
         """Columns of advise.parquet, which holds every client."""
@@ -99,7 +96,7 @@ def answer(advised: Advised) -> list[str]:
     if part < _LITTLE:
         sentences.append(f"Next to nothing is to be gained: {advised.score} is expected to go {fall}.")
     else:
-        sentences.append(f"{_upper(advised.score)} is expected to fall {fall}: {100 * part:.2g} % less.")
+        sentences.append(f"{upper(advised.score)} is expected to fall {fall}: {100 * part:.2g} % less.")
     sent = found["exchange"]
     each = 8 * found["coefficients"]
     sentences.append(
@@ -122,7 +119,8 @@ def _who(found: dict[str, Any]) -> str:
     return f"Of {plural(total, 'client')}, {listed([f'{picks[way]:,} should {WORDS[way]}' for way in most])}."
 
 
-def _upper(text: str) -> str:
+def upper(text: str) -> str:
+    """With a capital letter."""
     return text[:1].upper() + text[1:]
 
 
@@ -196,18 +194,18 @@ def verification(advised: Advised) -> list[str]:
     tested, splits = verdict["tested"], len(verdict["seeds"])
     over = f" of {splits} splits" if splits > 1 else ""
     means, saved = verdict["test_loss"], verdict["saved_against"]["always alone"]
-    ways = listed([f"{words.show(means[way])} {way}" for way in WORDS])
+    ways = listed([f"{way} {words.show(means[way])}" for way in WORDS])
     percent = f" ({100 * saved['mean'] / means['alone']:.2g} %)" if known(saved["mean"]) and means["alone"] > 0 else ""
+    saves = f"{words.signed(saved['mean'])} {words.interval(saved['low'], saved['high'])}{percent}"
     first = (
-        f"On test rows{over}, read only now: mean {advised.score} {words.show(means['advice'])} with the advice, {ways}."
-        f" The advice saves {words.signed(saved['mean'])} {words.interval(saved['low'], saved['high'])}{percent} against "
-        "training alone."
+        f"On test rows{over}, read only now: mean {advised.score} {words.show(means['advice'])} with the advice; "
+        f"always {ways}. Against training alone the advice saves {saves}."
     )
-    second = (
-        f"It was best, or within noise of best, for {verdict['right']} of {tested} clients; {verdict['decidable']} could "
-        f"be decided at all, {verdict['right_of_decidable']} of them right."
-    )
-    return [first, second]
+    second = f"It was best, or within noise of best, for {verdict['right']:,} of {tested:,} clients"
+    if verdict["decidable"]:
+        right = f"{verdict['right_of_decidable']:,} of the {verdict['decidable']:,} whose test rows can tell"
+        return [first, f"{second}; it was right for {right}."]
+    return [first, f"{second}; but no client has enough test rows to tell."]
 
 
 def technical(advised: Advised) -> list[str]:
@@ -221,8 +219,8 @@ def technical(advised: Advised) -> list[str]:
     ]
     if facts:
         lines.append(
-            f"Regime: heterogeneity zeta* = {facts['zeta']:.3g}, gradient noise sigma = {facts['sigma']:.3g}, condition "
-            f"kappa = {facts['kappa']:.3g}, radius B = {facts['radius']:.3g}; l2 = {facts['l2']:.2g}."
+            f"Regime: heterogeneity zeta* = {facts['zeta']:.3g}, gradient noise sigma = {facts['sigma']:.3g}, "
+            f"condition kappa = {facts['kappa']:.3g}, radius B = {facts['radius']:.3g}; l2 = {facts['l2']:.2g}."
         )
     means = ", ".join(f"{way} {words.show(found['mean_loss'][way])}" for way in WORDS)
     lines.append(f"Held-out {advised.score}, mean over clients: {means}.")
@@ -230,7 +228,8 @@ def technical(advised: Advised) -> list[str]:
     lines.append(f"The neighbours' weights mix: {parts}.")
     if found["blocks"]:
         lines.append(
-            f"Pairs were judged inside {plural(len(found['blocks']), 'block')} of at most {max(found['blocks'])} clients."
+            f"Pairs were judged inside {plural(len(found['blocks']), 'block')} of at most {max(found['blocks'])} "
+            "clients."
         )
     penalties = ", ".join(f"{way} {value:g}" for way, value in found["penalties"].items())
     lines.append(f"Penalties, in rows: {penalties}.")

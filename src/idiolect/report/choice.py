@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from idiolect.core.order import natural_key
 from idiolect.report.folder import FolderError
 from idiolect.report.wording import ScoreWords, plural, score_words
 
@@ -45,10 +44,14 @@ class Choice:
 
     def of_clients(self) -> dict[str, list[dict[str, Any]]]:
         """The rows of every client, by value in that order; clients in the natural order of their names."""
-        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in sorted(self.found["clients"], key=natural_key)}
+        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self._ordered()}
         for row in self.rows:
             rows[row["client"]].append(row)
         return rows
+
+    def _ordered(self) -> list[str]:
+        names = self.found["clients"]
+        return [names[place] for place in self.found.get("order", range(len(names)))]
 
     def seeds_about(self) -> str:
         """', mean over 3 seeds', or nothing."""

@@ -21,7 +21,7 @@ MOST_VALUES = 8  # columns of that table
 def choice_text(choice: Choice, width: int = 120) -> str:
     """The answer in words, then two tables."""
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
-    console.print(escape(answer(choice)) + "\n")
+    console.print(escape(answer(choice)) + "\n", soft_wrap=True)
     console.print(_by_value(choice))
     console.print(escape(legend(choice)))
     console.print()
