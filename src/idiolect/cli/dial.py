@@ -85,6 +85,7 @@ def dial(
             resume=resume,
             refit=refit,
             to_the_end=not own_rounds,
+            by_loss=not by_spec,
             remarks=remarks,
             progress=bar.update,
             say=None if quiet else bar.say,

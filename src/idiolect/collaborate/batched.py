@@ -153,6 +153,16 @@ def weighted_optima(
     return np.concatenate(found) if found else start
 
 
+def weighted_hessians(
+    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray, models: np.ndarray
+) -> np.ndarray:
+    """(models, size, size) Hessians of the weighted losses, a few models at a time."""
+    step = max(1, NUMBERS_AT_ONCE // max(len(design) * loss.shape[1] ** 2, 1))
+    parts = [slice(first, first + step) for first in range(0, len(per_row), step)]
+    found = [_Weighted(loss, design, goals, per_row[part]).derivatives(models[part])[1] for part in parts]
+    return np.concatenate(found)
+
+
 def _newton(problem: _Groups | _Weighted, ridge: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Steps halved, model by model, until the value falls; one step is exact for squares."""
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import NUMBERS_AT_ONCE, weighted_optima
+from idiolect.collaborate.batched import NUMBERS_AT_ONCE, weighted_hessians, weighted_optima
 from idiolect.collaborate.blocks import Neighbourhoods, listed
-from idiolect.collaborate.leave_out import is_quick, left_out_losses
+from idiolect.collaborate.leave_out import Fitted, is_quick, left_out_losses
 from idiolect.collaborate.many import Report, learn_many
 from idiolect.collaborate.quadratic import (
     FEW_COEFFICIENTS,
@@ -54,11 +54,10 @@ def try_options(
 ) -> Options:
     """Every row's loss under models that were chosen and fitted without its fold."""
     chosen, losses = {}, np.empty((len(sample.owner), 3))
+    by_row = is_quick(sample)
     for place, way in enumerate(OPTIONS[:2]):
-        if way == "alone" and is_quick(sample):
-            tried = _leave_out_alone(sample, penalties)
-        else:
-            tried = _by_folds(sample, _fit_alone if way == "alone" else _fit_everybody, penalties)
+        solve = _fit_alone if way == "alone" else _fit_everybody
+        tried = _by_rows(sample, way, penalties) if by_row else _by_folds(sample, solve, penalties)
         best = int(np.argmin(sample.means(tried).mean(axis=0)))
         chosen[way], losses[:, place] = penalties[best], tried[:, best]
         report("ways", place + 1, 2)
@@ -75,13 +74,24 @@ def try_options(
 
 
 def _held_out(sample: Sample, learned: Learned, penalty: float) -> np.ndarray:
-    """(rows,) loss of every row under its agent's neighbours' model, both found without the row's fold."""
-    losses = np.empty(len(sample.owner))
+    """(rows,) loss of every row under its agent's neighbours' model; weights were found without the row's fold."""
+    losses, by_row = np.empty(len(sample.owner)), is_quick(sample)
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
-        models = fit(training, row_weights(learned.fold_shares[fold], training.counts), penalty)
-        losses[sample.fold == fold] = score_own(judged, models)
+        if by_row:  # of the others' rows none is missing, of its own only the one that judges
+            weights = _counted(row_weights(learned.fold_shares[fold], sample.counts))
+            models = fit(sample, weights, penalty)
+            fitted = Fitted(_hessians(sample, weights, models), np.diagonal(weights))
+            losses[sample.fold == fold] = left_out_losses(sample, models, penalty, fitted)[sample.fold == fold]
+        else:
+            models = fit(training, row_weights(learned.fold_shares[fold], training.counts), penalty)
+            losses[sample.fold == fold] = score_own(judged, models)
     return losses
+
+
+def _counted(weights: np.ndarray) -> np.ndarray:
+    """A weight below a thousandth of the largest changes nothing that rows could tell, and costs time."""
+    return np.where(weights > 1e-3 * weights.max(axis=1, keepdims=True, initial=0.0), weights, 0.0)
 
 
 def fit(sample: Sample, weights: np.ndarray, penalty: float) -> np.ndarray:
@@ -90,13 +100,29 @@ def fit(sample: Sample, weights: np.ndarray, penalty: float) -> np.ndarray:
     All start from everybody's optimum, where every agent's search is short.
     """
     start = np.tile(common_model(sample, penalty), (len(weights), 1))
-    # a share below a thousandth of the largest changes nothing that rows could tell, and costs time
-    kept = np.where(weights > 1e-3 * weights.max(axis=1, keepdims=True, initial=0.0), weights, 0.0)
-    held = len(sample.owner) * sample.size**2
-    if sample.size <= FEW_COEFFICIENTS and held <= NUMBERS_AT_ONCE and not sample.loss.diagonal:
+    kept = _counted(weights)
+    if _small(sample):
         ridge, per_row = sample.ridge(penalty), kept[:, sample.owner]
         return weighted_optima(sample.loss, sample.design, sample.goals, per_row, ridge, start)
     return np.stack([optimum(sample, row, penalty, one) for row, one in zip(kept, start)])
+
+
+def _small(sample: Sample) -> bool:
+    """Whether all models are quicker at once than one by one."""
+    held = len(sample.owner) * sample.size**2
+    return sample.size <= FEW_COEFFICIENTS and held <= NUMBERS_AT_ONCE and not sample.loss.diagonal
+
+
+def _hessians(sample: Sample, weights: np.ndarray, models: np.ndarray) -> np.ndarray:
+    """(models, size, size) of the weighted losses."""
+    loss = sample.loss
+    if _small(sample):
+        return weighted_hessians(loss, sample.design, sample.goals, weights[:, sample.owner], models)
+    found = []
+    for row, model in zip(weights, models):
+        part = sample.take(row[sample.owner] > 0)
+        found.append(loss.hessian(part.design, part.goals, row[part.owner], model.reshape(loss.shape)))
+    return np.stack(found)
 
 
 def fit_options(sample: Sample, options: Options) -> dict[str, np.ndarray]:
@@ -126,12 +152,18 @@ def _fit_everybody(sample: Sample, penalty: float, start: np.ndarray | None) -> 
     return np.tile(optimum(sample, np.ones(sample.agents), penalty, first), (sample.agents, 1))
 
 
-def _leave_out_alone(sample: Sample, penalties: tuple[float, ...]) -> np.ndarray:
-    """(rows, penalties) losses of training alone, every row left out in turn."""
-    losses, models = np.empty((len(sample.owner), len(penalties))), None
+def _by_rows(sample: Sample, way: str, penalties: tuple[float, ...]) -> np.ndarray:
+    """(rows, penalties) losses of training alone or with everybody, every row left out in turn."""
+    losses, models, fitted = np.empty((len(sample.owner), len(penalties))), None, None
+    loss, ones = sample.loss, np.ones(len(sample.owner))
     for place, penalty in enumerate(penalties):
-        models = _fit_alone(sample, penalty, models)
-        losses[:, place] = left_out_losses(sample, models, penalty)
+        if way == "alone":
+            models = _fit_alone(sample, penalty, models)
+        else:
+            models = _fit_everybody(sample, penalty, models)
+            whole = loss.hessian(sample.design, sample.goals, ones, models[0].reshape(loss.shape))
+            fitted = Fitted(np.broadcast_to(whole, (sample.agents, *whole.shape)), np.ones(sample.agents))
+        losses[:, place] = left_out_losses(sample, models, penalty, fitted)
     return losses
 
 

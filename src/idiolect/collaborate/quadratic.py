@@ -39,6 +39,7 @@ class Sample:
     agents: int
     folds: int
     block: np.ndarray  # (rows,) number of the rows that stand or fall together
+    copies: bool = False  # whether some agent holds the rows of another
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -113,7 +114,8 @@ def make_sample(
     # a class that sits in one fold only would be unknown to the model that is judged on it
     label = np.zeros(len(owner)) if loss.criterion == "squared" else goals @ np.arange(1, goals.shape[1] + 1)
     design = plain.design(rows.inputs)
-    for agent, (twin, sorting) in enumerate(_twins(design, goals, rows.offsets)):
+    twins = _twins(design, goals, rows.offsets)
+    for agent, (twin, sorting) in enumerate(twins):
         places = np.arange(rows.offsets[agent], rows.offsets[agent + 1])[sorting]
         _, first, number = np.unique(block[places], return_index=True, return_inverse=True)
         draws = host_generator(seed, Purpose.SPLIT, twin)
@@ -122,7 +124,8 @@ def make_sample(
         place = np.empty(len(first), np.int64)
         place[order] = (np.arange(len(first)) + draws.integers(folds)) % folds
         fold[places] = place[number]
-    return Sample(plain, design, goals, owner, fold, rows.clients, folds, block)
+    copies = any(twin != agent for agent, (twin, _) in enumerate(twins))
+    return Sample(plain, design, goals, owner, fold, rows.clients, folds, block, copies)
 
 
 def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[tuple[int, np.ndarray]]:

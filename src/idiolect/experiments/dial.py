@@ -61,6 +61,7 @@ def walk(
     resume: bool = False,
     refit: bool = False,
     to_the_end: bool = False,
+    by_loss: bool = False,
     remarks: Sequence[str] = (),
     progress: Progress | None = None,
     say: Say | None = None,
@@ -68,8 +69,8 @@ def walk(
     """Train `training.rounds` rounds at every value in turn, each from where the last ended; leave a run folder.
 
     With `refit` the path is walked once more on training and validation rows, and test rows judge those models; with
-    `to_the_end` each value gets the rounds that theory asks for, and the loss decides. With `resume`, an interrupted
-    dial goes on from its last checkpoint, to the same bits.
+    `to_the_end` each value gets the rounds that theory asks for; with `by_loss` the loss decides. With `resume`, an
+    interrupted dial goes on from its last checkpoint, to the same bits.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -85,7 +86,7 @@ def walk(
     federation, problem = build_data(spec.data, spec.training.precision)
     check_training(spec.training, federation.clients)
     _check_rows(federation)
-    scores, reason = (loss_scores if to_the_end else choose_scores)(spec, federation)
+    scores, reason = (loss_scores if by_loss else choose_scores)(spec, federation)
     built = _build(spec, method, setting, values, federation, problem)
     doubts = list(dict.fromkeys(text for ready in built for text in ready.warnings))
     # where the path is the program's own, what theory says against it is for specialists

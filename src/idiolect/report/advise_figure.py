@@ -11,10 +11,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from idiolect.report.advise_table import WORDS, Advised
 from idiolect.report.figures import Drawn
-from idiolect.report.style import INK, LINE, MUTED, PAPER, blank, drawing, lay_out, shortened, to_bytes
+from idiolect.report.style import INK, LINE, MUTED, PAPER, blank, drawing, lay_out, short, shortened, to_bytes
 
 COLOURS = {"alone": "#67707d", "everybody": "#009e73", "neighbours": "#0072b2"}
 _NAMED = 60  # clients that can be named along an axis; more are drawn in groups
@@ -155,6 +156,8 @@ def _sorted_gains(line: Axes, cloud: Axes, advised: Advised) -> None:
         np.maximum(seen["rows"][order], 1), parts["expected"][order], s=6, c=colours[order], alpha=0.7, zorder=3
     )
     cloud.set_xscale("log")
+    cloud.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    cloud.xaxis.set_minor_formatter(NullFormatter())
     cloud.set_xlabel("rows of the client")
     cloud.set_title("Gain against rows")
     for axes in (line, cloud):
