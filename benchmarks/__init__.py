@@ -12,6 +12,7 @@ NAMES = (
     "memory",
     "neighbours",
     "coverage",
+    "advice-coverage",
     "gpu",
     "networks-gpu",
     "answers",

@@ -24,6 +24,7 @@ NAMES = (
     "neighbours",
     "answers",
     "coverage",
+    "advice-coverage",
     *DEVICE,
 )
 

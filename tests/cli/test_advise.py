@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
+from idiolect.collaborate import many, options
 
 COLUMNS = ("--client", "clinic", "--target", "dose")
 
@@ -32,13 +35,15 @@ def clinics(here):
 def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
     answer = idiolect("advise", "clinics.csv", *COLUMNS, "--verify")
     assert answer.code == 0, answer.err
-    assert "heterogeneity zeta* = " in answer.out
-    assert "12 clients should join neighbours" in answer.out
-    assert "Verified on test rows: the advice was best, or within noise of best, for 12 of 12 clients" in answer.out
+    assert answer.out.startswith("All 12 clients should join neighbours. Squared error is expected to fall from ")
+    assert "for 12 of 12 clients" in answer.out
+    assert "zeta" not in answer.out + answer.err
+    assert "paper" not in answer.out + answer.err
+    assert "fewer samples" not in answer.out
     assert "12 clients hold 300 rows" in answer.err
     folder = clinics / "runs" / "clinics-advise"
     assert {path.name for path in folder.iterdir()} == {
-        "advise.json", "advise.parquet", "figures", "machine.json", "spec.toml", "done",
+        "advise.json", "advise.parquet", "figures", "machine.json", "spec.toml", "report.html", "done",
     }  # fmt: skip
     assert (folder / "figures" / "map.png").read_bytes().startswith(b"\x89PNG")
     rows = pq.read_table(folder / "advise.parquet").to_pylist()
@@ -61,7 +66,13 @@ def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
     again = idiolect("report", folder, "--quiet")
     assert again.out.strip() == answer.out[: answer.out.index("Folder:")].strip()
     # a second request finds a folder of its own
-    assert "runs/clinics-advise-2" in idiolect("advise", "clinics.csv", *COLUMNS).out
+    again = idiolect("advise", "clinics.csv", *COLUMNS, "--details")
+    assert "runs/clinics-advise-2" in again.out
+    assert "heterogeneity zeta* = " in again.out  # for specialists
+    page = (folder / "report.html").read_text()
+    assert "{{" not in page
+    assert page.index("should join neighbours") < page.index("Client by client") < page.index("The map")
+    assert page.index("On test rows") < page.index("<details")
 
 
 def test_json_over_several_splits(idiolect, clinics):
@@ -104,6 +115,64 @@ def test_odd_clients_get_a_default_that_is_said(idiolect, here):
     assert np.isfinite(numbers).all()
 
 
+def test_the_seed_of_the_split_is_the_one_asked_for(idiolect, clinics):
+    """data.seed decides the split as in compare; --seeds may not contradict it."""
+    losses = {}
+    for name, asked in {"plain": (), "set": ("--set", "data.seed = 7"), "seeds": ("--seeds", "7")}.items():
+        answer = idiolect("advise", "clinics.csv", *COLUMNS, *asked, "--out", name, "--quiet")
+        assert answer.code == 0, answer.err
+        found = json.loads((clinics / name / "advise.json").read_text())
+        assert found["seed"] == (0 if name == "plain" else 7)
+        spec = tomllib.loads((clinics / name / "spec.toml").read_text())
+        assert (spec["data"]["seed"], spec["seeds"]) == (found["seed"], [found["seed"]])
+        losses[name] = found["mean_loss"]
+    assert losses["set"] == losses["seeds"] != losses["plain"]
+
+
+def test_one_line_per_client_in_natural_order(idiolect, here):
+    """40 clients with odd names: client 2 before client 10, at most 30 lines, all of them with --details."""
+    draws = np.random.default_rng(2)
+    names = [f"client {number}" for number in range(1, 37)] + ["Köln", "[bold]", "<b>x</b>", "a name " * 9]
+    lines = ["who,x,y"]
+    for name in names:
+        lines += [f"{name},{x:.4f},{x + 0.1 * noise:.4f}" for x, noise in draws.normal(size=(8, 2))]
+    (here / "odd.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    answer = idiolect("advise", "odd.csv", "--client", "who", "--target", "y", "--out", "o", "--quiet")
+    assert answer.code == 0, answer.err
+    printed = [line for line in answer.out.splitlines() if line.startswith(("client ", "K", "[", "<", "a name"))][1:]
+    assert len(printed) == 30
+    order = [line.split()[1] for line in printed if line.startswith("client ")]
+    assert order == [str(number) for number in range(1, len(order) + 1)]
+    assert "10 more clients" in answer.out
+    everything = idiolect("report", "o", "--quiet").out
+    assert everything.strip() == answer.out.strip()
+    page = (here / "o" / "report.html").read_text(encoding="utf-8")
+    assert "<b>x</b>" not in page
+    drawing = (here / "o" / "figures" / "map.svg").read_text(encoding="utf-8")
+    assert "client 10" in drawing
+
+
+def test_many_clients_are_advised_in_blocks(idiolect, here, monkeypatch):
+    """More clients than pairs can be judged: blocks, said so, and a page of groups."""
+    monkeypatch.setattr(options, "MOST_PAIRS", 30)
+    monkeypatch.setattr(many, "BLOCK", 30)
+    draws = np.random.default_rng(3)
+    lines = ["who,x,y"]
+    for number in range(70):
+        slope = 2 if number % 2 else -2
+        lines += [f"c{number},{x:.3f},{slope * x + 0.3 * noise:.3f}" for x, noise in draws.normal(size=(10, 2))]
+    (here / "many.csv").write_text("\n".join(lines) + "\n")
+    answer = idiolect("advise", "many.csv", "--client", "who", "--target", "y", "--verify", "--out", "m")
+    assert answer.code == 0, answer.err
+    assert "sorted into blocks" in answer.err
+    found = json.loads((here / "m" / "advise.json").read_text())
+    assert found["map"] is None
+    assert sum(found["blocks"]) == 70
+    assert found["picks"]["neighbours"] > 60
+    assert found["verify"]["test_loss"]["neighbours"] < found["verify"]["test_loss"]["alone"]
+    assert len(pq.read_table(here / "m" / "advise.parquet")) == 70
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -111,6 +180,8 @@ def test_odd_clients_get_a_default_that_is_said(idiolect, here):
         (("clinics.csv", "--client", "clinic"), "advise TABLE needs --target COLUMN"),
         ((), "advise needs either a TABLE or --data NAME"),
         (("clinics.csv", *COLUMNS, "--set", "data.test = 0", "--verify"), "--verify needs test rows"),
+        (("clinics.csv", *COLUMNS, "--set", "data.seed = 7", "--seeds", "3"), "--seeds begins with the split 3"),
+        (("clinics.csv", *COLUMNS, "--seeds", "0-4"), "add --verify"),
         (("clinics.csv", *COLUMNS, "--set", "training.rounds = 3"), "has no setting 'training'"),
         (("--data", "shakespear"), "Did you mean 'shakespeare'?"),
     ],

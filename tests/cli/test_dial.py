@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 TABLE = ("dial", "hospitals.csv", "--client", "site", "--target", "ill", "--rounds", "2")
@@ -29,10 +30,13 @@ def test_a_table_is_dialled(idiolect, here):
     answer = idiolect(*TABLE, "--values", "1,0.5,0")
     assert answer.code == 0, answer.err
     head = answer.out.splitlines()
-    assert head[1].split()[0] == "personalization"
-    assert [line.split()[0].rstrip("*") for line in head[3:7]] == ["1", "0.5", "0", "own"]
+    assert head[0].startswith("Each client's own personalization, chosen on its validation rows, gives")
+    table = next(place for place, line in enumerate(head) if line.startswith("personalization "))
+    assert [line.split()[0].rstrip("*") for line in head[table + 2 : table + 6]] == ["1", "0.5", "0", "own"]
+    assert head[table + 2].startswith("1 (one model)")
+    assert head[table + 4].startswith("0 (alone)")
     assert sum(line.count("[") for line in head) == 4  # every client's choice is marked
-    assert "Each client's own personalization, chosen on its validation rows, gives" in answer.out
+    assert "paper" not in answer.out + answer.err
     assert head[-1].startswith("Run folder: runs/hospitals-dial ")
     folder = here / "runs" / "hospitals-dial"
     assert (folder / "figures" / "dial.png").read_bytes().startswith(b"\x89PNG")
@@ -45,8 +49,11 @@ def test_a_table_is_dialled(idiolect, here):
     assert again.code == 0
     assert again.out.strip() == answer.out[: answer.out.index("Run folder:")].strip()
     once_more = idiolect(*TABLE, "--values", "1,0.5,0")
-    assert once_more.code == 2
-    assert "is finished, and it will not be overwritten" in once_more.error
+    assert once_more.code == 0
+    assert "Run folder: runs/hospitals-dial-2 " in once_more.out  # as advise does
+    same = idiolect(*TABLE, "--values", "1,0.5,0", "--out", folder)
+    assert same.code == 2
+    assert "is finished, and it will not be overwritten" in same.error
 
 
 def test_a_spec_is_dialled_to_json(idiolect, here):
@@ -58,7 +65,7 @@ def test_a_spec_is_dialled_to_json(idiolect, here):
     assert answer.err == ""
     found = json.loads(answer.out)
     assert [entry["value"] for entry in found["values"]] == [0.9, 0.3]
-    assert [entry["rounds"] for entry in found["values"]] == [2, 2]
+    assert [entry["rounds"] for entry in found["values"]] == [4, 4]  # the path and its refit
     assert found["seeds"] == [4]
     assert found["clients"] == ["s0", "s1", "s2", "s3"]
     assert len(found["chosen"]["values"]) == 4
@@ -73,6 +80,41 @@ def test_a_penalty_is_dialled(idiolect):
     assert (found["setting"], found["algorithm"], found["objective"]) == ("penalty", "acd_pfl", "mx2")
 
 
+@pytest.mark.parametrize("setting", ["personalization", "penalty"])
+def test_every_setting_works_without_values(idiolect, setting):
+    """A path from one model to every client alone, trained to its end, whose ends are named."""
+    asked = ("dial", "hospitals.csv", "--client", "site", "--target", "ill", "--setting", setting, "--l2", "0.3")
+    answer = idiolect(*asked, "--format", "json", "--quiet")
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)
+    values = [entry["value"] for entry in found["values"]]
+    assert values == sorted(values, reverse=True)
+    assert found["score"] == "log_loss"
+    assert found["refit"]
+    alone, one = found["values"][-1], found["values"][0]
+    assert min(entry["rounds"] for entry in found["values"][:-1]) >= 60
+    assert len(set(one["test"]["clients"])) > 1
+    assert alone["test"]["mean"] != pytest.approx(one["test"]["mean"], rel=1e-3)
+    assert "alone)" in idiolect("report", found["folder"], "--quiet").out
+
+
+def test_the_alone_end_is_what_training_alone_scores_in_advise(idiolect, here):
+    """Same split, same test rows, the same rows to learn from and near the same ridge."""
+    draws = np.random.default_rng(4)
+    lines = ["site,a,b,y"]
+    for site in range(5):
+        for a, b in draws.normal(size=(50, 2)):
+            lines.append(f"s{site},{a:.3f},{b:.3f},{(1 + site / 4) * a - b + draws.normal():.3f}")
+    (here / "five.csv").write_text("\n".join(lines) + "\n")
+    asked = ("five.csv", "--client", "site", "--target", "y", "--format", "json", "--quiet")
+    dial = json.loads(idiolect("dial", *asked, "--values", "1,0", "--set", "data.seed = 3").out)
+    advice = json.loads(idiolect("advise", *asked, "--verify", "--seeds", "3").out)
+    for place, way in ((1, "alone"), (0, "everybody")):
+        told = [entry["loss"][way] for entry in advice["verify"]["clients"]]
+        assert dial["values"][place]["test"]["clients"] == pytest.approx(told, rel=0.1)
+        assert dial["values"][place]["test"]["mean"] == pytest.approx(np.mean(told), rel=0.03)
+
+
 WRONG = [
     ("dial", "dial needs either a TABLE or --data NAME"),
     ("dial hospitals.csv --client site", "dial TABLE needs --target COLUMN, the column that is to be predicted."),
@@ -82,7 +124,11 @@ WRONG = [
     ("dial flix.toml --values 0.5", "--values needs at least 2 values to choose from, got 0.5"),
     ("dial flix.toml --values 1,x", "--values needs numbers such as 1,0.5,0.1,0, got '1,x'."),
     ("dial flix.toml --values 1,-0.5", "personalization must be at least 0 and at most 1, got -0.5"),
-    ("dial flix.toml --rounds 0", "training.rounds must be at least 1 for every value of a dial, got 0"),
+    ("dial flix.toml --rounds 0", "--rounds (training.rounds in a spec) must be at least 1 for every value"),
+    (
+        "dial hospitals.csv --client site --target ill --setting penalty --values 1,0",
+        "must be above 0, got 0: at 0 noth",
+    ),
     ("dial flix.toml --method local", "--setting personalization needs a method on the objective flix, and local has"),
     ("dial flix.toml --set data.validation=0.0", "No client has a validation row to choose a value on."),
     ("dial flix.toml --seeds -1", "--seeds needs numbers such as 0,1,2 or 0-9, got '-1'."),

@@ -95,7 +95,8 @@ def test_many_agents_are_not_all_compared(bench):
     assert ((shares @ values.mean(1) - means) ** 2).mean() < 0.5 * ((values.mean(1) - means) ** 2).mean()
     assert max(map(len, found.blocks)) <= 20
     assert sorted(np.concatenate(found.blocks)) == list(range(60))
-    assert found.exchange.pairs == 60 * 6 + 3 * 20 * 19 * 5  # landmarks, then pairs in blocks for 4 folds and all
+    # landmarks judged once and after each of three refits, then pairs in blocks for 4 folds and all rows
+    assert found.exchange.pairs == 60 * 6 * 4 + 3 * 20 * 19 * 5
     assert found.exchange.pairs < 60 * 59 * 5
     with pytest.raises(RequestError, match="block must be at least 2"):
         learn_in_blocks(bench.mean_sample(values), block=1)

@@ -173,7 +173,7 @@ REFUSED = [  # (setting, values, changes of the spec, a part of the sentence)
     ("personalization", (1.0, 1.0), {}, "--values names 1 twice"),
     ("personalization", (1.0, 2.0), {}, r"personalization must be at least 0 and at most 1, got 2\. 1 trains one"),
     ("personalization", (1.0, NAN), {}, "personalization must be a finite number, got nan"),
-    ("personalization", VALUES, {"training": {"rounds": 0}}, "training.rounds must be at least 1 for every value"),
+    ("personalization", VALUES, {"training": {"rounds": 0}}, "must be at least 1 for every value of a dial, got 0"),
     (
         "personalization",
         VALUES,

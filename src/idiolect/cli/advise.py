@@ -20,7 +20,7 @@ from idiolect.cli.data_options import (
     Time,
     data_table,
 )
-from idiolect.cli.options import AdviseOut, AsFormat, Format, Quiet, Seeds, Set, free_folder, parse_seeds
+from idiolect.cli.options import AdviseOut, AsFormat, Format, Quiet, Set, free_folder, parse_seeds
 
 
 def advise(
@@ -38,7 +38,12 @@ def advise(
     verify: Annotated[
         bool, typer.Option("--verify", help="Train all three ways and judge the advice on test rows.")
     ] = False,
-    seeds: Seeds = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Print every client and the numbers for specialists.")
+    ] = False,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="Splits such as 0,1,2 or 0-9 to verify on. Default: data.seed, or 0.")
+    ] = None,
     out: AdviseOut = None,
     override: Set = None,
     as_format: AsFormat = Format.text,
@@ -72,23 +77,23 @@ def advise(
             folder,
             name=name,
             verify=verify,
-            seeds=parse_seeds(seeds or "0"),
+            seeds=None if seeds is None else parse_seeds(seeds),
             progress=bar.update,
             say=None if quiet else bar.say,
         )
-    show_advice(folder, as_format, quiet)
+    show_advice(folder, as_format, quiet, details)
 
 
-def show_advice(folder: Path, as_format: Format, quiet: bool) -> None:
-    """Draw a finished advice's map and print what it says."""
-    from idiolect.report.advise_figure import write_figure
+def show_advice(folder: Path, as_format: Format, quiet: bool, details: bool = False) -> None:
+    """Draw a finished advice's map, build its page and print what it says."""
+    from idiolect.report.advise_page import build_advice_report
     from idiolect.report.advise_table import advice_text, read_advice
 
-    found = read_advice(folder)
-    figure = write_figure(found)
+    page, found = build_advice_report(folder), read_advice(folder)
     if as_format is Format.json:
-        typer.echo(json.dumps(found.found | {"folder": str(folder), "figure": str(figure)}))
+        files = {"folder": str(folder), "figure": str(folder / "figures" / "map.png"), "report": str(page)}
+        typer.echo(json.dumps(found.found | files))
         return
-    typer.echo(advice_text(found))
+    typer.echo(advice_text(found, details))
     if not quiet:
-        typer.echo(f"Folder: {folder}    Map: {figure}")
+        typer.echo(f"Folder: {folder}    Report: {page}")

@@ -22,7 +22,7 @@ from idiolect.cli.data_options import (
     data_table,
     given_flags,
 )
-from idiolect.cli.options import AsFormat, DialOut, Format, Quiet, Resume, Seeds, Set, parse_seeds
+from idiolect.cli.options import AsFormat, DialOut, Format, Quiet, Resume, Seeds, Set, free_folder, parse_seeds
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
@@ -35,8 +35,15 @@ def dial(
     setting: Annotated[
         str, typer.Option(help="personalization (alpha of flix) or penalty (lambda of mx2 and mt2).")
     ] = "personalization",
-    values: Annotated[str, typer.Option(help="Values, in the order of the path.")] = "1,0.5,0.2,0.1,0",
-    rounds: Annotated[int | None, typer.Option(help="Exchanges for every value. Default: the spec's, or 30.")] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(
+            help="Values, in the order of the path. Default: 1,0.5,0.2,0.1,0, or for a penalty 30,5,1,0.2,0.03,0.003."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds for every value. Default: the spec's; for a table enough to converge.")
+    ] = None,
     method: Annotated[
         str | None, typer.Option(help="The spec's method to walk with; for a table an algorithm. Default: by setting.")
     ] = None,
@@ -50,7 +57,12 @@ def dial(
     group: Group = None,
     time: Time = None,
     task: Task = None,
-    l2: Annotated[float, typer.Option(help="Table or data set: weight of the ridge, so that own optima exist.")] = 0.01,
+    l2: Annotated[
+        float | None, typer.Option(help="Table or data set: weight of the ridge. Default: chosen on validation rows.")
+    ] = None,
+    refit: Annotated[
+        bool, typer.Option(help="Train the models that are tested on training and validation rows, after the choice.")
+    ] = True,
     seeds: Seeds = None,
     out: DialOut = None,
     override: Set = None,
@@ -61,10 +73,11 @@ def dial(
     """Walk a personalization setting along one warm-started path: score and price of values, and who wants which."""
     from idiolect.cli.training import Bar
     from idiolect.experiments.compilation import enable_cache
-    from idiolect.experiments.dial import parse_values, walk
+    from idiolect.experiments.dial import parse_values, values_of, walk
     from idiolect.experiments.spec import check_seeds
 
-    wanted = parse_values(values)
+    wanted = values_of(setting) if values is None else parse_values(values)
+    remarks: list[str] = []
     reading = {
         "features": features,
         "drop": drop,
@@ -74,20 +87,37 @@ def dial(
         "time": time,
         "task": task,
     }
-    if source is not None and source.suffix == ".toml":
+    by_spec = source is not None and source.suffix == ".toml"
+    if by_spec:
+        assert source is not None
         spec, label = _from_spec(source, given_flags(client, target, data, **reading), override or []), method
     else:
         rows = data_table("dial", source, client, target, data, **reading)
-        spec, label = _from_data(source, rows, setting, method, l2, override or []), None
+        spec, label = _from_data(source, rows, setting, method, l2, override or [], remarks), None
     if rounds is not None:
         spec = dataclasses.replace(spec, training=_training(spec, rounds))
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=tuple(check_seeds(parse_seeds(seeds))))
     enable_cache()
     folder = out or Path("runs") / f"{spec.name}-dial"
+    if out is None and not resume and (folder / "done").exists():
+        folder = free_folder(folder)
+    own_rounds = by_spec or rounds is not None or any("training.rounds" in text for text in override or [])
     with Bar(quiet or not sys.stderr.isatty()) as bar:
-        remark = None if quiet else bar.say
-        walk(spec, folder, setting, wanted, label=label, resume=resume, progress=bar.update, say=remark)
+        walk(
+            spec,
+            folder,
+            setting,
+            wanted,
+            label=label,
+            resume=resume,
+            refit=refit,
+            to_the_end=not own_rounds,
+            by_loss=not by_spec,
+            remarks=remarks,
+            progress=bar.update,
+            say=None if quiet else bar.say,
+        )
     show_dial(folder, as_format, quiet)
 
 
@@ -128,17 +158,24 @@ def _from_data(
     data: dict[str, Any],
     setting: str,
     method: str | None,
-    l2: float,
+    l2: float | None,
     overrides: list[str],
+    remarks: list[str],
 ) -> Spec:
     from idiolect.experiments import spec as specs
     from idiolect.experiments.dial import METHODS
+    from idiolect.experiments.dial_path import PLAIN_ROUNDS, choose_ridge
 
-    spec: dict[str, Any] = {
+    table_of: dict[str, Any] = {
         "name": table.stem if table else data["source"],
         "data": data,
-        "model": {"l2": l2},
-        "training": {"rounds": 30},
+        "model": {} if l2 is None else {"l2": l2},
+        "training": {"rounds": PLAIN_ROUNDS},
         "methods": {method or METHODS.get(setting, "scafflix"): {}},
     }
-    return specs.from_table(specs.override(spec, overrides))
+    spec = specs.from_table(specs.override(table_of, overrides))
+    if spec.model.l2 is not None:
+        return spec
+    ridge, sentence = choose_ridge(spec)
+    remarks.append(sentence)
+    return dataclasses.replace(spec, model=dataclasses.replace(spec.model, l2=ridge))

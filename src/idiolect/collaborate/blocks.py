@@ -8,8 +8,17 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.cluster import KMeans
 
+from idiolect.collaborate.batched import group_optima
 from idiolect.collaborate.excess import Exchange, judging, noise_scale
-from idiolect.collaborate.quadratic import Sample, common_model, expand, own_weights, quick_models, score
+from idiolect.collaborate.quadratic import (
+    FEW_COEFFICIENTS,
+    Sample,
+    common_model,
+    expand,
+    own_weights,
+    quick_models,
+    score,
+)
 from idiolect.collaborate.weights import exchange_of, learn_weights
 from idiolect.core.checks import RequestError
 from idiolect.core.keys import Purpose, host_generator
@@ -36,21 +45,28 @@ def learn_in_blocks(
 ) -> Neighbourhoods:
     """Lambda with N x landmarks + N x block judgements in place of N^2; shares below `least` are dropped.
 
-    1. Sample: a few agents' models (landmarks) are judged by everybody. 2. Cluster: agents whose rows judge them
-    alike are sorted into blocks of at most `block`. 3. Refine: `learn_weights` inside every block.
+    1. Sample: a few models (landmarks) are judged by everybody. 2. Cluster: agents whose rows judge them alike are
+    sorted into blocks of at most `block`. 3. Refine: `learn_weights` inside every block.
     """
-    if block < 2 or landmarks < 1:
-        raise RequestError(f"block must be at least 2 and landmarks at least 1, got {block} and {landmarks}.")
-    if sample.agents <= block:
-        learned = learn_weights(sample, penalty)
-        return _listed([(np.arange(sample.agents), learned.shares)], sample, exchange_of(sample), least)
-    signatures, exchange = _signatures(sample, penalty, min(landmarks, sample.agents), seed)
+    blocks, exchange = split_into_blocks(sample, penalty, block, landmarks, seed)
     found = []
-    for members in _sorted(signatures, block, seed):
+    for members in blocks:
         part = sample.some_agents(members)
         found.append((members, learn_weights(part, penalty).shares))
         exchange = exchange + exchange_of(part)
-    return _listed(found, sample, exchange, least)
+    return listed(found, sample.agents, exchange, least)
+
+
+def split_into_blocks(
+    sample: Sample, penalty: float, block: int = 100, landmarks: int = 16, seed: int = 0
+) -> tuple[list[np.ndarray], Exchange]:
+    """Agents that are alike, at most `block` together, and what finding them has cost."""
+    if block < 2 or landmarks < 1:
+        raise RequestError(f"block must be at least 2 and landmarks at least 1, got {block} and {landmarks}.")
+    if sample.agents <= block:
+        return [np.arange(sample.agents)], Exchange(0, 0, 0, "")
+    signatures, exchange = _signatures(sample, penalty, min(landmarks, sample.agents), seed)
+    return _sorted(signatures, block, seed), exchange
 
 
 def _signatures(sample: Sample, penalty: float, landmarks: int, seed: int) -> tuple[np.ndarray, Exchange]:
@@ -58,35 +74,63 @@ def _signatures(sample: Sample, penalty: float, landmarks: int, seed: int) -> tu
     draws = host_generator(seed, Purpose.PARTITION, sample.agents)
     chosen = np.sort(draws.choice(sample.agents, landmarks, replace=False))
     few = sample.some_agents(chosen)
-    models = quick_models(few, expand(few, common_model(few, penalty)), own_weights(few), penalty)
+    common = common_model(few, penalty)
+    models = quick_models(few, expand(few, common), own_weights(few), penalty)
     losses = sample.means(score(sample, models))
+    refits = _REFITS if sample.size <= FEW_COEFFICIENTS else 0
+    for _ in range(refits):  # one agent's few rows make a poor landmark: the agents it serves best refit it
+        models = _refit(sample, penalty, losses.argmin(axis=1), models)
+        losses = sample.means(score(sample, models))
     least = losses.min(axis=1)
     scale = noise_scale(sample, least[sample.owner])
     # per row, not per agent: agents of different size shall not be sorted by their size
-    return np.sqrt((losses - least[:, None]) / scale[:, None]), judging(sample, landmarks, sample.agents * landmarks)
+    judged = judging(sample, landmarks, sample.agents * landmarks)
+    return np.sqrt((losses - least[:, None]) / scale[:, None]), judged.times(1 + refits)
+
+
+def _refit(sample: Sample, penalty: float, nearest: np.ndarray, models: np.ndarray) -> np.ndarray:
+    """Every landmark's model on the rows of the agents that are nearest to it; one without agents stays."""
+    label = nearest[sample.owner]
+    order = np.argsort(label, kind="stable")
+    starts = np.searchsorted(label[order], np.arange(len(models) + 1))
+    ridge = sample.ridge(penalty)
+    found = group_optima(sample.loss, sample.design[order], sample.goals[order], starts, ridge, models)
+    return np.where((np.diff(starts) > 0)[:, None], found, models)
 
 
 def _sorted(signatures: np.ndarray, block: int, seed: int) -> list[np.ndarray]:
     """Blocks of at most `block` agents (never a single one), clusters of like agents kept together."""
     agents = len(signatures)
-    clusters = min(max(2, 2 * agents // block), len(np.unique(signatures, axis=0)))
-    found = KMeans(clusters, n_init=1, random_state=seed % 2**32).fit(signatures)
-    # neighbouring clusters stand side by side along the line of largest spread
-    centred = found.cluster_centers_ - found.cluster_centers_.mean(axis=0)
-    line = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
-    order = np.lexsort((signatures[:, 0], np.argsort(np.argsort(line))[found.labels_]))
+    seen = signatures
+    if agents > _MOST_CLUSTERED:
+        draws = host_generator(seed, Purpose.PARTITION, agents, 1)
+        seen = signatures[np.sort(draws.choice(agents, _MOST_CLUSTERED, replace=False))]
+    clusters = min(max(2, 2 * agents // block), _MOST_CLUSTERS, len(np.unique(seen, axis=0)))
+    found = KMeans(clusters, n_init=1, random_state=seed % 2**32).fit(seen)
+    label = found.labels_ if seen is signatures else found.predict(signatures)
+    # neighbouring clusters stand side by side along the line of largest spread, and agents along it inside them
+    middle = found.cluster_centers_.mean(axis=0)
+    direction = np.linalg.svd(found.cluster_centers_ - middle, full_matrices=False)[2][0]
+    line = (found.cluster_centers_ - middle) @ direction
+    order = np.lexsort(((signatures - middle) @ direction, np.argsort(np.argsort(line))[label]))
     amount = -(-agents // block)
     return [np.sort(part) for part in np.array_split(order, amount)]
 
 
-def _listed(
-    found: list[tuple[np.ndarray, np.ndarray]], sample: Sample, exchange: Exchange, least: float
+_REFITS = 3
+_MOST_CLUSTERED = 20_000  # agents among which clusters are looked for; the others join the nearest
+_MOST_CLUSTERS = 64
+
+
+def listed(
+    found: list[tuple[np.ndarray, np.ndarray]], agents: int, exchange: Exchange, least: float = 0.0
 ) -> Neighbourhoods:
-    members: list[np.ndarray] = [np.zeros(0, np.int64)] * sample.agents
-    shares: list[np.ndarray] = [np.zeros(0)] * sample.agents
-    for agents, matrix in found:
-        for place, agent in enumerate(agents):
+    """Matrices of blocks, (members, shares) each, as lists; shares below `least` are dropped."""
+    members: list[np.ndarray] = [np.zeros(0, np.int64)] * agents
+    shares: list[np.ndarray] = [np.zeros(0)] * agents
+    for inside, matrix in found:
+        for place, agent in enumerate(inside):
             row = matrix[place]
-            kept = (row >= least) | (agents == agent)
-            members[agent], shares[agent] = agents[kept], row[kept] / row[kept].sum()
-    return Neighbourhoods(members, shares, [agents for agents, _ in found], exchange)
+            kept = (row >= least) | (inside == agent)
+            members[agent], shares[agent] = inside[kept], row[kept] / row[kept].sum()
+    return Neighbourhoods(members, shares, [inside for inside, _ in found], exchange)

@@ -3,15 +3,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.quadratic import Sample, optimum, row_weights, score_own
-from idiolect.collaborate.weights import Learned, alone, learn_weights, together
+from idiolect.collaborate.batched import NUMBERS_AT_ONCE, weighted_hessians, weighted_optima
+from idiolect.collaborate.blocks import Neighbourhoods, listed
+from idiolect.collaborate.leave_out import Fitted, is_quick, left_out_losses
+from idiolect.collaborate.many import Report, learn_many
+from idiolect.collaborate.quadratic import (
+    FEW_COEFFICIENTS,
+    Sample,
+    common_model,
+    optimum,
+    own_optima,
+    row_weights,
+    score_own,
+)
+from idiolect.collaborate.weights import QUICK, THOROUGH, Learned, exchange_of, learn_weights
 
 OPTIONS = ("alone", "everybody", "neighbours")
 PENALTIES = (100.0, 10.0, 1.0, 0.1)  # in rows: (penalty/2) |V|^2 beside the sum of losses; strongest first
+MOST_PAIRS = 400  # agents of which every pair is judged; more are sorted into blocks first
+MOST_THOROUGH = 4_000  # agents for which every candidate is tried inside blocks
 
 
 class Options(NamedTuple):
@@ -19,68 +34,146 @@ class Options(NamedTuple):
 
     losses: np.ndarray  # (rows, 3) held-out loss of every row of the sample
     penalties: dict[str, float]  # chosen on held-out rows, one per way
-    learned: Learned  # Lambda of the neighbours
+    neighbours: Neighbourhoods  # Lambda of the neighbours, and the blocks within which pairs were judged
+    mixture: dict[str, float]  # what each candidate contributes
+    held_out: dict[str, float]  # mean held-out loss of each candidate
+    models: np.ndarray | None = None  # (agents, size) of the neighbours, where blocks have made them
 
-    def shares(self, counts: np.ndarray) -> dict[str, np.ndarray]:
-        """Lambda of every way."""
-        return {
-            "alone": alone(len(counts)),
-            "everybody": together(counts),
-            "neighbours": self.learned.shares,
-        }
+    @property
+    def all_pairs(self) -> bool:
+        """Whether every pair of agents was judged."""
+        return len(self.neighbours.blocks) == 1
 
 
-def try_options(sample: Sample, penalties: tuple[float, ...] = PENALTIES) -> Options:
+def try_options(
+    sample: Sample,
+    penalties: tuple[float, ...] = PENALTIES,
+    *,
+    most_pairs: int | None = None,
+    report: Report = lambda label, done, total: None,
+) -> Options:
     """Every row's loss under models that were chosen and fitted without its fold."""
     chosen, losses = {}, np.empty((len(sample.owner), 3))
-    everybody = np.ones((1, sample.agents))
-    chosen["alone"], losses[:, 0] = _choose_penalty(sample, alone(sample.agents), penalties)
-    chosen["everybody"], losses[:, 1] = _choose_penalty(sample, everybody, penalties)
-    chosen["neighbours"] = chosen["alone"]  # it says how large coefficients are, which is the same for all
-    learned = learn_weights(sample, chosen["neighbours"])
+    by_row = is_quick(sample)
+    for place, way in enumerate(OPTIONS[:2]):
+        solve = _fit_alone if way == "alone" else _fit_everybody
+        tried = _by_rows(sample, way, penalties) if by_row else _by_folds(sample, solve, penalties)
+        best = int(np.argmin(sample.means(tried).mean(axis=0)))
+        chosen[way], losses[:, place] = penalties[best], tried[:, best]
+        report("ways", place + 1, 2)
+    penalty = chosen["neighbours"] = chosen["alone"]  # it says how large coefficients are, the same for all
+    if sample.agents > (MOST_PAIRS if most_pairs is None else most_pairs):
+        effort = THOROUGH if sample.agents <= MOST_THOROUGH else QUICK
+        found = learn_many(sample, penalty, effort, report)
+        losses[:, 2] = found.losses
+        return Options(losses, chosen, found.neighbours, found.mixture, found.held_out, found.models)
+    learned = learn_weights(sample, penalty)
+    losses[:, 2] = _held_out(sample, learned, penalty)
+    lists = listed([(np.arange(sample.agents), learned.shares)], sample.agents, exchange_of(sample))
+    return Options(losses, chosen, lists, learned.mixture, learned.held_out)
+
+
+def _held_out(sample: Sample, learned: Learned, penalty: float) -> np.ndarray:
+    """(rows,) loss of every row under its agent's neighbours' model; weights were found without the row's fold."""
+    losses, by_row = np.empty(len(sample.owner)), is_quick(sample)
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
-        weights = row_weights(learned.fold_shares[fold], training.counts)
-        models = fit(training, weights, chosen["neighbours"])
-        losses[sample.fold == fold, 2] = score_own(judged, models)
-    return Options(losses, chosen, learned)
+        if by_row:  # of the others' rows none is missing, of its own only the one that judges
+            weights = _counted(row_weights(learned.fold_shares[fold], sample.counts))
+            models = fit(sample, weights, penalty)
+            fitted = Fitted(_hessians(sample, weights, models), np.diagonal(weights))
+            losses[sample.fold == fold] = left_out_losses(sample, models, penalty, fitted)[sample.fold == fold]
+        else:
+            models = fit(training, row_weights(learned.fold_shares[fold], training.counts), penalty)
+            losses[sample.fold == fold] = score_own(judged, models)
+    return losses
 
 
-def fit(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarray | None = None) -> np.ndarray:
-    """(models, size) optima for every row of `weights`, what one row of agent j counts; equal rows are solved once.
+def _counted(weights: np.ndarray) -> np.ndarray:
+    """A weight below a thousandth of the largest changes nothing that rows could tell, and costs time."""
+    return np.where(weights > 1e-3 * weights.max(axis=1, keepdims=True, initial=0.0), weights, 0.0)
 
-    The models of few agents start from everybody's optimum, where every agent's search is short.
+
+def fit(sample: Sample, weights: np.ndarray, penalty: float) -> np.ndarray:
+    """(models, size) optima for every row of `weights`, what one row of agent j counts.
+
+    All start from everybody's optimum, where every agent's search is short.
     """
-    if start is None:
-        common = optimum(sample, np.ones(sample.agents), penalty, np.zeros(sample.size))
-        start = np.tile(common, (len(weights), 1))
-    found = np.empty((len(weights), sample.size))
-    solved: dict[bytes, int] = {}
-    for place, row in enumerate(weights):
-        # a share below a thousandth of the largest changes nothing that rows could tell, and costs time
-        kept = np.where(row > 1e-3 * row.max(initial=0.0), row, 0.0)
-        earlier = solved.setdefault(kept.tobytes(), place)
-        found[place] = found[earlier] if earlier != place else optimum(sample, kept, penalty, start[place])
-    return found
+    start = np.tile(common_model(sample, penalty), (len(weights), 1))
+    kept = _counted(weights)
+    if _small(sample):
+        ridge, per_row = sample.ridge(penalty), kept[:, sample.owner]
+        return weighted_optima(sample.loss, sample.design, sample.goals, per_row, ridge, start)
+    return np.stack([optimum(sample, row, penalty, one) for row, one in zip(kept, start)])
+
+
+def _small(sample: Sample) -> bool:
+    """Whether all models are quicker at once than one by one."""
+    held = len(sample.owner) * sample.size**2
+    return sample.size <= FEW_COEFFICIENTS and held <= NUMBERS_AT_ONCE and not sample.loss.diagonal
+
+
+def _hessians(sample: Sample, weights: np.ndarray, models: np.ndarray) -> np.ndarray:
+    """(models, size, size) of the weighted losses."""
+    loss = sample.loss
+    if _small(sample):
+        return weighted_hessians(loss, sample.design, sample.goals, weights[:, sample.owner], models)
+    found = []
+    for row, model in zip(weights, models):
+        part = sample.take(row[sample.owner] > 0)
+        found.append(loss.hessian(part.design, part.goals, row[part.owner], model.reshape(loss.shape)))
+    return np.stack(found)
 
 
 def fit_options(sample: Sample, options: Options) -> dict[str, np.ndarray]:
     """(agents, size) models of every way, on all rows of the sample."""
+    neighbours = options.models
+    if neighbours is None:
+        weights = row_weights(options.neighbours.dense(), sample.counts)
+        neighbours = fit(sample, weights, options.penalties["neighbours"])
     return {
-        name: fit(sample, row_weights(shares, sample.counts), options.penalties[name])
-        for name, shares in options.shares(sample.counts).items()
+        "alone": _fit_alone(sample, options.penalties["alone"], None),
+        "everybody": _fit_everybody(sample, options.penalties["everybody"], None),
+        "neighbours": neighbours,
     }
 
 
-def _choose_penalty(sample: Sample, weights: np.ndarray, penalties: tuple[float, ...]) -> tuple[float, np.ndarray]:
-    """The penalty with the least held-out loss, mean over agents, and the losses of all rows under it."""
+Solver = Callable[[Sample, float, np.ndarray | None], np.ndarray]  # (sample, penalty, start or None) to models
+
+
+def _fit_alone(sample: Sample, penalty: float, start: np.ndarray | None) -> np.ndarray:
+    if start is None:
+        start = np.tile(common_model(sample, penalty), (sample.agents, 1))
+    return own_optima(sample, penalty, start)
+
+
+def _fit_everybody(sample: Sample, penalty: float, start: np.ndarray | None) -> np.ndarray:
+    first = np.zeros(sample.size) if start is None else start[0]
+    return np.tile(optimum(sample, np.ones(sample.agents), penalty, first), (sample.agents, 1))
+
+
+def _by_rows(sample: Sample, way: str, penalties: tuple[float, ...]) -> np.ndarray:
+    """(rows, penalties) losses of training alone or with everybody, every row left out in turn."""
+    losses, models, fitted = np.empty((len(sample.owner), len(penalties))), None, None
+    loss, ones = sample.loss, np.ones(len(sample.owner))
+    for place, penalty in enumerate(penalties):
+        if way == "alone":
+            models = _fit_alone(sample, penalty, models)
+        else:
+            models = _fit_everybody(sample, penalty, models)
+            whole = loss.hessian(sample.design, sample.goals, ones, models[0].reshape(loss.shape))
+            fitted = Fitted(np.broadcast_to(whole, (sample.agents, *whole.shape)), np.ones(sample.agents))
+        losses[:, place] = left_out_losses(sample, models, penalty, fitted)
+    return losses
+
+
+def _by_folds(sample: Sample, solve: Solver, penalties: tuple[float, ...]) -> np.ndarray:
+    """(rows, penalties) losses of every row under models fitted without its fold."""
     losses = np.empty((len(sample.owner), len(penalties)))
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
         models: np.ndarray | None = None
         for place, penalty in enumerate(penalties):
-            models = fit(training, weights, penalty, models)
-            every = models if len(models) == sample.agents else np.repeat(models, sample.agents, axis=0)
-            losses[sample.fold == fold, place] = score_own(judged, every)
-    best = int(np.argmin(sample.means(losses).mean(axis=0)))
-    return penalties[best], losses[:, best]
+            models = solve(training, penalty, models)
+            losses[sample.fold == fold, place] = score_own(judged, models)
+    return losses

@@ -8,17 +8,20 @@ everybody: a quick model is one Newton step away from it. What judges a model is
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
 
+from idiolect.collaborate.batched import group_derivatives, group_optima, own_answers, sums_of_groups
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
 from idiolect.theory.convex import ConvexLoss
 
 MOST_COEFFICIENTS = 1000  # of one model: its Hessian is formed, for every agent and fold
+FEW_COEFFICIENTS = 16  # up to here every row's own Hessian is formed: many small sums are one pass over the rows
 SCORES_AT_ONCE = 4_000_000  # outputs held in memory while models are scored
 BIAS_PENALTY = 0.01  # on biases of log losses: one class alone would send them to infinity
 _TINY = 1e-10  # share of the curvature that keeps an undetermined direction where it starts
@@ -36,11 +39,17 @@ class Sample:
     agents: int
     folds: int
     block: np.ndarray  # (rows,) number of the rows that stand or fall together
+    copies: bool = False  # whether some agent holds the rows of another
 
-    @property
+    @cached_property
     def counts(self) -> np.ndarray:
         """(agents,) rows of each."""
         return np.bincount(self.owner, minlength=self.agents)
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """(agents + 1,) where each agent's rows begin."""
+        return np.concatenate([[0], np.cumsum(self.counts)])
 
     @property
     def size(self) -> int:
@@ -69,16 +78,15 @@ class Sample:
 
     def some_agents(self, agents: np.ndarray) -> Sample:
         """Only these agents, numbered anew in the order given (which must rise)."""
-        place = np.full(self.agents, -1)
-        place[agents] = np.arange(len(agents))
-        kept = self.take(place[self.owner] >= 0)
-        return dataclasses.replace(kept, owner=place[kept.owner], agents=len(agents))
+        counts = self.counts[agents]
+        owner = np.repeat(np.arange(len(agents)), counts)
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        kept = self.take(self.starts[agents][owner] + within)
+        return dataclasses.replace(kept, owner=owner, agents=len(agents))
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Row values added up per agent: (rows, ...) to (agents, ...)."""
-        ones = np.ones(len(self.owner))
-        gather = sparse.csr_matrix((ones, (self.owner, np.arange(len(self.owner)))), (self.agents, len(self.owner)))
-        return gather @ values
+        return sums_of_groups(values, self.starts)
 
     def means(self, values: np.ndarray) -> np.ndarray:
         """Row values averaged per agent; 0 for one without rows."""
@@ -106,7 +114,8 @@ def make_sample(
     # a class that sits in one fold only would be unknown to the model that is judged on it
     label = np.zeros(len(owner)) if loss.criterion == "squared" else goals @ np.arange(1, goals.shape[1] + 1)
     design = plain.design(rows.inputs)
-    for agent, (twin, sorting) in enumerate(_twins(design, goals, rows.offsets)):
+    twins = _twins(design, goals, rows.offsets)
+    for agent, (twin, sorting) in enumerate(twins):
         places = np.arange(rows.offsets[agent], rows.offsets[agent + 1])[sorting]
         _, first, number = np.unique(block[places], return_index=True, return_inverse=True)
         draws = host_generator(seed, Purpose.SPLIT, twin)
@@ -115,7 +124,8 @@ def make_sample(
         place = np.empty(len(first), np.int64)
         place[order] = (np.arange(len(first)) + draws.integers(folds)) % folds
         fold[places] = place[number]
-    return Sample(plain, design, goals, owner, fold, rows.clients, folds, block)
+    copies = any(twin != agent for agent, (twin, _) in enumerate(twins))
+    return Sample(plain, design, goals, owner, fold, rows.clients, folds, block, copies)
 
 
 def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[tuple[int, np.ndarray]]:
@@ -131,7 +141,7 @@ def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[t
         content = ordered.tobytes() if 2 * distinct > len(ordered) else str(agent).encode()
         firsts.append(seen.setdefault(content, agent))
     # only twins are dealt by what their rows hold: for the others chance shall not know the values
-    several = {first for first in firsts if firsts.count(first) > 1}
+    several = {first for first, times in Counter(firsts).items() if times > 1}
     return [
         (first, sorting if first in several else np.arange(len(sorting))) for first, sorting in zip(firsts, sortings)
     ]
@@ -155,18 +165,22 @@ class Expansion(NamedTuple):
 def expand(sample: Sample, point: np.ndarray) -> Expansion:
     """Gradients and Hessians of every agent and fold at one point."""
     loss, shape = sample.loss, (sample.agents, sample.folds)
-    gradients = np.zeros((*shape, sample.size))
-    hessians = np.zeros((*shape, sample.size, sample.size))
-    coefficients = point.reshape(loss.shape)
     cells = sample.owner * sample.folds + sample.fold
     order = np.argsort(cells, kind="stable")
     starts = np.searchsorted(cells[order], np.arange(sample.agents * sample.folds + 1))
+    design, goals, coefficients = sample.design[order], sample.goals[order], point.reshape(loss.shape)
+    if sample.size <= FEW_COEFFICIENTS:
+        answers = loss.outputs(design, coefficients)
+        gradients, hessians = group_derivatives(loss, design, goals, answers, starts)
+        return Expansion(point, gradients.reshape(*shape, -1), hessians.reshape(*shape, sample.size, -1))
+    gradients = np.zeros((*shape, sample.size))
+    hessians = np.zeros((*shape, sample.size, sample.size))
     for cell in np.flatnonzero(np.diff(starts)):
-        rows = order[starts[cell] : starts[cell + 1]]
+        rows = slice(starts[cell], starts[cell + 1])
         place = divmod(int(cell), sample.folds)
-        ones = np.ones(len(rows))
-        gradients[place] = loss.gradient(sample.design[rows], sample.goals[rows], ones, coefficients).reshape(-1)
-        hessians[place] = loss.hessian(sample.design[rows], sample.goals[rows], ones, coefficients)
+        ones = np.ones(starts[cell + 1] - starts[cell])
+        gradients[place] = loss.gradient(design[rows], goals[rows], ones, coefficients).reshape(-1)
+        hessians[place] = loss.hessian(design[rows], goals[rows], ones, coefficients)
     return Expansion(point, gradients, hessians)
 
 
@@ -223,11 +237,19 @@ def score(sample: Sample, models: np.ndarray) -> np.ndarray:
 def score_own(sample: Sample, models: np.ndarray) -> np.ndarray:
     """(rows,) loss of each row under its owner's model; `models` is (agents, size) or (agents, folds, size)."""
     chosen = models[sample.owner] if models.ndim == 2 else models[sample.owner, sample.fold]
-    if sample.loss.diagonal:
-        answers = sample.design * chosen
-    else:
-        answers = np.einsum("rc,rco->ro", sample.design, chosen.reshape(-1, *sample.loss.shape))
-    return sample.loss.row_losses(answers, sample.goals)
+    return sample.loss.row_losses(own_answers(sample.loss, sample.design, chosen), sample.goals)
+
+
+def own_optima(sample: Sample, penalty: float, start: np.ndarray) -> np.ndarray:
+    """(agents, size): every agent's optimum on its own rows; few coefficients: all agents at once."""
+    ridge = sample.ridge(penalty)
+    if sample.size <= FEW_COEFFICIENTS:
+        return group_optima(sample.loss, sample.design, sample.goals, sample.starts, ridge, start)
+    found = [
+        optimum(sample.some_agents(np.array([agent])), np.ones(1), penalty, start[agent])
+        for agent in range(sample.agents)
+    ]
+    return np.stack(found)
 
 
 def common_model(sample: Sample, penalty: float, steps: int = 50) -> np.ndarray:

@@ -30,10 +30,19 @@ from idiolect.collaborate.quadratic import (
     score_own,
 )
 
-WIDTHS = (0.5, 2.0, 8.0, 32.0)  # of a neighbourhood, in nats of evidence against a pair
-GROUPS = (2, 3, 5, 8, 13, 21)
 _EXPANSIONS = 4  # of log losses while stacking
-_SORTINGS = 4  # rounds of fitting the groups' models and sorting agents anew
+
+
+class Effort(NamedTuple):
+    """Which candidates are tried."""
+
+    widths: tuple[float, ...] = (0.5, 2.0, 8.0, 32.0)  # of a neighbourhood, in nats of evidence against a pair
+    groups: tuple[int, ...] = (2, 3, 5, 8, 13, 21)
+    sortings: int = 4  # rounds of fitting the groups' models and sorting agents anew
+
+
+THOROUGH = Effort()
+QUICK = Effort(groups=(2, 5), sortings=2)  # inside blocks of many agents that are alike already
 
 
 class Candidate(NamedTuple):
@@ -81,9 +90,7 @@ def evidence_in_nats(excess: Excess, counts: np.ndarray) -> np.ndarray:
     return excess.value / (noise[:, None] + noise)
 
 
-def grouped(
-    sample: Sample, expansion: Expansion, penalty: float, excess: Excess, amounts: tuple[int, ...]
-) -> list[Candidate]:
+def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess, effort: Effort) -> list[Candidate]:
     """Mixtures of K tasks: agents sorted into K groups by a tree over the pairs, then by what serves them best.
 
     r_ik ~ share_k exp(-n_i (excess of group k's model on i's rows) / noise_k) noise_k^(-d/2), d coefficients: the
@@ -91,7 +98,7 @@ def grouped(
     lambda_ij = sum_k r_ik r_jk n_j / (rows of group k).
     """
     counts = sample.counts
-    known = sorted({min(amount, sample.agents) for amount in amounts if amount < sample.agents})
+    known = sorted({min(amount, sample.agents) for amount in effort.groups if amount < sample.agents})
     if not known:
         return []
     evidence = np.maximum(evidence_in_nats(excess, counts), 0.0)
@@ -104,7 +111,7 @@ def grouped(
     for amount in known:
         label = fcluster(tree, amount, "maxclust") - 1
         belonging = np.eye(label.max() + 1)[label]
-        for _ in range(_SORTINGS):
+        for _ in range(effort.sortings):
             losses = _group_losses(sample, parts, expansion, penalty, belonging)
             size = np.maximum(belonging.sum(axis=0), 1e-9)
             noise = (belonging.T @ excess.noise + 1e-9 * excess.noise.mean()) / size
@@ -130,42 +137,44 @@ def _group_losses(
     return total
 
 
-def candidates(sample: Sample, expansion: Expansion, penalty: float) -> tuple[list[Candidate], Excess]:
+def candidates(
+    sample: Sample, expansion: Expansion, penalty: float, effort: Effort = THOROUGH
+) -> tuple[list[Candidate], Excess]:
     """The family, from alone to everybody, found on these rows."""
     excess, counts = pairwise_excess(sample, expansion, penalty), sample.counts
     family = [Candidate("alone", alone(sample.agents))]
-    family += [Candidate(f"width {width:g}", neighbourhood(excess, counts, width)) for width in WIDTHS]
-    family += grouped(sample, expansion, penalty, excess, GROUPS)
+    family += [Candidate(f"width {width:g}", neighbourhood(excess, counts, width)) for width in effort.widths]
+    family += grouped(sample, expansion, penalty, excess, effort)
     return [*family, Candidate("everybody", together(counts))], excess
 
 
-def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
+def learn_weights(sample: Sample, penalty: float = 0.0, effort: Effort = THOROUGH) -> Learned:
     """Lambda for these agents: candidates on all rows, mixed as their held-out losses say."""
     answers, rows = [], []
     fold_families: list[list[Candidate]] = []
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
         expansion = expand(training, common_model(training, penalty))
-        family, _ = candidates(training, expansion, penalty)
+        family, _ = candidates(training, expansion, penalty, effort)
         fold_families.append(family)
         if len(judged.owner):
-            answers.append(_answers(training, judged, expansion, family, penalty))
+            answers.append(held_out_answers(training, judged, expansion, family, penalty))
             rows.append(np.flatnonzero(sample.fold == fold))
     order = np.argsort(np.concatenate(rows))
     outputs = np.concatenate(answers)[order]
     expansion = expand(sample, common_model(sample, penalty))
-    family, excess = candidates(sample, expansion, penalty)
+    family, excess = candidates(sample, expansion, penalty, effort)
     mixture = stack(sample, outputs)
     fold_shares = np.stack(
         [
-            _mixed(stack(sample.without(fold), outputs[sample.fold != fold]), fold_families[fold])
+            mixed(stack(sample.without(fold), outputs[sample.fold != fold]), fold_families[fold])
             for fold in range(sample.folds)
         ]
     )
-    losses = [sample.means(_losses(sample, outputs[:, place])).mean() for place in range(outputs.shape[1])]
+    losses = [sample.means(answer_losses(sample, outputs[:, place])).mean() for place in range(outputs.shape[1])]
     names = [candidate.name for candidate in family]
     return Learned(
-        _mixed(mixture, family),
+        mixed(mixture, family),
         dict(zip(names, mixture.tolist())),
         dict(zip(names, map(float, losses))),
         excess,
@@ -173,7 +182,7 @@ def learn_weights(sample: Sample, penalty: float = 0.0) -> Learned:
     )
 
 
-def exchange_of(sample: Sample) -> Exchange:
+def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
     """What `learn_weights` sends in all: expansions up, everybody's model down, pairs and groups judged, per fold.
 
     Rows never leave, but sums over them do: for squared losses a Hessian is the matrix of second moments.
@@ -181,19 +190,20 @@ def exchange_of(sample: Sample) -> Exchange:
     size, passes = sample.size, sample.folds + 1
     sums = size + size * (size + 1) // 2
     judged = judging(sample, sample.agents, sample.agents * (sample.agents - 1))
-    groups = sum(amount for amount in GROUPS if amount < sample.agents) * _SORTINGS * sample.agents
-    upload = sample.agents * sample.folds * sums + groups * sample.folds + sample.agents * len(WIDTHS)
+    groups = sum(amount for amount in effort.groups if amount < sample.agents) * effort.sortings * sample.agents
+    upload = sample.agents * sample.folds * sums + groups * sample.folds + sample.agents * len(effort.widths)
     download = sample.agents * size + groups * sample.folds * size
     reveals = "The server sees every agent's summed gradients and Hessians per fold."
     once = Exchange(SCALAR_BYTES * upload, SCALAR_BYTES * download, 0, reveals) + judged
-    return Exchange(once.upload_bytes * passes, once.download_bytes * passes, once.pairs * passes, once.reveals)
+    return once.times(passes)
 
 
-def _mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:
+def mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:
+    """(agents, agents) shares of a mixture of candidates."""
     return np.einsum("c,cij->ij", mixture, np.stack([candidate.shares for candidate in family]))
 
 
-def _answers(
+def held_out_answers(
     training: Sample, judged: Sample, expansion: Expansion, family: list[Candidate], penalty: float
 ) -> np.ndarray:
     """(rows, candidates, outputs): what every candidate's models answer on rows that they have not seen."""
@@ -214,7 +224,7 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
     A quadratic programme for squared losses; for log losses a few of them, each expanded where the last one ended.
     """
     per_row = 1 / np.maximum(sample.counts, 1)[sample.owner] / max(int((sample.counts > 0).sum()), 1)
-    values = [per_row @ _losses(sample, outputs[:, place]) for place in range(outputs.shape[1])]
+    values = [per_row @ answer_losses(sample, outputs[:, place]) for place in range(outputs.shape[1])]
     mixture = np.eye(outputs.shape[1])[int(np.argmin(values))]
     value = min(values)
     for _ in range(1 if sample.loss.criterion == "squared" else _EXPANSIONS):
@@ -226,7 +236,7 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
         length = 1.0
         while length > 1e-3:  # an expansion may promise too much
             tried = mixture + length * step
-            now = float(per_row @ _losses(sample, np.einsum("rco,c->ro", outputs, tried)))
+            now = float(per_row @ answer_losses(sample, np.einsum("rco,c->ro", outputs, tried)))
             if now < value:
                 mixture, value = tried, now
                 break
@@ -258,5 +268,6 @@ def _on_simplex(gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
     return mixture / max(mixture.sum(), 1e-300)
 
 
-def _losses(sample: Sample, answers: np.ndarray) -> np.ndarray:
+def answer_losses(sample: Sample, answers: np.ndarray) -> np.ndarray:
+    """(rows,) losses of answers, (rows, outputs)."""
     return sample.loss.row_losses(answers, sample.goals)

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from idiolect.core.checks import DivergedError, RequestError, nearest
+from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
 from idiolect.engines.door import check_participation, check_training, participation_of
+from idiolect.engines.run import Run
 from idiolect.engines.simulate import Checkpoint, Session
 from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
 from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
+from idiolect.experiments.dial_path import DEFAULT_VALUES, Refitted, enough_rounds, loss_scores, with_all_rows
 from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, write_names
 from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
 from idiolect.experiments.sources import build_data
@@ -43,6 +46,11 @@ def parse_values(text: str) -> list[float]:
         raise RequestError(f"--values needs numbers such as 1,0.5,0.1,0, got {text!r}.") from None
 
 
+def values_of(setting: str) -> list[float]:
+    """The path of a setting where none is given, from one model for all to every client alone."""
+    return list(DEFAULT_VALUES.get(setting, DEFAULT_VALUES["personalization"]))
+
+
 def walk(
     spec: Spec,
     path: Path,
@@ -51,12 +59,18 @@ def walk(
     *,
     label: str | None = None,
     resume: bool = False,
+    refit: bool = False,
+    to_the_end: bool = False,
+    by_loss: bool = False,
+    remarks: Sequence[str] = (),
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> dict[str, Any]:
     """Train `training.rounds` rounds at every value in turn, each from where the last ended; leave a run folder.
 
-    With `resume`, an interrupted dial goes on from its last checkpoint, to the same bits.
+    With `refit` the path is walked once more on training and validation rows, and test rows judge those models; with
+    `to_the_end` each value gets the rounds that theory asks for; with `by_loss` the loss decides. With `resume`, an
+    interrupted dial goes on from its last checkpoint, to the same bits.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -64,7 +78,7 @@ def walk(
     _check_values(setting, values)
     _check_one_path(spec, method)
     spec = dataclasses.replace(spec, methods=(method,))
-    request = {"setting": setting, "values": list(values)}
+    request = {"setting": setting, "values": list(values)} | ({"refit": True} if refit else {})
     if resume:
         _check_same(folder, request)
         spec = resumed(folder.read_spec(), spec, path)
@@ -72,32 +86,46 @@ def walk(
     federation, problem = build_data(spec.data, spec.training.precision)
     check_training(spec.training, federation.clients)
     _check_rows(federation)
-    scores, reason = choose_scores(spec, federation)
-    client_loss = build_client_loss(spec.model, federation, problem)
-    constants = problem_constants(client_loss, federation)
-    rows = float(np.mean(federation.train.counts))
-    built = [
-        build_method(
-            _at(method, setting, value), client_loss, constants, federation.clients, rows, None, federation.names
-        )
-        for value in values
-    ]
-    warnings = [*federation.warnings, *_warnings(spec, built, federation.clients)]
+    scores, reason = (loss_scores if by_loss else choose_scores)(spec, federation)
+    built = _build(spec, method, setting, values, federation, problem)
+    doubts = list(dict.fromkeys(text for ready in built for text in ready.warnings))
+    # where the path is the program's own, what theory says against it is for specialists
+    warnings = [*federation.warnings, *([] if to_the_end else doubts), *_absence(spec, built, federation.clients)]
     folder.open(resume)
     folder.write_spec(spec)
     folder.write_json(REQUEST, request)
-    notes = [*federation.describe(), *federation.notes, *dict.fromkeys(text for ready in built for text in ready.notes)]
+    notes = [*federation.describe(), *federation.notes, *remarks]
     for text in (*notes, reason, *(f"Warning: {text}" for text in warnings)):
         tell(text)
-    tried = _train(spec, method, setting, values, built, federation, scores, folder, progress)
+    notes += dict.fromkeys(text for ready in built for text in ready.notes)  # for specialists: on the page alone
+    notes += doubts if to_the_end else []
+    path_of = Walk(spec, method, setting, values, scores, folder, to_the_end, progress)
+    tried = path_of.train(built, federation, "checkpoint")
+    if refit:
+        whole = with_all_rows(federation)
+        again = path_of.train(_build(spec, method, setting, values, whole, problem), whole, "checkpoint/refit")
+        tried = [Refitted.join(*pair) for pair in zip(tried, again)]
+        notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
     found = find_choice("dial", spec.name, method, setting, tried, federation, scores[0], "last")
-    found |= {"score_reason": reason, "notes": notes, "warnings": warnings}
+    found |= {"score_reason": reason, "notes": notes, "warnings": warnings, "refit": refit}
+    found["order"] = natural_order(federation.names)
     folder.write_table("dial.parquet", client_rows(found, federation))
     _write_models(spec, folder, method, tried, found["chosen"]["places"], federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("dial.json", found)
     folder.finish()
     return found
+
+
+def _build(
+    spec: Spec, method: MethodSpec, setting: str, values: Sequence[float], federation: Federation, problem: Any
+) -> list[Built]:
+    """The method at every value, with what theory says of these rows."""
+    client_loss = build_client_loss(spec.model, federation, problem)
+    constants = problem_constants(client_loss, federation)
+    rows = float(np.mean(federation.train.counts))
+    arguments = client_loss, constants, federation.clients, rows, None, federation.names
+    return [build_method(_at(method, setting, value), *arguments) for value in values]
 
 
 def _check_same(folder: RunFolder, request: dict[str, Any]) -> None:
@@ -146,6 +174,11 @@ def _check_values(setting: str, values: Sequence[float]) -> None:
         raise RequestError(f"--values needs at least 2 values to choose from, got {shown}; give such as 1,0.5,0.1,0.")
     if len(values) > MOST:
         raise RequestError(f"--values names {len(values)} values, more than {MOST}; thin them out.")
+    if setting == "penalty" and min(values) <= 0:
+        raise RequestError(
+            f"--values of a penalty must be above 0, got {min(values):g}: at 0 nothing ties a client to the others and "
+            "there is no shared model to find; the smallest value lets clients go, 0.001 for example."
+        )
     doubled = next((value for value in values if list(values).count(value) > 1), None)
     if doubled is not None:
         raise RequestError(f"--values names {doubled:g} twice; give every value of {setting} once.")
@@ -153,7 +186,9 @@ def _check_values(setting: str, values: Sequence[float]) -> None:
 
 def _check_one_path(spec: Spec, method: MethodSpec) -> None:
     if spec.training.rounds < 1:
-        raise RequestError("training.rounds must be at least 1 for every value of a dial, got 0; give more.")
+        raise RequestError(
+            "--rounds (training.rounds in a spec) must be at least 1 for every value of a dial, got 0; give more."
+        )
     if is_tuned(spec, method):
         raise RequestError(
             f"A dial takes one step size, got tuning.step_size = {spec.tuning.step_size}; set methods.{method.label}."
@@ -166,8 +201,8 @@ def _check_rows(federation: Federation) -> None:
     for split, purpose in (("validation", "choose a value on"), ("test", "judge the choice by")):
         if getattr(federation, split).counts.sum() == 0:
             raise RequestError(
-                f"No client has a {split} row to {purpose}. Give [data] {split} a larger share, "
-                "or bring more rows per client."
+                f"No client has a {split} row to {purpose}. Give --set 'data.{split} = 0.2', or bring more rows per "
+                "client."
             )
 
 
@@ -175,60 +210,77 @@ def _at(method: MethodSpec, setting: str, value: float) -> MethodSpec:
     return dataclasses.replace(method, settings=method.settings | {setting: value})
 
 
-def _warnings(spec: Spec, built: list[Built], clients: int) -> list[str]:
-    """What theory has to say about the settings, every sentence once, and about absent clients."""
-    absent = dict.fromkeys(
+def _absence(spec: Spec, built: list[Built], clients: int) -> list[str]:
+    """What is to be said of clients that are absent from rounds, every sentence once."""
+    said = dict.fromkeys(
         check_participation(ready.algorithm, participation_of(ready.algorithm, spec.training, clients).chance)
         for ready in built
     )
-    return [*dict.fromkeys(text for ready in built for text in ready.warnings), *(text for text in absent if text)]
+    return [text for text in said if text]
 
 
-def _train(
-    spec: Spec,
-    method: MethodSpec,
-    setting: str,
-    values: Sequence[float],
-    built: list[Built],
-    federation: Federation,
-    scores: tuple[str, ...],
-    folder: RunFolder,
-    progress: Progress | None,
-) -> list[Tried]:
-    """The path: every session goes on after the one before, all seeds as lanes of one program.
+class Walk(NamedTuple):
+    """One path to walk, perhaps twice: on training rows, and on those and the validation rows."""
 
-    A stretch that a checkpoint holds is read back instead of walked again.
-    """
-    tried: list[Tried] = []
-    session: Session | None = None
-    lengths = [0 if _needs_nobody(setting, value) else spec.training.rounds for value in values]
-    training = spec.training
+    spec: Spec
+    method: MethodSpec
+    setting: str
+    values: Sequence[float]
+    scores: tuple[str, ...]
+    folder: RunFolder
+    to_the_end: bool
+    progress: Progress | None
 
-    def report(done: int, total: int) -> None:
-        if progress is not None:
-            progress(method.label, done, sum(lengths))
+    def lengths(self, built: list[Built]) -> list[int]:
+        """Rounds of every value."""
+        asked = [enough_rounds(ready.algorithm) if self.to_the_end else self.spec.training.rounds for ready in built]
+        alone = [_needs_nobody(self.setting, value) for value in self.values]
+        return [0 if nobody else rounds for nobody, rounds in zip(alone, asked)]
 
-    for place, (value, ready) in enumerate(zip(values, built)):
-        training = dataclasses.replace(training, rounds=sum(lengths[: place + 1]))
-        lanes = [ready.algorithm] * len(spec.seeds)
-        session = Session(lanes, federation, training, list(spec.seeds), scores, None, after=session)
-        checkpoint = Checkpoint(folder.path / "checkpoint" / str(place), spec.output.checkpoint_every)
+    def train(self, built: list[Built], federation: Federation, checkpoints: str) -> list[Tried]:
+        """The path: every session goes on after the one before, all seeds as lanes of one program.
+
+        A stretch that a checkpoint holds is read back instead of walked again.
+        """
+        spec, lengths = self.spec, self.lengths(built)
+        tried: list[Tried] = []
+        session: Session | None = None
+        training = spec.training
+        if self.to_the_end:
+            training = dataclasses.replace(training, record_every=max(sum(lengths), 1))
+
+        def report(done: int, total: int) -> None:
+            if self.progress is not None:
+                self.progress(self.method.label, done, sum(lengths))
+
+        for place, (value, ready) in enumerate(zip(self.values, built)):
+            training = dataclasses.replace(training, rounds=sum(lengths[: place + 1]))
+            lanes = [ready.algorithm] * len(spec.seeds)
+            session = Session(lanes, federation, training, list(spec.seeds), self.scores, None, after=session)
+            checkpoint = Checkpoint(self.folder.path / checkpoints / str(place), spec.output.checkpoint_every)
+            runs = self._run(session, checkpoint, value, report)
+            if lengths[place]:
+                training = session.training  # what `auto` chose at first holds for the whole path
+            for run in runs:
+                restore_units(run.recorder, federation)
+            tried.append(Tried(value, runs, -value))
+        return tried
+
+    def _run(
+        self, session: Session, checkpoint: Checkpoint, value: float, report: Callable[[int, int], None]
+    ) -> list[Run]:
+        where = f"{self.method.label} at {self.setting} = {value:g}"
         try:
             runs = session.run(checkpoint, True, report)
         except DivergedError as error:
-            raise DivergedError(f"{method.label} at {setting} = {value:g}: {error}") from None
+            raise DivergedError(f"{where}: {error}") from None
         lost = next((run for run in runs if run.recorder.diverged), None)
         if lost is not None:
             raise DivergedError(
-                f"{method.label} at {setting} = {value:g}, seed {lost.seed}: {lost.recorder.diverged}: its parameters "
-                "are no longer finite. Use a smaller step size."
+                f"{where}, seed {lost.seed}: {lost.recorder.diverged}: its parameters are no longer finite. Use a "
+                "smaller step size."
             )
-        if lengths[place]:
-            training = session.training  # what `auto` chose at first holds for the whole path
-        for run in runs:
-            restore_units(run.recorder, federation)
-        tried.append(Tried(value, runs, -value))
-    return tried
+        return runs
 
 
 def _needs_nobody(setting: str, value: float) -> bool:
@@ -248,13 +300,18 @@ def _write_models(
     for lane, seed in enumerate(spec.seeds):
         name = f"{safe_name(method.label)}-seed{seed}"
         if kept in ("auto", "all"):
-            models = [one.runs[lane].personal_models() for one in tried]
+            models = [_final(one)[lane].personal_models() for one in tried]
             own = jax.tree.map(lambda *leaves: np.stack(leaves)[chosen, np.arange(federation.clients)], *models)
             folder.write_model(f"{name}/personal", own)
         for one in tried if kept in ("shared", "all") else ():
             at = f"{name}/at-{one.value:g}"
-            shared = one.runs[lane].shared_model()
+            shared = _final(one)[lane].shared_model()
             if shared is not None:
                 folder.write_model(f"{at}/shared", shared)
             if kept == "all":
-                folder.write_model(f"{at}/personal", one.runs[lane].personal_models())
+                folder.write_model(f"{at}/personal", _final(one)[lane].personal_models())
+
+
+def _final(tried: Tried) -> list[Run]:
+    """The runs whose models are handed over."""
+    return tried.again if isinstance(tried, Refitted) else tried.runs

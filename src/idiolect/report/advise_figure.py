@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,77 +11,157 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from idiolect.report.advise_table import WORDS, Advised
-from idiolect.report.folder import FolderError
-from idiolect.report.style import INK, LINE, MUTED, PAPER, blank, drawing, lay_out, shortened, to_bytes
+from idiolect.report.figures import Drawn
+from idiolect.report.style import INK, LINE, MUTED, PAPER, blank, drawing, lay_out, short, shortened, to_bytes
 
 COLOURS = {"alone": "#67707d", "everybody": "#009e73", "neighbours": "#0072b2"}
-_NAMED = 40  # clients that can be named along an axis
+_NAMED = 60  # clients that can be named along an axis; more are drawn in groups
+_GROUPS = 30  # groups of clients along an axis
+_APART = 24  # clients whose names stand apart in the graph
 _EDGES = 0.02  # share from which a line is drawn
+_DOTS = 4_000  # clients drawn one by one; more are thinned out evenly
+
+_CAPTION = (
+    "Left: whose rows count for whom; clients that learn together stand side by side. Middle: the same as a graph, "
+    "dots as large as a client's rows. Right: expected gain over training alone with its 95 % interval, for joining "
+    "neighbours and for joining everybody; the black mark is what was measured on held-out rows."
+)
+_CROWDED = (
+    "Right: every client's expected gain against its rows. Middle: clients sorted by the expected gain of what they "
+    "are advised, with its 95 % interval."
+)
+_GROUPED = "Left: how much clients of one group count for those of another, in the mean; groups are named by a member. "
 
 
-def write_figure(advised: Advised) -> Path:
-    """Draw figures/map.png and map.svg into the folder; return the PNG's path."""
+def drawn_map(advised: Advised) -> Drawn:
+    """The map as files."""
+    caption = _CAPTION
+    if advised.found["all_clients"] > _NAMED:
+        caption = (_GROUPED if advised.found["map"] is not None else "Left: what clients are advised. ") + _CROWDED
     with drawing("map"):
         figure = lay_out(draw(advised))
-        files = {kind: to_bytes(figure, kind) for kind in ("png", "svg")}
-    folder = advised.path / "figures"
-    try:
-        folder.mkdir(exist_ok=True)
-        for kind, content in files.items():
-            unfinished = folder / f".map.{kind}.unfinished"
-            unfinished.write_bytes(content)
-            os.replace(unfinished, folder / f"map.{kind}")
-    except OSError as error:
-        raise FolderError(
-            f"The map must be written into {str(advised.path)!r}, which refused it ({error.strerror}); copy the folder "
-            "to a place you may write to."
-        ) from error
-    return folder / "map.png"
+        return Drawn("map", "Who learns with whom", caption, to_bytes(figure, "png"), to_bytes(figure, "svg"))
 
 
 def draw(advised: Advised) -> Figure:
-    """Three panels in the same order of clients: those who share stand side by side."""
-    figure = blank(13.2, 5.4)
-    heat, graph, gains = figure.subplots(1, 3, width_ratios=(1.15, 1.0, 0.95))
+    """Three panels; up to 60 clients are named, more are drawn in groups."""
+    few = advised.found["all_clients"] <= _NAMED and advised.found["map"] is not None
+    return _few(advised) if few else _many(advised)
+
+
+def _few(advised: Advised) -> Figure:
     order = np.array(advised.found["map"]["order"], int)
+    height = max(5.4, 2.2 + 0.17 * len(order))
+    figure = blank(6.6 + 1.25 * height, height)
+    heat, graph, gains = figure.subplots(1, 3, width_ratios=(1.15, 1.0, 0.95))
     _heat(heat, advised, order)
     _graph(graph, advised)
     _gains(gains, advised, order)
-    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 6}
-    entries = [Line2D([], [], color=COLOURS[way], label=f"advice: {words}", **dot) for way, words in WORDS.items()]
-    if len(order) <= _NAMED:
-        entries.append(
-            Line2D([], [], color=INK, linestyle="none", marker="|", markersize=8, label="measured, held out")
-        )
-    figure.legend(handles=entries, loc="outside lower center", ncols=4)
+    mark = Line2D([], [], color=INK, linestyle="none", marker="|", markersize=8, label="measured, held out")
+    figure.legend(handles=[*_ways(), mark], loc="outside lower center", ncols=4)
     return figure
 
 
+def _many(advised: Advised) -> Figure:
+    figure = blank(14.0, 5.8)
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1.0, 1.0))
+    if advised.found["map"] is not None:
+        _group_heat(left, advised)
+    else:
+        _bars(left, advised)
+    _sorted_gains(middle, right, advised)
+    figure.legend(handles=_ways(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def _ways() -> list[Line2D]:
+    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 6}
+    return [Line2D([], [], color=COLOURS[way], label=f"advice: {words}", **dot) for way, words in WORDS.items()]
+
+
 def _labels(advised: Advised, order: np.ndarray) -> list[str]:
-    return [shortened(advised.found["clients"][place]["client"], 14) for place in order]
+    return [shortened(advised.found["clients"][place]["client"], 18) for place in order]
 
 
-def _heat(axes: Axes, advised: Advised, order: np.ndarray) -> None:
-    shares = np.array(advised.found["map"]["shares"])[np.ix_(order, order)]
+def _show_shares(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
     scale = LinearSegmentedColormap.from_list("shares", [PAPER, "#9ecae1", "#0072b2", "#08306b"])
     # shares span decades: the root shows small ones without hiding large ones
     image = axes.imshow(np.sqrt(shares), cmap=scale, vmin=0, vmax=1, interpolation="nearest")
     axes.grid(False)
-    axes.set_title("Whose rows count (row: for whom)")
-    if len(order) <= _NAMED:
-        names, small = _labels(advised, order), 7 if len(order) <= 24 else 5
-        axes.set_xticks(range(len(order)), names, rotation=90, fontsize=small)
-        axes.set_yticks(range(len(order)), names, fontsize=small)
-    else:
-        axes.set_xlabel(f"{len(order)} clients, neighbours side by side")
-        axes.set_xticks([])
-        axes.set_yticks([])
+    size = 7.5 if len(names) <= 24 else 6.5
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
+    axes.set_yticks(range(len(names)), names, fontsize=size)
     bar = axes.figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02)
     ticks = np.array([0.0, 0.01, 0.05, 0.2, 0.5, 1.0])
     bar.set_ticks(np.sqrt(ticks).tolist(), labels=[f"{100 * tick:g} %" for tick in ticks])
     bar.outline.set_visible(False)
+
+
+def _heat(axes: Axes, advised: Advised, order: np.ndarray) -> None:
+    shares = np.array(advised.found["map"]["shares"])[np.ix_(order, order)]
+    _show_shares(axes, shares, _labels(advised, order))
+    axes.set_title("Whose rows count (row: for whom)")
+
+
+def _group_heat(axes: Axes, advised: Advised) -> None:
+    """Clients side by side on the map, in groups of equal size, each named by its first and its number of others."""
+    order = np.array(advised.found["map"]["order"], int)
+    groups = np.array_split(order, _GROUPS)
+    shares = np.array(advised.found["map"]["shares"])
+    means = np.array([[shares[np.ix_(one, other)].sum(axis=1).mean() for other in groups] for one in groups])
+    names = [
+        f"{label} +{len(group) - 1}" for group, label in zip(groups, _labels(advised, np.array([g[0] for g in groups])))
+    ]
+    _show_shares(axes, means, names)
+    axes.set_title(f"Whose rows count, {len(order)} clients in groups")
+
+
+def _bars(axes: Axes, advised: Advised) -> None:
+    """How many clients get which advice, by their number of rows."""
+    seen = advised.columns("rows", "advice")
+    rows, advice = np.array(seen["rows"]), np.array(seen["advice"])
+    edges = np.unique(np.quantile(rows, np.linspace(0, 1, 6)).round().astype(int))
+    part = np.clip(np.searchsorted(edges, rows, side="right") - 1, 0, max(len(edges) - 2, 0))
+    places, below = np.arange(part.max() + 1), np.zeros(part.max() + 1)
+    for way, colour in COLOURS.items():
+        amounts = np.bincount(part[advice == way], minlength=len(places)).astype(float)
+        axes.bar(places, amounts, bottom=below, color=colour, width=0.7, zorder=3)
+        below += amounts
+    ends = [*edges[1:-1] - 1, edges[-1]] if len(edges) > 1 else edges
+    names = [f"{low}" if low == high else f"{low} to {high}" for low, high in zip(edges, ends)]
+    axes.set_xticks(places, names[: len(places)])
+    axes.set_xlabel("rows of a client")
+    axes.set_title("Clients by advice")
+
+
+def _sorted_gains(line: Axes, cloud: Axes, advised: Advised) -> None:
+    ways = [f"gain_{way}_{part}" for way in COLOURS for part in ("expected", "low", "high")]
+    seen = {name: np.array(values) for name, values in advised.columns("rows", "advice", *ways).items()}
+    step = -(-len(seen["rows"]) // _DOTS)
+    parts = {
+        part: np.select([seen["advice"] == way for way in COLOURS], [seen[f"gain_{way}_{part}"] for way in COLOURS])
+        for part in ("expected", "low", "high")
+    }
+    order = np.argsort(parts["expected"], kind="stable")[::step]
+    places = np.linspace(0, 100, len(order))
+    colours = np.array([COLOURS[way] for way in seen["advice"]])
+    line.vlines(places, parts["low"][order], parts["high"][order], color=LINE, linewidth=0.5, zorder=2)
+    line.scatter(places, parts["expected"][order], s=5, c=colours[order], zorder=3)
+    line.set_xlabel("clients, by expected gain (%)")
+    line.set_title(f"Gain over training alone ({advised.words.title})")
+    cloud.scatter(
+        np.maximum(seen["rows"][order], 1), parts["expected"][order], s=6, c=colours[order], alpha=0.7, zorder=3
+    )
+    cloud.set_xscale("log")
+    cloud.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    cloud.xaxis.set_minor_formatter(NullFormatter())
+    cloud.set_xlabel("rows of the client")
+    cloud.set_title("Gain against rows")
+    for axes in (line, cloud):
+        axes.axhline(0, color=MUTED, linewidth=1.0, zorder=1)
 
 
 def _graph(axes: Axes, advised: Advised) -> None:
@@ -96,14 +174,13 @@ def _graph(axes: Axes, advised: Advised) -> None:
     lines = np.stack([places[first], places[second]], axis=1)
     axes.add_collection(LineCollection(list(lines), linewidths=widths.tolist(), colors=MUTED, alpha=0.45, zorder=1))
     rows = np.array([entry["rows"] for entry in found["clients"]], float)
-    crowd = min(1.0, 50 / len(rows))
+    crowd = min(1.0, 30 / len(rows))
     sizes = crowd * (25 + 130 * rows / max(rows.max(), 1))
     colours = [COLOURS[entry["advice"]] for entry in found["clients"]]
     axes.scatter(places[:, 0], places[:, 1], s=sizes, c=colours, edgecolors=PAPER, linewidths=0.8, zorder=2)
-    if len(places) <= _NAMED:
-        for entry, (across, up) in zip(found["clients"], places):
-            away: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
-            axes.annotate(shortened(entry["client"], 12), (across, up), fontsize=6.5, color=INK, zorder=3, **away)
+    for entry, (across, up) in zip(found["clients"], places) if len(places) <= _APART else ():
+        away: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
+        axes.annotate(shortened(entry["client"], 12), (across, up), fontsize=6.5, color=INK, zorder=3, **away)
     axes.set_title("Who learns with whom")
     axes.set_xlim(-1.15, 1.15)
     axes.set_ylim(-1.15, 1.2)
@@ -114,20 +191,14 @@ def _gains(axes: Axes, advised: Advised, order: np.ndarray) -> None:
     """Expected gain of joining neighbours (dot, interval) and of joining everybody, beside what was measured."""
     clients = [advised.found["clients"][place] for place in order]
     across = np.arange(len(clients))
-    thin = len(clients) > _NAMED
     for way, shift in (("everybody", 0.18), ("neighbours", -0.18)):
         gain = {key: np.array([entry["gain"][way][key] for entry in clients], float) for key in clients[0]["gain"][way]}
-        style: dict[str, Any] = {"color": COLOURS[way], "linewidth": 0.6 if thin else 1.1, "alpha": 0.9}
-        axes.hlines(across + shift, gain["low"], gain["high"], **style, zorder=2)
-        axes.plot(gain["expected"], across + shift, "o", color=COLOURS[way], markersize=1.8 if thin else 3.6, zorder=3)
-        if not thin:
-            axes.plot(gain["measured"], across + shift, "|", color=INK, markersize=5, zorder=4)
-    axes.axvline(0, color=LINE if thin else MUTED, linewidth=1.0, zorder=1)
+        axes.hlines(across + shift, gain["low"], gain["high"], color=COLOURS[way], linewidth=1.1, alpha=0.9, zorder=2)
+        axes.plot(gain["expected"], across + shift, "o", color=COLOURS[way], markersize=3.6, zorder=3)
+        axes.plot(gain["measured"], across + shift, "|", color=INK, markersize=5, zorder=4)
+    axes.axvline(0, color=MUTED, linewidth=1.0, zorder=1)
     axes.set_ylim(len(clients) - 0.5, -0.5)
     axes.set_title(f"Gain over training alone ({advised.words.title})")
     axes.set_xlabel("expected (bar: 95 %), right is better")
-    if thin:
-        axes.set_yticks([])
-    else:
-        axes.set_yticks(across, _labels(advised, order), fontsize=7 if len(order) <= 24 else 5)
+    axes.set_yticks(across, _labels(advised, order), fontsize=7.5 if len(order) <= 24 else 6.5)
     axes.grid(False, axis="y")

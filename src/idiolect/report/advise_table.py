@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice as a person reads it: one line per client, then the sentences that say what it is worth."""
+"""Advice as a person reads it: the answer, then one line per client, then what test rows say of it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from idiolect.report.folder import FolderError
-from idiolect.report.wording import NONE, ScoreWords, known, plural, score_words, size
+from idiolect.report.style import shortened
+from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size
 
-MOST_CLIENTS = 40  # lines of the table of clients; more are in advise.parquet
-MOST_NEIGHBOURS = 4  # named in a line
+MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
+MOST_NEIGHBOURS = 3  # named in a line
 WORDS = {"alone": "train alone", "everybody": "join everybody", "neighbours": "join neighbours"}
-SURE = 0.9  # probability from which advice is given without reservation
+_WIDTH = 132
+_LITTLE = 0.005  # of the loss alone: a gain below it is next to nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +39,20 @@ class Advised:
         """How the loss is written."""
         return score_words(self.found["score"])
 
+    @property
+    def score(self) -> str:
+        """The loss's name in prose."""
+        return self.words.name.replace("_", " ")
+
+    @property
+    def order(self) -> list[int]:
+        """Places of the clients of advise.json in the natural order of their names."""
+        return list(self.found["order"])
+
+    def columns(self, *names: str) -> dict[str, list[Any]]:
+        """Columns of advise.parquet, which holds every client."""
+        return pq.read_table(self.path / "advise.parquet", columns=list(names)).to_pydict()
+
 
 def is_advice(folder: str | os.PathLike[str]) -> bool:
     """Whether the folder holds finished advice."""
@@ -46,142 +63,188 @@ def read_advice(folder: str | os.PathLike[str]) -> Advised:
     """Read the folder; FolderError says in one sentence why it cannot be."""
     path = Path(folder)
     try:
-        return Advised(path, json.loads((path / "advise.json").read_text(encoding="utf-8")))
+        found = json.loads((path / "advise.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FolderError(
             f"{str(path)!r} needs an advise.json that can be read ({error}); run `idiolect advise` again."
         ) from error
+    if "picks" not in found:
+        raise FolderError(f"{str(path)!r} holds advice of an older version; run `idiolect advise` again.")
+    return Advised(path, found)
 
 
-def advice_text(advised: Advised) -> str:
+def advice_text(advised: Advised, details: bool = False) -> str:
     """Everything that is printed."""
-    found = advised.found
-    parts = [_regime(found), "", _clients(advised), *_summary(advised)]
-    if found["verify"] is not None:
-        parts += ["", _verification(advised)]
+    parts = [*answer(advised), "", clients_text(advised, details)]
+    if advised.found["verify"] is not None:
+        parts += ["", *verification(advised)]
+    if details:
+        parts += ["", *technical(advised)]
     return "\n".join(parts)
 
 
-def _regime(found: dict[str, Any]) -> str:
-    """Paper 000's quantities and sizes, in two lines."""
-    facts = found["regime"]
-    if not facts:
-        return "Heterogeneity and curvature are not known for this model."
-    rows = facts["rows"]
-    return (
-        f"{plural(len(found['clients']), 'client')}, {rows['least']} to {rows['most']} rows each (median "
-        f"{rows['median']:g}), {found['coefficients']} coefficients, {found['model'].replace('_', ' ')} loss.\n"
-        f"Regime (paper 000): heterogeneity zeta* = {facts['zeta']:.3g}, gradient noise sigma = {facts['sigma']:.3g}, "
-        f"condition kappa = {facts['kappa']:.3g}, radius B = {facts['radius']:.3g}; l2 = {facts['l2']:.2g}."
-    )
-
-
-def _clients(advised: Advised) -> str:
+def answer(advised: Advised) -> list[str]:
+    """The advice in two or three sentences: how many should do what, what they gain, what it costs."""
     found, words = advised.found, advised.words
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    verified = found["verify"] is not None
-    table.add_column("client", no_wrap=True)
-    for heading in ("rows", f"alone\n{words.name.replace('_', ' ')}"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("advice", no_wrap=True)
-    table.add_column("expected gain\n[95 %]", justify="right", no_wrap=True)
-    table.add_column("with whom (share)", overflow="fold")
-    table.add_column("worth\nrows x", justify="right", no_wrap=True)
-    table.add_column("bytes\na round", justify="right", no_wrap=True)
-    if verified:
-        table.add_column("on test\nrows", no_wrap=True)
-    for place, entry in enumerate(found["clients"][:MOST_CLIENTS]):
-        gain = entry["gain"][entry["advice"]]
-        row = [
-            escape(entry["client"]),
-            str(entry["rows"]),
-            words.bare(entry["loss"]["alone"]),
-            WORDS[entry["advice"]] + ("" if entry["surety"] >= SURE else "?"),
-            NONE
-            if entry["advice"] == "alone"
-            else f"{words.signed(gain['expected'])} {words.interval(gain['low'], gain['high'])}",
-            escape(_with_whom(entry)),
-            "1" if entry["advice"] == "alone" else f"{_worth(found, entry):.3g}",
-            str(entry["round_bytes"][entry["advice"]]),
-        ]
-        table.add_row(*row, *([_tested(found["verify"]["clients"][place])] if verified else []))
-    text = _render(table)
-    left = len(found["clients"]) - MOST_CLIENTS
-    return text + (f"\n{plural(left, 'more client')} in advise.parquet." if left > 0 else "")
-
-
-def _worth(found: dict[str, Any], entry: dict[str, Any]) -> float:
-    """How many times its own rows an agent's training then counts."""
-    if entry["advice"] == "neighbours":
-        return float(entry["worth"])
-    total: int = sum(one["rows"] for one in found["clients"])
-    return total / max(entry["rows"], 1)
-
-
-def _with_whom(entry: dict[str, Any]) -> str:
-    if entry["advice"] == "alone":
-        return ""
-    if entry["advice"] == "everybody":
-        return "all, by rows"
-    named = entry["neighbours"]
-    shown = ", ".join(f"{one['client']} {100 * one['share']:.0f} %" for one in named[:MOST_NEIGHBOURS])
-    more = f" and {len(named) - MOST_NEIGHBOURS} more" if len(named) > MOST_NEIGHBOURS else ""
-    return f"self {100 * entry['own_share']:.0f} %" + (f", {shown}{more}" if named else "")
-
-
-def _tested(entry: dict[str, Any]) -> str:
-    if entry["right"] is None:
-        return "no rows"
-    if not entry["decidable"]:
-        return "undecidable"
-    return "right" if entry["right"] else "wrong"
-
-
-def _summary(advised: Advised) -> list[str]:
-    """Plain sentences under the table."""
-    found, words = advised.found, advised.words
-    picks = [entry["advice"] for entry in found["clients"]]
-    counts = {way: picks.count(way) for way in WORDS}
-    said = ", ".join(f"{plural(amount, 'client')} should {WORDS[way]}" for way, amount in counts.items() if amount)
-    unsure = sum(entry["surety"] < SURE for entry in found["clients"])
-    means = found["mean_loss"]
-    lines = [
-        f"{said}. A question mark: another way may be as good (probability of being best below {SURE:.0%}; "
-        f"{plural(unsure, 'client')}).",
-        f"Held-out {words.name.replace('_', ' ')}, mean over clients: "
-        + ", ".join(f"{way} {words.show(means[way])}" for way in WORDS)
-        + ".",
-        f"Predicted by the weights: {found['map']['speed_up']:.3g} times fewer samples than alone (harmonic mean over "
-        "clients of how many times their own rows their neighbours' rows are worth).",
-    ]
+    alone, gain = found["mean_loss"]["alone"], found["mean_gain"]
+    sentences = [_who(found)]
+    if found["picks"]["alone"] == found["all_clients"]:
+        sentences.append(f"Joining others is not expected to lower the {advised.score} of any of them.")
+        return [" ".join(sentences)]
+    part = gain / alone if alone > 0 else 0.0
+    fall = f"from {words.show(alone)} alone to {words.show(alone - gain)}, mean over clients"
+    if part < _LITTLE:
+        sentences.append(f"Next to nothing is to be gained: {advised.score} is expected to go {fall}.")
+    else:
+        sentences.append(f"{upper(advised.score)} is expected to fall {fall}: {100 * part:.2g} % less.")
     sent = found["exchange"]
-    lines.append(
-        f"Finding this out would send {size(sent['upload_bytes'])} up and {size(sent['download_bytes'])} down in a "
-        f"federation ({plural(sent['pairs'], 'pair')} judged). {sent['reveals']}"
+    each = 8 * found["coefficients"]
+    sentences.append(
+        f"The price: a client that joins sends and receives {size(each)} a round; finding this out between real "
+        f"clients would send {size(sent['upload_bytes'] + sent['download_bytes'])} once, in all."
     )
+    lines = [" ".join(sentences)]
+    if found["unsure"]:
+        others = plural(found["unsure"], "client")
+        lines.append(f"A question mark: another way may be as good for that client ({others}).")
     return lines
 
 
-def _verification(advised: Advised) -> str:
+def _who(found: dict[str, Any]) -> str:
+    total, picks = found["all_clients"], {way: amount for way, amount in found["picks"].items() if amount}
+    if len(picks) == 1:
+        (way,) = picks
+        return f"All {plural(total, 'client')} should {WORDS[way]}."
+    most = sorted(picks, key=lambda way: -picks[way])
+    return f"Of {plural(total, 'client')}, {listed([f'{picks[way]:,} should {WORDS[way]}' for way in most])}."
+
+
+def upper(text: str) -> str:
+    """With a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def clients_text(advised: Advised, details: bool) -> str:
+    """One line per client, in the natural order of names."""
+    found, words = advised.found, advised.words
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    verified = found["verify"] is not None
+    table.add_column("client", no_wrap=True)
+    for heading in ("rows", f"{advised.score}\nalone"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("advice", no_wrap=True)
+    table.add_column("expected gain\n[95 %]", justify="right", no_wrap=True)
+    if verified:
+        table.add_column("on test\nrows", no_wrap=True)
+    if details:
+        table.add_column("worth its\nrows x", justify="right", no_wrap=True)
+    table.add_column("with whom (weight)", no_wrap=True)
+    shown = advised.order if details else advised.order[:MOST_CLIENTS]
+    rows = []
+    for place in shown:
+        entry = found["clients"][place]
+        row = [shortened(entry["client"], 20), str(entry["rows"]), words.bare(entry["loss"]["alone"])]
+        row += [advice_words(found, entry), gain_words(words, entry)]
+        row += [tested_words(found["verify"]["clients"][place])] if verified else []
+        row += [f"{entry['worth']:.3g}" if entry["advice"] == "neighbours" else NONE] if details else []
+        rows.append([*row, with_whom(entry)])
+    table = _one_line_each(table, rows)
+    left = found["all_clients"] - len(shown)
+    more = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
+    return _render(table) + (f"\n{plural(left, 'more client')}: {more}." if left > 0 else "")
+
+
+def advice_words(found: dict[str, Any], entry: dict[str, Any]) -> str:
+    """'join neighbours', with a question mark where another way may be as good."""
+    return WORDS[entry["advice"]] + ("" if entry["surety"] >= found["sure"] else "?")
+
+
+def gain_words(words: ScoreWords, entry: dict[str, Any]) -> str:
+    """The expected gain of what is advised, with its interval."""
+    gain = entry["gain"][entry["advice"]]
+    if entry["advice"] == "alone":
+        return NONE
+    return f"{words.signed(gain['expected'])} {words.interval(gain['low'], gain['high'])}"
+
+
+def with_whom(entry: dict[str, Any], most: int = MOST_NEIGHBOURS) -> str:
+    """'itself 40 %, north 22 %, south 10 % and 3 more'."""
+    if entry["advice"] == "alone":
+        return ""
+    if entry["advice"] == "everybody":
+        return "all clients, by their rows"
+    named = entry["neighbours"]
+    shown = [f"{shortened(one['client'], 16)} {100 * one['share']:.0f} %" for one in named[:most]]
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return ", ".join([f"itself {100 * entry['own_share']:.0f} %", *shown]) + more
+
+
+def tested_words(entry: dict[str, Any]) -> str:
+    """What a client's test rows say of its advice."""
+    if entry["right"] is None:
+        return "no rows"
+    if not entry["decidable"]:
+        return "cannot tell"
+    return "right" if entry["right"] else "wrong"
+
+
+def verification(advised: Advised) -> list[str]:
+    """What test rows say, in a few sentences."""
     verdict, words = advised.found["verify"], advised.words
-    name = words.name.replace("_", " ")
     tested, splits = verdict["tested"], len(verdict["seeds"])
-    over = f" over {splits} splits" if splits > 1 else ""
+    over = f" of {splits} splits" if splits > 1 else ""
+    means, saved = verdict["test_loss"], verdict["saved_against"]["always alone"]
+    ways = listed([f"{way} {words.show(means[way])}" for way in WORDS])
+    percent = f" ({100 * saved['mean'] / means['alone']:.2g} %)" if known(saved["mean"]) and means["alone"] > 0 else ""
+    saves = f"{words.signed(saved['mean'])} {words.interval(saved['low'], saved['high'])}{percent}"
+    first = (
+        f"On test rows{over}, read only now: mean {advised.score} {words.show(means['advice'])} with the advice; "
+        f"always {ways}. Against training alone the advice saves {saves}."
+    )
+    second = f"It was best, or within noise of best, for {verdict['right']:,} of {tested:,} clients"
+    if verdict["decidable"]:
+        right = f"{verdict['right_of_decidable']:,} of the {verdict['decidable']:,} whose test rows can tell"
+        return [first, f"{second}; it was right for {right}."]
+    return [first, f"{second}; but no client has enough test rows to tell."]
+
+
+def technical(advised: Advised) -> list[str]:
+    """What a specialist asks next: quantities of theory, weights, regret, what is revealed."""
+    found, words = advised.found, advised.words
+    facts, rows = found["regime"], found["rows"]
     lines = [
-        f"Verified on test rows{over}: the advice was best, or within noise of best, for {verdict['right']} of "
-        f"{tested} clients ({100 * verdict['right'] / max(tested, 1):.0f} %). {verdict['decidable']} could be decided "
-        f"at all; of these it was right for {verdict['right_of_decidable']}.",
-        f"Regret, mean {name} above each client's best way [95 %]:",
+        f"{plural(found['all_clients'], 'client')}, {rows['least']} to {rows['most']} rows each (median "
+        f"{rows['median']:g}), {found['coefficients']} coefficients, {found['model'].replace('_', ' ')} loss, split "
+        f"{found['seed']}."
     ]
-    for way, numbers in verdict["regret"].items():
-        lines.append(f"  {way:<18} {words.bare(numbers['mean'])} {_plain_interval(words, numbers)}")
-    for way, numbers in verdict["saved_against"].items():
-        if known(numbers["low"]) and way != "always neighbours":
-            lines.append(
-                f"Against {way} the advice saves {words.signed(numbers['mean'])} "
-                f"{words.interval(numbers['low'], numbers['high'])}."
-            )
-    return "\n".join(lines)
+    if facts:
+        lines.append(
+            f"Regime: heterogeneity zeta* = {facts['zeta']:.3g}, gradient noise sigma = {facts['sigma']:.3g}, "
+            f"condition kappa = {facts['kappa']:.3g}, radius B = {facts['radius']:.3g}; l2 = {facts['l2']:.2g}."
+        )
+    means = ", ".join(f"{way} {words.show(found['mean_loss'][way])}" for way in WORDS)
+    lines.append(f"Held-out {advised.score}, mean over clients: {means}.")
+    parts = ", ".join(f"{name} {100 * part:.0f} %" for name, part in found["mixture"].items() if part >= 0.005)
+    lines.append(f"The neighbours' weights mix: {parts}.")
+    if found["blocks"]:
+        lines.append(
+            f"Pairs were judged inside {plural(len(found['blocks']), 'block')} of at most {max(found['blocks'])} "
+            "clients."
+        )
+    penalties = ", ".join(f"{way} {value:g}" for way, value in found["penalties"].items())
+    lines.append(f"Penalties, in rows: {penalties}.")
+    sent = found["exchange"]
+    lines.append(
+        f"Finding this out would send {size(sent['upload_bytes'])} up and {size(sent['download_bytes'])} down "
+        f"({plural(sent['pairs'], 'pair')} judged). {sent['reveals']}"
+    )
+    if found["verify"] is not None:
+        lines.append(f"Regret, mean {advised.score} above each client's best way [95 %]:")
+        lines += [
+            f"  {way:<18} {words.bare(one['mean'])} {_plain_interval(words, one)}"
+            for way, one in found["verify"]["regret"].items()
+        ]
+    return lines
 
 
 def _plain_interval(words: ScoreWords, numbers: dict[str, float]) -> str:
@@ -190,7 +253,18 @@ def _plain_interval(words: ScoreWords, numbers: dict[str, float]) -> str:
     return f"[{words.bare(numbers['low'])}, {words.bare(numbers['high'])}]"
 
 
+def _one_line_each(table: Table, rows: list[list[str]]) -> Table:
+    """The table filled; the last column is cut so that a row fits a line."""
+    headings = [max(map(len, str(column.header).split("\n"))) for column in table.columns]
+    widths = [max([heading, *(len(row[place]) for row in rows)]) for place, heading in enumerate(headings)]
+    room = max(_WIDTH - sum(widths[:-1]) - 3 * len(widths), headings[-1])
+    for row in rows:
+        last = row[-1] if len(row[-1]) <= room else row[-1][: room - 1].rstrip(" ,") + "\N{HORIZONTAL ELLIPSIS}"
+        table.add_row(*(escape(cell) for cell in (*row[:-1], last)))
+    return table
+
+
 def _render(table: Table) -> str:
     target = io.StringIO()
-    Console(file=target, width=132, force_terminal=False, color_system=None).print(table)
+    Console(file=target, width=10 * _WIDTH, force_terminal=False, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines())

@@ -38,17 +38,39 @@ class Choice:
         """The values, in the order they were given."""
         return [shown(entry["value"]) for entry in self.found["values"]]
 
+    def named(self, value: Any) -> str:
+        """A value with what it means where it is an end of the path: '0 (alone)'."""
+        return shown(value) + _end(self.found["setting"], value)
+
     def of_clients(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of every client, by value in that order."""
-        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self.found["clients"]}
+        """The rows of every client, by value in that order; clients in the natural order of their names."""
+        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self._ordered()}
         for row in self.rows:
             rows[row["client"]].append(row)
         return rows
+
+    def _ordered(self) -> list[str]:
+        names = self.found["clients"]
+        return [names[place] for place in self.found.get("order", range(len(names)))]
 
     def seeds_about(self) -> str:
         """', mean over 3 seeds', or nothing."""
         seeds = len(self.found["seeds"])
         return f", mean over {plural(seeds, 'seed')}" if seeds > 1 else ""
+
+
+def _end(setting: str, value: Any) -> str:
+    """What the ends of a path are in words; nothing for what lies between."""
+    if not isinstance(value, int | float):
+        return ""
+    if setting == "personalization":
+        return {0.0: " (alone)", 1.0: " (one model)"}.get(float(value), "")
+    if setting == "penalty" and value >= _HOLDS:
+        return " (nearly one model)"
+    return " (nearly alone)" if setting == "penalty" and value <= _LETS_GO else ""
+
+
+_HOLDS, _LETS_GO = 10.0, 0.01  # penalties that hold personal models at the shared one, and that let them go
 
 
 def shown(value: Any) -> str:

@@ -54,8 +54,9 @@ def _ticks(choice: Choice) -> list[str]:
     """Every value, and its gradients where there is room."""
     roomy = len(choice.values) <= _ROOMY
     return [
-        value.replace(", ", "\n") + (f"\n{short(entry['spent']['gradients'])} gradients" if roomy else "")
-        for value, entry in zip(choice.values, choice.found["values"])
+        choice.named(entry["value"]).replace(", ", "\n").replace(" (", "\n(")
+        + (f"\n{short(entry['spent']['gradients'])} gradients" if roomy else "")
+        for entry in choice.found["values"]
     ]
 
 

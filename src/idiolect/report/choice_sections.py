@@ -30,7 +30,7 @@ def values_table(choice: Choice) -> str:
             cells.append((paid, megabytes(paid)))
         cells += [(one["gradients"], count(one["gradients"])) for one in (spent, so_far)]
         star = "*" if entry["value"] == choice.found["best_fixed"] else ""
-        lines.append(_line(shown(entry["value"]), star, cells))
+        lines.append(_line(choice.named(entry["value"]), star, cells))
     return scrolling("Values side by side", head, lines)
 
 

@@ -12,15 +12,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from idiolect.report.choice import Choice, chosen_of, shown
-from idiolect.report.wording import NONE, ScoreWords, count, megabytes, plural, size
+from idiolect.report.wording import NONE, ScoreWords, count, listed, megabytes, plural, size
 
 MOST_CLIENTS = 30  # lines of the table of clients; more are in the Parquet file
 MOST_VALUES = 8  # columns of that table
 
 
 def choice_text(choice: Choice, width: int = 120) -> str:
-    """Two tables and the answer in words."""
+    """The answer in words, then two tables."""
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
+    console.print(escape(answer(choice)) + "\n", soft_wrap=True)
     console.print(_by_value(choice))
     console.print(escape(legend(choice)))
     console.print()
@@ -28,7 +29,6 @@ def choice_text(choice: Choice, width: int = 120) -> str:
     hidden = len(choice.found["clients"]) - MOST_CLIENTS
     if hidden > 0:
         console.print(f"{plural(hidden, 'more client')} in {file_of(choice)}.")
-    console.print("\n" + escape(answer(choice)))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
 
@@ -43,8 +43,9 @@ def legend(choice: Choice) -> str:
     direction = "higher" if choice.found["higher_is_better"] else "lower"
     price = "for the stretch, and in all so far" if choice.warm else "for its own run, and in all"
     over = " [95 % over seeds]" if len(choice.found["seeds"]) > 1 else ""
+    refit = " (on test rows after training on validation rows, too)" if choice.found.get("refit") else ""
     return (
-        f"{choice.words.title} of the personal models{choice.seeds_about()}{over}, {direction} is better; "
+        f"{choice.words.title} of the personal models{choice.seeds_about()}{over}{refit}, {direction} is better; "
         "worst 10 %: mean of the worst tenth of clients; MB both ways and delivered, gradients per example: "
         f"{price}. * best mean on validation rows of the fixed values."
     )
@@ -60,11 +61,12 @@ def answer(choice: Choice) -> str:
         for entry in (chosen, best)
     )
     whole = "The whole path" if choice.warm else "All runs together"
+    whole += ", walked twice," if found.get("refit") else ""
     a_seed = " a seed" if len(found["seeds"]) > 1 else ""
     sentence = (
-        f"Each client's own {found['setting']}, chosen on its validation rows, gives {own} on test rows; the best "
-        f"fixed value, {shown(best['value'])}, gives {fixed}. {whole} cost {size(total['total_bytes'])} and "
-        f"{count(total['gradients'])} gradients{a_seed}."
+        f"Each client's own {found['setting']}, chosen on its validation rows, gives {words.name.replace('_', ' ')} "
+        f"{own} on test rows; the best fixed value, {choice.named(best['value'])}, gives {fixed}.{_ends(choice, best)} "
+        f"{whole} cost {size(total['total_bytes'])} and {count(total['gradients'])} gradients{a_seed}."
     )
     without = sum(not own for own in chosen["own"])
     if without:
@@ -72,6 +74,16 @@ def answer(choice: Choice) -> str:
             f" {plural(without, 'client')} without a score on validation rows took the value that is best on average."
         )
     return sentence
+
+
+def _ends(choice: Choice, best: dict[str, Any]) -> str:
+    """What the ends of the path give, as far as the answer has not said it."""
+    ends = [
+        f"{choice.named(entry['value'])} gives {choice.words.show(entry['test']['mean'])}"
+        for entry in choice.found["values"]
+        if choice.named(entry["value"]) != shown(entry["value"]) and entry["value"] != best["value"]
+    ]
+    return f" {listed(ends)}." if ends else ""
 
 
 def interval(words: ScoreWords, entry: dict[str, Any]) -> str:
@@ -103,7 +115,7 @@ def _by_value(choice: Choice) -> Table:
     for entry in found["values"]:
         star = "*" if entry["value"] == found["best_fixed"] else " "
         table.add_row(
-            escape(f"{shown(entry['value'])}{star}"),
+            escape(f"{choice.named(entry['value'])}{star}"),
             *_four(entry, words, several),
             str(entry["chosen_by"]),
             count(entry["rounds"]),

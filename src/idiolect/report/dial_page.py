@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from idiolect.report.choice import Choice, read_dial, shown
+from idiolect.report.choice import Choice, read_dial
 from idiolect.report.choice_figure import drawn_choice
 from idiolect.report.choice_sections import clients_table, values_table
 from idiolect.report.choice_table import answer, legend
@@ -46,7 +46,7 @@ def _tiles(choice: Choice) -> str:
     total = found["values"][-1]["spent_so_far"]
     shown_tiles = (
         ("Own choice", words.show(found["chosen"]["test"]["mean"]), "mean over clients, test rows"),
-        ("Best fixed value", shown(best["value"]), f"{words.show(best['test']['mean'])} on test rows"),
+        ("Best fixed value", choice.named(best["value"]), f"{words.show(best['test']['mean'])} on test rows"),
         ("The worst tenth", words.show(found["chosen"]["test"]["worst_decile"]), "with their own choice"),
         ("The whole path", size(total["total_bytes"]), f"{count(total['gradients'])} gradients"),
     )
@@ -74,8 +74,13 @@ def _main(choice: Choice, drawn: Drawn) -> str:
         ("settings", "Settings", _settings(choice)),
         ("machine", "Machine", facts_list(_json(choice.path / "machine.json"))),
     )
-    keep = remarks_section((("Warnings", remarks["warnings"]), ("Notes", notes)))
+    keep = remarks_section((("Warnings", remarks["warnings"]),)) + _folded(notes)
     return "".join(map(_section, sections)) + keep + "".join(map(_section, later))
+
+
+def _folded(notes: list[str]) -> str:
+    body = "".join(f"<li>{e(line)}</li>" for line in notes)
+    return f"<details><summary><b>Notes</b></summary><ul>{body}</ul></details>" if notes else ""
 
 
 def _section(part: tuple[str, str, str]) -> str:

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Newton's method for many models at once: every agent's own, or weighted models of a block of agents."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from idiolect.theory.convex import ConvexLoss
+
+NUMBERS_AT_ONCE = 4_000_000  # held in memory while rows are turned into Hessians
+MOST_STEPS = 50
+_SMALLEST = 1e-6  # length of a step below which the search ends
+_TINY = 1e-10  # fraction of the curvature that keeps an undetermined direction where it starts
+
+
+def sums_of_groups(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Rows that stand group by group, added up; group g holds the rows starts[g] to starts[g + 1], perhaps none."""
+    found = np.zeros((len(starts) - 1, *values.shape[1:]))
+    filled = np.flatnonzero(np.diff(starts))
+    if len(filled):
+        found[filled] = np.add.reduceat(values, starts[filled], axis=0)
+    return found
+
+
+def derivatives(
+    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, answers: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, size) gradients and (rows, size, size) Hessians of every row's loss, by the coefficients."""
+    slopes = loss.row_slopes(answers, goals)
+    rows, (columns, outputs) = len(design), loss.shape
+    if loss.diagonal:
+        return design * slopes, np.einsum("rc,cd->rcd", design**2, np.eye(columns))
+    gradients = (design[:, :, None] * slopes[:, None, :]).reshape(rows, -1)
+    squares = design[:, :, None] * design[:, None, :]
+    curved = output_curvature(loss, slopes + goals)
+    if outputs == 1:
+        return gradients, squares * curved
+    hessians = np.einsum("rcd,rkl->rckdl", squares, curved)
+    return gradients, hessians.reshape(rows, columns * outputs, -1)
+
+
+def output_curvature(loss: ConvexLoss, chances: np.ndarray) -> np.ndarray:
+    """(rows, outputs, outputs) second derivative of every row's loss by its outputs; `chances` are predicted."""
+    outputs = chances.shape[1]
+    if loss.criterion == "squared":
+        return np.broadcast_to(np.eye(outputs), (len(chances), outputs, outputs))
+    if loss.criterion == "logistic":
+        return (chances * (1 - chances))[:, :, None]
+    return chances[:, :, None] * np.eye(outputs) - chances[:, :, None] * chances[:, None, :]
+
+
+def group_derivatives(
+    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, answers: np.ndarray, starts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(groups, size) gradients and (groups, size, size) Hessians, some groups at a time so that memory is bounded."""
+    size, groups = loss.shape[0] * loss.shape[1], len(starts) - 1
+    gradients, hessians = np.zeros((groups, size)), np.zeros((groups, size, size))
+    for first, last in pieces(starts, max(NUMBERS_AT_ONCE // size**2, 1)):
+        rows = slice(starts[first], starts[last])
+        slope, curve = derivatives(loss, design[rows], goals[rows], answers[rows])
+        here = starts[first : last + 1] - starts[first]
+        gradients[first:last], hessians[first:last] = sums_of_groups(slope, here), sums_of_groups(curve, here)
+    return gradients, hessians
+
+
+def pieces(starts: np.ndarray, rows: int) -> list[tuple[int, int]]:
+    """Ranges of whole groups with about `rows` rows each; a group that is larger stands alone."""
+    found, first = [], 0
+    while first < len(starts) - 1:
+        last = int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1
+        last = min(max(last, first + 1), len(starts) - 1)
+        found.append((first, last))
+        first = last
+    return found
+
+
+def own_answers(loss: ConvexLoss, design: np.ndarray, models: np.ndarray) -> np.ndarray:
+    """(rows, outputs): every row's answer from the model beside it, (rows, size)."""
+    if loss.diagonal:
+        return design * models
+    return np.einsum("rc,rco->ro", design, models.reshape(-1, *loss.shape))
+
+
+def group_optima(
+    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, starts: np.ndarray, ridge: np.ndarray, start: np.ndarray
+) -> np.ndarray:
+    """(groups, size) minimisers of each group's summed losses + (ridge/2) v^2; zero for a group without rows."""
+    found = np.zeros_like(start)
+    counts = np.diff(starts)
+    for first, last in pieces(starts, max(NUMBERS_AT_ONCE // len(ridge) ** 2, 1)):
+        rows = slice(starts[first], starts[last])
+        here = starts[first : last + 1] - starts[first]
+        found[first:last] = _newton(_Groups(loss, design[rows], goals[rows], here), ridge, start[first:last])
+    found[counts == 0] = 0.0
+    return found
+
+
+class _Groups:
+    """Losses of groups of rows, each under its own model."""
+
+    def __init__(self, loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, starts: np.ndarray) -> None:
+        self.loss, self.design, self.goals, self.starts = loss, design, goals, starts
+        self.owner = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        answers = own_answers(self.loss, self.design, points[self.owner])
+        return sums_of_groups(self.loss.row_losses(answers, self.goals), self.starts)
+
+    def derivatives(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        answers = own_answers(self.loss, self.design, points[self.owner])
+        return group_derivatives(self.loss, self.design, self.goals, answers, self.starts)
+
+
+class _Weighted:
+    """Losses of the same rows under several models, each with its own weight of every row."""
+
+    def __init__(self, loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray) -> None:
+        self.loss, self.design, self.goals, self.per_row = loss, design, goals, per_row  # per_row: (models, rows)
+        self.squares = (design[:, :, None] * design[:, None, :]).reshape(len(design), -1)
+
+    def _answers(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(models x rows, outputs) answers and goals."""
+        coefficients = points.reshape(len(points), *self.loss.shape)
+        answers = np.einsum("rc,mco->mro", self.design, coefficients, optimize=True)
+        return answers.reshape(-1, self.loss.shape[1]), np.tile(self.goals, (len(points), 1))
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        losses = self.loss.row_losses(*self._answers(points)).reshape(self.per_row.shape)
+        return np.einsum("mr,mr->m", self.per_row, losses)
+
+    def derivatives(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        models, (columns, outputs) = len(points), self.loss.shape
+        answers, goals = self._answers(points)
+        slopes = self.loss.row_slopes(answers, goals)
+        curved = output_curvature(self.loss, slopes + goals).reshape(*self.per_row.shape, outputs, outputs)
+        slopes = slopes.reshape(*self.per_row.shape, outputs)
+        gradients = np.stack([(self.per_row * slopes[..., k]) @ self.design for k in range(outputs)], axis=-1)
+        hessians = np.empty((models, columns, outputs, columns, outputs))
+        for one in range(outputs):
+            for other in range(outputs):
+                mixed = (self.per_row * curved[..., one, other]) @ self.squares
+                hessians[:, :, one, :, other] = mixed.reshape(models, columns, columns)
+        return gradients.reshape(models, -1), hessians.reshape(models, columns * outputs, -1)
+
+
+def weighted_optima(
+    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray, ridge: np.ndarray, start: np.ndarray
+) -> np.ndarray:
+    """(models, size) minimisers of sum_r per_row[m, r] loss_r + (ridge/2) v^2, a few models at a time."""
+    step = max(1, NUMBERS_AT_ONCE // max(len(design) * loss.shape[1] ** 2, 1))
+    parts = [slice(first, first + step) for first in range(0, len(per_row), step)]
+    found = [_newton(_Weighted(loss, design, goals, per_row[part]), ridge, start[part]) for part in parts]
+    return np.concatenate(found) if found else start
+
+
+def weighted_hessians(
+    loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray, models: np.ndarray
+) -> np.ndarray:
+    """(models, size, size) Hessians of the weighted losses, a few models at a time."""
+    step = max(1, NUMBERS_AT_ONCE // max(len(design) * loss.shape[1] ** 2, 1))
+    parts = [slice(first, first + step) for first in range(0, len(per_row), step)]
+    found = [_Weighted(loss, design, goals, per_row[part]).derivatives(models[part])[1] for part in parts]
+    return np.concatenate(found)
+
+
+def _newton(problem: _Groups | _Weighted, ridge: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Steps halved, model by model, until the value falls; one step is exact for squares."""
+
+    def value(points: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            return problem.values(points) + 0.5 * (points**2) @ ridge
+
+    point, now = start.copy(), value(start)
+    places = np.arange(len(ridge))
+    for _ in range(MOST_STEPS):
+        slope, curvature = problem.derivatives(point)
+        slope = slope + ridge * point
+        curvature[:, places, places] += ridge
+        scale = np.trace(curvature, axis1=1, axis2=2) / len(ridge)
+        curvature[:, places, places] += (_TINY * scale + 1e-30)[:, None]
+        step = np.linalg.solve(curvature, slope[..., None])[..., 0]
+        decrease = (slope * step).sum(axis=1)
+        moving = decrease > 1e-12 * (1 + np.abs(now))
+        if not moving.any():
+            break
+        length = np.where(moving, 1.0, 0.0)
+        for _ in range(20):
+            tried = value(point - length[:, None] * step)
+            short = moving & (tried > now - 0.25 * length * decrease) & (length > 0)
+            if not short.any():
+                break
+            length = np.where(short, length / 2, length)
+            length = np.where(length <= _SMALLEST, 0.0, length)
+        point = point - length[:, None] * step
+        now = value(point)
+        if problem.loss.criterion == "squared" or not (length > 0).any():
+            break
+    return point

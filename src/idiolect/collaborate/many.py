@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Neighbours of many agents: pairs are judged inside blocks of like agents, and every number comes from rows unseen.
+
+Blocks are found anew without each fold: sorted by the very rows that judge them, agents would find others with the
+same noise, and call it likeness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from idiolect.collaborate.blocks import Neighbourhoods, listed, split_into_blocks
+from idiolect.collaborate.excess import Exchange
+from idiolect.collaborate.quadratic import Sample, common_model, expand, quick_models, row_weights
+from idiolect.collaborate.weights import (
+    Effort,
+    answer_losses,
+    candidates,
+    exchange_of,
+    held_out_answers,
+    mixed,
+    stack,
+)
+
+BLOCK = 100  # agents of a block
+LEAST_SHARE = 1e-3  # kept in the lists of neighbours
+
+Report = Callable[[str, int, int], None]
+
+
+class Found(NamedTuple):
+    """What blocks say of every agent's neighbours."""
+
+    losses: np.ndarray  # (rows,) held-out loss of every row
+    neighbours: Neighbourhoods
+    models: np.ndarray  # (agents, size) on all rows: the mixture of the candidates' models
+    mixture: dict[str, float]  # what each candidate contributes, mean over agents
+    held_out: dict[str, float]  # mean held-out loss of each candidate, over agents
+
+
+class _Judged(NamedTuple):
+    """What every candidate's models answer on every row, without its fold, and the blocks of each fold."""
+
+    names: list[str]
+    outputs: np.ndarray  # (rows, candidates, outputs)
+    blocks: list[list[np.ndarray]]  # per fold
+    exchange: Exchange
+
+
+def learn_many(
+    sample: Sample, penalty: float, effort: Effort, report: Report = lambda label, done, total: None, seed: int = 0
+) -> Found:
+    """Blocks, candidates inside them, and per block their best mixture on held-out rows."""
+    judged = _judge_candidates(sample, penalty, effort, report, seed)
+    losses = np.empty(len(sample.owner))
+    for fold, blocks in enumerate(judged.blocks):
+        inside = sample.fold == fold
+        for members in blocks:  # the mixture has not seen the fold either
+            rows = _rows_of(sample, members)
+            apart, here = rows[~inside[rows]], rows[inside[rows]]
+            mixture = stack(_part(sample, members, ~inside[rows]), judged.outputs[apart])
+            answers = np.einsum("rco,c->ro", judged.outputs[here], mixture)
+            losses[here] = sample.loss.row_losses(answers, sample.goals[here])
+    blocks, exchange = split_into_blocks(sample, penalty, BLOCK, seed=seed)
+    exchange = exchange + judged.exchange
+    models, found = np.empty((sample.agents, sample.size)), []
+    totals = np.zeros(len(judged.names))
+    for number, members in enumerate(blocks):
+        part = sample.some_agents(members)
+        mixture = stack(part, judged.outputs[_rows_of(sample, members)])
+        expansion = expand(part, common_model(part, penalty))
+        family, _ = candidates(part, expansion, penalty, effort)
+        every = [quick_models(part, expansion, row_weights(one.shares, part.counts), penalty) for one in family]
+        models[members] = np.einsum("c,cap->ap", mixture, np.stack(every))
+        found.append((members, _thinned(mixed(mixture, family))))
+        totals += mixture * len(members)
+        exchange = exchange + exchange_of(part, effort)
+        report("blocks", sample.folds * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))
+    means = [sample.means(answer_losses(sample, judged.outputs[:, place])).mean() for place in range(len(judged.names))]
+    lists = listed(found, sample.agents, exchange, LEAST_SHARE)
+    mixtures = dict(zip(judged.names, (totals / sample.agents).tolist()))
+    return Found(losses, lists, models, mixtures, dict(zip(judged.names, map(float, means))))
+
+
+def _judge_candidates(sample: Sample, penalty: float, effort: Effort, report: Report, seed: int) -> _Judged:
+    """Blocks and candidates without each fold in turn, asked about its rows."""
+    outputs, names, all_blocks = np.zeros(0), list[str](), []
+    exchange = Exchange(0, 0, 0, "")
+    places = np.arange(len(sample.owner))
+    for fold in range(sample.folds):
+        training, judged = sample.without(fold), sample.only(fold)
+        there = places[sample.fold == fold]
+        blocks, cost = split_into_blocks(training, penalty, BLOCK, seed=seed)
+        exchange = exchange + cost
+        for number, members in enumerate(blocks):
+            part, asked = training.some_agents(members), judged.some_agents(members)
+            expansion = expand(part, common_model(part, penalty))
+            family, _ = candidates(part, expansion, penalty, effort)
+            answers = held_out_answers(part, asked, expansion, family, penalty)
+            if not names:
+                names = [one.name for one in family]
+                outputs = np.zeros((len(sample.owner), *answers.shape[1:]), np.float32)
+            outputs[there[_rows_of(judged, members)]] = answers
+            report("blocks", fold * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))
+        all_blocks.append(blocks)
+    return _Judged(names, outputs, all_blocks, exchange)
+
+
+def _rows_of(sample: Sample, members: np.ndarray) -> np.ndarray:
+    """Places of these agents' rows."""
+    counts = sample.counts[members]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(sample.starts[members], counts) + within
+
+
+def _part(sample: Sample, members: np.ndarray, kept: np.ndarray) -> Sample:
+    return sample.some_agents(members).take(kept)
+
+
+def _thinned(shares: np.ndarray) -> np.ndarray:
+    """In single precision: many matrices wait for the end."""
+    return shares.astype(np.float32)
