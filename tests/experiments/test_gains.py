@@ -78,6 +78,8 @@ def test_gains_are_paired_with_alone_and_with_one_model(classes):
     for row in of_clients(classes):
         if row["method"] == "fedavg" and row["client"] != "c5":
             assert (row["gain_over_one"], row["gain_over_one_low"], row["gain_over_one_high"]) == (0, 0, 0)
+        if row["method"] == "local" and row["client"] != "c5":
+            assert (row["verdict"], row["gain_expected_low"], row["gain_expected_high"]) == ("same", 0, 0)
 
 
 def test_a_client_is_judged_once_by_its_mean_over_seeds(classes):

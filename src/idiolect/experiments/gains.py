@@ -175,6 +175,4 @@ def _estimates(
 
 def _shown(reference: Trained, estimates: Estimates, score: str) -> Against:
     found, bound = student_intervals(estimates), SCORES[score].bound
-    exact = estimates.error == 0  # the same answers to every row: no gain, without a doubt
-    found = Intervals(found.value, *(np.where(exact, found.value, end) for end in found[1:]))
     return Against(reference, found if bound is None else within(found, bound))

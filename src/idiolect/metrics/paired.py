@@ -112,8 +112,9 @@ def student_intervals(found: Estimates, level: float = 0.95) -> Intervals:
     with np.errstate(invalid="ignore", divide="ignore"):
         quantile = stats.t.ppf(0.5 + level / 2, np.where(found.freedom > 0, found.freedom, np.nan))
         bend = found.skew / np.sqrt(found.observations)
-        ends = (found.value - found.error * _unbent(sign * quantile, bend) for sign in (1, -1))
-        return Intervals(found.value, *ends)
+        low, high = (found.value - found.error * _unbent(sign * quantile, bend) for sign in (1, -1))
+    exact = found.error == 0  # the same answers to every row: no gain, without a doubt
+    return Intervals(found.value, np.where(exact, found.value, low), np.where(exact, found.value, high))
 
 
 def _unbent(values: np.ndarray, bend: np.ndarray) -> np.ndarray:
