@@ -123,10 +123,10 @@ def describe(neighbours: Neighbours) -> str:
     """One sentence: how many neighbours there are, and who has none."""
     number = mixing.counts(neighbours)
     alone = int((number == 1).sum())
-    share = f"{alone} of {len(number)} agents" if alone else "no agent"
+    single = f", {alone} of {len(number)} clients to themselves alone" if alone else ""
     return (
-        f"agents listen to {number.min()} to {number.max()} agents, {number.mean():.3g} on average; {share} to one "
-        f"alone; predicted saving of samples {len(number) / (1 / number).sum():.3g}x (harmonic mean)"
+        f"clients listen to {number.min()} to {number.max()} of {len(number)} clients, themselves included, "
+        f"{number.mean():.3g} on average{single}"
     )
 
 

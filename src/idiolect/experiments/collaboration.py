@@ -77,7 +77,7 @@ def _from_models(federation: Federation) -> Collaboration:
     listener = np.repeat(np.arange(federation.clients), [len(others) for others in learned.members])
     pairs = (listener, np.concatenate(learned.members), np.concatenate(learned.shares))
     found = mixing.from_pairs(federation.clients, *pairs)
-    return Collaboration(f"learnt from models, {neighbourhoods.describe(found)}", found, exchange=learned.exchange)
+    return Collaboration(f"learnt from models; {neighbourhoods.describe(found)}", found, exchange=learned.exchange)
 
 
 def _from_data(spec: CollaborationSpec, federation: Federation) -> Collaboration:
@@ -162,7 +162,7 @@ def join(
     told = f"Collaboration: {found.sentence}."
     if found.exchange is not None:
         sent = f"{found.exchange.upload_bytes:,} bytes up and {found.exchange.download_bytes:,} down"
-        told += f" Finding out sends {sent}, billed before the first round. {found.exchange.reveals}"
+        told += f" Finding out sends {sent}, billed before the first round."
     return dataclasses.replace(algorithm, **changed), [told]
 
 

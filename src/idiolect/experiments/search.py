@@ -39,13 +39,14 @@ class Axis(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A point and the score that it reached, larger is better; minus infinity where it cannot be scored."""
+    """A point, the score that it reached (larger is better; minus infinity: none) and what that took."""
 
     point: Point
     score: float
+    cost: float = 0.0
 
 
-Try = Callable[[Sequence[Point]], Sequence[float]]
+Try = Callable[[Sequence[Point]], Sequence[tuple[float, float]]]  # points -> (score, cost) of each
 
 
 def grid(axes: Sequence[Axis]) -> list[Point]:
@@ -75,8 +76,10 @@ def search(axes: Sequence[Axis], attempt: Try) -> list[Trial]:
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
-    """The trial with the best score, the first of equals."""
-    return max(trials, key=lambda trial: trial.score)
+    """The cheapest of the trials that are as good as the best, but for a part of its score that is not worth it."""
+    best = max(trials, key=lambda trial: trial.score)
+    as_good = [trial for trial in trials if trial is best or not worth_it(trial.score, best.score)]
+    return min(as_good, key=lambda trial: trial.cost)
 
 
 def worth_it(before: float, after: float) -> bool:
@@ -87,7 +90,7 @@ def worth_it(before: float, after: float) -> bool:
 
 
 def _tried(points: Sequence[Point], attempt: Try) -> list[Trial]:
-    return [Trial(point, score) for point, score in zip(points, attempt(points))]
+    return [Trial(point, *found) for point, found in zip(points, attempt(points))]
 
 
 def _wider(axes: Sequence[Axis], best: Trial) -> tuple[int, Axis] | None:

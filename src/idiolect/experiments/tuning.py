@@ -170,10 +170,10 @@ def tune(
     deadline = None if seconds is None else time.monotonic() + seconds
     lanes: list[Lane] = []
 
-    def attempt(points: Sequence[Point]) -> list[float]:
+    def attempt(points: Sequence[Point]) -> list[tuple[float, float]]:
         new = _train_lanes(prepared, method, points, in_rows, report, deadline)
         lanes.extend(new)
-        return [_reached(lane.recorder) for lane in new]
+        return [(_reached(lane.recorder), lane.recorder.selected_round) for lane in new]
 
     if axes and axes[0].name == "step_size" and axes[0].widens:
         axes = _raced(axes, lambda points: _train_lanes(prepared, method, points, in_rows, report, deadline, RACE))
@@ -191,10 +191,11 @@ def _raced(axes: list[Axis], train: Callable[[Sequence[Point]], list[Lane]]) -> 
     """The axes with the step sizes that are left after a short race, all else at its middle value."""
     step, others = axes[0], axes[1:]
     middle = {axis.name: axis.values[len(axis.values) // 2] for axis in others}
-    trials = search(
-        [step], lambda points: [_reached(lane.recorder) for lane in train([{**p, **middle} for p in points])]
-    )
-    best = best_of(trials).point["step_size"]
+
+    def race(points: Sequence[Point]) -> list[tuple[float, float]]:
+        return [(_reached(lane.recorder), 0.0) for lane in train([{**point, **middle} for point in points])]
+
+    best = best_of(search([step], race)).point["step_size"]
     return [step._replace(values=(best,) if others else _times(best, AROUND)), *others]
 
 
@@ -213,12 +214,13 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
         return {}
     if alone is None or alone.diverged is not None:
         return {"solver": "early_stopping", "solver_epochs": 200, "solver_batch_size": 0}
-    steps = method.settings.get("epochs") or method.settings.get("local_steps", 1)
+    steps = alone.rounds * int(method.settings.get("epochs") or method.settings.get("local_steps", 1))
+    solves = max(1, min(steps, MOST_SOLVES))
     return {
         "solver": "epochs",
-        "solver_epochs": max(1, min(alone.rounds * int(steps), MOST_SOLVES)),
+        "solver_epochs": solves,
         "solver_batch_size": method.settings.get("batch_size", 0),
-        "solver_step_size": alone.settings.get("step_size", 0.1),
+        "solver_step_size": alone.settings.get("step_size", 0.1) * steps / solves,  # as far in fewer steps
     }
 
 

@@ -86,12 +86,12 @@ def _announced(run: Run, best: dict[str, Any], words: ScoreWords, methods: int) 
     found = run.announced or {}
     name = _name(best)
     subject = name[0].upper() + name[1:] if is_alone(best) else name
-    value = f"{words.name.replace('_', ' ')} {words.show(best['score']['mean'])}"
+    measure, value = words.name.replace("_", " "), words.show(best["score"]["mean"])
     if methods == 1:
-        return f"{subject}: {value} on test rows{_gains(best, words)}"
+        return f"{subject}: {measure} {value} on test rows{_gains(best, words)}"
     tied = [_name(one) for one in run.methods if one["method"] in found.get("tied", ())]
     level = f", within noise of {listed(tied)}" if tied else ", clearly ahead of the others"
-    return f"{subject} does best on validation rows{level}; on test rows its {value}{_gains(best, words)}"
+    return f"{subject} does best on validation rows{level}; its {measure} on test rows is {value}{_gains(best, words)}"
 
 
 def _gains(entry: dict[str, Any], words: ScoreWords) -> str:

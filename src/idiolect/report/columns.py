@@ -40,6 +40,7 @@ class MethodRow:
     alone: bool  # this is training alone: nothing to gain against itself
     diverged: str | None
     announced: bool = False  # the best on validation rows
+    one: bool = False  # this is one model for all
     converged: bool | None = None  # whether validation rows showed no more progress; None: nobody looked
     validation_mean: float | None = None  # in a sweep, what its settings are chosen by
     chosen: bool | None = None  # in a sweep: whether these are the settings that validation rows choose
@@ -211,8 +212,8 @@ def adaptation_columns() -> tuple[Column, ...]:
     )
 
 
-def method_row(entry: dict[str, Any], announced: str | None = None) -> MethodRow:
-    """One method of the summary; `announced` is the label of the one that validation rows choose."""
+def method_row(entry: dict[str, Any], announced: str | None = None, one: str | None = None) -> MethodRow:
+    """One method of the summary; `announced` is the one that validation rows choose, `one` is one model for all."""
     score, gain, over_one = entry.get("score") or {}, entry.get("gain") or {}, entry.get("gain_over_one") or {}
     low, high = entry.get("interval") or (None, None)
     alone, diverged, chosen = is_alone(entry), entry.get("diverged"), entry.get("chosen")
@@ -233,6 +234,7 @@ def method_row(entry: dict[str, Any], announced: str | None = None) -> MethodRow
         over_one_low=over_one.get("low"),
         over_one_high=over_one.get("high"),
         announced=entry["method"] == announced,
+        one=entry["method"] == one,
         converged=None if diverged else entry.get("converged"),
         helped=entry.get("helped") if compared else None,
         hurt=entry.get("hurt") if compared else None,
@@ -285,10 +287,10 @@ def marked(row: MethodRow) -> str:
 
 
 def _over_one(row: MethodRow, words: ScoreWords) -> str:
+    if row.one:
+        return "one model"
     if row.diverged or row.over_one is None:
         return NONE
-    if row.over_one == row.over_one_low == row.over_one_high == 0:
-        return "one model"
     return f"{words.signed(row.over_one)} {words.interval(row.over_one_low, row.over_one_high)}".rstrip()
 
 

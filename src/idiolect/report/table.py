@@ -169,8 +169,9 @@ class ComparisonTable:
 
 def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
-    announced = run.announced
-    rows = tuple(method_row(entry, None if announced is None else announced["method"]) for entry in run.methods)
+    best = None if run.announced is None else run.announced["method"]
+    one = _one_model(run)
+    rows = tuple(method_row(entry, best, one) for entry in run.methods)
     columns = score_columns(score_words(run.score), run.higher_is_better)
     columns = _without_empty(
         columns, rows, ("validation_mean", "new_clients", "suboptimality", "distance_to_optimum", "over_one")
@@ -181,6 +182,13 @@ def compare(run: Run) -> ComparisonTable:
     return ComparisonTable(
         run.name, run.score, run.higher_is_better, rows, columns, adaptation, answer(run), run.missing
     )
+
+
+def _one_model(run: Run) -> str | None:
+    """The method that the others are compared with as one model for all: the one that has no gain over it."""
+    compared = [entry for entry in run.methods if entry.get("gain_over_one")]
+    others = [entry for entry in run.methods if not entry.get("gain_over_one") and not entry.get("diverged")]
+    return str(others[0]["method"]) if compared and others else None
 
 
 def _without_empty(
