@@ -28,13 +28,13 @@ class Axis(NamedTuple):
     widens: bool = True
     in_rows: bool = False  # the setting is the value divided by a client's training rows
 
-    def beyond(self, upward: bool) -> Axis:
-        """As many values again on one side of these, as far as the setting's range admits them."""
+    def beyond(self, upward: bool, count: int) -> Axis:
+        """So many values on one side of these, as far as the setting's range admits them."""
         ratio = self.values[1] / self.values[0] if len(self.values) > 1 else 4.0
         if upward:
-            further = [self.values[-1] * ratio ** (place + 1) for place in range(len(self.values))]
+            further = [self.values[-1] * ratio ** (place + 1) for place in range(count)]
         else:
-            further = [self.values[0] / ratio ** (place + 1) for place in reversed(range(len(self.values)))]
+            further = [self.values[0] / ratio ** (place + 1) for place in reversed(range(count))]
         return self._replace(values=tuple(value for value in further if self.limits.admits(value)))
 
 
@@ -62,7 +62,7 @@ def search(axes: Sequence[Axis], attempt: Try) -> list[Trial]:
     tried = list(axes)
     for _ in range(WIDENINGS):
         before = best_of(trials)
-        wider = _wider(tried, before)
+        wider = _wider(tried, before, [len(axis.values) for axis in axes])
         if wider is None:
             break
         place, beyond = wider
@@ -93,19 +93,20 @@ def _tried(points: Sequence[Point], attempt: Try) -> list[Trial]:
     return [Trial(point, *found) for point, found in zip(points, attempt(points))]
 
 
-def _wider(axes: Sequence[Axis], best: Trial) -> tuple[int, Axis] | None:
+def _wider(axes: Sequence[Axis], best: Trial, counts: Sequence[int]) -> tuple[int, Axis] | None:
     """(place, new values) of the first axis at whose edge the best point stands; None where it stands inside.
 
-    Where every point failed, the first axis, the step size, goes down.
+    As many values as the axis had at first, so that as many lanes train. Where every point failed, the first axis, the
+    step size, goes down.
     """
-    for place, axis in enumerate(axes):
+    for place, (axis, count) in enumerate(zip(axes, counts)):
         if not axis.widens:
             continue
         value = best.point[axis.name]
         if math.isinf(best.score):
-            beyond = axis.beyond(upward=False)
+            beyond = axis.beyond(False, count)
         elif value in (axis.values[0], axis.values[-1]):
-            beyond = axis.beyond(upward=value == axis.values[-1])
+            beyond = axis.beyond(value == axis.values[-1], count)
         else:
             continue
         if beyond.values:
