@@ -13,11 +13,10 @@ import pandas as pd
 
 from idiolect.data.shared_files import HEART_CATEGORIES, HEART_COLUMNS, HOSPITALS, dataset_file
 from idiolect.data.sources import read_csv, read_npz
-from idiolect.data.split import SPELLINGS, Split, plan
+from idiolect.data.split import TEST, Split, plan
 
 CLIENT, TARGET, PART, GROUP = "client", "target", "part", "group"
 REGRESSION, CLASSIFICATION = "regression", "classification"
-WORDS = {number: word for word, number in reversed(SPELLINGS.items())}  # 0 is train, 1 validation, 2 test
 Frame = pd.DataFrame
 
 
@@ -36,7 +35,8 @@ class Table:
         names, owner = np.unique(frame[CLIENT].to_numpy(str), return_inverse=True)
         groups = frame[GROUP].to_numpy(str) if GROUP in frame else None
         parts = plan(owner, tuple(map(str, names)), Split(), seed, groups=groups).parts
-        return frame.assign(**{PART: [WORDS[int(part)] for part in parts]})
+        # which rows validate is each side's own business: classical fits cross-validate, compare draws folds
+        return frame.assign(**{PART: np.where(parts == TEST, "test", "train")})
 
 
 def write_rows(table: Table, seed: int, folder: Path) -> tuple[Frame, Path]:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_NUMBER = re.compile(r"(\d+)")
 
-
-def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """To sort by: runs of digits compare as numbers, everything else as text without case."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part.casefold()) for part in _NUMBER.split(name) if part]
+def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
+    """Sorts 'site 2' before 'site 10', and equal readings ('7', '007') by how they are written."""
+    parts = re.split(r"([0-9]+)", name)  # texts and digits in turns
+    digits = [part.lstrip("0") for part in parts[1::2]]
+    key: list[str | tuple[int, str]] = list(parts)
+    key[1::2] = [(len(part), part) for part in digits]  # as numbers, of any length
+    return tuple(key), name
 
 
 def natural_order(names: Sequence[str]) -> list[int]:

@@ -48,6 +48,7 @@ class Federation:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()  # what may be a slip in the data
     groups: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # of the rows that train, validate, test
+    validation_drawn: bool = True  # which rows validate was drawn: others might as well
     places: Places | None = None  # None where rows have no source to be found in
 
     def __post_init__(self) -> None:
@@ -345,7 +346,9 @@ def assemble(
 
     training = gather(np.flatnonzero(~planned.held_out))
     held_out = gather(np.flatnonzero(planned.held_out)) if planned.held_out.any() else None
-    return dataclasses.replace(training, held_out=held_out, notes=(*notes, *planned.notes))
+    return dataclasses.replace(
+        training, held_out=held_out, notes=(*notes, *planned.notes), validation_drawn=planned.drawn
+    )
 
 
 def _shown(name: str) -> str:

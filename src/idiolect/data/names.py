@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import decimal
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from idiolect.core.order import natural_key
 from idiolect.data.columns import as_texts
 from idiolect.data.kinds import is_number
 
@@ -24,15 +24,6 @@ def encode_names(column: pa.ChunkedArray, name: str) -> tuple[tuple[str, ...], n
     names = sorted(set(texts), key=natural_key)
     place = {text: number for number, text in enumerate(names)}
     return tuple(names), np.fromiter((place[text] for text in texts), np.int32, len(texts))
-
-
-def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
-    """Sorts 'site 2' before 'site 10', and equal readings ('7', '007') by how they are written."""
-    parts = re.split(r"([0-9]+)", name)  # texts and digits in turns
-    digits = [part.lstrip("0") for part in parts[1::2]]
-    key: list[str | tuple[int, str]] = list(parts)
-    key[1::2] = [(len(part), part) for part in digits]  # as numbers, of any length
-    return tuple(key), name
 
 
 def _exact_number(text: str) -> decimal.Decimal | None:

@@ -65,6 +65,7 @@ class Plan:
     parts: np.ndarray  # (rows,), int8
     held_out: np.ndarray  # (clients,), bool
     notes: tuple[str, ...]
+    drawn: bool = True  # validation rows were drawn and could have been others: nobody named them, no time orders them
 
 
 def plan(
@@ -88,10 +89,13 @@ def plan(
     counts = np.bincount(owner, minlength=len(names))
     if counts.min() == 0:
         raise RequestError(f"Client {names[int(counts.argmin())]!r} has no rows; leave it out.")
-    parts = np.empty(len(owner), np.int8)
+    parts, drawn = np.empty(len(owner), np.int8), times is None
     if given is not None:
         parts[:] = _given_parts(given)
         _require_training_rows(parts, owner, names)
+        drawn = not (parts == VALIDATION).any()
+        if drawn:
+            parts = _draw_validation(parts, owner, names, split, seed, groups)
     else:
         order = np.argsort(owner, kind="stable")
         for client, rows in enumerate(np.split(order, np.cumsum(counts)[:-1])):
@@ -102,7 +106,30 @@ def plan(
             units = np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
             parts[rows] = split_units(units, split.fractions, draws)
     chosen = choose_held_out(names, held_out, seed)
-    return Plan(parts, chosen, tuple(_notes(parts, owner, counts, given is not None)))
+    notes = _notes(parts, owner, counts, given is not None)
+    if given is not None and drawn and (parts == VALIDATION).any():
+        notes.insert(0, "The split column names no validation rows: some of the training rows were drawn for that.")
+    return Plan(parts, chosen, tuple(notes), drawn)
+
+
+def _draw_validation(
+    parts: np.ndarray,
+    owner: np.ndarray,
+    names: tuple[str, ...],
+    split: Split,
+    seed: int,
+    groups: np.ndarray | None,
+) -> np.ndarray:
+    """Parts that say train or test alone, with validation rows drawn from each client's training rows."""
+    if split.validation == 0:
+        return parts
+    shares = (split.train / (split.train + split.validation), split.validation / (split.train + split.validation), 0.0)
+    parts = parts.copy()
+    for client, name in enumerate(names):
+        rows = np.flatnonzero((owner == client) & (parts == TRAIN))
+        units = np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
+        parts[rows] = split_units(units, shares, generator(seed, "validation", name))
+    return parts
 
 
 def split_units(units: np.ndarray, fractions: tuple[float, float, float], draws: np.random.Generator) -> np.ndarray:

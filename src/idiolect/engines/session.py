@@ -30,7 +30,7 @@ from idiolect.engines.evaluate import Moment, Scores, Standing, evaluate, models
 from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, load, to_device
-from idiolect.engines.recording import ClientScores, ModelScores, Recorder, to_lists
+from idiolect.engines.recording import ClientScores, Recorder, to_lists
 from idiolect.engines.round import Cohort, RoundCost, finite_rows
 from idiolect.engines.run import Run, Snapshot, Splits
 
@@ -39,6 +39,7 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
 Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
 Until = Callable[[Recorder], bool]  # whether a lane needs no further round
+Watch = Callable[[int, Recorder, Scores], None]  # (lane, its record, its scores on validation rows) after each record
 
 
 class Session:
@@ -67,9 +68,8 @@ class Session:
         if not scores:
             raise RequestError('A session needs at least one score to record, got none; use ("log_loss",), say.')
         self.federation, self.scores, self.seeds, self._choose_by = federation, scores, list(seeds), choose_by
-        # every lane's scores on validation rows at its selected round; None before the first record
-        self.chosen_scores: list[ModelScores | None] = [None] * len(self.seeds)
         self._ended: set[int] = set()  # lanes that need no further round
+        self._watch: Watch | None = None
         self.round: int = 0 if after is None else after.round
         self.seconds, self._measure, self.requested = 0.0, measure, training
         self._first_round = self.round
@@ -165,11 +165,14 @@ class Session:
         resume: bool = False,
         progress: Progress | None = None,
         until: Until | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """Train to the last round, recording and saving on the way.
 
-        `until` ends a lane's record, whatever the other lanes do; training stops once every lane's has ended.
+        `until` ends a lane's record, whatever the other lanes do; training stops once every lane's has ended. `watch`
+        sees every record, client by client.
         """
+        self._watch = watch
         with door.run_precision(self.training.precision):
             if resume and checkpoint is not None and checkpoint.exists():
                 resuming.load(self, checkpoint)
@@ -283,7 +286,8 @@ class Session:
             own = scores if self.lanes == "one" else tree.take(scores, lane)
             if recorder.record(self.round, self.seconds, own, measured[lane]):
                 self.selected[lane] = self._snapshot(lane)
-                self.chosen_scores[lane] = to_lists(own)
+            if self._watch is not None:
+                self._watch(lane, recorder, own)
 
     def _all_ended(self, until: Until) -> bool:
         """Whether no lane needs a further round; a lane that diverged needs none."""
@@ -377,12 +381,6 @@ class Session:
     def models_and_outputs(self, run: Run, snapshot: Snapshot, split: str) -> tuple[Params, dict[str, np.ndarray]]:
         """Every client's model after `snapshot`, and both models' answers on a split; stacked, on the host."""
         return self.look(run, snapshot, split, models_and_outputs)
-
-    def validation_outputs(self, lane: int) -> np.ndarray:
-        """What the personal models of a lane's selected round answer on validation rows, padded."""
-        at = self.selected[lane]
-        run = Run(self.algorithms[lane], self.seeds[lane], self.training, self.recorders[lane], at, at, self, lane)
-        return self.models_and_outputs(run, at, "validation")[1]["personal"]
 
     def look(self, run: Run, snapshot: Snapshot, split: str, program: Callable[[Moment, ClientData], Any]) -> Any:
         """What a compiled program finds on a split of every client after `snapshot`; stacked, on the host."""

@@ -29,6 +29,7 @@ from idiolect.experiments.evidence import take_evidence
 from idiolect.experiments.finished import announced_method
 from idiolect.experiments.gains import LOCAL, judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
+from idiolect.experiments.lanes import for_rows
 from idiolect.experiments.measured import measured
 from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
 from idiolect.experiments.predictions import write_predictions
@@ -38,7 +39,7 @@ from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, sa
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
 from idiolect.experiments.trained import Trained
-from idiolect.experiments.tuning import Tuned, for_rows, from_json, is_searched, is_tuned, tune
+from idiolect.experiments.tuning import Tuned, from_json, is_searched, is_tuned, tune
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
 

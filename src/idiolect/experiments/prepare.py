@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from idiolect.algorithms import find
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.door import check_training
@@ -47,6 +48,13 @@ class Prepared:
             self.federation.names,
             self.collaboration,
         )
+
+    def on_rows(self, federation: Federation, method: MethodSpec) -> Prepared:
+        """The same on other rows of the clients: who is alike is found anew where the method asks."""
+        collaboration = self.collaboration
+        if find(method.algorithm).algorithm.listens:
+            collaboration = find_collaboration(self.spec.collaboration, federation)
+        return dataclasses.replace(self, federation=federation, collaboration=collaboration)
 
     def notes(self) -> list[str]:
         """Sentences about the rows."""

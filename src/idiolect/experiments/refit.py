@@ -13,7 +13,7 @@ from idiolect.data.federation import Federation, no_rows
 
 def with_validation_rows(federation: Federation) -> Federation:
     """The same clients whose training rows are those that trained and those that validated; none validates."""
-    train, order = _joined(federation.train, federation.validation)
+    train, order = joined_rows(federation.train, federation.validation)
     groups = federation.groups
     if groups is not None:
         groups = np.concatenate(groups[:2])[order], groups[1][:0], groups[2]
@@ -22,7 +22,7 @@ def with_validation_rows(federation: Federation) -> Federation:
     return dataclasses.replace(federation, train=train, validation=empty, groups=groups, held_out=held_out, places=None)
 
 
-def _joined(first: Rows, second: Rows) -> tuple[Rows, np.ndarray]:
+def joined_rows(first: Rows, second: Rows) -> tuple[Rows, np.ndarray]:
     """Every client's rows of both, the first ones first, and where each row stood in the two laid end to end."""
     owner = np.concatenate([np.repeat(np.arange(rows.clients), rows.counts) for rows in (first, second)])
     order = np.argsort(owner, kind="stable")

@@ -7,28 +7,26 @@ the best stands at its edge, and the candidate and the round with the best prope
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import time
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from idiolect.algorithms import find
 from idiolect.core.addressing import PerClient
-from idiolect.core.checks import DivergedError, Range, RequestError
-from idiolect.data.federation import Federation
-from idiolect.engines.recording import Recorder
-from idiolect.engines.simulate import Session
-from idiolect.engines.stopping import has_converged
+from idiolect.core.checks import Range, RequestError
 from idiolect.experiments.diverging import blame
-from idiolect.experiments.own_strength import Own, choose_own
+from idiolect.experiments.folds import fold_count
+from idiolect.experiments.lanes import Lane, Report, Request, train_lanes, validation_of
+from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.search import Axis, Point, best_of, search
 from idiolect.experiments.spec import MethodSpec, Spec, setting_names
+from idiolect.metrics.scores import SCORES
 from idiolect.objectives import OBJECTIVES
 from idiolect.theory.step_sizes import advise
 
@@ -39,8 +37,6 @@ RACE = 25  # rounds in which step sizes race: the largest that is stable goes fa
 PLAIN_STEPS = (0.01, 0.03, 0.1, 0.3, 1.0)  # where no constant is known
 
 MOST_SOLVES = 500  # steps of a client's own solve, which every candidate repeats
-
-Report = Callable[[int, int], None]  # rounds done, rounds in all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,16 +63,6 @@ def from_json(kept: Mapping[str, Any]) -> Tuned:
     }
     history = [{key: math.nan if value is None else value for key, value in row.items()} for row in kept["history"]]
     return Tuned(**{**kept, "validation": validation, "history": history})
-
-
-class Lane(NamedTuple):
-    """One candidate as it was trained."""
-
-    point: Point
-    recorder: Recorder
-    scores: Any
-    session: Session
-    number: int
 
 
 def is_searched(prepared: Prepared, method: MethodSpec) -> bool:
@@ -168,32 +154,30 @@ def tune(
     axes = axes_of(prepared, method)
     in_rows = [axis.name for axis in axes if axis.in_rows]
     deadline = None if seconds is None else time.monotonic() + seconds
+    request = Request(prepared, method, in_rows, fold_count(prepared.federation), report, deadline)
+    if axes and axes[0].name == "step_size" and axes[0].widens:
+        axes = _raced(axes, request._replace(folds=1, most=RACE))
     lanes: list[Lane] = []
 
     def attempt(points: Sequence[Point]) -> list[tuple[float, float]]:
-        new = _train_lanes(prepared, method, points, in_rows, report, deadline)
-        lanes.extend(new)
-        return [(_reached(lane.recorder), lane.recorder.selected_round) for lane in new]
+        lanes.extend(train_lanes(request, points))
+        return [lane.best for lane in lanes[-len(points) :]]
 
-    if axes and axes[0].name == "step_size" and axes[0].widens:
-        axes = _raced(axes, lambda points: _train_lanes(prepared, method, points, in_rows, report, deadline, RACE))
     trials = search(axes, attempt)
     chosen = lanes[trials.index(best_of(trials))]
-    if not np.isfinite(best_of(trials).score):
+    if not np.isfinite(chosen.best[0]):
         return _nothing_found(prepared, method, lanes)
-    own = _own_strengths(prepared, method, axes, lanes, chosen)
-    late = deadline is not None and time.monotonic() > deadline
-    found = _tuned(prepared, lanes, chosen, own, late)
+    found = _tuned(request, lanes, chosen, _own_strengths(request, axes, lanes, chosen))
     return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows)
 
 
-def _raced(axes: list[Axis], train: Callable[[Sequence[Point]], list[Lane]]) -> list[Axis]:
+def _raced(axes: list[Axis], request: Request) -> list[Axis]:
     """The axes with the step sizes that are left after a short race, all else at its middle value."""
     step, others = axes[0], axes[1:]
     middle = {axis.name: axis.values[len(axis.values) // 2] for axis in others}
 
     def race(points: Sequence[Point]) -> list[tuple[float, float]]:
-        return [(_reached(lane.recorder), 0.0) for lane in train([{**point, **middle} for point in points])]
+        return [(lane.best[0], 0.0) for lane in train_lanes(request, [{**point, **middle} for point in points])]
 
     best = best_of(search([step], race)).point["step_size"]
     return [step._replace(values=(best,) if others else _times(best, AROUND)), *others]
@@ -224,68 +208,6 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
     }
 
 
-def for_rows(chosen: Mapping[str, Any], in_rows: Sequence[str], federation: Federation) -> dict[str, Any]:
-    """Settings as a fit on these training rows takes them: a strength in rows weighs less on a client that has many.
-
-    No more than a step can follow; one number for all where new clients, which have no row here, are to be judged.
-    """
-    counts = federation.train.counts
-    if federation.held_out is not None:
-        counts = np.full(len(counts), counts.mean())
-    most = 1 / float(chosen["step_size"]) if "step_size" in chosen else np.inf
-
-    def one(name: str, value: Any) -> Any:
-        if name not in in_rows:
-            return value
-        divided = np.minimum(value / counts, most).tolist()
-        return divided[0] if federation.held_out is not None else divided
-
-    return {name: one(name, value) for name, value in chosen.items()}
-
-
-def _train_lanes(
-    prepared: Prepared,
-    method: MethodSpec,
-    points: Sequence[Point],
-    in_rows: Sequence[str],
-    report: Report,
-    deadline: float | None,
-    most: int | None = None,
-) -> list[Lane]:
-    """Train the candidates side by side, each until it has converged, or for `most` rounds."""
-    spec = prepared.spec
-    federation = prepared.federation
-    built = [
-        prepared.build(dataclasses.replace(method, settings=method.settings | for_rows(point, in_rows, federation)))
-        for point in points
-    ]
-    training = spec.training
-    if training.executor == "auto" or training.executor.startswith("looped"):
-        training = dataclasses.replace(training, executor="batched", chunk=0)
-    if most is not None:
-        training = dataclasses.replace(training, rounds=min(most, training.rounds))
-    seeds = [spec.seeds[0]] * len(points)
-    algorithms = [ready.algorithm for ready in built]
-    session = Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
-
-    def until(recorder: Recorder) -> bool:
-        late = deadline is not None and time.monotonic() > deadline
-        return late or (spec.tuning.until == "converged" and has_converged(*recorder.course()))
-
-    with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
-        session.train(progress=report, until=until)
-    return [
-        Lane(point, session.recorders[number], session.chosen_scores[number], session, number)
-        for number, point in enumerate(points)
-    ]
-
-
-def _reached(recorder: Recorder) -> float:
-    if recorder.diverged is not None or not recorder.best or np.isnan(recorder.best[0]):
-        return -np.inf
-    return recorder.best[0]
-
-
 def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) -> Tuned:
     """Every candidate diverged, or none can be scored; the latter ends the run, the former is an answer."""
     if prepared.federation.validation.counts.sum() == 0:
@@ -293,7 +215,7 @@ def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) ->
             "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
             "or one step_size instead of a list."
         )
-    lost = [lane.recorder for lane in lanes if lane.recorder.diverged is not None]
+    lost = [lane.diverged for lane in lanes if lane.diverged is not None]
     if len(lost) < len(lanes):
         raise RequestError(
             f"{method.label}: nothing can be chosen, because {prepared.choose_by} is undefined or infinite on every "
@@ -307,47 +229,55 @@ def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) ->
 
 
 def _own_strengths(
-    prepared: Prepared, method: MethodSpec, axes: Sequence[Axis], lanes: list[Lane], chosen: Lane
-) -> Own | None:
-    """A strength of each client's own, where the setting takes one per client and that pays; None: one for all."""
-    entry = find(method.algorithm)
-    objective = OBJECTIVES.get(method.objective or entry.objective or "")
-    if prepared.federation.held_out is not None:  # they could not be given one
+    request: Request, axes: Sequence[Axis], lanes: list[Lane], chosen: Lane
+) -> tuple[str, list[float], list[float]] | None:
+    """(setting, one value per client, its loss) where the setting takes one per client and that pays."""
+    federation = request.prepared.federation
+    score = SCORES[request.prepared.choose_by]
+    if federation.held_out is not None or score.higher_is_better:  # new clients could not be given one
         return None
-    for axis in (axis for axis in axes if not axis.in_rows):
-        hints = typing.get_type_hints(entry.algorithm) | (typing.get_type_hints(objective) if objective else {})
-        if axis.name != "step_size" and PerClient in typing.get_args(hints.get(axis.name)):
-            others = {name: value for name, value in chosen.point.items() if name != axis.name}
-            beside = [
-                lane for lane in lanes if np.isfinite(_reached(lane.recorder)) and others.items() <= lane.point.items()
-            ]
-            values = [lane.point[axis.name] for lane in beside]
-            sources = [(lane.session, lane.number) for lane in beside]
-            return choose_own(prepared, axis.name, values, sources, beside.index(chosen))
+    for axis in axes:
+        if axis.in_rows or not _takes_one_each(request.method, axis.name):
+            continue
+        others = {name: value for name, value in chosen.point.items() if name != axis.name}
+        beside = [lane for lane in lanes if others.items() <= lane.point.items() and np.isfinite(lane.best[0])]
+        losses = np.stack([lane.clients(lane.best[1], lane.choose_by) for lane in beside])
+        own = choose_own(losses, federation.validation.counts, beside.index(chosen))
+        if own is None:
+            return None
+        return axis.name, [beside[place].point[axis.name] for place in own.places], own.losses.tolist()
     return None
 
 
-def _tuned(prepared: Prepared, lanes: list[Lane], chosen: Lane, own: Own | None, late: bool) -> Tuned:
-    recorder, scores = chosen.recorder, {model: dict(named) for model, named in chosen.scores.items()}
-    settings: dict[str, float | list[float]] = dict(chosen.point)
+def _takes_one_each(method: MethodSpec, name: str) -> bool:
+    entry = find(method.algorithm)
+    objective = OBJECTIVES.get(method.objective or entry.objective or "")
+    hints = typing.get_type_hints(entry.algorithm) | (typing.get_type_hints(objective) if objective else {})
+    return name != "step_size" and PerClient in typing.get_args(hints.get(name))
+
+
+def _tuned(
+    request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, list[float], list[float]] | None
+) -> Tuned:
+    recorder, rounds, choose_by = chosen.recorders[0], chosen.best[1], chosen.choose_by
+    settings: dict[str, Any] = dict(chosen.point)
+    validation = validation_of(chosen, rounds)
     if own is not None:
-        settings[own.name] = own.values
-        scores["personal"][prepared.choose_by] = own.losses
-    rounds, converged = recorder.selected_round, has_converged(*recorder.course())
-    unit = prepared.choose_by
+        settings[own[0]], validation["personal"][choose_by] = own[1:]
     trials: list[dict[str, Any]] = [
-        {**lane.point, "validation": None if not np.isfinite(_reached(lane.recorder)) else abs(_reached(lane.recorder))}
-        for lane in lanes
+        {**lane.point, "validation": abs(lane.best[0]) if np.isfinite(lane.best[0]) else None} for lane in lanes
     ]
     words = [_value_words(name, value) for name, value in settings.items()]
-    words.append(f"{rounds} rounds")
-    sentence = f"{', '.join(words)}, by {unit} on validation rows among {len(lanes)} candidates"
-    if not converged:
-        why = "the time was up" if late else f"after {recorder.last_round} rounds it was still improving"
+    folds = f" of {request.folds} folds" if request.folds > 1 else ""
+    sentence = (
+        f"{', '.join([*words, f'{rounds} rounds'])}, by {choose_by.replace('_', ' ')} on validation rows{folds} among "
+        f"{len(lanes)} candidates"
+    )
+    if not chosen.converged:
+        why = "the time was up" if request.late else f"after {recorder.last_round} rounds it was still improving"
         sentence += f"; not converged: {why}"
     history = [row for row in recorder.history if row["round"] <= rounds]
-    kept = {model: named for model, named in scores.items() if model in ("shared", "personal", "instances")}
-    return Tuned(settings, [], rounds, converged, recorder.last_round, trials, kept, history, sentence)
+    return Tuned(settings, [], rounds, chosen.converged, recorder.last_round, trials, validation, history, sentence)
 
 
 def _value_words(name: str, value: float | list[float]) -> str:

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several ways to part the same clients' rows into training and validation rows, so that few rows choose well."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from idiolect.core.data import Rows
+from idiolect.core.keys import Purpose, host_generator
+from idiolect.data.federation import Federation
+from idiolect.experiments.refit import joined_rows
+
+MOST_ROWS = 20_000  # training and validation rows up to which several folds are worth their time
+MOST_CLIENTS = 2_000
+
+
+def fold_count(federation: Federation) -> int:
+    """How many folds to choose by: as many as validation fits into the rows that were drawn for both, at most 4.
+
+    One where the user says which rows validate, where rows belong together, and where one fold has rows enough.
+    """
+    train, validation = int(federation.train.counts.sum()), int(federation.validation.counts.sum())
+    fixed = not federation.validation_drawn or federation.groups is not None
+    if fixed or validation == 0 or federation.clients > MOST_CLIENTS:
+        return 1
+    return 1 if train + validation > MOST_ROWS else min(4, 1 + train // validation)
+
+
+def fold(federation: Federation, number: int, seed: int) -> Federation:
+    """The federation itself for 0, else with other validation rows: as many from every client, shapes are the same."""
+    if number == 0:
+        return federation
+    rows, _ = joined_rows(federation.train, federation.validation)
+    counts = federation.validation.counts
+    places = [np.arange(rows.offsets[client], rows.offsets[client + 1]) for client in range(rows.clients)]
+    train, validation = [], []
+    for client, (own, held) in enumerate(zip(places, counts)):
+        order = host_generator(seed, Purpose.SPLIT, client).permutation(len(own) - held)  # validation rows come last
+        start = (number - 1) * held
+        chosen = np.unique(order[np.arange(start, start + held) % max(len(order), 1)]) if held else order[:0]
+        validation.append(own[chosen])
+        train.append(np.delete(own, chosen))
+    return dataclasses.replace(federation, train=_taken(rows, train), validation=_taken(rows, validation), places=None)
+
+
+def _taken(rows: Rows, places: list[np.ndarray]) -> Rows:
+    index = np.concatenate(places)
+    offsets = np.concatenate([[0], np.cumsum([len(own) for own in places])]).astype(np.int64)
+    return Rows(rows.inputs[index], rows.targets[index], offsets)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates of one method, trained side by side on every fold, and what validation rows say of them round by round."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idiolect.core.checks import DivergedError
+from idiolect.data.federation import Federation
+from idiolect.engines.recording import Recorder, to_lists
+from idiolect.engines.simulate import Session
+from idiolect.engines.stopping import has_converged
+from idiolect.experiments.folds import fold
+from idiolect.experiments.prepare import Prepared
+from idiolect.experiments.search import Point
+from idiolect.experiments.spec import MethodSpec
+from idiolect.metrics.scores import SCORES
+
+Report = Callable[[int, int], None]  # rounds done, rounds in all
+Personal = dict[str, np.ndarray]  # score -> one number per client, of the personal models
+
+
+class Request(NamedTuple):
+    """What is trained, and for how long."""
+
+    prepared: Prepared
+    method: MethodSpec
+    in_rows: Sequence[str]  # settings that are divided by a client's rows
+    folds: int
+    report: Report
+    deadline: float | None = None
+    most: int | None = None  # rounds; None: those of the spec
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+
+@dataclasses.dataclass
+class Lane:
+    """One candidate: what its folds recorded, and the mean over folds of what validation rows say."""
+
+    point: Point
+    choose_by: str
+    recorders: list[Recorder] = dataclasses.field(default_factory=list)  # one per fold
+    records: list[dict[int, Personal]] = dataclasses.field(default_factory=list)  # by round, one per fold
+    scores: dict[int, Any] = dataclasses.field(default_factory=dict)  # all scores of the first fold, by round
+
+    @property
+    def diverged(self) -> Recorder | None:
+        """The record of the first fold that left the finite numbers."""
+        return next((recorder for recorder in self.recorders if recorder.diverged is not None), None)
+
+    @property
+    def rounds(self) -> list[int]:
+        """Recorded in every fold."""
+        return [number for number in self.records[0] if all(number in other for other in self.records)]
+
+    def clients(self, number: int, score: str) -> np.ndarray:
+        """(folds, clients) after a round."""
+        return np.stack([records[number][score] for records in self.records])
+
+    @property
+    def course(self) -> list[float]:
+        """The mean over clients and folds of the score to choose by after every round, larger is better."""
+        sign = 1 if SCORES[self.choose_by].higher_is_better else -1
+        return [sign * _mean(self.clients(number, self.choose_by)) for number in self.rounds]
+
+    @property
+    def best(self) -> tuple[float, int]:
+        """(the best score, its round); minus infinity where there is none."""
+        known = [(score, -number) for score, number in zip(self.course, self.rounds) if not np.isnan(score)]
+        if self.diverged is not None or not known:
+            return -np.inf, 0
+        score, number = max(known)
+        return (score, -number) if np.isfinite(score) else (-np.inf, 0)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the last third of the rounds brought no progress."""
+        return has_converged(self.rounds, self.course)
+
+
+def _mean(values: np.ndarray) -> float:
+    """Over clients that have the score, then over folds."""
+    known = ~np.isnan(values)
+    if not known.any(axis=1).all():
+        return float("nan")
+    return float((np.where(known, values, 0).sum(axis=1) / known.sum(axis=1)).mean())
+
+
+def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
+    """Train the candidates on the first fold until they have converged, then as long on the others."""
+    lanes = [Lane(point, request.prepared.choose_by) for point in points]
+    rounds = request.most
+    for number in range(request.folds):
+        prepared = request.prepared
+        if number:
+            rows = fold(prepared.federation, number, prepared.spec.data.seed)
+            prepared = prepared.on_rows(rows, request.method)
+        session = _train_fold(request, prepared, points, lanes, rounds, first=number == 0)
+        rounds = session.round
+    return lanes
+
+
+def _train_fold(
+    request: Request, prepared: Prepared, points: Sequence[Point], lanes: list[Lane], rounds: int | None, first: bool
+) -> Session:
+    spec, federation, method = prepared.spec, prepared.federation, request.method
+    settings = [method.settings | for_rows(point, request.in_rows, federation) for point in points]
+    algorithms = [prepared.build(dataclasses.replace(method, settings=own)).algorithm for own in settings]
+    training = spec.training
+    if training.executor == "auto" or training.executor.startswith("looped"):
+        training = dataclasses.replace(training, executor="batched", chunk=0)
+    if rounds is not None:
+        training = dataclasses.replace(training, rounds=min(rounds, training.rounds))
+    seeds = [spec.seeds[0]] * len(points)
+    session = Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
+    for lane, recorder in zip(lanes, session.recorders):
+        lane.recorders.append(recorder)
+        lane.records.append({})
+
+    def watch(number: int, recorder: Recorder, scores: Any) -> None:
+        lane, last = lanes[number], recorder.last_round
+        kept = lane.records[-1]
+        if request.folds == 1 and recorder.selected_round == last:
+            lane.scores.clear()  # one fold decides by itself: what it has passed is of no use
+        kept[last] = {name: np.asarray(values, np.float64) for name, values in scores["personal"].items()}
+        if first and (request.folds > 1 or recorder.selected_round == last):
+            lane.scores[last] = scores
+
+    def until(recorder: Recorder) -> bool:
+        return request.late or (first and spec.tuning.until == "converged" and has_converged(*recorder.course()))
+
+    with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
+        session.train(progress=request.report, until=until, watch=watch)
+    return session
+
+
+def validation_of(lane: Lane, number: int) -> dict[str, dict[str, list[float]]]:
+    """model -> score -> one number per client after a round: the first fold's, personal ones the mean over folds."""
+    found = to_lists(lane.scores[number])
+    found["personal"] = {name: lane.clients(number, name).mean(axis=0).tolist() for name in found["personal"]}
+    return found
+
+
+def for_rows(chosen: Mapping[str, Any], in_rows: Sequence[str], federation: Federation) -> dict[str, Any]:
+    """Settings as a fit on these training rows takes them: a strength in rows weighs less on a client that has many.
+
+    No more than a step can follow; one number for all where new clients, which have no row here, are to be judged.
+    """
+    counts = federation.train.counts
+    if federation.held_out is not None:
+        counts = np.full(len(counts), counts.mean())
+    most = 1 / float(chosen["step_size"]) if "step_size" in chosen else np.inf
+
+    def one(name: str, value: Any) -> Any:
+        if name not in in_rows:
+            return value
+        divided = np.minimum(value / counts, most).tolist()
+        return divided[0] if federation.held_out is not None else divided
+
+    return {name: one(name, value) for name, value in chosen.items()}
