@@ -81,12 +81,12 @@ def alone_for(entry: Trained, trained: list[Trained], chosen: Chosen) -> Trained
 
 def one_for(entry: Trained, trained: list[Trained], chosen: Chosen) -> Trained | None:
     """One model for all, to compare `entry` with."""
-    candidates = sorted(filter(_is_one_model, trained), key=lambda other: ONE_MODEL.index(other.method.algorithm))
+    candidates = sorted(filter(is_one_model, trained), key=lambda other: ONE_MODEL.index(other.method.algorithm))
     first = [other for other in candidates if other.method.algorithm == candidates[0].method.algorithm]
     return _reference(entry, first, chosen)
 
 
-def _is_one_model(entry: Trained) -> bool:
+def is_one_model(entry: Trained) -> bool:
     """Whether every client predicts with the shared model: no fine-tuning, no objective with a personal block."""
     if entry.method.algorithm not in ONE_MODEL:
         return False

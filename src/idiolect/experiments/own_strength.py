@@ -15,10 +15,10 @@ PRIOR_ROWS = 10.0  # of the mean client, added to each client's own
 
 
 class Own(NamedTuple):
-    """The place of each client's own value, and its loss on validation rows that did not choose it."""
+    """The place of each client's own value, and its losses on validation rows that did not choose it."""
 
     places: np.ndarray  # (clients,)
-    losses: np.ndarray  # (clients,)
+    losses: np.ndarray  # (folds, clients)
 
 
 def choose_own(losses: np.ndarray, rows: np.ndarray, common: int) -> Own | None:
@@ -38,7 +38,7 @@ def choose_own(losses: np.ndarray, rows: np.ndarray, common: int) -> Own | None:
     means = crossed.mean(axis=0)
     if not means[scored].mean() < losses[common].mean(axis=0)[scored].mean():
         return None
-    return Own(pick(losses, rows, scored), np.where(scored, means, np.nan))
+    return Own(pick(losses, rows, scored), np.where(scored, crossed, np.nan))
 
 
 def pick(losses: np.ndarray, rows: np.ndarray, scored: np.ndarray) -> np.ndarray:

@@ -50,6 +50,7 @@ class Tuned:
     trained: int  # rounds that the chosen candidate was trained for in all
     trials: list[dict[str, Any]]  # every candidate with its validation mean, None where it diverged
     validation: dict[str, dict[str, list[float]]]  # model -> score -> one number per client, at the chosen round
+    folds: list[list[float]]  # fold by fold and client by client, the score that was chosen by
     history: list[dict[str, Any]]  # the chosen candidate's records, up to the chosen round
     sentence: str  # for the user
     diverged: str | None = None  # why no candidate can be used
@@ -62,7 +63,8 @@ def from_json(kept: Mapping[str, Any]) -> Tuned:
         for model, named in kept["validation"].items()
     }
     history = [{key: math.nan if value is None else value for key, value in row.items()} for row in kept["history"]]
-    return Tuned(**{**kept, "validation": validation, "history": history})
+    folds = [[math.nan if value is None else value for value in one] for one in kept["folds"]]
+    return Tuned(**{**kept, "validation": validation, "history": history, "folds": folds})
 
 
 def is_searched(prepared: Prepared, method: MethodSpec) -> bool:
@@ -225,13 +227,13 @@ def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) ->
     steps = f" with every step size from {tried[0]:g} to {tried[-1]:g}" if len(tried) > 1 else ""
     reason = f"{lost[-1].diverged}{steps}{blame(prepared.federation, lost[-1].diverged_client)}"
     trials: list[dict[str, Any]] = [{**lane.point, "validation": None} for lane in lanes]
-    return Tuned({}, [], 0, False, 0, trials, {}, [], f"diverged: {reason}", reason)
+    return Tuned({}, [], 0, False, 0, trials, {}, [], [], f"diverged: {reason}", reason)
 
 
 def _own_strengths(
     request: Request, axes: Sequence[Axis], lanes: list[Lane], chosen: Lane
-) -> tuple[str, list[float], list[float]] | None:
-    """(setting, one value per client, its loss) where the setting takes one per client and that pays."""
+) -> tuple[str, list[float], np.ndarray] | None:
+    """(setting, one value per client, losses) where the setting takes one per client and that pays."""
     federation = request.prepared.federation
     score = SCORES[request.prepared.choose_by]
     if federation.held_out is not None or score.higher_is_better:  # new clients could not be given one
@@ -245,7 +247,7 @@ def _own_strengths(
         own = choose_own(losses, federation.validation.counts, beside.index(chosen))
         if own is None:
             return None
-        return axis.name, [beside[place].point[axis.name] for place in own.places], own.losses.tolist()
+        return axis.name, [beside[place].point[axis.name] for place in own.places], own.losses
     return None
 
 
@@ -256,28 +258,28 @@ def _takes_one_each(method: MethodSpec, name: str) -> bool:
     return name != "step_size" and PerClient in typing.get_args(hints.get(name))
 
 
-def _tuned(
-    request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, list[float], list[float]] | None
-) -> Tuned:
+def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, list[float], np.ndarray] | None) -> Tuned:
     recorder, rounds, choose_by = chosen.recorders[0], chosen.best[1], chosen.choose_by
     settings: dict[str, Any] = dict(chosen.point)
-    validation = validation_of(chosen, rounds)
+    validation, folds = validation_of(chosen, rounds), chosen.clients(rounds, choose_by)
     if own is not None:
-        settings[own[0]], validation["personal"][choose_by] = own[1:]
+        settings[own[0]], folds = own[1:]
+        validation["personal"][choose_by] = folds.mean(axis=0).tolist()
     trials: list[dict[str, Any]] = [
         {**lane.point, "validation": abs(lane.best[0]) if np.isfinite(lane.best[0]) else None} for lane in lanes
     ]
     words = [_value_words(name, value) for name, value in settings.items()]
-    folds = f" of {request.folds} folds" if request.folds > 1 else ""
+    parted = f" of {request.folds} folds" if request.folds > 1 else ""
     sentence = (
-        f"{', '.join([*words, f'{rounds} rounds'])}, by {choose_by.replace('_', ' ')} on validation rows{folds} among "
+        f"{', '.join([*words, f'{rounds} rounds'])}, by {choose_by.replace('_', ' ')} on validation rows{parted} among "
         f"{len(lanes)} candidates"
     )
     if not chosen.converged:
         why = "the time was up" if request.late else f"after {recorder.last_round} rounds it was still improving"
         sentence += f"; not converged: {why}"
     history = [row for row in recorder.history if row["round"] <= rounds]
-    return Tuned(settings, [], rounds, chosen.converged, recorder.last_round, trials, validation, history, sentence)
+    trained, cells = recorder.last_round, folds.tolist()
+    return Tuned(settings, [], rounds, chosen.converged, trained, trials, validation, cells, history, sentence)
 
 
 def _value_words(name: str, value: float | list[float]) -> str:

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What compare chooses on validation rows, how it ends, and what it does with those rows afterwards."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from idiolect.data.federation import Federation
+from idiolect.experiments.announce import difference
+from idiolect.experiments.candidates import DEFAULT, collaboration_table, local_work, method_names, method_tables
+from idiolect.experiments.diverging import blame
+from idiolect.experiments.execute import execute
+from idiolect.experiments.folds import fold, fold_count
+from idiolect.experiments.lanes import for_rows
+from idiolect.experiments.own_strength import choose_own
+from idiolect.experiments.predict import predict
+from idiolect.experiments.prepare import prepare
+from idiolect.experiments.refit import with_validation_rows
+from idiolect.experiments.spec import from_table
+from idiolect.experiments.tuning import axes_of, is_searched
+
+CLIENTS, ROWS = 6, 24
+
+
+def write_clients(path, rare=False):
+    """Clients with coefficients of their own around common ones; with `rare`, a flag in three rows of one client."""
+    draw = np.random.default_rng(3)
+    lines = ["site,a,b,flag,outcome"]
+    for client in range(CLIENTS):
+        own = np.array([1.0, -2.0]) + draw.normal(0, 0.7, 2)
+        for row in range(ROWS):
+            x = draw.normal(size=2)
+            flag = int(rare and client == 2 and row < 3)
+            lines.append(f"{client:03},{x[0]:.4f},{x[1]:.4f},{flag},{x @ own + 5 * flag + draw.normal(0, 0.5):.4f}")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def comparing(path, methods=("local", "fedavg", "ditto"), **tables):
+    given = {
+        "name": "compared",
+        "data": {"source": "table", "path": str(path), "client": "site", "target": "outcome"},
+        "training": {"rounds": 60, "record_every": 2, "executor": "batched"},
+        "defaults": local_work("linear", None, None),
+        "methods": method_tables(list(methods), "linear"),
+        "tuning": {"auto": True, "until": "converged", "refit": True},
+        "collaboration": collaboration_table(list(methods)),
+    }
+    return from_table(given | tables)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tuning") / "clients.csv"
+    write_clients(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def compared(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared") / "run"
+    said = []
+    done = execute(comparing(table), folder, say=said.append)
+    return done, folder, said
+
+
+def test_the_default_candidates_span_the_question():
+    assert DEFAULT[:2] == ("local", "fedavg")
+    assert {"fedavg_fine_tuning", "ditto", "flix_sgd", "fedper", "all_for_all"} < set(DEFAULT)
+    assert method_names(None) == list(DEFAULT)
+    assert method_names(" local , fedavg") == ["local", "fedavg"]
+    assert len(method_names("all")) > 40
+
+
+def test_step_sizes_lie_around_theorys_and_strengths_are_tuned(table):
+    spec = comparing(table)
+    prepared = prepare(spec)
+    local, _, ditto = spec.methods
+    (step,) = axes_of(prepared, local)
+    assert step.values[0] < 1 / prepared.constants.smoothness < step.values[-1]
+    assert [axis.name for axis in axes_of(prepared, ditto)] == ["step_size", "penalty"]
+    given = dataclasses.replace(ditto, settings=ditto.settings | {"penalty": 1.0, "step_size": 0.1})
+    assert axes_of(prepared, given) == []
+    assert is_searched(prepared, given)  # its rounds are chosen all the same
+
+
+def test_a_penalty_in_rows_holds_a_small_client_harder(table):
+    federation = prepare(comparing(table)).federation
+    settings = for_rows({"step_size": 0.1, "penalty": 3.0}, ["penalty"], federation)
+    np.testing.assert_allclose(settings["penalty"], np.minimum(3.0 / federation.train.counts, 10))
+    assert settings["step_size"] == 0.1
+
+
+def test_every_method_says_whether_it_had_converged(compared):
+    done, folder, said = compared
+    assert all(isinstance(entry["converged"], bool) for entry in done.summary["methods"])
+    assert sum("rounds, by squared error on validation rows" in text for text in said) == 3
+    kept = json.loads((folder / "tuning" / "ditto.json").read_text())
+    assert {"step_size", "penalty"} <= set(kept["settings"])
+    assert len(kept["trials"]) >= 4
+
+
+def test_the_winner_is_chosen_on_validation_rows(compared):
+    done, _, _ = compared
+    means = {entry["method"]: entry["validation_mean"] for entry in done.summary["methods"]}
+    announced = done.summary["announced"]
+    best = min(means, key=means.get)
+    assert announced["method"] == best or best in announced["tied"]
+    assert announced["method"] not in announced["tied"]
+    assert announced["validation_mean"] == pytest.approx(means[announced["method"]])
+
+
+def test_delivered_models_are_fitted_on_training_and_validation_rows(compared, table):
+    done, folder, _ = compared
+    local = next(entry for entry in done.trained if entry.method.label == "local")
+    fitted = local.runs[0].session.federation
+    assert fitted.validation.counts.sum() == 0
+    np.testing.assert_array_equal(fitted.train.counts, done.federation.train.counts + done.federation.validation.counts)
+    # alone, on a linear model, many exact steps: close to least squares on these very rows
+    client = pq.read_table(folder / "clients.parquet").to_pylist()[0]
+    x, y = fitted.train.of(0)
+    design = np.column_stack([x, np.ones(len(x))])
+    coefficients = np.linalg.lstsq(design, y, rcond=None)[0]
+    x, y = fitted.test.of(0)
+    error = ((np.column_stack([x, np.ones(len(x))]) @ coefficients - y) ** 2).mean()
+    scale = done.federation.preprocessing.target.scales[0] ** 2
+    assert client["score"] == pytest.approx(error * scale, rel=0.5)
+
+
+def test_a_refit_federation_has_every_row_once(table):
+    federation = prepare(comparing(table)).federation
+    joined = with_validation_rows(federation)
+    for client in range(CLIENTS):
+        parts = [getattr(federation, part).of(client)[1] for part in ("train", "validation")]
+        np.testing.assert_array_equal(joined.train.of(client)[1], np.concatenate(parts))
+
+
+def test_folds_part_the_same_rows_with_the_same_counts(table):
+    federation = prepare(comparing(table)).federation
+    number = fold_count(federation)
+    assert number >= 3
+    seen = []
+    for place in range(number):
+        other = fold(federation, place, seed=0)
+        np.testing.assert_array_equal(other.train.counts, federation.train.counts)
+        both = [np.concatenate([part.of(0)[1] for part in (f.train, f.validation)]) for f in (other, federation)]
+        np.testing.assert_array_equal(*(np.sort(targets) for targets in both))
+        seen.append(set(other.validation.of(0)[1].tolist()))
+    assert all(not a & b for place, a in enumerate(seen) for b in seen[:place])
+
+
+def test_rows_that_the_user_names_for_validation_are_the_only_fold():
+    rows = np.arange(40.0)[:, None]
+    parts = np.tile(["train", "train", "validation", "test"], 10)
+    given = Federation.from_arrays(rows, rows[:, 0] % 7, np.repeat([0, 1], 20), task="regression", parts=parts)
+    assert not given.validation_drawn
+    assert fold_count(given) == 1
+
+
+def test_a_split_column_without_validation_rows_has_some_drawn():
+    rows = np.arange(40.0)[:, None]
+    parts = np.tile(["train", "train", "train", "test"], 10)
+    drawn = Federation.from_arrays(rows, rows[:, 0] % 7, np.repeat([0, 1], 20), task="regression", parts=parts)
+    assert drawn.validation_drawn
+    assert drawn.validation.counts.min() > 0
+    assert drawn.test.counts.sum() == 10
+    assert any("no validation rows" in note for note in drawn.notes)
+
+
+def test_an_interrupted_choice_is_taken_up_again(table, tmp_path, compared):
+    spec = comparing(table)
+    folder = tmp_path / "run"
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(label, done, total):
+        if label.startswith("ditto"):
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        execute(spec, folder, progress=stop)
+    again = execute(spec, folder, resume=True)
+    for ours, theirs in zip(again.summary["methods"], compared[0].summary["methods"]):
+        assert ours["score"] == theirs["score"]
+        assert ours["validation_mean"] == theirs["validation_mean"]
+
+
+def test_predict_takes_the_announced_method_with_what_was_tuned(compared, table):
+    done, folder, _ = compared
+    said = []
+    answers = predict(folder, table, say=said.append)
+    assert answers.num_rows == CLIENTS * ROWS
+    assert any(done.summary["announced"]["method"] in text for text in said)
+
+
+def test_a_method_that_diverges_is_a_row_and_not_the_end(table, tmp_path):
+    spec = comparing(table, methods=("local", "fedavg"), tuning={"step_size": [1e30, 1e32], "until": "rounds"})
+    wild = dataclasses.replace(spec.methods[1], settings=spec.methods[1].settings | {"step_size": 0.05})
+    done = execute(dataclasses.replace(spec, methods=(spec.methods[0], wild)), tmp_path / "run")
+    local, fedavg = done.summary["methods"]
+    assert "diverged" in local["diverged"]
+    assert fedavg["diverged"] is None
+    assert done.summary["announced"]["method"] == "fedavg"
+
+
+def test_a_rare_flag_does_not_decide_the_comparison(tmp_path):
+    path = tmp_path / "rare.csv"
+    write_clients(path, rare=True)
+    done = execute(comparing(path, methods=("local", "fedavg")), tmp_path / "run")
+    assert not any(entry["diverged"] for entry in done.summary["methods"])
+    assert np.abs(done.federation.train.inputs).max() < 20
+
+
+def test_a_column_that_lies_far_out_is_named(table):
+    federation = prepare(comparing(table)).federation
+    assert blame(federation, 0) == ""
+    inputs = federation.train.inputs.copy()
+    inputs[0, 1] = 50.0
+    far = dataclasses.replace(federation, train=dataclasses.replace(federation.train, inputs=inputs))
+    assert "'b'" in blame(far, 0)
+    assert blame(far, 1) == ""
+
+
+def test_own_strengths_need_rows_that_did_not_choose_them():
+    draw = np.random.default_rng(0)
+    rows = np.full(8, 30)
+    wanted = np.arange(8) % 2  # half of the clients want the first value, half the second
+    clear = np.abs(np.arange(2)[:, None, None] - wanted) + 0.01 * draw.random((2, 4, 8))
+    own = choose_own(clear, rows, common=0)
+    np.testing.assert_array_equal(own.places, wanted)
+    assert own.losses.shape == (4, 8)
+    noise = 1 + 0.1 * draw.random((2, 4, 8))
+    noise[1] += 0.05
+    assert choose_own(noise, np.full(8, 2), common=0) is None  # what looks better here is not better there
+    assert choose_own(clear[:, :1], rows, common=0) is None  # one fold cannot judge itself
+
+
+def test_a_budget_of_minutes_marks_what_it_cuts_short(table, tmp_path):
+    tuning = {"auto": True, "until": "converged", "refit": True, "minutes": 1e-6}
+    done = execute(comparing(table, methods=("local",), tuning=tuning), tmp_path / "run")
+    (local,) = done.summary["methods"]
+    assert local["converged"] is False
+    assert "the time was up" in local["tuned"]
+
+
+def test_what_costs_more_must_show_that_it_pays():
+    draw = np.random.default_rng(1)
+    plain = 1 + 0.2 * draw.random((4, 10))
+    ahead, error = difference(plain - 0.1, plain, higher=False)
+    assert ahead == pytest.approx(0.1)
+    assert error == pytest.approx(0, abs=1e-12)
+    ahead, error = difference(plain + 0.3 * draw.normal(size=plain.shape), plain, higher=False)
+    assert abs(ahead) < 2 * error
+    assert difference(plain[:1, :1], plain[:1, :1] + 1, higher=False)[1] == np.inf  # one client, one fold
