@@ -52,7 +52,7 @@ class Ditto(FederatedAveraging):
         at_least=0,
         way_out="0 trains every client alone.",
         doc="how strongly v_m is held near w (lam)",
-        strengths=(0.3, 3.0, 30.0, 300.0),
+        strengths=(0.5, 3.0, 18.0, 108.0),
         in_rows=True,
     )
     personal_steps: int = setting(

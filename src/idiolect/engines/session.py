@@ -38,7 +38,6 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
 
 Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
-Until = Callable[[Recorder], bool]  # whether a lane needs no further round
 Watch = Callable[[int, Recorder, Scores], None]  # (lane, its record, its scores on validation rows) after each record
 
 
@@ -68,7 +67,6 @@ class Session:
         if not scores:
             raise RequestError('A session needs at least one score to record, got none; use ("log_loss",), say.')
         self.federation, self.scores, self.seeds, self._choose_by = federation, scores, list(seeds), choose_by
-        self._ended: set[int] = set()  # lanes that need no further round
         self._watch: Watch | None = None
         self.round: int = 0 if after is None else after.round
         self.seconds, self._measure, self.requested = 0.0, measure, training
@@ -164,29 +162,23 @@ class Session:
         checkpoint: Checkpoint | None = None,
         resume: bool = False,
         progress: Progress | None = None,
-        until: Until | None = None,
         watch: Watch | None = None,
+        upto: int | None = None,
     ) -> None:
-        """Train to the last round, recording and saving on the way.
-
-        `until` ends a lane's record, whatever the other lanes do; training stops once every lane's has ended. `watch`
-        sees every record, client by client.
-        """
+        """Train to the last round, or to `upto`, recording and saving on the way; `watch` sees every record."""
         self._watch = watch
         with door.run_precision(self.training.precision):
             if resume and checkpoint is not None and checkpoint.exists():
                 resuming.load(self, checkpoint)
-            elif self.round == self._first_round:
+            elif not self.recorders[0].history:
                 self._record()
             rounds, every = self.training.rounds, self.training.record_every
             saved = self.round
-            while self.round < rounds:
+            while self.round < (rounds if upto is None else min(upto, rounds)):
                 length = min(self.training.block, rounds - self.round, every - self.round % every)
                 self._advance(length, checkpoint)
                 if self.round % every == 0 or self.round == rounds:
                     self._record()
-                    if until is not None and self._all_ended(until):
-                        return
                 if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
                     resuming.save(self, checkpoint)
                     saved = self.round
@@ -281,20 +273,11 @@ class Session:
         scores, _ = self._evaluate(self.algorithm, self.roots, self._now, "validation", self.lanes)
         measured = self._measured()
         for lane, recorder in enumerate(self.recorders):
-            if lane in self._ended:
-                continue
             own = scores if self.lanes == "one" else tree.take(scores, lane)
             if recorder.record(self.round, self.seconds, own, measured[lane]):
                 self.selected[lane] = self._snapshot(lane)
             if self._watch is not None:
                 self._watch(lane, recorder, own)
-
-    def _all_ended(self, until: Until) -> bool:
-        """Whether no lane needs a further round; a lane that diverged needs none."""
-        for lane, recorder in enumerate(self.recorders):
-            if recorder.diverged is not None or until(recorder):
-                self._ended.add(lane)
-        return len(self._ended) == len(self.recorders)
 
     def _measured(self) -> list[dict[str, float]]:
         """What the caller's measure makes of where each lane stands, for the history."""

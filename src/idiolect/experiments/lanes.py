@@ -14,7 +14,7 @@ import numpy as np
 from idiolect.core.checks import DivergedError
 from idiolect.data.federation import Federation
 from idiolect.engines.recording import Recorder, to_lists
-from idiolect.engines.simulate import Session
+from idiolect.engines.session import Session, Watch
 from idiolect.engines.stopping import has_converged
 from idiolect.experiments.folds import fold
 from idiolect.experiments.prepare import Prepared
@@ -49,9 +49,11 @@ class Lane:
 
     point: Point
     choose_by: str
-    recorders: list[Recorder] = dataclasses.field(default_factory=list)  # one per fold
-    records: list[dict[int, Personal]] = dataclasses.field(default_factory=list)  # by round, one per fold
+    recorders: list[Recorder]  # one per fold
+    records: list[dict[int, Personal]]  # by round, one per fold
     scores: dict[int, Any] = dataclasses.field(default_factory=dict)  # all scores of the first fold, by round
+    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the first fold, while it lasted
+    ended: bool = False  # it needs no further round
 
     @property
     def diverged(self) -> Recorder | None:
@@ -97,51 +99,69 @@ def _mean(values: np.ndarray) -> float:
 
 
 def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
-    """Train the candidates on the first fold until they have converged, then as long on the others."""
-    lanes = [Lane(point, request.prepared.choose_by) for point in points]
-    rounds = request.most
-    for number in range(request.folds):
-        prepared = request.prepared
-        if number:
-            rows = fold(prepared.federation, number, prepared.spec.data.seed)
-            prepared = prepared.on_rows(rows, request.method)
-        session = _train_fold(request, prepared, points, lanes, rounds, first=number == 0)
-        rounds = session.round
-    return lanes
+    """Train the candidates on all folds, round by round, until validation rows show no more progress of any."""
+    sessions = [_session(request, number, points) for number in range(request.folds)]
+    lanes = [
+        Lane(
+            point,
+            request.prepared.choose_by,
+            [session.recorders[place] for session in sessions],
+            [{} for _ in sessions],
+        )
+        for place, point in enumerate(points)
+    ]
+    watches = [_watch(lanes, number) for number in range(request.folds)]
+    training = sessions[0].training
+    reached, tuning = 0, request.prepared.spec.tuning
+    while True:
+        for session, watch in zip(sessions, watches):
+            with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
+                session.train(watch=watch, upto=reached)
+        request.report(reached, training.rounds)
+        for lane in lanes:
+            lane.ended |= lane.diverged is not None or (tuning.until == "converged" and lane.converged)
+        if reached >= training.rounds or request.late or all(lane.ended for lane in lanes):
+            return lanes
+        reached = min(reached + training.record_every, training.rounds)
 
 
-def _train_fold(
-    request: Request, prepared: Prepared, points: Sequence[Point], lanes: list[Lane], rounds: int | None, first: bool
-) -> Session:
-    spec, federation, method = prepared.spec, prepared.federation, request.method
+def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
+    """A session of all candidates on one fold, before its first round."""
+    prepared, method = request.prepared, request.method
+    if number:
+        rows = fold(prepared.federation, number, prepared.spec.data.seed)
+        prepared = prepared.on_rows(rows, method)
+    spec, federation = prepared.spec, prepared.federation
     settings = [method.settings | for_rows(point, request.in_rows, federation) for point in points]
     algorithms = [prepared.build(dataclasses.replace(method, settings=own)).algorithm for own in settings]
     training = spec.training
     if training.executor == "auto" or training.executor.startswith("looped"):
         training = dataclasses.replace(training, executor="batched", chunk=0)
-    if rounds is not None:
-        training = dataclasses.replace(training, rounds=min(rounds, training.rounds))
+    if request.most is not None:
+        training = dataclasses.replace(training, rounds=min(request.most, training.rounds))
     seeds = [spec.seeds[0]] * len(points)
-    session = Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
-    for lane, recorder in zip(lanes, session.recorders):
-        lane.recorders.append(recorder)
-        lane.records.append({})
+    return Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
 
-    def watch(number: int, recorder: Recorder, scores: Any) -> None:
-        lane, last = lanes[number], recorder.last_round
-        kept = lane.records[-1]
-        if request.folds == 1 and recorder.selected_round == last:
-            lane.scores.clear()  # one fold decides by itself: what it has passed is of no use
-        kept[last] = {name: np.asarray(values, np.float64) for name, values in scores["personal"].items()}
-        if first and (request.folds > 1 or recorder.selected_round == last):
+
+def _watch(lanes: list[Lane], number: int) -> Watch:
+    """Keeps what one fold records, of the lanes that have not ended."""
+
+    def watch(place: int, recorder: Recorder, scores: Any) -> None:
+        lane, last = lanes[place], recorder.last_round
+        if lane.ended:
+            return
+        personal = {name: np.asarray(values, np.float64) for name, values in scores["personal"].items()}
+        lane.records[number][last] = personal
+        if number:
+            return
+        lane.history = list(recorder.history)
+        alone = len(lane.records) == 1
+        if alone and recorder.selected_round == last:
+            lane.scores.clear()  # a single fold decides by itself: what it has passed is of no use
+        if not alone or recorder.selected_round == last:
             lane.scores[last] = scores
 
-    def until(recorder: Recorder) -> bool:
-        return request.late or (first and spec.tuning.until == "converged" and has_converged(*recorder.course()))
-
-    with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
-        session.train(progress=request.report, until=until, watch=watch)
-    return session
+    return watch
 
 
 def validation_of(lane: Lane, number: int) -> dict[str, dict[str, list[float]]]:

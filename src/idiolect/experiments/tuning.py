@@ -259,7 +259,7 @@ def _takes_one_each(method: MethodSpec, name: str) -> bool:
 
 
 def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, list[float], np.ndarray] | None) -> Tuned:
-    recorder, rounds, choose_by = chosen.recorders[0], chosen.best[1], chosen.choose_by
+    rounds, last, choose_by = chosen.best[1], chosen.rounds[-1], chosen.choose_by
     settings: dict[str, Any] = dict(chosen.point)
     validation, folds = validation_of(chosen, rounds), chosen.clients(rounds, choose_by)
     if own is not None:
@@ -275,11 +275,10 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, li
         f"{len(lanes)} candidates"
     )
     if not chosen.converged:
-        why = "the time was up" if request.late else f"after {recorder.last_round} rounds it was still improving"
+        why = "the time was up" if request.late else f"after {last} rounds it was still improving"
         sentence += f"; not converged: {why}"
-    history = [row for row in recorder.history if row["round"] <= rounds]
-    trained, cells = recorder.last_round, folds.tolist()
-    return Tuned(settings, [], rounds, chosen.converged, trained, trials, validation, cells, history, sentence)
+    history, cells = [row for row in chosen.history if row["round"] <= rounds], folds.tolist()
+    return Tuned(settings, [], rounds, chosen.converged, last, trials, validation, cells, history, sentence)
 
 
 def _value_words(name: str, value: float | list[float]) -> str:
