@@ -144,7 +144,9 @@ class ComparisonTable:
 
     def _marks(self) -> str:
         """What the marks beside a method's label mean; nothing where there is none."""
-        marks = [f"{ANNOUNCED} best on validation rows{self._by()}; "] if any(row.announced for row in self.rows) else []
+        marks = (
+            [f"{ANNOUNCED} best on validation rows{self._by()}; "] if any(row.announced for row in self.rows) else []
+        )
         if any(row.converged is False for row in self.rows):
             marks.append(f"{UNFINISHED} had not converged; ")
         return "".join(marks)
@@ -156,7 +158,9 @@ class ComparisonTable:
         """How settings were chosen; nothing where none were swept."""
         if all(row.chosen is None for row in self.rows):
             return ""
-        return f"{CHOSEN} best of its method on validation rows{self._by()}; its other settings are out of the contest; "
+        return (
+            f"{CHOSEN} best of its method on validation rows{self._by()}; its other settings are out of the contest; "
+        )
 
     def _new_clients(self) -> str:
         """How a model of theirs came about; nothing where the table has none."""
