@@ -61,7 +61,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "categorical": "`table`: columns that are names, one input per value, though they look like numbers",
         "task": "unset: inferred from the targets, and said in a note",
         "train": "share of each client's rows to learn from",
-        "validation": "share to choose by: rounds, and step sizes in `[tuning]`",
+        "validation": "share to choose by: rounds, what `[tuning]` chooses, and the method to announce",
         "test": "share to judge by, read once at the end",
         "split_column": "`table`: a column that says train, validation or test; replaces the shares",
         "group_column": "`table`: rows with equal values stay on one side of the split",
@@ -88,7 +88,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "`[defaults]`",
     },
     "evaluation": {
-        "scores": "the first one selects rounds and decides who is helped; empty: chosen by task and class balance",
+        "scores": "what is recorded; the first one is shown and decides who is helped; empty: chosen by task and class "
+        "balance",
+        "choose_by": "the score by which validation rows choose rounds, settings and the announced method; unset: the "
+        "proper one of the task, `log_loss`, `squared_error`, `pinball_NN` or `poisson_deviance`",
         "time_model": "presumed speed of links and machines behind `modelled_seconds`",
         "optimum": "when the [exact optimum](theory.md#exact-optima) of a method's own objective is solved for, so "
         "that its gap is recorded: `auto` on synthetic problems, `always` (refused where it is not known), `never`",
@@ -96,8 +99,14 @@ MEANINGS: dict[str, dict[str, str]] = {
         "takes a second or so per method, more with deep networks",
     },
     "tuning": {
-        "step_size": "candidates for every method that states no `step_size`; chosen on validation rows with the "
-        "first seed, all candidates trained as one program; empty: no tuning",
+        "step_size": "candidates for every method that states no `step_size`, none beyond them; empty: none, or with "
+        "`auto` those around the step that theory recommends",
+        "auto": "also choose how personal a method is, where it states no strength of its own, and try further step "
+        "sizes and strengths while the best one stands at the edge of those tried",
+        "until": "`rounds`: candidates train for `training.rounds`; `converged`: until the last third of their rounds "
+        "brought no progress on validation rows, `training.rounds` at most",
+        "refit": "whether, once all is chosen, the delivered models are fitted on training and validation rows",
+        "minutes": "time for all methods together; a method that it cuts short is marked. Unset: no limit",
     },
     "collaboration": {
         "source": "`identity`: everybody alone; `uniform`: everybody alike; `mixture`: between them; `models`, `data`: "
@@ -118,7 +127,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "executor": "what `auto` chose",
         "chunk": "clients at a time, for `chunked`",
         "block": "rounds per compiled block",
-        "step_size": "what tuning chose; unset: as the spec says",
+        "rounds": "of the fit that is delivered, chosen on validation rows; unset: `training.rounds`",
     },
     "training": {},
 }

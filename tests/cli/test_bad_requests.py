@@ -46,7 +46,7 @@ SPEC_SETTINGS = [  # (--set, a part of the sentence)
     ("algorithm.step_size = 1", "--set 'algorithm. ...' needs a spec with one method, got 2; write 'methods.LABEL"),
     ("defaults.stepsize = 1", "[defaults] has no setting 'stepsize'. Did you mean 'step_size'?"),
     ("defaults = 1", "defaults must be a table of settings, got 1."),
-    ("model.loss = 'logit'", "model.loss must be one of 'cross_entropy', 'logistic', got 'logit'."),
+    ("model.loss = 'logit'", "model.loss must be one of 'cross_entropy', 'logistic', 'pinball', got 'logit'."),
     ("model.name = 'tree'", "model.name must be one of 'linear', 'mlp', 'cnn', 'resnet18', "),
     ("model.hidden = [8, 0]", "model.hidden must be at least 1, got [8, 0]."),
     ("model.l2 = -1", "model.l2 must be at least 0, got -1."),
@@ -70,7 +70,7 @@ SPEC_SETTINGS = [  # (--set, a part of the sentence)
     ("data.held_out = 3", "held_out must leave at least 2 of 4 clients to train, got 3 held out; hold out fewer."),
     ("data.held_out = -1", "data.held_out must be at least 0, got -1."),
     ("data.features = ['weight']", "The feature column 'weight' is not in the table. Known: age, dose, ill, site."),
-    ("data.task = 'ranking'", "data.task must be one of 'classification', 'regression', got 'ranking'."),
+    ("data.task = 'ranking'", "data.task must be one of 'classification', 'regression', 'counts', got 'ranking'."),
     ("data.settings.scale = 1", "[data.settings] table has no setting 'scale'. Did you mean 'scaling'?"),
     ("name = 'a/b'", "name must be able to name a folder under runs/, got 'a/b'; use letters and digits."),
 ]

@@ -117,7 +117,9 @@ def test_explain_says_what_never_leaves(idiolect):
 def test_run_prints_the_table_and_leaves_the_folder(idiolect, here):
     answer = idiolect("run", "spec.toml")
     assert answer.code == 0
-    assert "is best" in answer.out
+    summary = json.loads((here / "runs/spec/summary.json").read_text())
+    announced = {"local": "Training alone", "fedavg": "fedavg"}[summary["announced"]["method"]]
+    assert f"{announced} does best on validation rows" in answer.out
     assert answer.out.rstrip().endswith("Run folder: runs/spec    Report: runs/spec/report.html")
     assert "4 clients hold 32 rows" in answer.err
     assert "Scored by accuracy" in answer.err
@@ -182,8 +184,15 @@ def test_compare_tunes_on_validation_rows_and_answers(idiolect, here):
     assert answer.code == 0
     summary = json.loads((here / "runs/hospitals/summary.json").read_text())
     for method in summary["methods"]:
-        assert method["tuned"].partition(";")[0].endswith("chosen from 0.1, 0.3 on validation rows, seed 0")
-        assert method["settings"]["step_size"] in (0.1, 0.3)
+        kept = json.loads((here / f"runs/hospitals/tuning/{method['method']}.json").read_text())
+        best = min(kept["trials"], key=lambda trial: trial["validation"])
+        assert sorted(trial["step_size"] for trial in kept["trials"]) == [0.1, 0.3]  # those asked for, no others
+        assert kept["settings"]["step_size"] in (0.1, 0.3)
+        assert method["settings"]["step_size"] == kept["settings"]["step_size"]
+        chosen = next(trial for trial in kept["trials"] if trial["step_size"] == kept["settings"]["step_size"])
+        assert chosen["validation"] <= 1.001 * best["validation"]  # the best, or as good and cheaper
+        assert method["tuned"] == kept["sentence"]
+        assert method["selected_rounds"] == [kept["rounds"]]
     assert summary["warnings"] == []
 
 

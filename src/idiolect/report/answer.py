@@ -41,6 +41,8 @@ def answer(run: Run) -> Answer:
     words = score_words(run.score)
     ranked = rank(run, "mean")
     if not ranked:
+        if run.methods and all(entry.get("diverged") for entry in run.methods):
+            return Answer("Every method of this run diverged, so there is no answer; use smaller step sizes.")
         return Answer(f"No method of this run is scored by {words.name} on test rows, so there is no answer.")
     announced = run.announced
     best = next((one for one in ranked if announced and one["method"] == announced["method"]), ranked[0])

@@ -53,11 +53,6 @@ class ClientTable:
         """Clients whose gain against training alone is known."""
         return int((~np.isnan(self.gain)).sum())
 
-    @property
-    def better_alone(self) -> int:
-        """Clients whose own training scores strictly better."""
-        return int((self.gain < 0).sum())
-
     def order(self) -> np.ndarray:
         """Positions from the largest loss to the largest gain; clients without a gain come last."""
         return np.argsort(self.gain, kind="stable")

@@ -173,13 +173,23 @@ def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ..
     )
 
 
+_DETAILS = (
+    *("spread", "upload_bytes", "download_bytes"),
+    *("gradients", "gradients_shared", "gradients_personal", "gradients_both"),
+)
+
+
+def detail_columns(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The methods and what `short_columns` leaves out."""
+    return tuple(column for column in columns if column.key in ("method", *_DETAILS))
+
+
 def short_columns(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     """What a terminal shows unasked: scores, both gains, clients, and the price in one number."""
-    left_out = ("spread", "upload_bytes", "download_bytes", "gradients_shared", "gradients_personal", "gradients_both")
     traffic = Column(
         "traffic_bytes", "MB", -1, lambda row: megabytes(row.traffic_bytes), "Everything that crossed the wire."
     )
-    return (*(column for column in columns if column.key not in left_out), traffic)
+    return (*(column for column in columns if column.key not in _DETAILS), traffic)
 
 
 INSTANCES = ("both", "shared_only", "personal_only", "neither")

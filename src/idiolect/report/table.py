@@ -23,6 +23,7 @@ from idiolect.report.columns import (
     Column,
     MethodRow,
     adaptation_columns,
+    detail_columns,
     method_row,
     score_columns,
     short_columns,
@@ -50,6 +51,7 @@ class ComparisonTable:
     adaptation: tuple[Column, ...]  # the same methods before and after adaptation; empty where nothing is known of it
     answer: Answer
     missing: tuple[str, ...]
+    choose_by: str | None = None  # the score of validation rows that chose, where it is another one
 
     def cells(self, columns: tuple[Column, ...]) -> list[list[tuple[str, bool]]]:
         """Per row and column: the text, and whether it is the best of its column."""
@@ -67,28 +69,35 @@ class ComparisonTable:
     def to_text(self, width: int = WIDTH, details: bool = True) -> str:
         """Plain text: a star marks the best of each column; the answer and what was not found follow.
 
-        Without `details` a practitioner's columns alone.
+        Without `details` a practitioner's columns alone; those that find no room beside them stand in a second table.
         """
-        columns = _narrow(self.columns) if details else short_columns(self.columns)
-        table = _frame(columns, self.rows)
-        for line in self.cells(columns):
-            # A blank in the star's place keeps the digits of a column under each other.
-            table.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
         console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
-        console.print(table)
+        tables = [self._starred(short_columns(self.columns))]
+        if details:
+            whole = self._starred(_narrow(self.columns))
+            fits = console.measure(whole, options=console.options.update(max_width=10 * width)).maximum <= width
+            tables = [whole] if fits else [*tables, self._starred(detail_columns(_narrow(self.columns)))]
+        for place, table in enumerate(tables):
+            if place:
+                console.print()
+            console.print(table)
         console.print(f"* best of its column. {escape(self.legend(details))}")
         if self.adaptation and details:
-            second = _frame(self.adaptation, self.rows)
-            for line in self.cells(self.adaptation):
-                second.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
             console.print()
-            console.print(second)
+            console.print(self._starred(self.adaptation))
             console.print(escape(self.adaptation_legend()))
         console.print("\n" + escape(self.answer.sentence))
         for sentence in self.missing:
             console.print(escape(f"Not found: {sentence}"))
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+
+    def _starred(self, columns: tuple[Column, ...]) -> Table:
+        table = _frame(columns, self.rows)
+        for line in self.cells(columns):
+            # A blank in the star's place keeps the digits of a column under each other.
+            table.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
+        return table
 
     def to_markdown(self) -> str:
         """A Markdown table; ** marks the best of each column."""
@@ -135,16 +144,23 @@ class ComparisonTable:
 
     def _marks(self) -> str:
         """What the marks beside a method's label mean; nothing where there is none."""
-        marks = [f"{ANNOUNCED} best on validation rows; "] if any(row.announced for row in self.rows) else []
+        marks = (
+            [f"{ANNOUNCED} best on validation rows{self._by()}; "] if any(row.announced for row in self.rows) else []
+        )
         if any(row.converged is False for row in self.rows):
             marks.append(f"{UNFINISHED} had not converged; ")
         return "".join(marks)
+
+    def _by(self) -> str:
+        return "" if self.choose_by is None else f" by {score_words(self.choose_by).name.replace('_', ' ')}"
 
     def _chosen(self) -> str:
         """How settings were chosen; nothing where none were swept."""
         if all(row.chosen is None for row in self.rows):
             return ""
-        return f"{CHOSEN} best of its method on validation rows; its other settings are out of the contest; "
+        return (
+            f"{CHOSEN} best of its method on validation rows{self._by()}; its other settings are out of the contest; "
+        )
 
     def _new_clients(self) -> str:
         """How a model of theirs came about; nothing where the table has none."""
@@ -179,16 +195,24 @@ def compare(run: Run) -> ComparisonTable:
     adaptation = _without_empty(adaptation_columns(), rows, ("new_acc_g", "new_acc_p"))
     if all(row.acc_g is None for row in rows):
         adaptation = ()
+    chooser = run.summary.get("choose_by")
     return ComparisonTable(
-        run.name, run.score, run.higher_is_better, rows, columns, adaptation, answer(run), run.missing
+        run=run.name,
+        score=run.score,
+        higher_is_better=run.higher_is_better,
+        rows=rows,
+        columns=columns,
+        adaptation=adaptation,
+        answer=answer(run),
+        missing=run.missing,
+        choose_by=None if chooser == run.score else chooser,
     )
 
 
 def _one_model(run: Run) -> str | None:
-    """The method that the others are compared with as one model for all: the one that has no gain over it."""
-    compared = [entry for entry in run.methods if entry.get("gain_over_one")]
-    others = [entry for entry in run.methods if not entry.get("gain_over_one") and not entry.get("diverged")]
-    return str(others[0]["method"]) if compared and others else None
+    """The method that the others are compared with as one model for all."""
+    gains = (entry.get("gain_over_one") for entry in run.methods)
+    return next((str(gain["reference"]) for gain in gains if gain and gain.get("reference")), None)
 
 
 def _without_empty(

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The announced method: best on validation rows, ties within noise, test rows unread."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from idiolect.experiments.announce import announce
+
+CLIENTS = 12
+NOISE = 0.1 * np.random.default_rng(3).normal(size=CLIENTS)
+
+
+def trained(label, validation, test=0.0, diverged=None):
+    """A method whose clients have these scores; `test` is there to be left alone."""
+    selected = {"personal": {"log_loss": np.full(CLIENTS, validation, float).tolist()}}
+    judged = {"personal": {"log_loss": np.full(CLIENTS, test, float).tolist()}}
+    recorder = SimpleNamespace(selected={"validation": selected, "test": judged}, diverged=diverged)
+    runs = [SimpleNamespace(recorder=recorder)]
+    return SimpleNamespace(method=SimpleNamespace(label=label), runs=runs, diverged=diverged)
+
+
+def found(*entries, score="log_loss", **chosen):
+    return announce(list(entries), score, {entry.method.label: chosen.get(entry.method.label) for entry in entries})
+
+
+def test_validation_rows_choose_whatever_test_rows_say():
+    best = found(trained("a", 0.5 + NOISE, test=0.1), trained("b", 0.3 + NOISE, test=0.9))
+    assert best == {
+        "method": "b",
+        "score": "log_loss",
+        "validation_mean": pytest.approx(0.3 + NOISE.mean()),
+        "tied": [],
+    }
+
+
+def test_a_difference_within_noise_is_a_tie_and_one_beyond_it_is_not():
+    best = found(trained("a", 0.5), trained("noisy", 0.5 + 0.02 + NOISE), trained("worse", 0.6 + NOISE))
+    assert (best["method"], best["tied"]) == ("a", ["noisy"])
+
+
+def test_equal_scores_are_a_tie():
+    assert found(trained("a", 0.5 + NOISE), trained("b", 0.5 + NOISE))["tied"] == ["b"]
+
+
+def test_where_higher_is_better_the_highest_is_announced():
+    entries = [trained("a", 0.5), trained("b", 0.9)]
+    for entry in entries:
+        scores = entry.runs[0].recorder.selected["validation"]["personal"]
+        scores["accuracy"] = scores["log_loss"]
+    assert found(*entries, score="accuracy")["method"] == "b"
+
+
+def test_clients_without_a_validation_row_are_in_no_mean():
+    holes = np.where(np.arange(CLIENTS) < 3, np.nan, 0.4)
+    best = found(trained("a", 0.5), trained("b", holes))
+    assert (best["method"], best["validation_mean"]) == ("b", pytest.approx(0.4))
+
+
+def test_neither_what_diverged_nor_other_settings_of_a_sweep_can_win():
+    entries = (trained("lost", 0.1, diverged="diverged in round 3"), trained("b[x=1]", 0.2), trained("b[x=2]", 0.3))
+    assert found(*entries, **{"b[x=1]": False, "b[x=2]": True}) == {
+        "method": "b[x=2]",
+        "score": "log_loss",
+        "validation_mean": pytest.approx(0.3),
+        "tied": [],
+    }
+
+
+def test_without_validation_rows_nothing_is_announced():
+    assert found(trained("a", np.nan), trained("b", np.nan)) is None
