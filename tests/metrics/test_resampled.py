@@ -25,14 +25,16 @@ def test_what_splits_cannot_tell_is_said():
     found = student_intervals(gain_estimates(gains, 0.25))
     assert found.low[0] == found.high[0] == 0  # no gain in any split: without a doubt
     assert found.low[1] < 0 < found.high[1]  # three equal gains of accuracy are no certainty
-    assert np.isnan(found.low[2:]).all() and np.isnan(found.value[3])
+    assert np.isnan(found.low[2:]).all()
+    assert np.isnan(found.value[3])
     assert list(judge(gain_estimates(gains, 0.25))[1]) == ["same", "unclear", "unclear", ""]
 
 
 def test_scores_without_spread_have_no_error():
     found = student_intervals(score_estimates(np.array([[1.0, 1.0, 1.0], [1.0, NAN, NAN]]), 0.25))
     assert found.low[0] == found.high[0] == 1
-    assert np.isnan(found.low[1]) and found.value[1] == 1
+    assert np.isnan(found.low[1])
+    assert found.value[1] == 1
 
 
 def test_overlapping_splits_cover_the_truth_where_the_plain_interval_does_not():
@@ -50,7 +52,8 @@ def test_overlapping_splits_cover_the_truth_where_the_plain_interval_does_not():
     corrected = student_intervals(gain_estimates(gains, test / (rows - test)))
     plain = student_intervals(gain_estimates(gains, 0.0))
     covers = [np.mean((found.low <= truth) & (truth <= found.high)) for found in (corrected, plain)]
-    assert 0.88 <= covers[0] <= 0.98 and covers[1] < 0.8
+    assert 0.88 <= covers[0] <= 0.98
+    assert covers[1] < 0.8
 
 
 def test_clients_are_judged_by_the_usual_rule():
@@ -58,4 +61,6 @@ def test_clients_are_judged_by_the_usual_rule():
     truth = np.repeat([1.0, 0.0, -1.0], 6)
     gains = truth[:, None] + 0.15 * draw.normal(size=(18, 10))
     verdict = judge(gain_estimates(gains, np.full(18, 0.25)))[1]
-    assert (verdict[:6] == "helped").all() and (verdict[12:] == "hurt").all() and "hurt" not in verdict[6:12]
+    assert (verdict[:6] == "helped").all()
+    assert (verdict[12:] == "hurt").all()
+    assert "hurt" not in verdict[6:12]

@@ -32,11 +32,11 @@ def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | Non
     if not means:
         return None
     best = (max if higher else min)(means, key=lambda label: means[label])
-    tied = [label for label in means if label != best and _tied(found[best], found[label], higher)]
+    tied = [label for label in means if label != best and is_tied(found[best], found[label], higher)]
     return {"method": best, "score": score, "validation_mean": means[best], "tied": tied}
 
 
-def _tied(best: np.ndarray, other: np.ndarray, higher: bool) -> bool:
+def is_tied(best: np.ndarray, other: np.ndarray, higher: bool) -> bool:
     """Whether the mean of the clients' paired differences may be 0, by Student's t over clients."""
     ahead, error, clients = paired_difference(best, other, higher)
     return clients < 2 or ahead <= float(stats.t.ppf(0.5 + LEVEL / 2, clients - 1)) * error
