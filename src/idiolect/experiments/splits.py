@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def run_splits(
     if resume:
         spec = _resumed(folder, spec, splits)
     tell = say or (lambda text: None)
-    fresh_folder = not path.exists()
+    made = not path.exists()
     folder.open(resume)
     folder.write_spec(spec)
     folder.write_json(REQUEST, {"splits": splits})
@@ -100,20 +100,11 @@ def run_splits(
     tell(
         f"{splits} splits of the rows, seeds {seeds[0]} to {seeds[-1]}, each a run folder: {split_folder(path, 0)} ..."
     )
-    said: set[str] = set()
-    for place, seed in enumerate(seeds):
-        one = RunFolder(split_folder(path, place))
-        if one.done:
-            continue
-        begun = time.monotonic()
-        if started is not None:
-            started(place + 1, splits)
-        try:
-            _run_one(_spec_of(spec, path, place, seed, splits), one, progress, _only_new(tell, said) if place else tell)
-        except RequestError:
-            _undo(folder, fresh_folder)
-            raise
-        tell(_progress_line(one, place, splits, time.monotonic() - begun))
+    try:
+        _train(spec, path, seeds, progress, tell, started)
+    except RequestError:
+        _undo(folder, made)
+        raise
     read = read_splits([split_folder(path, place) for place in range(splits)], seeds)
     summary, judged = summarise_splits(spec.name, read)
     folder.write_table("splits.parquet", client_rows(read, judged))
@@ -121,6 +112,23 @@ def run_splits(
     folder.write_json("splits.json", summary)
     folder.finish()
     return summary
+
+
+def _train(
+    spec: Spec, path: Path, seeds: Sequence[int], progress: Progress | None, tell: Say, started: Started | None
+) -> None:
+    """Every split that is not finished yet, in turn: programs that are compiled for one serve the others."""
+    folders = [RunFolder(split_folder(path, place)) for place in range(len(seeds))]
+    waiting = [place for place, folder in enumerate(folders) if not folder.done]
+    said: set[str] = set()
+    for number, place in enumerate(waiting):
+        begun = time.monotonic()
+        if started is not None:
+            started(place + 1, len(seeds))
+        own = _spec_of(spec, path, place, seeds[place], len(seeds))
+        _run_one(own, folders[place], progress, _without_repeats(tell, said, first=number == 0))
+        left = (len(waiting) - number - 1) * (time.monotonic() - begun)
+        tell(f"Split {place + 1} of {len(seeds)} is finished: {_announcement(folders[place])}{_time_left(left)}.")
 
 
 def _undo(folder: RunFolder, made: bool) -> None:
@@ -172,22 +180,24 @@ def _run_one(spec: Spec, folder: RunFolder, progress: Progress | None, say: Say)
     gc.collect()  # a split's models and rows are on disk; the next one needs their memory
 
 
-def _only_new(tell: Say, said: set[str]) -> Say:
-    """Later splits repeat what the first one said of the rows: only warnings are passed on, each once."""
+def _without_repeats(tell: Say, said: set[str], first: bool) -> Say:
+    """All that the first split says; of the others only warnings that none has given before."""
 
     def say(text: str) -> None:
-        if text.startswith("Warning: ") and text not in said:
-            said.add(text)
+        if first or (text.startswith("Warning: ") and text not in said):
             tell(text)
+        said.add(text)
 
     return say
 
 
-def _progress_line(folder: RunFolder, place: int, splits: int, seconds: float) -> str:
-    """What a split has announced, and how long the others will take if each takes as long."""
-    summary = folder.read_json("summary.json")
-    announced = summary.get("announced")
-    best = f"{announced['method']} was announced" if announced else "no method was announced"
-    left = (splits - place - 1) * seconds
-    rest = f"; about {left / 60:.0f} min left" if left >= 90 else f"; about {left:.0f} s left" if left else ""
-    return f"Split {place + 1} of {splits} is finished: {best}{rest}."
+def _announcement(folder: RunFolder) -> str:
+    announced = folder.read_json("summary.json").get("announced")
+    return f"{announced['method']} was announced" if announced else "no method was announced"
+
+
+def _time_left(seconds: float) -> str:
+    """For the splits to come, if each takes as long as the last one."""
+    if seconds >= 90:
+        return f"; about {seconds / 60:.0f} min left"
+    return f"; about {seconds:.0f} s left" if seconds > 0 else ""

@@ -179,8 +179,8 @@ def _doubts(found: dict[str, Any]) -> str:
     if late:
         verb = "was" if len(late) == 1 else "were"
         sentences.append(
-            f"{listed(late)} {verb} still improving when training stopped, in some split or all, and may do better with "
-            "more rounds."
+            f"{listed(late)} {verb} still improving when training stopped, in some split or all, and may do better "
+            "with more rounds."
         )
     return "".join(f" {text}" for text in sentences)
 
