@@ -68,6 +68,9 @@ def compare(
     held_out: Annotated[float, typer.Option(help="Clients that never train: a number, or a share below 1.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Draws the split and the training. Default: 0.")] = None,
     seeds: Seeds = None,
+    splits: Annotated[
+        int, typer.Option(help="Repeat all on so many random splits of the rows; answers are means over splits.")
+    ] = 1,
     name: Annotated[str | None, typer.Option(help="Name of the run folder under runs/.")] = None,
     out: Out = None,
     override: Set = None,
@@ -79,9 +82,11 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
+    from idiolect.cli.splits import split_and_show
     from idiolect.cli.training import train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.candidates import collaboration_table, local_work, method_names, method_tables
+    from idiolect.experiments.splits import check_splits
 
     label = name or (table.stem if table else data or "compare")
     named = method_names(methods)
@@ -120,7 +125,11 @@ def compare(
     if seeds is not None:
         spec["seeds"] = parse_seeds(seeds)
     wanted = specs.from_table(specs.override(spec, override or []))
+    check_splits(wanted, splits)
     folder = out or (Path("runs") / label if resume else free_folder(Path("runs") / label))
+    if splits > 1:
+        split_and_show(wanted, folder, splits, resume, as_format, quiet)
+        return
     train_and_show(wanted, folder, resume, as_format, quiet, exploring=True, details=details)
 
 

@@ -20,10 +20,17 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Train what a spec describes and leave a complete run folder."""
+    from idiolect.cli.splits import split_and_show
     from idiolect.cli.training import train_and_show
     from idiolect.experiments import spec as specs
+    from idiolect.experiments.splits import asked_splits
 
+    splits = asked_splits(spec)
     if spec.is_dir():  # a run's resolved spec: the same executor, chunk and block as before
         out = out or spec
         spec = spec / "spec.toml"
-    train_and_show(specs.load(spec, override or []), out, resume, as_format, quiet)
+    wanted = specs.load(spec, override or [])
+    if splits is not None and out is not None:
+        split_and_show(wanted, out, splits, resume, as_format, quiet)
+        return
+    train_and_show(wanted, out, resume, as_format, quiet)

@@ -32,9 +32,11 @@ def train_and_show(
     from idiolect.core.checks import DivergedError
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.execute import execute
+    from idiolect.experiments.splits import refuse_splits
 
     enable_cache()
     folder = out or Path("runs") / spec.name
+    refuse_splits(folder)
     with Bar(quiet or not sys.stderr.isatty()) as bar:
         remark = None if quiet else bar.say
         done = execute(spec, folder, resume=resume, progress=bar.update, say=remark)
@@ -71,6 +73,7 @@ class Bar:
         self.silent = silent
         self._progress: Any = None
         self._tasks: dict[str, Any] = {}
+        self._prefix = ""
 
     def __enter__(self) -> Bar:
         if not self.silent:
@@ -91,8 +94,14 @@ class Bar:
         if self._progress is None:
             return
         if label not in self._tasks:
-            self._tasks[label] = self._progress.add_task(label, total=total)
+            self._tasks[label] = self._progress.add_task(f"{self._prefix}{label}", total=total)
         self._progress.update(self._tasks[label], completed=done)
+
+    def next_split(self, number: int, splits: int) -> None:
+        """Begin with the bars of another split; those of the one before are taken away."""
+        for task in self._tasks.values():
+            self._progress.remove_task(task)
+        self._tasks, self._prefix = {}, f"split {number} of {splits}: "
 
     def say(self, text: str) -> None:
         """A remark above the bar, or on standard error where there is no terminal."""

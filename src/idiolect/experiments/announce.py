@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from idiolect.experiments.gains import LOCAL, is_one_model
 from idiolect.experiments.outcome import validation_scores
@@ -88,3 +89,9 @@ def difference(candidate: np.ndarray, reference: np.ndarray, higher: bool) -> tu
     folds = len(cells)
     variance = cells.var(axis=0, ddof=1) * (1 / folds + 1 / (folds - 1))
     return float(cells.mean()), float(np.sqrt(variance.sum()) / cells.shape[1])
+
+
+def is_tied(best: np.ndarray, other: np.ndarray, higher: bool) -> bool:
+    """Whether the mean of the clients' paired differences may be 0, by Student's t over clients."""
+    ahead, error, clients = paired_difference(best, other, higher)
+    return clients < 2 or ahead <= float(stats.t.ppf(0.975, clients - 1)) * error

@@ -31,6 +31,11 @@ class Finished:
 def open_finished(folder: Path) -> Finished:
     """The finished run in a folder; RequestError for anything else."""
     path = folder / "spec.toml"
+    if (folder / "split-01").is_dir():
+        raise RequestError(
+            f"{folder} holds a run for each of several splits of the rows; predict from one of them, such as "
+            f"{folder / 'split-01'}."
+        )
     for name, reason in OTHERS.items():
         if (folder / name).is_file():
             raise RequestError(f"There is nothing to predict with in {folder}: {reason}.")

@@ -74,7 +74,9 @@ class RunFolder:
         """Refuse, with the way out, a folder that this run may not use; nothing is written."""
         if self.done:
             why = "there is nothing to resume" if resume else "it will not be overwritten"
-            reported = (self.path / "summary.json").is_file()  # a reproduction has numbers and figures instead
+            reported = any(
+                (self.path / name).is_file() for name in ("summary.json", "splits.json")
+            )  # a reproduction has numbers and figures instead
             look = f"Look at it with `idiolect report {self.path}`" if reported else f"Look at the files in {self.path}"
             raise RequestError(f"The run in {self.path} is finished, and {why}. {look}, or choose another --out.")
         if self.begun and not resume:

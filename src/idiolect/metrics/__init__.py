@@ -7,6 +7,7 @@ from idiolect.metrics.jackknife import pseudo_values
 from idiolect.metrics.optimum import consensus_error, distance_to_optimum, suboptimality
 from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals
 from idiolect.metrics.personalization import Personalization, personalization_metrics, personalization_of
+from idiolect.metrics.resampled import gain_estimates, score_estimates
 from idiolect.metrics.routing import Routing, routing_report
 from idiolect.metrics.scores import SCORES, Score, default_score, find_score, proper_score
 from idiolect.metrics.shrinkage import expected_gains
@@ -33,6 +34,7 @@ __all__ = [
     "expected_gains",
     "false_discovery",
     "find_score",
+    "gain_estimates",
     "gains",
     "gains_from_scores",
     "judge",
@@ -44,6 +46,7 @@ __all__ = [
     "proper_score",
     "pseudo_values",
     "routing_report",
+    "score_estimates",
     "student_intervals",
     "suboptimality",
     "summarise",

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repeated splits: the same run on other draws of training, validation and test rows, each in a folder of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from idiolect.core.checks import DivergedError, RequestError
+from idiolect.experiments.execute import Progress, Say, execute
+from idiolect.experiments.run_folder import RunFolder, machine_facts
+from idiolect.experiments.spec import Spec, resumed
+from idiolect.experiments.splits_summary import client_rows, read_splits, summarise_splits
+
+MOST = 1000  # splits; more is almost surely a slip
+REQUEST = "request.json"  # in the folder: how many splits were asked for
+# sources whose clients are the data's own and whose rows the seed splits; of the others the seed deals the clients too
+REPEATABLE = (
+    *("table", "npz", "leaf", "heart_disease", "school", "landmine"),
+    *("vehicle", "uci_har", "uci_har_summary", "mnist_writers"),
+)
+
+Started = Callable[[int, int], None]  # number of the split that starts, from 1, and of splits in all
+
+
+def split_folder(path: Path, place: int) -> Path:
+    """Where the split of that place, from 0, is kept: split-01, split-02, ..."""
+    return path / f"split-{place + 1:02d}"
+
+
+def asked_splits(path: Path) -> int | None:
+    """The number of splits that a folder was started with; None for any other folder."""
+    request = RunFolder(path).read_json(REQUEST)
+    return request.get("splits") if isinstance(request, dict) else None
+
+
+def refuse_splits(path: Path) -> None:
+    """RequestError where the folder holds repeated splits, and one run is about to use it."""
+    number = asked_splits(path)
+    if number is not None and not RunFolder(path).done:
+        raise RequestError(
+            f"The folder {path} was started with --splits {number}; go on with `idiolect run {path} --resume`, or "
+            "choose another --out."
+        )
+
+
+def check_splits(spec: Spec, splits: int) -> None:
+    """RequestError where the rows of this spec cannot be split so often."""
+    if not 1 <= splits <= MOST:
+        raise RequestError(f"--splits must be a whole number from 1 to {MOST}, got {splits}; 10 is usual.")
+    if splits == 1:
+        return
+    if spec.data.split_column is not None:
+        raise RequestError(
+            f"--splits {splits} draws the split anew, and --split-column {spec.data.split_column} gives it; leave one "
+            "of the two out."
+        )
+    if spec.data.time_column is not None:
+        raise RequestError(
+            f"--splits {splits} draws the split anew, and --time {spec.data.time_column} allows one split only: oldest "
+            "rows train, newest rows test; leave one of the two out."
+        )
+    if spec.data.source not in REPEATABLE:
+        raise RequestError(
+            f"--splits needs clients of the data's own whose rows are split by a seed, and the rows of "
+            f"{spec.data.source!r} are dealt, made or split otherwise; use a table, or one of: "
+            f"{', '.join(REPEATABLE[3:])}."
+        )
+
+
+def run_splits(
+    spec: Spec,
+    path: Path,
+    splits: int,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    say: Say | None = None,
+    started: Started | None = None,
+) -> dict[str, Any]:
+    """Run the spec with data.seed = s, s + 1, ...; leave one run folder per split and what they say together.
+
+    With `resume`, finished splits are kept and an interrupted one goes on.
+    """
+    check_splits(spec, splits)
+    folder = RunFolder(path)
+    folder.check(resume)
+    if resume:
+        spec = _resumed(folder, spec, splits)
+    tell = say or (lambda text: None)
+    made = not path.exists()
+    folder.open(resume)
+    folder.write_spec(spec)
+    folder.write_json(REQUEST, {"splits": splits})
+    seeds = [spec.data.seed + place for place in range(splits)]
+    tell(
+        f"{splits} splits of the rows, seeds {seeds[0]} to {seeds[-1]}, each a run folder: {split_folder(path, 0)} ..."
+    )
+    try:
+        _train(spec, path, seeds, progress, tell, started)
+    except RequestError:
+        _undo(folder, made)
+        raise
+    read = read_splits([split_folder(path, place) for place in range(splits)], seeds)
+    summary, judged = summarise_splits(spec.name, read)
+    folder.write_table("splits.parquet", client_rows(read, judged))
+    folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
+    folder.write_json("splits.json", summary)
+    folder.finish()
+    return summary
+
+
+def _train(
+    spec: Spec, path: Path, seeds: Sequence[int], progress: Progress | None, tell: Say, started: Started | None
+) -> None:
+    """Every split that is not finished yet, in turn: programs that are compiled for one serve the others."""
+    folders = [RunFolder(split_folder(path, place)) for place in range(len(seeds))]
+    waiting = [place for place, folder in enumerate(folders) if not folder.done]
+    said: set[str] = set()
+    for number, place in enumerate(waiting):
+        begun = time.monotonic()
+        if started is not None:
+            started(place + 1, len(seeds))
+        own = _spec_of(spec, path, place, seeds[place], len(seeds))
+        _run_one(own, folders[place], progress, _without_repeats(tell, said, first=number == 0))
+        left = (len(waiting) - number - 1) * (time.monotonic() - begun)
+        tell(f"Split {place + 1} of {len(seeds)} is finished: {_announcement(folders[place])}{_time_left(left)}.")
+
+
+def _undo(folder: RunFolder, made: bool) -> None:
+    """A wrong request leaves nothing behind: the folder is as before where no split has begun in it."""
+    if any(folder.path.glob("split-*")):
+        return
+    for name in (REQUEST, "spec.toml"):
+        (folder.path / name).unlink(missing_ok=True)
+    if made:
+        folder.path.rmdir()
+
+
+def _resumed(folder: RunFolder, spec: Spec, splits: int) -> Spec:
+    before = asked_splits(folder.path)
+    if before != splits:
+        was = "without --splits" if before is None else f"with --splits {before}"
+        raise RequestError(
+            f"The run in {folder.path} was started {was}, and this asks for --splits {splits}; go on with `idiolect "
+            f"run {folder.path} --resume`, or choose another --out."
+        )
+    return resumed(folder.read_spec(), spec, folder.path)
+
+
+def _spec_of(spec: Spec, path: Path, place: int, seed: int, splits: int) -> Spec:
+    """The spec of one split: its seed, its part of the minutes, and the first split's scores.
+
+    Scores that are chosen by the balance of classes could differ from split to split, and have no mean then.
+    """
+    evaluation, tuning = spec.evaluation, spec.tuning
+    if place > 0 and not evaluation.scores:
+        chosen = RunFolder(split_folder(path, 0)).read_json("summary.json")["scores"]
+        evaluation = dataclasses.replace(evaluation, scores=list(chosen))
+    if tuning.minutes is not None:
+        tuning = dataclasses.replace(tuning, minutes=tuning.minutes / splits)
+    return dataclasses.replace(
+        spec,
+        name=f"{spec.name}-{split_folder(path, place).name}",
+        data=dataclasses.replace(spec.data, seed=seed),
+        evaluation=evaluation,
+        tuning=tuning,
+    )
+
+
+def _run_one(spec: Spec, folder: RunFolder, progress: Progress | None, say: Say) -> None:
+    try:
+        execute(spec, folder.path, resume=folder.begun, progress=progress, say=say)
+    except DivergedError as error:
+        raise DivergedError(f"{folder.path.name}: {error}") from None
+    gc.collect()  # a split's models and rows are on disk; the next one needs their memory
+
+
+def _without_repeats(tell: Say, said: set[str], first: bool) -> Say:
+    """All that the first split says; of the others only warnings that none has given before."""
+
+    def say(text: str) -> None:
+        if first or (text.startswith("Warning: ") and text not in said):
+            tell(text)
+        said.add(text)
+
+    return say
+
+
+def _announcement(folder: RunFolder) -> str:
+    announced = folder.read_json("summary.json").get("announced")
+    return f"{announced['method']} was announced" if announced else "no method was announced"
+
+
+def _time_left(seconds: float) -> str:
+    """For the splits to come, if each takes as long as the last one."""
+    if seconds >= 90:
+        return f"; about {seconds / 60:.0f} min left"
+    return f"; about {seconds:.0f} s left" if seconds > 0 else ""

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Means over repeated random splits, with intervals that know that the splits share rows.
+
+Nadeau and Bengio (2003): splits overlap, so J of them tell less than J independent ones. The variance of their mean is
+s^2 (1/J + test rows / training rows), not s^2 / J; Student's t with J - 1 degrees of freedom.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from idiolect.metrics.paired import Estimates, paired_estimates
+
+
+def gain_estimates(gains: Any, test_over_train: Any) -> Estimates:
+    """Mean over splits of each row of (things, splits) gains; not-a-number is a split without this gain.
+
+    `test_over_train`: test rows divided by training rows, one number or one per thing. Gains that are the same in all
+    splits have no spread to measure; then the rule of `paired_estimates` adds one split at 0 and one at twice the gain.
+    """
+    values = np.asarray(gains, float)
+    known = np.isfinite(values)
+    return _corrected(paired_estimates(np.where(known, values, 0.0), known), test_over_train)
+
+
+def score_estimates(scores: Any, test_over_train: Any) -> Estimates:
+    """The same for scores, of which 0 is no special value: without spread there is no error."""
+    values = np.asarray(scores, float)
+    known = np.isfinite(values)
+    count = known.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(known, values, 0.0).sum(axis=1) / np.where(count > 0, count, np.nan)
+    around = gain_estimates(np.where(known, values - mean[:, None], np.nan), test_over_train)
+    return around._replace(value=mean, error=np.where(count > 1, around.error, np.nan))
+
+
+def _corrected(found: Estimates, test_over_train: Any) -> Estimates:
+    """The error of J splits that overlap, told as that of fewer independent ones: 1 / (1/J + test / train)."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        independent = 1 / (1 / found.observations + np.asarray(test_over_train, float))
+        error = found.error * np.sqrt(found.observations / independent)
+    return found._replace(error=error, observations=independent, skew=np.zeros_like(found.value))

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repeated splits as a person reads them: the answer over all splits, the methods, and the clients."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from idiolect.report.columns import ANNOUNCED, UNFINISHED
+from idiolect.report.folder import ALONE, FolderError
+from idiolect.report.wording import NONE, ScoreWords, count, known, listed, megabytes, plural, score_words, ties
+
+MOST_CLIENTS = 30  # lines of the table of clients; all are in splits.parquet
+TITLES = (
+    "mean [95 %]",
+    "worst 10 %",
+    "gain over alone [95 %]",
+    "gain over one model [95 %]",
+    "helped",
+    "hurt",
+    "announced",
+    "best",
+    "MB",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitsFound:
+    """A folder of repeated splits in memory."""
+
+    path: Path
+    found: dict[str, Any]  # splits.json
+    rows: list[dict[str, Any]]  # splits.parquet
+
+    @property
+    def words(self) -> ScoreWords:
+        """How the score is written."""
+        return score_words(self.found["score"])
+
+    def of_method(self, method: str | None) -> list[dict[str, Any]]:
+        """The clients of one method, in the order of the file."""
+        return [row for row in self.rows if row["method"] == method]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON: the summary, the answer, and the clients of the method that is shown."""
+        shown = self.of_method(self.found["personalized"])
+        return self.found | {"answer": answer(self), "clients": shown}
+
+
+def is_splits(folder: str | os.PathLike[str]) -> bool:
+    """Whether the folder was made for repeated splits."""
+    path = Path(folder)
+    return (path / "splits.json").is_file() or (path / "split-01").is_dir()
+
+
+def read_splits(folder: str | os.PathLike[str]) -> SplitsFound:
+    """Read the folder; FolderError says in one sentence why it cannot be."""
+    path = Path(folder)
+    if not (path / "splits.json").is_file():
+        raise FolderError(
+            f"The splits in {str(path)!r} are not all finished; go on with `idiolect run {path} --resume`, or report "
+            f"on a finished one, such as {path / 'split-01'}."
+        )
+    try:
+        found = json.loads((path / "splits.json").read_text(encoding="utf-8"))
+        rows = pq.read_table(path / "splits.parquet").to_pylist()
+    except (OSError, ValueError) as error:
+        raise FolderError(
+            f"{str(path)!r} needs a splits.json and a splits.parquet that can be read ({error}); copy the folder again."
+        ) from error
+    return SplitsFound(path, found, rows)
+
+
+def splits_text(splits: SplitsFound, width: int = 120) -> str:
+    """The methods, the answer in words, and the clients of the method that was announced most."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
+    console.print(_methods(splits))
+    console.print(escape(f"* best of its column. {legend(splits)}"))
+    console.print("\n" + escape(answer(splits)))
+    clients = splits.of_method(splits.found["personalized"])
+    if clients:
+        console.print(f"\nClients with {escape(splits.found['personalized'])}, means over splits:")
+        console.print(_clients(splits, clients[:MOST_CLIENTS]))
+        if len(clients) > MOST_CLIENTS:
+            console.print(f"{plural(len(clients) - MOST_CLIENTS, 'more client')} in splits.parquet.")
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+
+
+def answer(splits: SplitsFound) -> str:
+    """What the splits say together, in words."""
+    found = splits.found
+    announced, total = found["announced"], found["splits"]
+    if announced is None:
+        said = [f"No method was announced in any of {total} splits, for want of validation rows"]
+    else:
+        said = [_announcements(splits), *_announced_means(splits, announced)]
+        right = f"best or within noise of the best on test rows in {announced['best_or_tied']} of {total} splits"
+        said.append(f"the announced method was {right}" if len(_times(found)) > 1 else f"it was {right}")
+    said += _client_counts(splits)
+    return "; ".join(said) + "." + _doubts(found)
+
+
+def _times(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Methods that were announced at all, the most often announced first."""
+    most = (found["announced"] or {}).get("most")
+    named = [line for line in found["methods"] if line["announced"]]
+    return sorted(named, key=lambda line: (-line["announced"], line["method"] != most))
+
+
+def _name(line: dict[str, Any]) -> str:
+    return "training alone" if is_alone(line) else str(line["method"])
+
+
+def is_alone(line: dict[str, Any]) -> bool:
+    """Whether this method trains every client alone."""
+    return line["algorithm"] == ALONE
+
+
+def _announcements(splits: SplitsFound) -> str:
+    """'ditto was announced in 7 of 10 splits, fedavg in 2 and training alone in 1'."""
+    found = splits.found
+    first, *others = _times(found)
+    name = _name(first)
+    subject = name[0].upper() + name[1:] if is_alone(first) else name
+    number = "all" if first["announced"] == found["splits"] else f"{first['announced']} of"
+    more = [f"{_name(line)} in {line['announced']}" for line in others]
+    return f"{subject} was announced in {number} {found['splits']} splits" + (f", {listed(more)}" if more else "")
+
+
+def _announced_means(splits: SplitsFound, announced: dict[str, Any]) -> list[str]:
+    """The announced methods' mean score and gains, with their intervals over splits."""
+    words, score = splits.words, announced["score"]
+    if score is None:
+        return []
+    who = "its" if len(_times(splits.found)) == 1 else "the announced method's"
+    text = f"{who} {words.name.replace('_', ' ')} on test rows is {words.show(score['mean'])}{interval(words, score)}"
+    told = []
+    for key, whom in (("gain", "training alone"), ("gain_over_one", "one model for all")):
+        gain = announced[key]
+        if gain is None or gain["mean"] == gain["low"] == gain["high"] == 0:  # it is the reference itself
+            continue
+        unclear = " (not clear)" if not known(gain["low"]) or gain["low"] <= 0 <= gain["high"] else ""
+        told.append(f"{gain_words(words, gain)} against {whom}{unclear}")
+    return [f"{text} on average over splits" + (f", {' and '.join(told)}" if told else "")]
+
+
+def _client_counts(splits: SplitsFound) -> list[str]:
+    method = splits.found["personalized"]
+    line = next((one for one in splits.found["methods"] if one["method"] == method), None)
+    if line is None or not line["compared"]:
+        return []
+    helped, hurt = (line[word] or "none" for word in ("helped", "hurt"))
+    return [
+        f"of {plural(line['compared'], 'client')} with {method} {helped} are clearly helped and {hurt} clearly hurt "
+        "against alone"
+    ]
+
+
+def _doubts(found: dict[str, Any]) -> str:
+    """What a mean over splits leaves out, and what had not converged."""
+    sentences = []
+    for line in found["methods"]:
+        if line["diverged"]:
+            sentences.append(
+                f"{line['method']} diverged in {plural(line['diverged'], 'split')}, left out of its means."
+            )
+    late = [str(line["method"]) for line in found["methods"] if line["unconverged"]]
+    if late:
+        verb = "was" if len(late) == 1 else "were"
+        sentences.append(
+            f"{listed(late)} {verb} still improving when training stopped, in some split or all, and may do better "
+            "with more rounds."
+        )
+    return "".join(f" {text}" for text in sentences)
+
+
+def legend(splits: SplitsFound) -> str:
+    """What the columns mean."""
+    found = splits.found
+    direction = "higher" if found["higher_is_better"] else "lower"
+    slow = f"{UNFINISHED} had not converged in some split; " if any(x["unconverged"] for x in found["methods"]) else ""
+    mark = f"{ANNOUNCED} announced most often; " if found["announced"] else ""
+    return (
+        f"{splits.words.title} of the personal models on test rows, {direction} is better; means over "
+        f"{found['splits']} splits of means over clients, [95 % interval over splits, corrected for the rows that they "
+        f"share]; {mark}{slow}worst 10 %: mean of the worst tenth of clients; helped, hurt: clients, clearly; "
+        "announced, best: splits in which it was best on validation rows, and on test rows."
+    )
+
+
+def interval(words: ScoreWords, value: dict[str, Any]) -> str:
+    """' [low, high]' of a mean, or nothing where it is unknown."""
+    ends = value["low"], value["high"]
+    return f" [{words.bare(ends[0])}, {words.bare(ends[1])}]" if known(ends[0]) and known(ends[1]) else ""
+
+
+def gain_words(words: ScoreWords, gain: dict[str, Any]) -> str:
+    """'+2.1 [+0.5, +3.7]'."""
+    return f"{words.signed(gain['mean'])} {words.interval(gain['low'], gain['high'])}".rstrip()
+
+
+def method_cells(splits: SplitsFound, line: dict[str, Any]) -> list[tuple[float | None, str]]:
+    """One method's numbers in the order of `TITLES`: the value to sort by, and how it reads."""
+    words, score, worst = splits.words, line["score"], line["worst_decile"]
+    cells: list[tuple[float | None, str]] = [
+        (None, NONE) if score is None else (score["mean"], words.bare(score["mean"]) + interval(words, score)),
+        (None, NONE) if worst is None else (worst["mean"], words.bare(worst["mean"])),
+    ]
+    compared = any(one["gain_over_one"] for one in splits.found["methods"])
+    for key, itself in (("gain", is_alone(line)), ("gain_over_one", compared and score is not None)):
+        gain = line[key]
+        reference = {"gain": "alone", "gain_over_one": "one model"}[key] if itself else NONE
+        cells.append((None, reference) if gain is None else (gain["mean"], gain_words(words, gain)))
+    cells += [(line[word], NONE if line[word] is None else str(line[word])) for word in ("helped", "hurt")]
+    cells += [(line[word], str(line[word])) for word in ("announced", "best")]
+    return [*cells, (line["traffic_bytes"], megabytes(line["traffic_bytes"]))]
+
+
+def marked(splits: SplitsFound, line: dict[str, Any]) -> str:
+    """The method's label with its marks."""
+    most = (splits.found["announced"] or {}).get("most")
+    label = f"{ANNOUNCED} {line['method']}" if line["method"] == most else str(line["method"])
+    return f"{label} {UNFINISHED}" if line["unconverged"] else label
+
+
+def best_places(splits: SplitsFound, column: int) -> set[int]:
+    """The methods with the best mean of a column that has one; none where all are level."""
+    higher = splits.found["higher_is_better"]
+    sign = {0: 1 if higher else -1, 1: 1 if higher else -1, 2: 1, 3: 1}.get(column)
+    cells = [method_cells(splits, line)[column][0] for line in splits.found["methods"]]
+    values = {place: sign * value for place, value in enumerate(cells) if sign is not None and known(value)}
+    best = {place for place, value in values.items() if ties(value, max(values.values()))}
+    return best if len(best) < len(values) else set()
+
+
+def _methods(splits: SplitsFound) -> Table:
+    unit = f" {splits.words.unit}" if splits.words.unit else ""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, 1))
+    table.add_column("method", overflow="fold", min_width=14)
+    short = (f"mean{unit}\n[95 %]", "worst\n10 %", "gain over\nalone [95 %]", "gain over one\nmodel [95 %]")
+    for title in (*short, "helped", "hurt", "an-\nnounced", "best"):
+        table.add_column(escape(title), justify="right", no_wrap=True)
+    shown = len(table.columns) - 1
+    best = [best_places(splits, column) for column in range(shown)]
+    for place, line in enumerate(splits.found["methods"]):
+        texts = [text for _, text in method_cells(splits, line)[:shown]]
+        cells = [text + ("*" if place in best[at] else " ") for at, text in enumerate(texts)]
+        table.add_row(escape(marked(splits, line)), *map(escape, cells))
+    return table
+
+
+def _clients(splits: SplitsFound, rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    table.add_column("client", overflow="fold")
+    for title in ("splits", "training\nrows", "score", "gain over\nalone [95 %]", "expected\ngain [95 %]"):
+        table.add_column(escape(title), justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for row in rows:
+        table.add_row(*map(escape, (str(row["client"]), *client_cells(splits.words, row))))
+    return table
+
+
+def client_cells(words: ScoreWords, row: dict[str, Any]) -> list[str]:
+    """One client of a method, as text: splits with a score, rows, score, gain, expected gain, verdict."""
+    gains = [
+        gain_words(words, {"mean": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"]})
+        for name in ("gain", "gain_expected")
+    ]
+    return [str(row["splits"]), count(row["train_rows"]), words.bare(row["score"]), *gains, row["verdict"] or NONE]

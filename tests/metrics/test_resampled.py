@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Intervals over repeated splits: Nadeau and Bengio's formula, and that they cover where the plain ones do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from idiolect.metrics import gain_estimates, judge, score_estimates, student_intervals
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("estimates", [gain_estimates, score_estimates])
+def test_the_interval_is_the_corrected_one(estimates):
+    values = np.array([[0.1, 0.4, 0.2, 0.5, NAN]])
+    found = student_intervals(estimates(values, 0.25))
+    half = stats.t.ppf(0.975, 3) * np.std(values[0, :4], ddof=1) * np.sqrt(1 / 4 + 0.25)
+    np.testing.assert_allclose([found.value[0], found.low[0], found.high[0]], [0.3, 0.3 - half, 0.3 + half])
+
+
+def test_what_splits_cannot_tell_is_said():
+    gains = np.array([[0.0, 0.0, 0.0], [0.1, 0.1, 0.1], [0.3, NAN, NAN], [NAN, NAN, NAN]])
+    found = student_intervals(gain_estimates(gains, 0.25))
+    assert found.low[0] == found.high[0] == 0  # no gain in any split: without a doubt
+    assert found.low[1] < 0 < found.high[1]  # three equal gains of accuracy are no certainty
+    assert np.isnan(found.low[2:]).all()
+    assert np.isnan(found.value[3])
+    assert list(judge(gain_estimates(gains, 0.25))[1]) == ["same", "unclear", "unclear", ""]
+
+
+def test_scores_without_spread_have_no_error():
+    found = student_intervals(score_estimates(np.array([[1.0, 1.0, 1.0], [1.0, NAN, NAN]]), 0.25))
+    assert found.low[0] == found.high[0] == 1
+    assert np.isnan(found.low[1])
+    assert found.value[1] == 1
+
+
+def test_overlapping_splits_cover_the_truth_where_the_plain_interval_does_not():
+    """The error of a mean on 10 splits of 40 rows, seen as a gain: the truth is its mean over many samples."""
+    draw = np.random.default_rng(3)
+    rows, splits, test = 40, 10, 8
+    samples = draw.normal(size=(600, rows))
+    gains = np.empty((600, splits))
+    for sample in range(600):
+        for split in range(splits):
+            order = draw.permutation(rows)
+            fitted = samples[sample, order[test:]].mean()
+            gains[sample, split] = 1.2 - np.mean((samples[sample, order[:test]] - fitted) ** 2)
+    truth = 1.2 - (1 + 1 / (rows - test))
+    corrected = student_intervals(gain_estimates(gains, test / (rows - test)))
+    plain = student_intervals(gain_estimates(gains, 0.0))
+    covers = [np.mean((found.low <= truth) & (truth <= found.high)) for found in (corrected, plain)]
+    assert 0.88 <= covers[0] <= 0.98
+    assert covers[1] < 0.8
+
+
+def test_clients_are_judged_by_the_usual_rule():
+    draw = np.random.default_rng(0)
+    truth = np.repeat([1.0, 0.0, -1.0], 6)
+    gains = truth[:, None] + 0.15 * draw.normal(size=(18, 10))
+    verdict = judge(gain_estimates(gains, np.full(18, 0.25)))[1]
+    assert (verdict[:6] == "helped").all()
+    assert (verdict[12:] == "hurt").all()
+    assert "hurt" not in verdict[6:12]
