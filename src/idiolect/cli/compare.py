@@ -109,7 +109,7 @@ def compare(
         )
         | ({"held_out": _number(held_out)} if held_out else {}),
         "model": {"name": model},
-        "training": {"rounds": most, "cohort": cohort, "record_every": max(1, min(5, most // 20))}
+        "training": {"rounds": most, "cohort": cohort, "record_every": max(1, most // 20)}
         | ({"executor": "batched"} if model == "linear" else {}),
         "defaults": local_work(model, batch_size, epochs),
         "methods": method_tables(named, model),
@@ -117,9 +117,12 @@ def compare(
         | ({} if minutes is None else {"minutes": minutes})
         | ({} if step_sizes is None else {"step_size": _floats(step_sizes)}),
         "collaboration": collaboration_table(named),
+        "evaluation": {},
     }
+    if methods is None or methods.strip() == "all":
+        spec["evaluation"]["unfit"] = "leave_out"
     if score is not None:
-        spec["evaluation"] = {"scores": [score]}
+        spec["evaluation"]["scores"] = [score]
     if seed is not None:
         spec["data"]["seed"], spec["seeds"] = seed, [seed]
     if seeds is not None:

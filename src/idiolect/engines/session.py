@@ -165,7 +165,7 @@ class Session:
         watch: Watch | None = None,
         upto: int | None = None,
     ) -> None:
-        """Train to the last round, or to `upto`, recording and saving on the way; `watch` sees every record."""
+        """Train to the last round, or to `upto` and record there too; `watch` sees every record."""
         self._watch = watch
         with door.run_precision(self.training.precision):
             if resume and checkpoint is not None and checkpoint.exists():
@@ -174,10 +174,11 @@ class Session:
                 self._record()
             rounds, every = self.training.rounds, self.training.record_every
             saved = self.round
-            while self.round < (rounds if upto is None else min(upto, rounds)):
-                length = min(self.training.block, rounds - self.round, every - self.round % every)
+            goal = rounds if upto is None else min(upto, rounds)
+            while self.round < goal:
+                length = min(self.training.block, goal - self.round, every - self.round % every)
                 self._advance(length, checkpoint)
-                if self.round % every == 0 or self.round == rounds:
+                if self.round % every == 0 or self.round in (rounds, upto):
                     self._record()
                 if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
                     resuming.save(self, checkpoint)

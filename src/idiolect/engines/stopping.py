@@ -7,7 +7,7 @@ import bisect
 import math
 from collections.abc import Sequence
 
-LEAST_RECORDS = 8  # before which nothing is said
+LEAST_RECORDS = 12  # before which nothing is said
 TOLERANCE = 0.001  # an improvement by less than this part of the best score is none
 
 

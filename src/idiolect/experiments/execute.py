@@ -80,7 +80,8 @@ def execute(
     find_time_model(spec.evaluation.time_model)
     prepared = prepare(spec)
     federation = prepared.federation
-    built = [prepared.build(method, _chosen_before(spec, method)) for method in spec.methods]
+    methods = prepared.methods
+    built = [prepared.build(method, _chosen_before(spec, method)) for method in methods]
     warnings = _check_methods(prepared, built)
     folder.open(resume)
     folder.write_spec(spec)
@@ -89,8 +90,8 @@ def execute(
     for text in warnings:
         tell(f"Warning: {text}")
     trained: list[Trained] = []
-    budget = Budget(spec.tuning.minutes, len(spec.methods))
-    for group in _groups(list(zip(spec.methods, built))):
+    budget = Budget(spec.tuning.minutes, len(methods))
+    for group in _groups(list(zip(methods, built))):
         spec, entries = _train(prepared, spec, group, folder, progress, tell, budget)
         trained += entries
     write_choices(folder, spec.name, trained, federation, prepared.scores[0])
@@ -101,28 +102,29 @@ def execute(
 def _check_methods(prepared: Prepared, built: list[Built]) -> list[str]:
     """Warnings about rows and methods; RequestError for a method that cannot be run on these rows."""
     spec, federation = prepared.spec, prepared.federation
-    if federation.validation.counts.sum() == 0 and any(is_searched(prepared, method) for method in spec.methods):
+    if federation.validation.counts.sum() == 0 and any(is_searched(prepared, method) for method in prepared.methods):
         raise RequestError(
             "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
             "or one step_size instead of a list."
         )
     # a step chosen on validation rows needs no warning: it was tried
-    given = [ready for method, ready in zip(spec.methods, built) if not is_tuned(spec, method)]
+    given = [ready for method, ready in zip(prepared.methods, built) if not is_tuned(spec, method)]
     warnings = [*federation.warnings, *(text for ready in given for text in ready.warnings)]
-    warnings += _absence_warnings(spec, built, federation.clients)
+    warnings += _absence_warnings(prepared, built)
     with run_precision(spec.training.precision):
         for ready in built:
             check_fit(ready.algorithm, federation)
     return warnings
 
 
-def _absence_warnings(spec: Spec, built: list[Built], clients: int) -> list[str]:
+def _absence_warnings(prepared: Prepared, built: list[Built]) -> list[str]:
     """What theory does not cover when clients are absent; refused, before anything is written, where that is all."""
+    training, clients = prepared.spec.training, prepared.federation.clients
     sentences = [
-        check_participation(ready.algorithm, participation_of(ready.algorithm, spec.training, clients).chance)
+        check_participation(ready.algorithm, participation_of(ready.algorithm, training, clients).chance)
         for ready in built
     ]
-    return [f"{method.label}: {text}" for method, text in zip(spec.methods, sentences) if text is not None]
+    return [f"{method.label}: {text}" for method, text in zip(prepared.methods, sentences) if text is not None]
 
 
 Group = list[tuple[MethodSpec, Built]]
@@ -190,7 +192,7 @@ def _choice(
 
 def _alone(prepared: Prepared, folder: RunFolder) -> Tuned | None:
     """What was chosen for training alone, if that came before."""
-    local = next((method for method in prepared.spec.methods if method.algorithm == LOCAL), None)
+    local = next((method for method in prepared.methods if method.algorithm == LOCAL), None)
     known = None if local is None else folder.read_json(f"tuning/{safe_name(local.label)}.json")
     return None if known is None else from_json(known)
 
@@ -265,7 +267,7 @@ def _train_together(
     try:
         runs = session.run(checkpoint, True, _progress_of(progress, shown))
     except DivergedError as error:
-        if len(spec.methods) == 1:
+        if len(prepared.methods) == 1:
             raise DivergedError(f"{shown}: {error}") from None
         runs = session.finish()  # the other methods still deserve their answer; the table says what happened
     count, entries = len(spec.seeds), []

@@ -12,7 +12,7 @@ from idiolect.core.keys import Purpose, host_generator
 from idiolect.data.federation import Federation
 from idiolect.experiments.refit import joined_rows
 
-MOST_ROWS = 20_000  # training and validation rows up to which several folds are worth their time
+MOST_ROWS = 6_000  # training and validation rows up to which several folds are worth their time
 MOST_CLIENTS = 2_000
 
 

@@ -22,6 +22,8 @@ from idiolect.experiments.search import Point
 from idiolect.experiments.spec import MethodSpec
 from idiolect.metrics.scores import SCORES
 
+BLOCK = 10  # rounds of a compiled block
+
 Report = Callable[[int, int], None]  # rounds done, rounds in all
 Personal = dict[str, np.ndarray]  # score -> one number per client, of the personal models
 
@@ -122,7 +124,12 @@ def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
             lane.ended |= lane.diverged is not None or (tuning.until == "converged" and lane.converged)
         if reached >= training.rounds or request.late or all(lane.ended for lane in lanes):
             return lanes
-        reached = min(reached + training.record_every, training.rounds)
+        reached = min(next_record(reached), training.rounds)
+
+
+def next_record(reached: int) -> int:
+    """Every round at first, where few rounds make much of a difference, then at steps of a tenth."""
+    return max(reached + 1, -(-reached * 11 // 10))
 
 
 def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
@@ -137,8 +144,9 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
     training = spec.training
     if training.executor == "auto" or training.executor.startswith("looped"):
         training = dataclasses.replace(training, executor="batched", chunk=0)
-    if request.most is not None:
-        training = dataclasses.replace(training, rounds=min(request.most, training.rounds))
+    rounds = training.rounds if request.most is None else min(request.most, training.rounds)
+    # `train_lanes` says when to record; a block is compiled once, for as many rounds as it has at most
+    training = dataclasses.replace(training, rounds=rounds, record_every=max(rounds, 1), block=training.block or BLOCK)
     seeds = [spec.seeds[0]] * len(points)
     return Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
 

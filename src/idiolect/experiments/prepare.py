@@ -12,7 +12,7 @@ import numpy as np
 from idiolect.algorithms import find
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
-from idiolect.engines.door import check_training
+from idiolect.engines.door import check_fit, check_participation, check_training, participation_of, run_precision
 from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
 from idiolect.experiments.collaboration import Collaboration, find_collaboration
 from idiolect.experiments.sources import build_data
@@ -35,6 +35,8 @@ class Prepared:
     scores: tuple[str, ...]  # the first is shown
     choose_by: str  # the one that rounds, settings and the announced method are chosen by
     reason: str  # why these scores
+    methods: tuple[MethodSpec, ...] = ()  # those of the spec that can run on these rows
+    left_out: tuple[str, ...] = ()  # sentences about the others
 
     def build(self, method: MethodSpec, chosen: Mapping[str, Any] | None = None) -> Built:
         """The method as it will run; `chosen` is what theory chose when the run was started."""
@@ -58,7 +60,7 @@ class Prepared:
 
     def notes(self) -> list[str]:
         """Sentences about the rows."""
-        notes = [*self.federation.describe(), *self.federation.notes]
+        notes = [*self.federation.describe(), *self.federation.notes, *self.left_out]
         if self.federation.validation.counts.sum() == 0:
             notes.append("No client has a validation row, so the last round counts as the selected one.")
         return notes
@@ -76,17 +78,60 @@ def prepare(spec: Spec) -> Prepared:
     scores, reason = choose_scores(spec, federation)
     choose_by = _choose_by(spec, federation)
     client_loss = build_client_loss(spec.model, federation, problem)
-    return Prepared(
+    constants = problem_constants(client_loss, federation)
+    all_scores = scores if choose_by in scores else (*scores, choose_by)
+    collaboration, doubts = _collaboration(spec, federation)
+    parts = (
         spec,
         federation,
         problem is not None,
         client_loss,
-        problem_constants(client_loss, federation),
-        find_collaboration(spec.collaboration, federation),
-        scores if choose_by in scores else (*scores, choose_by),
+        constants,
+        collaboration,
+        all_scores,
         choose_by,
         reason,
     )
+    return _fitting(Prepared(*parts, methods=spec.methods), doubts)
+
+
+def _collaboration(spec: Spec, federation: Federation) -> tuple[Collaboration | None, dict[str, str]]:
+    """Who is alike, and why methods that ask for it are to be left out, by label."""
+    try:
+        return find_collaboration(spec.collaboration, federation), {}
+    except RequestError as error:
+        if spec.evaluation.unfit == "refuse":
+            raise
+        asking = [method.label for method in spec.methods if find(method.algorithm).algorithm.listens]
+        return None, dict.fromkeys(asking, str(error))
+
+
+def _fitting(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
+    """Without the methods that cannot run on these rows, where the spec wants them left out."""
+    spec = prepared.spec
+    if spec.evaluation.unfit == "refuse":
+        return prepared
+    reasons = dict(doubts)
+    for method in spec.methods:
+        if method.label not in reasons:
+            try:
+                _check_method(prepared, method)
+            except RequestError as error:
+                reasons[method.label] = str(error)
+    kept = tuple(method for method in spec.methods if method.label not in reasons)
+    if not kept:
+        raise RequestError(f"No method can run on these rows; the first, {next(iter(reasons.items()))}.")
+    left_out = tuple(f"{label} is left out: {reason}" for label, reason in reasons.items())
+    return dataclasses.replace(prepared, methods=kept, left_out=left_out)
+
+
+def _check_method(prepared: Prepared, method: MethodSpec) -> None:
+    """RequestError for a method that cannot run on these rows."""
+    training, federation = prepared.spec.training, prepared.federation
+    algorithm = prepared.build(method).algorithm
+    with run_precision(training.precision):
+        check_fit(algorithm, federation)
+    check_participation(algorithm, participation_of(algorithm, training, federation.clients).chance)
 
 
 def _choose_by(spec: Spec, federation: Federation) -> str:
