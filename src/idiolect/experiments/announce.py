@@ -53,7 +53,8 @@ def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | Non
     winner = plain if ahead <= PAYS * error else best
     tied = [one.entry.method.label for one in standing if one is not winner and _level(winner, one, higher)]
     mean = float(np.nanmean(validation_scores(winner.entry, score)))  # in the table's units
-    return {"method": winner.entry.method.label, "score": score, "validation_mean": mean, "tied": tied}
+    label, first = winner.entry.method.label, best.entry.method.label
+    return {"method": label, "best": first, "score": score, "validation_mean": mean, "tied": tied}
 
 
 def _candidates(trained: list[Trained], score: str) -> list[Candidate]:
