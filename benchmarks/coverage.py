@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.measure import Result, Target
+from benchmarks.splits_coverage import over_splits
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.data.shared_files import school, vehicle
@@ -38,6 +39,8 @@ def run(quick: bool) -> Result:
             numbers[name][f"{rows} rows"] = covered(student_intervals(found), truth)
     numbers["percentile bootstrap, squared error"] = {f"{n} rows": _bootstrap(n, clients // 8) for n in ROWS}
     numbers |= {f"expected gain, {m} clients": _expected(m, 2000 // m if not quick else 2) for m in (4, 30, 300)}
+    repeated = {f"{splits} splits": over_splits(splits, 20 if quick else 200) for splits in (2, 5, 10, 20)}
+    numbers |= {f"repeated splits, {name}": held for name, held in repeated.items()}
     targets = [
         target
         for name in SIMULATED
@@ -47,6 +50,9 @@ def run(quick: bool) -> Result:
             Target(f"{name}, {rows}", value, 99.5 if name in FEW_STEPS else 98.0, "%"),
         )
     ]
+    for name, held in repeated.items():
+        targets.append(Target(f"clients over {name}", held["clients"], 93.0, "%", at_least=True))
+        targets.append(Target(f"clients over {name}", held["clients"], 98.0, "%"))
     for name, load in TABLES.items():
         try:
             numbers[name] = _table(load(), splits)
