@@ -80,9 +80,9 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     table, task, task_notes = prepare_targets(table, request.targets, request.task)
     names, owner = encode_names(table.column(request.client), request.client)
     if weights is not None:
-        word = f"Column {request.weight!r}"
+        word = f"The weight column {request.weight!r}"
         check_weights(weights, word, lambda row: f"row {kept[row]}", owner, names)
-        notes += weight_notes(weights, word)
+        notes += weight_notes(weights, f"Column {request.weight!r}")
     planned, groups = _plan(table, request, owner, names)
     training = (planned.parts == TRAIN) & ~planned.held_out[owner]
     with np.errstate(over="ignore", invalid="ignore"):  # refused next, with the column's name
