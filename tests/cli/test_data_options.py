@@ -26,6 +26,7 @@ def test_options_become_the_data_table_of_a_spec():
         split_column=None,
         group="visit",
         time=None,
+        weight="exposure",
         task="classification",
     )
     assert found == {
@@ -37,6 +38,7 @@ def test_options_become_the_data_table_of_a_spec():
         "drop": ["id", "remark"],
         "categorical": ["ward"],
         "group_column": "visit",
+        "weight_column": "exposure",
         "task": "classification",
     }
 
@@ -51,6 +53,7 @@ def test_options_become_the_data_table_of_a_spec():
         (("--categorical", "ill", "--task", "ranking"), "ranking"),
         (("--time", "site"), "time"),
         (("--split-column", "age"), "train, validation or test"),
+        (("--weight", "age"), "weight"),
     ],
 )
 def test_wrong_options_are_refused(idiolect, here, command, options, words):
@@ -74,3 +77,12 @@ def test_dropped_columns_stay_out_of_a_run(idiolect, here):
     assert answer.code == 0, answer
     data = tomllib.loads((here / "out/spec.toml").read_text())["data"]
     assert data["categorical"] == [other]
+
+
+@pytest.mark.parametrize("command", ["advise", "dial"])
+def test_commands_that_count_every_row_once_refuse_weights(idiolect, here, command):
+    answer = idiolect(command, *TABLE, "--weight", "dose")
+    assert answer.code == 2, answer
+    assert f"{command} counts every row once" in answer.error
+    again = idiolect(command, *TABLE, "--set", "data.weight_column = 'dose'")
+    assert again.error == answer.error

@@ -24,7 +24,8 @@ class Half(NamedTuple):
 
     def take(self, numbers: Batch, data: ClientData) -> Batch:
         """The rows of `data` that a batch of numbers names; never a whole pass over the client's rows."""
-        return Batch(data.inputs[numbers.inputs], data.targets[numbers.inputs], numbers.mask)
+        weights = None if data.weights is None else data.weights[numbers.inputs]
+        return Batch(data.inputs[numbers.inputs], data.targets[numbers.inputs], numbers.mask, weights)
 
 
 def first_part(rows: Any, percent: int) -> Any:

@@ -15,6 +15,7 @@ from idiolect.cli.data_options import (
     Drop,
     Features,
     Group,
+    RefusedWeight,
     SplitColumn,
     Task,
     Time,
@@ -34,6 +35,7 @@ def advise(
     split_column: SplitColumn = None,
     group: Group = None,
     time: Time = None,
+    weight: RefusedWeight = None,
     task: Task = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Train all three ways and judge the advice on test rows.")
@@ -67,6 +69,7 @@ def advise(
         split_column=split_column,
         group=group,
         time=time,
+        weight=weight,
         task=task,
     )
     spec: dict[str, Any] = specs.override({"data": rows}, override or [])

@@ -16,6 +16,7 @@ from idiolect.cli.data_options import (
     SplitColumn,
     Task,
     Time,
+    Weight,
     data_table,
 )
 from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, free_folder, parse_seeds
@@ -34,6 +35,7 @@ def compare(
     split_column: SplitColumn = None,
     group: Group = None,
     time: Time = None,
+    weight: Weight = None,
     task: Task = None,
     methods: Annotated[
         str | None, typer.Option(help="Methods, comma-separated (`idiolect list algorithms`), or all. Default: seven.")
@@ -105,6 +107,7 @@ def compare(
             split_column=split_column,
             group=group,
             time=time,
+            weight=weight,
             task=task,
         )
         | ({"held_out": _number(held_out)} if held_out else {}),

@@ -20,13 +20,23 @@ Group = Annotated[str | None, typer.Option("--group", help="Column whose equal v
 Time = Annotated[
     str | None, typer.Option("--time", help="Column of numbers or dates: oldest rows train, newest rows test.")
 ]
+Weight = Annotated[
+    str | None, typer.Option("--weight", help="Column of numbers: how much each row counts in losses and scores.")
+]
+RefusedWeight = Annotated[str | None, typer.Option("--weight", hidden=True)]  # refused with a reason
 Task = Annotated[
     str | None, typer.Option("--task", help="classification, regression or counts. Default: by the target's values.")
 ]
 
 _COLUMNS = {"--client": "client", "--target": "target"}
 _LISTS = {"--features": "features", "--drop": "drop", "--categorical": "categorical"}
-_TEXTS = {"--split-column": "split_column", "--group": "group_column", "--time": "time_column", "--task": "task"}
+_TEXTS = {
+    "--split-column": "split_column",
+    "--group": "group_column",
+    "--time": "time_column",
+    "--weight": "weight_column",
+    "--task": "task",
+}
 
 
 def data_table(
@@ -39,7 +49,8 @@ def data_table(
 ) -> dict[str, Any]:
     """[data] of a spec from what a command was given.
 
-    `options` by the names of the annotations above: features, drop, categorical, split_column, group, time, task.
+    `options` by the names of the annotations above: features, drop, categorical, split_column, group, time, weight,
+    task.
     """
     from idiolect.core.checks import RequestError
 

@@ -16,6 +16,7 @@ from idiolect.cli.data_options import (
     Drop,
     Features,
     Group,
+    RefusedWeight,
     SplitColumn,
     Task,
     Time,
@@ -56,6 +57,7 @@ def dial(
     split_column: SplitColumn = None,
     group: Group = None,
     time: Time = None,
+    weight: RefusedWeight = None,
     task: Task = None,
     l2: Annotated[
         float | None, typer.Option(help="Table or data set: weight of the ridge. Default: chosen on validation rows.")
@@ -85,6 +87,7 @@ def dial(
         "split_column": split_column,
         "group": group,
         "time": time,
+        "weight": weight,
         "task": task,
     }
     by_spec = source is not None and source.suffix == ".toml"

@@ -45,7 +45,12 @@ def draw_orders(key: Key, epochs: int, data: ClientData) -> Any:
 def take_rows(data: ClientData, rows: Any) -> Batch:
     """The named rows as a batch, every one of them real."""
     # row numbers are never negative; to ask whether they are would double the work of drawing them
-    return Batch(*(jnp.asarray(leaf).at[rows].get(wrap_negative_indices=False) for leaf in (data.inputs, data.targets)))
+
+    def taken(leaf: Any) -> Any:
+        return jnp.asarray(leaf).at[rows].get(wrap_negative_indices=False)
+
+    weights = None if data.weights is None else taken(data.weights)
+    return Batch(taken(data.inputs), taken(data.targets), None, weights)
 
 
 def take_drawn(data: ClientData, drawn: Any, t: Any) -> Batch:
@@ -53,7 +58,7 @@ def take_drawn(data: ClientData, drawn: Any, t: Any) -> Batch:
     if drawn.size * math.prod(data.inputs.shape[1:]) > FEW_NUMBERS:
         return take_rows(data, drawn[t])
     together = take_rows(data, drawn)
-    return Batch(together.inputs[t], together.targets[t])
+    return jax.tree.map(lambda leaf: leaf[t], together)
 
 
 def take_in_turn(data: ClientData, place: Any, batch_size: int) -> Batch:
@@ -69,4 +74,5 @@ def take_from_order(data: ClientData, orders: Any, t: Any, batch_size: int) -> B
     places = place + jnp.arange(batch_size, dtype=jnp.int32)
     epoch = jnp.minimum(epoch, orders.shape[0] - 1)  # past its own steps a client reads, and ignores, its last order
     rows = orders[epoch, jnp.minimum(places, data.capacity - 1)]
-    return Batch(data.inputs[rows], data.targets[rows], places < data.count)
+    weights = None if data.weights is None else data.weights[rows]
+    return Batch(data.inputs[rows], data.targets[rows], places < data.count, weights)

@@ -18,6 +18,7 @@ class Batch(NamedTuple):
     inputs: Array  # (rows, ...)
     targets: Array  # (rows, ...)
     mask: Array | None = None  # (rows,)
+    weights: Array | None = None  # (rows,) what a row's loss is multiplied with; none: every row counts 1
 
     def rows(self) -> Any:
         """Number of real rows: a plain integer where no mask is needed, so that costs stay out of compiled loops."""
@@ -46,6 +47,7 @@ class ClientData(NamedTuple):
     inputs: Array  # (capacity, ...)
     targets: Array  # (capacity, ...)
     count: Array  # ()
+    weights: Array | None = None  # (capacity,) of mean 1 over the real rows; none: every row counts 1
 
     @property
     def capacity(self) -> int:
@@ -54,7 +56,8 @@ class ClientData(NamedTuple):
 
     def batch(self) -> WholeBatch:
         """Every row, with the padding masked."""
-        return WholeBatch(self.inputs, self.targets, jnp.arange(self.capacity, dtype=jnp.int32) < self.count)
+        real = jnp.arange(self.capacity, dtype=jnp.int32) < self.count
+        return WholeBatch(self.inputs, self.targets, real, self.weights)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Rows:
     inputs: np.ndarray  # (rows, ...)
     targets: np.ndarray  # (rows, ...)
     offsets: np.ndarray  # (clients + 1,), int64
+    weights: np.ndarray | None = None  # (rows,), at least 0, as they were given; none: every row counts 1
 
     @property
     def clients(self) -> int:
@@ -83,6 +87,13 @@ class Rows:
         start, stop = self.offsets[client], self.offsets[client + 1]
         return self.inputs[start:stop], self.targets[start:stop]
 
+    def weights_of(self, client: int) -> np.ndarray | None:
+        """One client's weights in float64, scaled to mean 1 over its rows; zeros where they sum to 0."""
+        if self.weights is None:
+            return None
+        given = np.asarray(self.weights[self.offsets[client] : self.offsets[client + 1]], np.float64)
+        return given * (len(given) / given.sum()) if given.sum() > 0 else np.zeros_like(given)
+
     def pad(self, clients: np.ndarray, capacity: int | None = None) -> ClientData:
         """The named clients' rows, stacked and padded with zeros to `capacity` (default: their largest count)."""
         counts = self.counts[clients].astype(np.int32)
@@ -92,19 +103,53 @@ class Rows:
         targets = np.zeros((len(clients), capacity, *self.targets.shape[1:]), self.targets.dtype)
         for row, client in enumerate(clients):
             inputs[row, : counts[row]], targets[row, : counts[row]] = self.of(int(client))
-        return ClientData(inputs, targets, counts)
+        return ClientData(inputs, targets, counts, self._pad_weights(clients, capacity))
+
+    def _pad_weights(self, clients: np.ndarray, capacity: int) -> np.ndarray | None:
+        if self.weights is None:
+            return None
+        padded = np.zeros((len(clients), capacity))
+        for row, client in enumerate(clients):
+            own = self.weights_of(int(client))
+            assert own is not None
+            padded[row, : len(own)] = own
+        return padded
 
     def select(self, clients: np.ndarray) -> Rows:
         """Only the named clients, in the order given."""
         take = [np.arange(self.offsets[c], self.offsets[c + 1]) for c in clients]
         index = np.concatenate(take) if take else np.zeros(0, np.int64)
         offsets = np.concatenate([[0], np.cumsum(self.counts[clients])]).astype(np.int64)
-        return Rows(self.inputs[index], self.targets[index], offsets)
+        return Rows(self.inputs[index], self.targets[index], offsets, take_weights(self.weights, index))
 
 
-def masked_mean(values: Array, mask: Array | None) -> Array:
-    """Mean of `values` over the rows whose mask is set; 0 when none is."""
+def take_weights(weights: np.ndarray | None, index: np.ndarray) -> np.ndarray | None:
+    """The weights of some rows; none of rows that have none."""
+    return None if weights is None else weights[index]
+
+
+def join_rows(first: Rows, second: Rows) -> tuple[Rows, np.ndarray]:
+    """Every client's rows of both, the first ones first, and where each row stood in the two laid end to end."""
+    owner = np.concatenate([np.repeat(np.arange(rows.clients), rows.counts) for rows in (first, second)])
+    order = np.argsort(owner, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(first.counts + second.counts)]).astype(np.int64)
+    inputs, targets = (
+        np.concatenate([getattr(rows, part) for rows in (first, second)])[order] for part in ("inputs", "targets")
+    )
+    weights = None
+    if first.weights is not None and second.weights is not None:
+        weights = np.concatenate([first.weights, second.weights])[order]
+    return Rows(inputs, targets, offsets, weights), order
+
+
+def masked_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:
+    """Mean over the rows whose mask is set of `values`, times their weights if there are some; 0 when none is.
+
+    It is divided by the number of rows, not by the sum of weights: so drawn batches are unbiased.
+    """
+    if weights is not None:
+        values = values * weights.astype(values.dtype)
     if mask is None:
         return jnp.mean(values)
-    weights = mask.astype(values.dtype)
-    return jnp.sum(values * weights) / jnp.maximum(jnp.sum(weights), 1)
+    real = mask.astype(values.dtype)
+    return jnp.sum(values * real) / jnp.maximum(jnp.sum(real), 1)

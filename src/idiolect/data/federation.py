@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idiolect.core.checks import RequestError
-from idiolect.core.data import Rows
-from idiolect.data.arrays import as_array, as_inputs, as_targets
+from idiolect.core.data import Rows, take_weights
+from idiolect.data.arrays import as_array, as_inputs, as_targets, as_weights
 from idiolect.data.preprocessing import Preprocessing
+from idiolect.data.row_weights import check_training_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
 from idiolect.data.task import Task, encode_labels, refuse_one_hot
 
@@ -81,6 +82,7 @@ class Federation:
         features: Sequence[str] | None = None,
         drop: Sequence[str] = (),
         categorical: Sequence[str] = (),
+        weight: str | None = None,
         task: str | None = None,
         split: Split = Split(),  # noqa: B008 - frozen
         held_out: HeldOut = 0,
@@ -94,8 +96,8 @@ class Federation:
         Inputs are the columns `features`, or all without another role but `drop`; row numbers, ids and splits among
         them are left out with a warning. Texts and `categorical` columns become one-hot inputs, missing numbers the
         training median and a mark, numbers are scaled ("standard" or "none"); all of it is fitted on training rows
-        only and kept in `preprocessing`. Rows without client or target are dropped. `notes` says what was done,
-        `warnings` what may be a slip.
+        only and kept in `preprocessing`. Rows without client or target are dropped. The column `weight` says how much
+        each row counts in losses and scores. `notes` says what was done, `warnings` what may be a slip.
         """
         from idiolect.data.from_table import TableRequest, federation_from_table
 
@@ -105,6 +107,7 @@ class Federation:
             features=None if features is None else tuple(features),
             drop=tuple(drop),
             categorical=tuple(categorical),
+            weight=weight,
             task=task,
             split=split,
             held_out=held_out,
@@ -126,6 +129,7 @@ class Federation:
         split: Split = Split(),  # noqa: B008 - frozen
         groups: Any = None,
         parts: Any = None,
+        weights: Any = None,
         held_out: HeldOut = 0,
         seed: int = 0,
         tokens: bool = False,
@@ -135,7 +139,7 @@ class Federation:
 
         `classes` names the classes of targets that are already class numbers. `groups` (rows that stay
         together) and `parts` (train, validation or test) are one value per row. With `tokens` whole-number
-        inputs stay whole numbers; otherwise inputs become `dtype`.
+        inputs stay whole numbers; otherwise inputs become `dtype`. `weights` say how much each row counts.
         """
         ids = np.asarray(clients)
         if ids.ndim != 1:
@@ -156,6 +160,7 @@ class Federation:
             split,
             groups,
             parts,
+            weights,
             held_out,
             seed,
             tokens,
@@ -194,6 +199,7 @@ class Federation:
             split,
             groups,
             parts,
+            rows.weights,
             held_out,
             seed,
             tokens,
@@ -288,7 +294,7 @@ class Federation:
                 array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
                 for array in (rows.inputs, rows.targets)
             )
-            return Rows(inputs, targets, rows.offsets)
+            return dataclasses.replace(rows, inputs=inputs, targets=targets)
 
         return dataclasses.replace(
             self,
@@ -312,6 +318,7 @@ def assemble(
     groups: np.ndarray | None = None,
     kept: np.ndarray | None = None,
     total: int | None = None,
+    weights: np.ndarray | None = None,
 ) -> Federation:
     """A federation, and within it the held-out one, from rows with an owner and a plan.
 
@@ -326,7 +333,9 @@ def assemble(
         place[clients] = np.arange(len(clients))
         position = place[owner]
         *chosen, unused = ((planned.parts == part) & (position >= 0) for part in (TRAIN, VALIDATION, TEST, UNUSED))
-        train, validation, test = (take_rows(inputs, targets, position, mask, len(clients)) for mask in chosen)
+        train, validation, test = (take_rows(inputs, targets, position, mask, len(clients), weights) for mask in chosen)
+        own_names = tuple(names[client] for client in clients)
+        check_training_weights(train, own_names)
 
         def per_part(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             first, second, third = (take_rows(values, values, position, mask, len(clients)).targets for mask in chosen)
@@ -336,7 +345,7 @@ def assemble(
             train,
             validation,
             test,
-            tuple(names[client] for client in clients),
+            own_names,
             task,
             preprocessing=preprocessing,
             groups=None if together is None else per_part(together),
@@ -355,17 +364,26 @@ def _shown(name: str) -> str:
     return name if name.strip() and name.isprintable() else repr(name)
 
 
-def take_rows(inputs: np.ndarray, targets: np.ndarray, owner: np.ndarray, chosen: np.ndarray, clients: int) -> Rows:
+def take_rows(
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    owner: np.ndarray,
+    chosen: np.ndarray,
+    clients: int,
+    weights: np.ndarray | None = None,
+) -> Rows:
     """The chosen rows, client after client, each client's in their first order."""
     index = np.flatnonzero(chosen)
     index = index[np.argsort(owner[index], kind="stable")]
     counts = np.bincount(owner[index], minlength=clients)
-    return Rows(inputs[index], targets[index], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Rows(inputs[index], targets[index], offsets, take_weights(weights, index))
 
 
 def no_rows(like: Rows) -> Rows:
     """Rows of the same shape and clients, without any row."""
-    return Rows(like.inputs[:0], like.targets[:0], np.zeros(like.clients + 1, np.int64))
+    nothing = take_weights(like.weights, np.zeros(0, np.int64))
+    return Rows(like.inputs[:0], like.targets[:0], np.zeros(like.clients + 1, np.int64), nothing)
 
 
 def _from_owned(
@@ -379,6 +397,7 @@ def _from_owned(
     split: Split,
     groups: Any,
     parts: Any,
+    weights: Any,
     held_out: HeldOut,
     seed: int,
     tokens: bool,
@@ -389,7 +408,8 @@ def _from_owned(
             "Arrays have no columns; give parts= or groups=, one value per row, instead of a column name."
         )
     columns = {"inputs": as_array(inputs, "inputs"), "targets": as_array(targets, "targets"), "clients": owner}
-    columns |= {key: np.asarray(value) for key, value in (("groups", groups), ("parts", parts)) if value is not None}
+    given = {"groups": groups, "parts": parts, "weights": weights}
+    columns |= {key: np.asarray(value) for key, value in given.items() if value is not None}
     for word, values in columns.items():
         if values.ndim == 0 or len(values) != len(owner):
             raise RequestError(
@@ -408,6 +428,12 @@ def _from_owned(
         refuse_one_hot(columns["targets"], None if classes is None else len(classes))
     numbers = as_inputs(columns["inputs"], tokens, dtype, whose)
     known, values, notes, doubts = as_targets(columns["targets"], task, classes, dtype, whose)
+    weighed = None
+    if weights is not None:
+        weighed = as_weights(columns["weights"], whose, owner, names)
+        notes = [*notes, *weight_notes(weighed, "The array weights")]
     planned = plan(owner, names, split, seed, held_out, columns.get("groups"), columns.get("parts"))
-    federation = assemble(cls, numbers, values, owner, names, known, planned, notes, groups=columns.get("groups"))
+    federation = assemble(
+        cls, numbers, values, owner, names, known, planned, notes, groups=columns.get("groups"), weights=weighed
+    )
     return dataclasses.replace(federation, warnings=tuple(doubts))

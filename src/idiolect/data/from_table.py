@@ -17,6 +17,7 @@ from idiolect.data.federation import Federation, assemble
 from idiolect.data.kinds import TEXT
 from idiolect.data.names import encode_names, lookalike_warnings
 from idiolect.data.preprocessing import Preprocessing
+from idiolect.data.row_weights import check_weights, read_weights, weight_notes
 from idiolect.data.split import TRAIN, HeldOut, Plan, Split, plan
 from idiolect.data.tables import Reading, read, require_columns
 from idiolect.data.target_columns import prepare_targets
@@ -35,6 +36,7 @@ class TableRequest:
     features: tuple[str, ...] | None
     drop: tuple[str, ...]
     categorical: tuple[str, ...]
+    weight: str | None
     task: str | None
     split: Split
     held_out: HeldOut
@@ -47,6 +49,7 @@ class TableRequest:
         """Columns that are no inputs, by what they are."""
         split = self.split
         named = {split.split_column: "split", split.group_column: "group", split.time_column: "time"}
+        named |= {self.weight: "weight"}
         roles = {self.client: "client"} | dict.fromkeys(self.targets, "target")
         return roles | {name: role for name, role in named.items() if name is not None}
 
@@ -69,12 +72,17 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     reading = read(source, request.texts)
     chosen = _choose_features(reading.table, request)
     table, kept, notes = _drop_incomplete(reading.table, request)
+    weights = _weights(reading.table, request, kept)
     doubts = doubt_features(table, chosen, request.named)
     if not doubts.kept:
         reasons = " ".join(doubts.left_out.values())
         raise RequestError(f"No column is left to be a feature; the table needs more than client and target. {reasons}")
     table, task, task_notes = prepare_targets(table, request.targets, request.task)
     names, owner = encode_names(table.column(request.client), request.client)
+    if weights is not None:
+        word = f"The weight column {request.weight!r}"
+        check_weights(weights, word, lambda row: f"row {kept[row]}", owner, names)
+        notes += weight_notes(weights, f"Column {request.weight!r}")
     planned, groups = _plan(table, request, owner, names)
     training = (planned.parts == TRAIN) & ~planned.held_out[owner]
     with np.errstate(over="ignore", invalid="ignore"):  # refused next, with the column's name
@@ -95,7 +103,9 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     told = [reading.column_notes[name] for name in (*request.columns_with_roles, *used) if name in reading.column_notes]
     every_note = (*reading.notes, *told, *notes, *_time_note(request.split), *task_notes, *fitted.notes)
     total = reading.table.num_rows
-    made = assemble(cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups, kept, total)
+    made = assemble(
+        cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups, kept, total, weights
+    )
     return dataclasses.replace(made, warnings=(*made.warnings, *warnings))
 
 
@@ -109,6 +119,12 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     require_columns(table, request.categorical, "categorical")
     if request.client in request.targets:
         raise RequestError(f"The client and the target must be two columns, got {request.client!r} for both.")
+    others = dataclasses.replace(request, weight=None).columns_with_roles
+    if request.weight in others:
+        raise RequestError(
+            f"The weight column must have no other role, but {request.weight!r} is also the {others[request.weight]}; "
+            "name another one."
+        )
     for option, names in (("--features", request.features or ()), ("--drop", request.drop)):
         taken = next((name for name in names if name in roles), None)
         if taken is not None:
@@ -133,7 +149,7 @@ def _drop_incomplete(table: pa.Table, request: TableRequest) -> tuple[pa.Table, 
     import pyarrow.compute as pc
 
     notes, kept = [], np.arange(table.num_rows)
-    for name in request.columns_with_roles:
+    for name in dataclasses.replace(request, weight=None).columns_with_roles:  # a missing weight is refused
         missing = pc.is_null(table.column(name), nan_is_null=True)
         amount = pc.sum(missing).as_py() or 0
         if amount:
@@ -146,6 +162,11 @@ def _drop_incomplete(table: pa.Table, request: TableRequest) -> tuple[pa.Table, 
     if table.num_rows == 0:
         raise RequestError("No row has both a client and a target; fill these columns.")
     return table, kept, notes
+
+
+def _weights(table: pa.Table, request: TableRequest, kept: np.ndarray) -> np.ndarray | None:
+    """The weights of the rows that are kept."""
+    return None if request.weight is None else read_weights(table.column(request.weight), request.weight)[kept]
 
 
 def _plan(

@@ -17,10 +17,14 @@ _PARTS = ("inputs", "targets", "offsets")
 
 
 def save_rows(folder: Path, rows: Rows) -> None:
-    """Write rows as three .npy files that `open_rows` maps."""
+    """Write rows as three .npy files that `open_rows` maps, and a fourth where they have weights."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in _PARTS:
         np.save(folder / f"{part}.npy", getattr(rows, part))
+    weights = folder / "weights.npy"
+    weights.unlink(missing_ok=True)  # of rows that were here before
+    if rows.weights is not None:
+        np.save(weights, rows.weights)
 
 
 def open_rows(folder: Path) -> Rows:
@@ -31,7 +35,9 @@ def open_rows(folder: Path) -> Rows:
             f"A row store needs inputs.npy, targets.npy and offsets.npy; {folder} lacks {missing[0]}.npy."
         )
     inputs, targets = (np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("inputs", "targets"))
-    return Rows(inputs, targets, np.load(folder / "offsets.npy"))
+    weights = folder / "weights.npy"
+    weighed = np.load(weights, mmap_mode="r") if weights.is_file() else None
+    return Rows(inputs, targets, np.load(folder / "offsets.npy"), weighed)
 
 
 class RecordFile:

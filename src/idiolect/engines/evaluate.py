@@ -155,13 +155,14 @@ def evaluate(
 
     def score(own: Algorithm, models: dict[str, Params], held: ClientData) -> Scores:
         mask = held.batch().mask
+        weights = () if held.weights is None else (held.weights,)
         inputs = _filled(held.inputs, mask) if one_by_one else held.inputs
         outputs = {kind: own.predict(model, inputs) for kind, model in models.items()}
         found = {
-            kind: {name: SCORES[name].function(answer, held.targets, mask) for name in names}
+            kind: {name: SCORES[name].function(answer, held.targets, mask, *weights) for name in names}
             for kind, answer in outputs.items()
         }
-        return found | {"instances": instance_shares(outputs, held.targets, mask)} if classes else found
+        return found | {"instances": instance_shares(outputs, held.targets, mask, *weights)} if classes else found
 
     def some(now: Moment, held: ClientData) -> tuple[Scores, Tally]:
         personal, cost = personal_models(now)

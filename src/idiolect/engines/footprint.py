@@ -183,7 +183,8 @@ def _example(rows: Rows, number: int, dtype: Any) -> ClientData:
         kind = dtype if np.issubdtype(values.dtype, np.floating) else jax.dtypes.canonicalize_dtype(values.dtype)
         return jax.ShapeDtypeStruct((number, *values.shape[1:]), kind)
 
-    return ClientData(shape(rows.inputs), shape(rows.targets), jax.ShapeDtypeStruct((), jnp.int32))
+    weights = None if rows.weights is None else jax.ShapeDtypeStruct((number,), dtype)
+    return ClientData(shape(rows.inputs), shape(rows.targets), jax.ShapeDtypeStruct((), jnp.int32), weights)
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -31,13 +31,16 @@ def to_device(data: ClientData, dtype: Any) -> ClientData:
     def cast(leaf: np.ndarray) -> Any:
         return jnp.asarray(leaf, dtype if np.issubdtype(leaf.dtype, np.floating) else None)
 
-    return ClientData(cast(data.inputs), cast(data.targets), jnp.asarray(data.count))
+    weights = None if data.weights is None else cast(data.weights)
+    return ClientData(cast(data.inputs), cast(data.targets), jnp.asarray(data.count), weights)
 
 
 def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: Any) -> ClientData:
     """The named clients' padded rows on the device. Pages of mapped files that were read for them are given back."""
     maps: list[Any] = [
-        array.base for array in (rows.inputs, rows.targets) if isinstance(array, np.memmap) and array.mode == "r"
+        array.base
+        for array in (rows.inputs, rows.targets, rows.weights)
+        if isinstance(array, np.memmap) and array.mode == "r"
     ]
     whole = [base for base in maps if isinstance(base, mmap.mmap)]
     if not whole or _GIVE_BACK is None:

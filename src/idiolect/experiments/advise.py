@@ -23,7 +23,7 @@ from idiolect.collaborate.quadratic import Sample, make_sample, score_own
 from idiolect.collaborate.threads import one_thread
 from idiolect.collaborate.verdict import Verdict, judge
 from idiolect.core.checks import RequestError
-from idiolect.core.data import Rows
+from idiolect.core.data import Rows, join_rows
 from idiolect.data.federation import Federation
 from idiolect.experiments.advise_record import Trial, client_rows, make_record, make_verdict, shortened
 from idiolect.experiments.collaboration import plain_loss
@@ -31,7 +31,7 @@ from idiolect.experiments.copies import align_copies
 from idiolect.experiments.execute import Progress, Say
 from idiolect.experiments.regime import regime
 from idiolect.experiments.run_folder import RunFolder, machine_facts
-from idiolect.experiments.sources import build_data
+from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import fill, refuse_unknown
 
@@ -102,7 +102,9 @@ def choose_splits(data: Mapping[str, Any], seeds: Sequence[int] | None, verify: 
 
 def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say, report: Progress) -> Trial:
     """Split by the seed, try the three ways on held-out rows, advise."""
-    federation, _ = build_data(fill(DataSpec, {**data, "seed": seed}, "data"), "float64")
+    asked = fill(DataSpec, {**data, "seed": seed}, "data")
+    refuse_weights(asked, "advise")
+    federation, _ = build_data(asked, "float64")
     _check(federation, verify)
     federation, copies = align_copies(federation)
     rows, blocks = learning_rows(federation)
@@ -118,14 +120,8 @@ def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say, report
 
 def learning_rows(federation: Federation) -> tuple[Rows, np.ndarray | None]:
     """Training and validation rows of every client, one after the other, and their groups."""
-    train, validation = federation.train, federation.validation
-    owner = np.concatenate([np.repeat(np.arange(federation.clients), part.counts) for part in (train, validation)])
-    order = np.argsort(owner, kind="stable")
-    inputs = np.concatenate([train.inputs, validation.inputs])[order]
-    targets = np.concatenate([train.targets, validation.targets])[order]
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=federation.clients))]).astype(np.int64)
-    groups = None if federation.groups is None else np.concatenate(federation.groups[:2])[order]
-    return Rows(inputs, targets, offsets), groups
+    rows, order = join_rows(federation.train, federation.validation)
+    return rows, None if federation.groups is None else np.concatenate(federation.groups[:2])[order]
 
 
 def _check(federation: Federation, verify: bool) -> None:

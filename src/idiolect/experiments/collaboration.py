@@ -17,8 +17,9 @@ from idiolect.collaborate.threads import one_thread
 from idiolect.core import mixing
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
+from idiolect.core.data import Rows
 from idiolect.core.mixing import Discrepancies, Neighbours
-from idiolect.data.federation import Federation
+from idiolect.data.federation import Federation, take_rows
 from idiolect.experiments.spec import CollaborationSpec
 from idiolect.theory import all_for_all
 from idiolect.theory.constants import Constants
@@ -72,17 +73,33 @@ def plain_loss(federation: Federation) -> ConvexLoss:
 def _from_models(federation: Federation) -> Collaboration:
     """Weights from cross-fitted linear models on training rows; clients without a row have nothing to be judged by."""
     _check_numeric(federation, "models")
+    rows, told = _counted_rows(federation.train)
     with one_thread():
-        learned = learn_in_blocks(make_sample(plain_loss(federation), federation.train), PENALTY)
+        learned = learn_in_blocks(make_sample(plain_loss(federation), rows), PENALTY)
     listener = np.repeat(np.arange(federation.clients), [len(others) for others in learned.members])
     pairs = (listener, np.concatenate(learned.members), np.concatenate(learned.shares))
     found = mixing.from_pairs(federation.clients, *pairs)
-    return Collaboration(f"learnt from models; {neighbourhoods.describe(found)}", found, exchange=learned.exchange)
+    sentence = f"learnt from models{told}; {neighbourhoods.describe(found)}"
+    return Collaboration(sentence, found, exchange=learned.exchange)
+
+
+def _counted_rows(rows: Rows) -> tuple[Rows, str]:
+    """The rows that count, every one of them alike, and what to say of it; all of them where rows have no weights."""
+    if rows.weights is None:
+        return rows, ""
+    owner = np.repeat(np.arange(rows.clients), rows.counts)
+    counted = take_rows(rows.inputs, rows.targets, owner, rows.weights > 0, rows.clients)
+    return counted, " in which every row of positive weight counts alike"
 
 
 def _from_data(spec: CollaborationSpec, federation: Federation) -> Collaboration:
     """Neighbourhoods within `accuracy` by distances of the training rows, diameter 1."""
     _check_numeric(federation, "data")
+    if federation.train.weights is not None:
+        raise RequestError(
+            '[collaboration] source = "data" compares rows that count alike, and these have weights; leave out '
+            'data.weight_column, or use source = "models".'
+        )
     if spec.accuracy is None:
         raise RequestError('[collaboration] source = "data" needs accuracy: pairs within half of it are close; set it.')
     if federation.task.kind != "classification":

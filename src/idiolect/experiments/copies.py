@@ -45,13 +45,22 @@ def _originals(federation: Federation) -> list[int]:
     seen: dict[bytes, int] = {}
     found = []
     for client in range(federation.clients):
-        parts = [part.of(client) for part in (federation.train, federation.validation, federation.test)]
+        every = (federation.train, federation.validation, federation.test)
+        parts = [part.of(client) for part in every]
         whole = np.concatenate([np.hstack([_flat(targets), _flat(inputs)]) for inputs, targets in parts])
+        if federation.train.weights is not None:
+            whole = np.hstack([whole, np.concatenate([_weights(part, client) for part in every])])
         ordered = whole[np.lexsort(whole.T[::-1])]
         distinct = 1 + int((np.diff(ordered, axis=0) != 0).any(axis=1).sum())
         content = ordered.tobytes() if 2 * distinct > len(ordered) > 1 else f"client {client}".encode()
         found.append(seen.setdefault(content, client))
     return found
+
+
+def _weights(rows: Rows, client: int) -> np.ndarray:
+    """(rows, 1) as they were given."""
+    assert rows.weights is not None
+    return rows.weights[rows.offsets[client] : rows.offsets[client + 1], None]
 
 
 def _flat(values: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from idiolect.experiments.choice import Tried, client_rows, find_choice, objecti
 from idiolect.experiments.dial_path import DEFAULT_VALUES, Refitted, enough_rounds, loss_scores, with_all_rows
 from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, write_names
 from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
-from idiolect.experiments.sources import build_data
+from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, resumed
 from idiolect.experiments.units import restore_units
 
@@ -83,6 +83,7 @@ def walk(
         _check_same(folder, request)
         spec = resumed(folder.read_spec(), spec, path)
     tell = say or (lambda text: None)
+    refuse_weights(spec.data, "dial")
     federation, problem = build_data(spec.data, spec.training.precision)
     check_training(spec.training, federation.clients)
     _check_rows(federation)

@@ -14,13 +14,13 @@ from idiolect.collaborate.quadratic import Sample, make_sample, optimum, score_o
 from idiolect.collaborate.threads import one_thread
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
-from idiolect.core.data import Rows
+from idiolect.core.data import join_rows
 from idiolect.data.federation import Federation
 from idiolect.engines.run import Run
 from idiolect.experiments.build import choose_scores
 from idiolect.experiments.choice import Tried
 from idiolect.experiments.collaboration import plain_loss
-from idiolect.experiments.sources import build_data
+from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import Spec
 
 # Paths from one model for all to every client alone. Data are scaled, so that curvatures are of the order of 1: a
@@ -72,17 +72,11 @@ class Refitted(Tried):
 
 def with_all_rows(federation: Federation) -> Federation:
     """Validation rows train, too; they stay where they are so that scores can be computed as before."""
-    train, validation = federation.train, federation.validation
-    parts = train.counts, validation.counts
-    owner = np.concatenate([np.repeat(np.arange(federation.clients), counts) for counts in parts])
-    order = np.argsort(owner, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(parts[0] + parts[1])]).astype(np.int64)
-    inputs = np.concatenate([train.inputs, validation.inputs])[order]
-    targets = np.concatenate([train.targets, validation.targets])[order]
+    train, order = join_rows(federation.train, federation.validation)
     groups = federation.groups
     if groups is not None:
         groups = np.concatenate(groups[:2])[order], groups[1], groups[2]
-    return dataclasses.replace(federation, train=Rows(inputs, targets, offsets), groups=groups)
+    return dataclasses.replace(federation, train=train, groups=groups)
 
 
 def enough_rounds(algorithm: Algorithm) -> int:
@@ -113,6 +107,7 @@ def loss_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], st
 
 def choose_ridge(spec: Spec) -> tuple[float, str]:
     """The l2 with the least validation loss, mean of every client alone and of one model for all; and a sentence."""
+    refuse_weights(spec.data, "dial")
     federation, _ = build_data(spec.data, "float64")
     if federation.train.inputs.dtype.kind != "f":
         raise RequestError("dial needs numeric inputs or a table; this data set holds tokens: choose another.")

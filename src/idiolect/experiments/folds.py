@@ -7,10 +7,9 @@ import dataclasses
 
 import numpy as np
 
-from idiolect.core.data import Rows
+from idiolect.core.data import Rows, join_rows, take_weights
 from idiolect.core.keys import Purpose, host_generator
 from idiolect.data.federation import Federation
-from idiolect.experiments.refit import joined_rows
 
 MOST_ROWS = 6_000  # training and validation rows up to which several folds are worth their time
 MOST_CLIENTS = 2_000
@@ -32,7 +31,7 @@ def fold(federation: Federation, number: int, seed: int) -> Federation:
     """The federation itself for 0, else with other validation rows: as many from every client, shapes are the same."""
     if number == 0:
         return federation
-    rows, _ = joined_rows(federation.train, federation.validation)
+    rows, _ = join_rows(federation.train, federation.validation)
     counts = federation.validation.counts
     places = [np.arange(rows.offsets[client], rows.offsets[client + 1]) for client in range(rows.clients)]
     train, validation = [], []
@@ -48,4 +47,4 @@ def fold(federation: Federation, number: int, seed: int) -> Federation:
 def _taken(rows: Rows, places: list[np.ndarray]) -> Rows:
     index = np.concatenate(places)
     offsets = np.concatenate([[0], np.cumsum([len(own) for own in places])]).astype(np.int64)
-    return Rows(rows.inputs[index], rows.targets[index], offsets)
+    return Rows(rows.inputs[index], rows.targets[index], offsets, take_weights(rows.weights, index))

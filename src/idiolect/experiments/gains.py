@@ -111,22 +111,24 @@ class _Frame(NamedTuple):
     groups: np.ndarray | None  # rows with equal numbers are one observation
     blocks: np.ndarray | None  # (clients, rows) of a score that is no mean over rows
     targets: np.ndarray  # (clients, rows, ...)
+    weights: np.ndarray | None = None  # (clients, rows)
 
 
 def _frame(federation: Federation, score: str) -> _Frame:
     counts = federation.test.counts
     rows = int(counts.max(initial=0))
     mask = np.arange(rows) < counts[:, None]
-    targets = federation.test.pad(np.arange(federation.test.clients), rows).targets
+    padded = federation.test.pad(np.arange(federation.test.clients), rows)
+    targets, weights = padded.targets, padded.weights
     groups = None
     if federation.groups is not None:
         groups = np.zeros(mask.shape, np.int64)
         groups[mask] = federation.groups[2]
     if SCORES[score].per_row is not None:
-        return _Frame(mask, groups, None, targets)
+        return _Frame(mask if weights is None else mask & (weights > 0), groups, None, targets, weights)
     blocks = blocks_of(counts, rows, groups)
     number = blocks.max(axis=1, initial=-1) + 1
-    return _Frame(np.arange(max(int(number.max(initial=0)), 1)) < number[:, None], None, blocks, targets)
+    return _Frame(np.arange(max(int(number.max(initial=0)), 1)) < number[:, None], None, blocks, targets, weights)
 
 
 def _observed(entry: Trained, federation: Federation, score: str, frame: _Frame) -> np.ndarray:
@@ -140,7 +142,8 @@ def _of_run(run: Run, score: str, frame: _Frame) -> np.ndarray:
     by_block = frame.blocks is not None
     program = _program(score, frame.mask.shape[1] if by_block else 0)
     layout = frame.mask if frame.blocks is None else frame.blocks.astype(np.int32)
-    return np.asarray(program(outputs, jnp.asarray(frame.targets), layout), np.float64)
+    weights = () if frame.blocks is None or frame.weights is None else (jnp.asarray(frame.weights),)
+    return np.asarray(program(outputs, jnp.asarray(frame.targets), layout, *weights), np.float64)
 
 
 @functools.cache
@@ -150,7 +153,11 @@ def _program(score: str, blocks: int) -> Any:
     if not blocks:
         assert known.per_row is not None
         return jax.jit(jax.vmap(known.per_row))
-    return jax.jit(jax.vmap(lambda answers, targets, own: pseudo_values(known.function, answers, targets, own, blocks)))
+
+    def observed(answers: Any, targets: Any, own: Any, *weights: Any) -> Any:
+        return pseudo_values(lambda *rows: known.function(*rows, *weights), answers, targets, own, blocks)
+
+    return jax.jit(jax.vmap(observed))
 
 
 def _estimates(
@@ -167,7 +174,11 @@ def _estimates(
         axis=1
     )  # a block without which there is no score tells nothing
     found = paired_estimates(
-        np.where(whole[:, None] & frame.mask, differences, 0.0), frame.mask, frame.groups, known.bound
+        np.where(whole[:, None] & frame.mask, differences, 0.0),
+        frame.mask,
+        frame.groups,
+        known.bound,
+        frame.weights if frame.blocks is None else None,
     )
     error = np.where(whole & np.isfinite(value), found.error, np.nan)
     return found._replace(value=value, error=error, freedom=np.where(whole, found.freedom, 0.0))

@@ -64,6 +64,8 @@ def prediction_table(label: str, run: Run, federation: Federation) -> pa.Table:
         "client": _texts(federation.names, owner),
         "row": pa.nulls(len(owner), pa.int64()) if places is None else pa.array(places.test.astype(np.int64)),
     }
+    if test.weights is not None:
+        columns["weight"] = pa.array(np.asarray(test.weights, np.float64))
     answered = _classes if federation.task.kind == "classification" else _numbers
     return pa.table(columns | answered(federation, personal, shared))
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idiolect.core.checks import Range, RequestError, check, nearest
-from idiolect.core.data import Rows
 from idiolect.data import bundled, shared_files, speeches, synthetic, synthetic_logistic
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import next_token_targets, read_leaf_json, refuse_token_numbers
@@ -34,7 +33,7 @@ class _Count(NamedTuple):
     short: str
 
 
-TABLE_ONLY = ("drop", "categorical", "time_column")
+TABLE_ONLY = ("drop", "categorical", "time_column", "weight_column")
 COUNTS = {"vocabulary": _Count(0, "tokens", "tokens"), "classes": _Count(2, "class numbers", "classes")}
 BYTES = "Images stored as bytes, the array {!r}, were divided by 255 to lie in [0, 1]; floats are taken as they are."
 
@@ -49,6 +48,7 @@ def _table(data: DataSpec, split: Split) -> Federation:
         features=data.features,
         drop=data.drop or (),
         categorical=data.categorical or (),
+        weight=data.weight_column,
         task=data.task,
         split=split,
         held_out=data.held_out,
@@ -174,7 +174,7 @@ def _leaf(data: DataSpec, split: Split) -> Federation:
     else:
         warnings = refuse_token_numbers(path, rows.inputs)
     if counted:
-        rows = Rows(rows.inputs, next_token_targets(path, rows.inputs, rows.targets), rows.offsets)
+        rows = dataclasses.replace(rows, targets=next_token_targets(path, rows.inputs, rows.targets))
     federation = Federation.from_rows(
         rows, names=leaf.names, task=data.task, split=split, held_out=data.held_out, seed=data.seed, **options
     )
@@ -287,6 +287,15 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
     except TypeError as error:
         raise RequestError(f"[data.settings] {data.source}: {error}.") from None
     return (built.federation, built) if isinstance(built, Problem) else (built, None)
+
+
+def refuse_weights(data: DataSpec, command: str) -> None:
+    """RequestError where rows have weights and a command counts every row once."""
+    if data.weight_column is not None:
+        raise RequestError(
+            f"{command} counts every row once, got the weight column {data.weight_column!r}; leave --weight "
+            "(data.weight_column) out, or use compare, which weighs rows."
+        )
 
 
 def _need(data: DataSpec, name: str) -> str:

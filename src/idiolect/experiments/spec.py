@@ -29,6 +29,7 @@ class DataSpec:
     features: list[str] | None = None  # table: the columns to predict from; unset: all others
     drop: list[str] | None = None  # table: columns that are not to be predicted from
     categorical: list[str] | None = None  # table: columns that are names, whatever they look like
+    weight_column: str | None = None  # table: how much each row counts
     task: str | None = setting(default=None, choices=("classification", "regression", "counts"))
     train: float = setting(default=0.6, above=0, at_most=1)
     validation: float = setting(default=0.2, at_least=0, below=1)

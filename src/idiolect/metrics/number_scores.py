@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Array
-from idiolect.metrics.masked import floating, mean_over_rows, worst_if_nan
+from idiolect.metrics.masked import divided, floating, mean_over_rows, row_weights, worst_if_nan
 
 
 def squared_error_rows(outputs: Array, targets: Array, mask: Array) -> Array:
@@ -49,24 +49,31 @@ def poisson_deviance_rows(outputs: Array, targets: Array, mask: Array) -> Array:
     return _losses(jnp.where(real[:, None], deviance, 0), real)
 
 
-def squared_error(outputs: Array, targets: Array, mask: Array) -> Array:
+def squared_error(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """Mean over rows of the squared error, *summed* over output columns (not averaged)."""
-    return mean_over_rows(squared_error_rows(outputs, targets, mask), mask)
+    return mean_over_rows(squared_error_rows(outputs, targets, mask), mask, weights)
 
 
-def mae(outputs: Array, targets: Array, mask: Array) -> Array:
+def mae(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """Mean over rows of the absolute error, summed over output columns."""
-    return mean_over_rows(absolute_error_rows(outputs, targets, mask), mask)
+    return mean_over_rows(absolute_error_rows(outputs, targets, mask), mask, weights)
 
 
-def rmse(outputs: Array, targets: Array, mask: Array) -> Array:
+def rmse(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """Square root of the mean squared error of a client's rows."""
-    return jnp.sqrt(squared_error(outputs, targets, mask))
+    return jnp.sqrt(squared_error(outputs, targets, mask, weights))
 
 
-def r2(outputs: Array, targets: Array, mask: Array) -> Array:
+def r2(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """1 - squared error / that of the client's own mean; not-a-number where its targets are all alike."""
     _, wanted, real = _values(outputs, targets, mask)
+    if weights is not None:
+        counted = row_weights(mask, weights, wanted.dtype)
+        away = wanted - wanted[jnp.argmax(counted > 0)]  # targets that are all alike are exactly so
+        middle = divided(jnp.sum(counted[:, None] * away, axis=0), jnp.sum(counted))
+        total = jnp.sum(counted[:, None] * jnp.square(away - middle))
+        losses = squared_error_rows(outputs, targets, mask)
+        return 1 - divided(jnp.sum(jnp.where(counted > 0, counted * losses, 0)), total)
     number = jnp.maximum(jnp.sum(real, dtype=jnp.int32), 1).astype(wanted.dtype)
     away = jnp.where(real[:, None], wanted - jnp.sum(wanted, axis=0) / number, 0)
     total = jnp.sum(jnp.square(away))
@@ -74,17 +81,17 @@ def r2(outputs: Array, targets: Array, mask: Array) -> Array:
     return jnp.where(total > 0, 1 - left / jnp.where(total > 0, total, 1), jnp.nan)
 
 
-def poisson_deviance(outputs: Array, targets: Array, mask: Array) -> Array:
+def poisson_deviance(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """Mean over rows of the Poisson deviance of a count from its predicted rate."""
-    return mean_over_rows(poisson_deviance_rows(outputs, targets, mask), mask)
+    return mean_over_rows(poisson_deviance_rows(outputs, targets, mask), mask, weights)
 
 
-def pinball(percent: int) -> Callable[[Array, Array, Array], Array]:
+def pinball(percent: int) -> Callable[..., Array]:
     """The score pinball_NN: mean over rows of the pinball loss of the NN % quantile, summed over output columns."""
     per_row = pinball_rows(percent)
 
-    def score(outputs: Array, targets: Array, mask: Array) -> Array:
-        return mean_over_rows(per_row(outputs, targets, mask), mask)
+    def score(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
+        return mean_over_rows(per_row(outputs, targets, mask), mask, weights)
 
     score.__doc__ = f"Mean pinball loss of the {percent} % quantile; pinball_1 to pinball_99 are all there."
     return score

@@ -33,7 +33,9 @@ class Estimates(NamedTuple):
     skew: np.ndarray  # skewness of an observation, which clients have in common; 0: not corrected for
 
 
-def paired_estimates(differences: Any, mask: Any, groups: Any = None, bound: float | None = None) -> Estimates:
+def paired_estimates(
+    differences: Any, mask: Any, groups: Any = None, bound: float | None = None, weights: Any = None
+) -> Estimates:
     """Mean over a client's rows of (clients, rows) differences, with the standard error of that mean.
 
     Rows of one client with equal numbers in `groups` are one observation: their differences are summed. With S_g the
@@ -43,20 +45,44 @@ def paired_estimates(differences: Any, mask: Any, groups: Any = None, bound: flo
     Observations that all agree have no spread to measure: then one more observation on each side is added, at -bound
     and +bound where a row's difference has a bound (accuracy: 1), otherwise at 0 and at twice the gain. Skewness is
     corrected for where there is no bound.
+
+    With weights w (clients, rows) the mean is the weighted one and error^2 = n/(n-1) sum w^2 (d - gain)^2 / (sum w)^2;
+    observations and degrees of freedom are those of as many rows of one weight, (sum w)^2 / sum w^2 (Kish).
     """
     every, real = _checked(differences, mask)
+    factor = None
+    if weights is not None:
+        real, factor = _scaled(real, np.asarray(weights, float))
+        every = np.where(real, every * factor, 0.0)
     count = real.sum(axis=1)
     known = np.where(count > 0, count, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.where(real, every, 0.0).sum(axis=1) / known
-        residual = np.where(real, every - value[:, None], 0.0)
+        middle = value[:, None] if factor is None else value[:, None] * factor
+        residual = np.where(real, every - middle, 0.0)
         residual, number = (residual, count) if groups is None else _summed(residual, real, np.asarray(groups))
         variance = (residual**2).sum(axis=1) / (number - 1.0)
         error = np.where(number > 1, np.sqrt(variance * number), np.nan) / known
         level = np.abs(residual).max(axis=1, initial=0.0) <= _ROUNDING * np.maximum(np.abs(value), bound or 0.0)
     skew = 0.0 if bound is not None else _common_skew(residual, variance, number)
+    if factor is not None:
+        number = _as_many(factor if groups is None else _summed(factor, real, np.asarray(groups))[0])
     found = Estimates(value, error, number - 1.0, number, np.where(level, 0.0, skew))
     return _without_spread(found, level, bound)
+
+
+def _scaled(real: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that count, and their weights with mean 1 over them, 0 elsewhere."""
+    real = real & (weights > 0)
+    weights = np.where(real, weights, 0.0)
+    total, number = weights.sum(axis=1, keepdims=True), real.sum(axis=1, keepdims=True)
+    return real, weights * np.divide(number, total, out=np.zeros_like(total), where=total > 0)
+
+
+def _as_many(weights: np.ndarray) -> np.ndarray:
+    """(clients,) the number of rows of one weight that tell as much as these, (sum w)^2 / sum w^2; 0 without a row."""
+    squares = (weights**2).sum(axis=1)
+    return np.divide(weights.sum(axis=1) ** 2, squares, out=np.zeros_like(squares), where=squares > 0)
 
 
 def _without_spread(found: Estimates, level: np.ndarray, bound: float | None) -> Estimates:

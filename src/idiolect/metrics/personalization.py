@@ -92,20 +92,23 @@ def personalization_of(instances: Mapping[str, Any]) -> Personalization:
     )
 
 
-def instance_shares(outputs: Mapping[str, Array], targets: Array, mask: Array) -> dict[str, Array]:
+def instance_shares(
+    outputs: Mapping[str, Array], targets: Array, mask: Array, weights: Array | None = None
+) -> dict[str, Array]:
     """ONE client's shares of rows by who is right, named as `Breakdown`; not-a-number without a row. `vmap` it.
 
     Of a sequence each position is an instance, and the row counts as the mean of its positions, as in `accuracy`.
+    Rows count by their weights, where they have some.
     Without a "shared" answer what remains is "personal_only" and "neither".
     """
     right = {kind: correct_positions(answer, targets, mask) for kind, answer in outputs.items()}
     personal = right["personal"]
     if "shared" not in right:
-        alone = mean_of_rows(personal, targets, mask)
+        alone = mean_of_rows(personal, targets, mask, weights)
         return {"personal_only": alone, "neither": 1 - alone}
     shared = right["shared"]
     kinds = {"both": shared & personal, "shared_only": shared & ~personal, "personal_only": ~shared & personal}
-    shares = {name: mean_of_rows(kind, targets, mask) for name, kind in kinds.items()}
+    shares = {name: mean_of_rows(kind, targets, mask, weights) for name, kind in kinds.items()}
     return shares | {"neither": jnp.maximum(1 - sum(shares.values()), 0)}
 
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores: one number per client, compiled into evaluation under `vmap` over clients.
 
-Every score takes `(outputs, targets, mask)` of ONE client: outputs (rows, classes) logits, or (rows,) or
+Every score takes `(outputs, targets, mask, weights=None)` of ONE client: outputs (rows, classes) logits, or (rows,) or
 (rows, k) values; targets (rows,) class indices, or values shaped like the outputs; mask (rows,). Rows whose
 mask is 0 are padding and never matter, whatever they hold. A row may be a sequence: outputs (rows, time, classes),
 targets (rows, time), a negative target being none; the row then counts as the mean of its positions, or for scores
 that are no mean over rows (balanced accuracy, auc) as so many rows. Not-a-number means *this client has no such score*
 (no row, one class only); a model that answers not-a-number on a real row gets the score's worst value.
+`weights` (rows,) say how much a row counts: weight 2 is the row twice, and a row of weight 0 is as good as padding.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.data import Array
-from idiolect.metrics.masked import floating, mean_over_rows, mean_where, worst_if_nan
+from idiolect.metrics.masked import floating, mean_over_rows, mean_where, row_weights, worst_if_nan
 from idiolect.metrics.number_scores import (
     absolute_error_rows,
     mae,
@@ -35,6 +36,7 @@ from idiolect.metrics.number_scores import (
     squared_error,
     squared_error_rows,
 )
+from idiolect.metrics.ranking import weighted_rank_area
 
 RARE_FRACTION = 0.10  # under this share of the rows a class is rare enough for accuracy to mislead
 
@@ -53,13 +55,13 @@ def correct_positions(outputs: Array, targets: Array, mask: Array) -> Array:
     return _correct(*_classification(outputs, targets, mask)).reshape(targets.shape)
 
 
-def mean_of_rows(flags: Array, targets: Array, mask: Array) -> Array:
+def mean_of_rows(flags: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """The share of rows with a flag set, flags being shaped as the targets; a sequence counts as its positions' mean.
 
     Not-a-number when no row is real.
     """
     values = flags.astype(floating(flags))
-    return mean_over_rows(values if targets.ndim == 1 else _mean_of_positions(values, targets), mask)
+    return mean_over_rows(values if targets.ndim == 1 else _mean_of_positions(values, targets), mask, weights)
 
 
 def _correct(logits: Array, classes: Array, real: Array) -> Array:
@@ -90,35 +92,46 @@ def brier_rows(outputs: Array, targets: Array, mask: Array) -> Array:
     return distance if targets.ndim == 1 else _mean_of_positions(distance, targets)
 
 
-def accuracy(outputs: Array, targets: Array, mask: Array) -> Array:
+def accuracy(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """Share of rows whose largest logit is the target's."""
     correct = correct_rows(outputs, targets, mask)
-    return mean_over_rows(correct.astype(floating(outputs)), mask)
+    return mean_over_rows(correct.astype(floating(outputs)), mask, weights)
 
 
-def log_loss(outputs: Array, targets: Array, mask: Array) -> Array:
+def log_loss(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """Mean over rows of minus the log-probability of the target, in nats."""
-    return mean_over_rows(log_loss_rows(outputs, targets, mask), mask)
+    return mean_over_rows(log_loss_rows(outputs, targets, mask), mask, weights)
 
 
-def brier(outputs: Array, targets: Array, mask: Array) -> Array:
+def brier(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """Mean over rows of the squared error of the predicted probabilities, summed over classes: 0 to 2."""
-    return mean_over_rows(brier_rows(outputs, targets, mask), mask)
+    return mean_over_rows(brier_rows(outputs, targets, mask), mask, weights)
 
 
-def balanced_accuracy(outputs: Array, targets: Array, mask: Array) -> Array:
+def balanced_accuracy(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """Mean recall over the classes present in the client's rows."""
     logits, classes, real = _classification(outputs, targets, mask)
     correct = _correct(logits, classes, real)
     nothing = jnp.zeros(logits.shape[1], logits.dtype)
+    counted, right = real.astype(logits.dtype), correct.astype(logits.dtype)
+    if weights is not None:
+        counted = row_weights(real, _of_positions(weights, targets), logits.dtype)
+        right = right * counted
     # A target outside the classes is dropped here and in `auc`; `accuracy` counts it as wrong.
-    rows = nothing.at[classes].add(real.astype(logits.dtype), mode="drop")
-    hits = nothing.at[classes].add(correct.astype(logits.dtype), mode="drop")
+    rows = nothing.at[classes].add(counted, mode="drop")
+    hits = nothing.at[classes].add(right, mode="drop")
     present = rows > 0
+    if weights is not None:
+        return mean_where(hits / jnp.where(present, rows, 1), present)
     return mean_where(hits / jnp.maximum(rows, 1), present)
 
 
-def auc(outputs: Array, targets: Array, mask: Array) -> Array:
+def _of_positions(weights: Array, targets: Array) -> Array:
+    """Weights of rows as those of every position, where rows are sequences."""
+    return weights if targets.ndim == 1 else jnp.repeat(weights, targets.shape[1])
+
+
+def auc(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
     """Area under the ROC curve: P(a positive row outranks a negative one), ties counting one half.
 
     Two classes: rows are ranked by the logit difference z_1 - z_0. More: the mean over classes c that are
@@ -126,13 +139,20 @@ def auc(outputs: Array, targets: Array, mask: Array) -> Array:
     """
     logits, classes, real = _classification(outputs, targets, mask)
     real &= classes < logits.shape[1]
+    counted = None if weights is None else row_weights(real, _of_positions(weights, targets), logits.dtype)
+
+    def area(ranks: Array, positive: Array) -> Array:
+        if counted is not None:
+            return weighted_rank_area(ranks, positive, counted)
+        return _rank_area(ranks, positive, real)
+
     if logits.shape[1] == 2:
-        return _rank_area(logits[:, 1] - logits[:, 0], classes == 1, real)
+        return area(logits[:, 1] - logits[:, 0], classes == 1)
 
     def one_against_rest(label: Array) -> Array:
         others = jnp.where(jnp.arange(logits.shape[1]) == label, -jnp.inf, logits)
         odds = jnp.take(logits, label, axis=1) - jax.nn.logsumexp(others, axis=1)
-        return _rank_area(odds, classes == label, real)
+        return area(odds, classes == label)
 
     # `map`, not `vmap`: classes x classes x rows would not fit for large vocabularies.
     areas = jax.lax.map(one_against_rest, jnp.arange(logits.shape[1], dtype=jnp.int32))
@@ -187,7 +207,7 @@ def _classification(outputs: Array, targets: Array, mask: Array) -> tuple[Array,
 class Score:
     """A score and how to read it; where `per_row` is given, the score is its mean over the client's rows."""
 
-    function: Callable[[Array, Array, Array], Array]
+    function: Callable[..., Array]  # of outputs, targets, mask and, where rows have some, weights
     higher_is_better: bool
     task: str  # "classification", "regression" or "counts"
     unit: str

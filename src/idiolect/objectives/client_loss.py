@@ -94,7 +94,11 @@ CRITERIA = {
 
 @settings
 class ClientLoss(Settings):
-    """f'_m(v) = mean over rows of criterion(model(v, x), y) + (l2 / 2) |v|^2."""
+    """f'_m(v) = mean over rows of weight * criterion(model(v, x), y) + (l2 / 2) |v|^2.
+
+    Weights are 1, or those of the rows, whose mean over the client's training rows is 1. They do not enter running
+    statistics: batch norm takes the moments of the rows as they are.
+    """
 
     model: Model
     criterion: str = setting(default="cross_entropy", choices=tuple(CRITERIA), doc="loss of one row")
@@ -115,7 +119,7 @@ class ClientLoss(Settings):
 
     def value_of(self, outputs: Any, params: Params, batch: Batch) -> Any:
         """The loss of given outputs on a batch, with the l2 term of the parameters that gave them."""
-        value = masked_mean(self.row_losses(outputs, batch.targets), batch.mask)
+        value = masked_mean(self.row_losses(outputs, batch.targets), batch.mask, batch.weights)
         if self.l2 is not None:
             value = value + 0.5 * self.l2 * squared_norm(trained(params))
         return value

@@ -159,7 +159,7 @@ def until_no_better(
     places = jnp.arange(data.capacity, dtype=jnp.int32)
     is_held = jnp.logical_and(places >= learning.count, places < data.count)
     stopping, own = (
-        Batch(data.inputs, data.targets, jnp.zeros(data.capacity, bool).at[lot].set(mask))
+        Batch(data.inputs, data.targets, jnp.zeros(data.capacity, bool).at[lot].set(mask), data.weights)
         for mask in (is_held, places < learning.count)
     )
     orders = lot[batches.draw_orders(key, epochs, learning)] if batch_size else ()

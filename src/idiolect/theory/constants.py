@@ -74,7 +74,7 @@ class Constants:
         assert self.loss is not None
         assert self.rows is not None
         loss, rows = self.loss, self.rows
-        return np.array([_rank(loss, loss.design(rows.of(client)[0])) for client in range(rows.clients)])
+        return np.array([_rank(loss, weighted_design(loss, rows, client)) for client in range(rows.clients)])
 
     def assuming(self, strong_convexity: float) -> Constants:
         """The same with mu' given, where a run relies on the curvature near its optimum and not everywhere."""
@@ -109,13 +109,19 @@ def client_constants(objective: Objective | ClientLoss, rows: Rows) -> Constants
         return None
 
     def of_columns(columns: Any) -> Constants:
-        designs = (loss.design(rows.of(client)[0])[:, columns] for client in range(rows.clients))
+        designs = (weighted_design(loss, rows, client)[:, columns] for client in range(rows.clients))
         per_client = np.array([_one_client(loss, design) for design in designs])
         smoothness, strong_convexity, component = per_client.reshape(rows.clients, 3).T + loss.l2
         exact = loss.criterion != "cross_entropy"
         return Constants(smoothness, strong_convexity, component, exact, _SOURCES[loss.criterion], loss)
 
     return dataclasses.replace(of_columns(slice(None)), of_columns=of_columns, rows=rows)
+
+
+def weighted_design(loss: ConvexLoss, rows: Rows, client: int) -> np.ndarray:
+    """One client's design with every row times the root of its weight: X'X/n is then that of the weighted loss."""
+    design, weights = loss.design(rows.of(client)[0]), rows.weights_of(client)
+    return design if weights is None else np.sqrt(weights)[:, None] * design
 
 
 def _rank(loss: ConvexLoss, design: np.ndarray) -> int:

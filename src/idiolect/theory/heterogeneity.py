@@ -76,6 +76,9 @@ def gradient_noise(
         inputs, targets = rows.of(client)
         design, goals = loss.design(inputs), loss.goals(targets)
         slopes = loss.row_slopes(loss.outputs(design, point), goals)
+        weights = rows.weights_of(client)
+        if weights is not None:
+            slopes = weights[:, None] * slopes
         if len(design) == 0:
             noise.append(0.0)
         elif loss.diagonal:

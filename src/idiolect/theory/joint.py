@@ -127,10 +127,14 @@ def value(objective: Objective, rows: Rows, shared: Params, personal: Params) ->
 
 
 def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[arrow.Rows]:
-    """Every client's rows in matrix form, each with weight 1/n_m."""
+    """Every client's rows in matrix form, each with weight 1/n_m, or w_i / n_m for weights w of mean 1."""
     every = []
-    for inputs, targets in map(rows.of, range(rows.clients)):
+    for client in range(rows.clients):
+        inputs, targets = rows.of(client)
         weights = np.full(len(inputs), 1 / max(len(inputs), 1))
+        own = rows.weights_of(client)
+        if own is not None:
+            weights = weights * own
         every.append(arrow.Rows(loss.design(inputs), loss.goals(targets), weights))
     return every
 

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of rows as they are given: read from a column, checked, and said in notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from idiolect.core.checks import RequestError
+from idiolect.core.data import Rows
+from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
+from idiolect.data.kinds import NUMBER, TRUTH
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_weights(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """(rows,) float64, not-a-number where missing; RequestError for a column of something else."""
+    if kind_of(column) not in (NUMBER, TRUTH):
+        what = f"has the type {column.type}"
+        if is_text(column):
+            texts = list(enumerate(as_texts(column, name)))
+            row, text = next((pair for pair in texts if not _is_number(pair[1])), texts[0])
+            what = f"row {row} has {text!r}"
+        raise RequestError(
+            f"The weight column {name!r} must hold finite numbers of at least 0, but {what}; correct it, or name "
+            "another column."
+        )
+    return as_numbers(column, name)
+
+
+def _is_number(text: str | None) -> bool:
+    try:
+        float(text or "0")
+    except ValueError:
+        return False
+    return True
+
+
+def check_weights(
+    values: np.ndarray, word: str, whose: Callable[[int], str], owner: np.ndarray, names: Sequence[str]
+) -> None:
+    """RequestError for a weight that is no finite number of at least 0, and for a client whose rows all weigh 0."""
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if wrong.size:
+        value = values[wrong[0]]
+        held = "no weight" if np.isnan(value) else f"{value:g}"
+        raise RequestError(
+            f"{word} must hold finite numbers of at least 0, but {whose(int(wrong[0]))} has {held}; correct it, or "
+            "leave the row out. Weight 0 keeps a row that counts nothing."
+        )
+    nothing = np.flatnonzero(np.bincount(owner, values, minlength=len(names)) == 0)
+    if nothing.size:
+        raise RequestError(
+            f"{word} must have a positive sum over each client's rows, but every row of client "
+            f"{names[nothing[0]]!r} weighs 0; give it a weight, or leave the client out."
+        )
+
+
+def check_training_weights(train: Rows, names: Sequence[str]) -> None:
+    """RequestError for a client whose training rows all weigh 0: it would have nothing to learn from."""
+    if train.weights is None or train.clients == 0:
+        return
+    owner = np.repeat(np.arange(train.clients), train.counts)
+    nothing = np.flatnonzero((np.bincount(owner, train.weights, minlength=train.clients) == 0) & (train.counts > 0))
+    if nothing.size:
+        raise RequestError(
+            f"Every client needs a training row of positive weight, but all {train.counts[nothing[0]]} of client "
+            f"{names[nothing[0]]!r} weigh 0; leave the client out, or choose another split with --seed (data.seed)."
+        )
+
+
+def weight_notes(values: np.ndarray, word: str) -> list[str]:
+    """What weights do, and how many rows count nothing."""
+    notes = [f"{word} weighs rows in losses and scores, scaled to mean 1 over each client's rows; it is no input."]
+    nothing = int((values == 0).sum())
+    if nothing:
+        rows = "1 row of weight 0 is" if nothing == 1 else f"{nothing} rows of weight 0 are"
+        notes.append(f"{rows} kept, but without any effect on losses and scores.")
+    return notes
