@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,8 +20,6 @@ from idiolect.cli.data_options import (
     data_table,
 )
 from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, free_folder, parse_seeds
-
-MOST_ROUNDS = 1000  # where training goes on until validation rows tell no more
 
 
 def compare(
@@ -87,47 +85,40 @@ def compare(
     from idiolect.cli.splits import split_and_show
     from idiolect.cli.training import train_and_show
     from idiolect.experiments import spec as specs
-    from idiolect.experiments.candidates import collaboration_table, local_work, method_names, method_tables
+    from idiolect.experiments.candidates import comparison
     from idiolect.experiments.splits import check_splits
 
     label = name or (table.stem if table else data or "compare")
-    named = method_names(methods)
-    most = MOST_ROUNDS if rounds is None else rounds
-    spec: dict[str, Any] = {
-        "name": label,
-        "data": data_table(
-            "compare",
-            table,
-            client,
-            target,
-            data,
-            features=features,
-            drop=drop,
-            categorical=categorical,
-            split_column=split_column,
-            group=group,
-            time=time,
-            weight=weight,
-            task=task,
-        )
-        | ({"held_out": _number(held_out)} if held_out else {}),
-        "model": {"name": model},
-        "training": {"rounds": most, "cohort": cohort, "record_every": max(1, most // 20)}
-        | ({"executor": "batched"} if model == "linear" else {}),
-        "defaults": local_work(model, batch_size, epochs),
-        "methods": method_tables(named, model),
-        "tuning": {"auto": True, "until": "converged" if rounds is None else "rounds", "refit": refit}
-        | ({} if minutes is None else {"minutes": minutes})
-        | ({} if step_sizes is None else {"step_size": _floats(step_sizes)}),
-        "collaboration": collaboration_table(named),
-        "evaluation": {},
-    }
-    if methods is None or methods.strip() == "all":
-        spec["evaluation"]["unfit"] = "leave_out"
-    if score is not None:
-        spec["evaluation"]["scores"] = [score]
-    if seed is not None:
-        spec["data"]["seed"], spec["seeds"] = seed, [seed]
+    rows = data_table(
+        "compare",
+        table,
+        client,
+        target,
+        data,
+        features=features,
+        drop=drop,
+        categorical=categorical,
+        split_column=split_column,
+        group=group,
+        time=time,
+        weight=weight,
+        task=task,
+    )
+    spec = comparison(
+        rows | ({"held_out": _number(held_out)} if held_out else {}),
+        model=model,
+        methods=methods,
+        rounds=rounds,
+        minutes=minutes,
+        cohort=cohort,
+        batch_size=batch_size,
+        epochs=epochs,
+        step_sizes=None if step_sizes is None else _floats(step_sizes),
+        refit=refit,
+        score=score,
+        seed=seed,
+    )
+    spec["name"] = label
     if seeds is not None:
         spec["seeds"] = parse_seeds(seeds)
     wanted = specs.from_table(specs.override(spec, override or []))

@@ -10,16 +10,64 @@ from idiolect.algorithms import ALGORITHMS
 # alone; one model; one model and own steps; own models held near it; own and shared models mixed; some parameters
 # shared; gradients shared with those who are alike
 DEFAULT = ("local", "fedavg", "fedavg_fine_tuning", "ditto", "flix_sgd", "fedper", "all_for_all")
+ALL = "all"
+MOST_ROUNDS = 1000  # where training goes on until validation rows show no more progress
 NEIGHBOURS = ("all_for_all", "all_for_all_naive")  # they ask who is alike
 EXACT = {"batch_size": 0, "local_steps": 5}  # on a linear model: no noise, and faster than drawing batches
 DRAWN = {"batch_size": 20, "epochs": 1}
+
+
+def comparison(
+    data: dict[str, Any],
+    *,
+    model: str = "linear",
+    methods: str | None = None,
+    rounds: int | None = None,
+    minutes: float | None = None,
+    cohort: int = 0,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    step_sizes: list[float] | None = None,
+    refit: bool = True,
+    score: str | None = None,
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """The spec, as a table, that compares methods on `data`, a spec's [data]; None: what suits most tables."""
+    names, most = method_names(methods), MOST_ROUNDS if rounds is None else rounds
+    tuning = {"step_size": step_sizes, "minutes": minutes}
+    spec: dict[str, Any] = {
+        "data": dict(data),
+        "model": {"name": model},
+        "training": {"rounds": most, "cohort": cohort, "record_every": max(1, most // 20)},
+        "defaults": local_work(model, batch_size, epochs),
+        "methods": method_tables(names, model),
+        "tuning": {"auto": True, "until": "rounds" if rounds is not None else "converged", "refit": refit}
+        | {name: value for name, value in tuning.items() if value is not None},
+        "collaboration": collaboration_table(names),
+        # methods that the user names are refused with the reason where they do not fit, others are passed over
+        "evaluation": {"unfit": "leave_out" if methods is None or methods.strip() == ALL else "refuse"},
+    }
+    if model == "linear":
+        spec["training"]["executor"] = "batched"
+    if score is not None:
+        spec["evaluation"]["scores"] = [score]
+        spec["model"] |= quantile_loss(score)
+    if seed is not None:
+        spec["data"]["seed"], spec["seeds"] = seed, [seed]
+    return spec
+
+
+def quantile_loss(score: str) -> dict[str, Any]:
+    """[model] settings of a score that needs them: a quantile is learnt by the loss that it minimises."""
+    percent = score.removeprefix("pinball_")
+    return {"loss": "pinball", "quantile": int(percent) / 100} if percent != score and percent.isdecimal() else {}
 
 
 def method_names(asked: str | None) -> list[str]:
     """Names with commas between them, "all" for every registered one, None for the default seven."""
     if asked is None:
         return list(DEFAULT)
-    if asked.strip() == "all":
+    if asked.strip() == ALL:
         return list(ALGORITHMS)
     return [name.strip() for name in asked.split(",") if name.strip()]
 
