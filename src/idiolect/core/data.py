@@ -92,7 +92,11 @@ class Rows:
         if self.weights is None:
             return None
         given = np.asarray(self.weights[self.offsets[client] : self.offsets[client + 1]], np.float64)
-        return given * (len(given) / given.sum()) if given.sum() > 0 else np.zeros_like(given)
+        largest = given.max(initial=0.0)
+        if largest == 0:
+            return np.zeros_like(given)
+        given = given / largest  # a sum of huge weights would overflow
+        return given * (len(given) / given.sum())
 
     def pad(self, clients: np.ndarray, capacity: int | None = None) -> ClientData:
         """The named clients' rows, stacked and padded with zeros to `capacity` (default: their largest count)."""
@@ -126,20 +130,6 @@ class Rows:
 def take_weights(weights: np.ndarray | None, index: np.ndarray) -> np.ndarray | None:
     """The weights of some rows; none of rows that have none."""
     return None if weights is None else weights[index]
-
-
-def join_rows(first: Rows, second: Rows) -> tuple[Rows, np.ndarray]:
-    """Every client's rows of both, the first ones first, and where each row stood in the two laid end to end."""
-    owner = np.concatenate([np.repeat(np.arange(rows.clients), rows.counts) for rows in (first, second)])
-    order = np.argsort(owner, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(first.counts + second.counts)]).astype(np.int64)
-    inputs, targets = (
-        np.concatenate([getattr(rows, part) for rows in (first, second)])[order] for part in ("inputs", "targets")
-    )
-    weights = None
-    if first.weights is not None and second.weights is not None:
-        weights = np.concatenate([first.weights, second.weights])[order]
-    return Rows(inputs, targets, offsets, weights), order
 
 
 def masked_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:

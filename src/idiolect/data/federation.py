@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows, take_weights
+from idiolect.data.arrays import as_array, as_inputs, as_targets
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.row_weights import check_training_weights, check_weights, weight_notes
+from idiolect.data.row_weights import as_weights, check_alike, check_training_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
-from idiolect.data.task import Task, check_counts, check_kind, encode_labels, infer_kind, label_doubts, refuse_one_hot
-
-Whose = Callable[[int], str]  # a row's client in a sentence
+from idiolect.data.task import Task, encode_labels, refuse_one_hot
 
 
 class Places(NamedTuple):
@@ -58,6 +57,7 @@ class Federation:
                 "Train, validation, test and names must speak of the same clients, got "
                 f"{self.train.clients}, {self.validation.clients}, {self.test.clients} and {len(self.names)}."
             )
+        check_alike(self.train, self.validation, self.test)
         others = () if self.held_out is None else (self.held_out.train, self.held_out.validation, self.held_out.test)
         shapes = [rows.inputs.shape[1:] for rows in (self.train, self.validation, self.test, *others)]
         if len(set(shapes)) > 1:
@@ -405,7 +405,7 @@ def _from_owned(
         raise RequestError(
             "Arrays have no columns; give parts= or groups=, one value per row, instead of a column name."
         )
-    columns = {"inputs": _array(inputs, "inputs"), "targets": _array(targets, "targets"), "clients": owner}
+    columns = {"inputs": as_array(inputs, "inputs"), "targets": as_array(targets, "targets"), "clients": owner}
     given = {"groups": groups, "parts": parts, "weights": weights}
     columns |= {key: np.asarray(value) for key, value in given.items() if value is not None}
     for word, values in columns.items():
@@ -424,115 +424,14 @@ def _from_owned(
 
     if task != "regression" and not tokens:
         refuse_one_hot(columns["targets"], None if classes is None else len(classes))
-    numbers = _as_inputs(columns["inputs"], tokens, dtype, whose)
-    known, values, notes, doubts = _as_targets(columns["targets"], task, classes, dtype, whose)
+    numbers = as_inputs(columns["inputs"], tokens, dtype, whose)
+    known, values, notes, doubts = as_targets(columns["targets"], task, classes, dtype, whose)
     weighed = None
     if weights is not None:
-        weighed = _as_weights(columns["weights"], whose, owner, names)
+        weighed = as_weights(columns["weights"], whose, owner, names)
         notes = [*notes, *weight_notes(weighed, "The array weights")]
     planned = plan(owner, names, split, seed, held_out, columns.get("groups"), columns.get("parts"))
     federation = assemble(
         cls, numbers, values, owner, names, known, planned, notes, groups=columns.get("groups"), weights=weighed
     )
     return dataclasses.replace(federation, warnings=tuple(doubts))
-
-
-def _array(values: Any, word: str) -> np.ndarray:
-    try:
-        return np.asarray(values)
-    except ValueError:  # rows of different shapes
-        shapes = sorted({np.shape(row) for row in values})
-        raise RequestError(
-            f"All rows of {word} must have one shape, got {' and '.join(map(str, shapes[:2]))}; "
-            "crop, pad or resize them alike."
-        ) from None
-
-
-def _as_inputs(inputs: np.ndarray, tokens: bool, dtype: Any, whose: Whose) -> np.ndarray:
-    if inputs.dtype.kind not in "biuf":
-        raise RequestError(f"inputs must be numbers, got the type {inputs.dtype}; use from_table for texts.")
-    if tokens:
-        if inputs.dtype.kind not in "iu":
-            raise RequestError(f"tokens=True needs whole-number inputs, got the type {inputs.dtype}.")
-        return inputs.astype(np.int32)
-    _check_finite(inputs, "inputs", whose)
-    return _cast(inputs, "inputs", dtype, whose)
-
-
-def _as_weights(weights: np.ndarray, whose: Whose, owner: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    if weights.ndim != 1 or weights.dtype.kind not in "biuf":
-        raise RequestError(
-            f"weights must be one number per row, got the type {weights.dtype} and shape {weights.shape}; give plain "
-            "numbers of at least 0."
-        )
-    values = weights.astype(np.float64)
-    check_weights(values, "weights", whose, owner, names)
-    return values
-
-
-def _as_targets(
-    targets: np.ndarray, kind: str | None, classes: Sequence[str] | None, dtype: Any, whose: Whose
-) -> tuple[Task, np.ndarray, list[str], list[str]]:
-    """What is predicted, the targets as numbers, what was done, and what may be a slip."""
-    check_kind(kind)
-    notes: list[str] = []
-    if classes is not None:
-        kind = kind or "classification"
-    if kind is None:
-        kind, reason = infer_kind(targets)
-        notes.append(reason)
-    if kind in ("regression", "counts"):
-        if targets.dtype.kind not in "biuf":
-            raise RequestError(f"Regression needs numeric targets, got the type {targets.dtype}; use classification.")
-        _check_finite(targets, "targets", whose)
-        if (targets == targets.reshape(-1)[0]).all():
-            raise RequestError(f"All targets equal {targets.reshape(-1)[0]:g}; a constant has nothing to learn.")
-        if kind == "counts":
-            if targets.ndim > 1:
-                raise RequestError(f"Counts need one target per row, got targets of shape {targets.shape}.")
-            check_counts(targets, "targets")
-            return Task.counts(), _cast(targets, "targets", dtype, whose), notes, []
-        outputs = 1 if targets.ndim == 1 else targets.shape[1]
-        return Task.regression(outputs), _cast(targets, "targets", dtype, whose), notes, []
-    if classes is not None:
-        _check_class_numbers(targets, len(classes), whose)
-        return Task.classification(tuple(classes)), targets.astype(np.int32), notes, []
-    if targets.dtype.kind == "f":
-        _check_finite(targets, "targets", whose)
-    names, codes = encode_labels(targets)
-    if len(names) < 2:
-        raise RequestError(f"All targets equal {names[0]!r}; a constant has nothing to learn.")
-    return Task.classification(names), codes, notes, label_doubts(targets, names, codes, whose)
-
-
-def _check_class_numbers(targets: np.ndarray, classes: int, whose: Whose) -> None:
-    rule, way_out = f"With classes given, targets must be class numbers 0 to {classes - 1}", "number them from 0"
-    if targets.dtype.kind not in "iu":
-        raise RequestError(f"{rule}, got the type {targets.dtype}; {way_out}.")
-    if not targets.size:
-        raise RequestError(f"{rule}, but they hold nothing, shape {targets.shape}; leave no row empty.")
-    lowest = 0 if targets.ndim == 1 else -1  # a position of a sequence may have no target
-    if targets.min() < lowest or targets.max() >= classes:
-        place = np.argwhere((targets < lowest) | (targets >= classes))[0]
-        raise RequestError(
-            f"{rule}, but {whose(int(place[0]))} has {targets[tuple(place)]}; name every class, or {way_out}."
-        )
-
-
-def _cast(values: np.ndarray, word: str, dtype: Any, whose: Whose) -> np.ndarray:
-    """In the wanted precision; a number too large for it is refused rather than made infinite."""
-    with np.errstate(over="ignore"):
-        cast = values.astype(dtype, copy=False)
-    if cast is not values:
-        _check_finite(cast, word, whose)
-    return cast
-
-
-def _check_finite(values: np.ndarray, word: str, whose: Whose) -> None:
-    if values.dtype.kind != "f" or np.isfinite(values).all():
-        return
-    place = np.argwhere(~np.isfinite(values))[0]
-    raise RequestError(
-        f"{word} must be finite, but {whose(int(place[0]))} has {values[tuple(place)]}; "
-        "fill or drop such rows, or use from_table, which handles missing values."
-    )

@@ -40,6 +40,18 @@ def _is_number(text: str | None) -> bool:
     return True
 
 
+def as_weights(weights: np.ndarray, whose: Callable[[int], str], owner: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """An array's weights in float64, checked."""
+    if weights.ndim != 1 or weights.dtype.kind not in "biuf":
+        raise RequestError(
+            f"weights must be one number per row, got the type {weights.dtype} and shape {weights.shape}; give plain "
+            "numbers of at least 0."
+        )
+    values = weights.astype(np.float64)
+    check_weights(values, "weights", whose, owner, names)
+    return values
+
+
 def check_weights(
     values: np.ndarray, word: str, whose: Callable[[int], str], owner: np.ndarray, names: Sequence[str]
 ) -> None:
@@ -70,6 +82,17 @@ def check_training_weights(train: Rows, names: Sequence[str]) -> None:
         raise RequestError(
             f"Every client needs a training row of positive weight, but all {train.counts[nothing[0]]} of client "
             f"{names[nothing[0]]!r} weigh 0; leave the client out, or choose another split with --seed (data.seed)."
+        )
+
+
+def check_alike(*parts: Rows) -> None:
+    """RequestError where some parts of a federation have weights and others none, or not one per row."""
+    lengths = [None if rows.weights is None else len(rows.weights) for rows in parts]
+    if any(length is not None for length in lengths) and lengths != [len(rows.targets) for rows in parts]:
+        raise RequestError(
+            "Weights must be one per row of training, validation and test rows alike, or none at all, got "
+            f"{', '.join('none' if length is None else str(length) for length in lengths)} for "
+            f"{', '.join(str(len(rows.targets)) for rows in parts)} rows; give all of them weights."
         )
 
 
