@@ -132,6 +132,20 @@ def take_weights(weights: np.ndarray | None, index: np.ndarray) -> np.ndarray | 
     return None if weights is None else weights[index]
 
 
+def join_rows(first: Rows, second: Rows) -> tuple[Rows, np.ndarray]:
+    """Every client's rows of both, the first ones first, and where each row stood in the two laid end to end."""
+    owner = np.concatenate([np.repeat(np.arange(rows.clients), rows.counts) for rows in (first, second)])
+    order = np.argsort(owner, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(first.counts + second.counts)]).astype(np.int64)
+    inputs, targets = (
+        np.concatenate([getattr(rows, part) for rows in (first, second)])[order] for part in ("inputs", "targets")
+    )
+    weights = None
+    if first.weights is not None and second.weights is not None:
+        weights = np.concatenate([first.weights, second.weights])[order]
+    return Rows(inputs, targets, offsets, weights), order
+
+
 def masked_mean(values: Array, mask: Array | None, weights: Array | None = None) -> Array:
     """Mean over the rows whose mask is set of `values`, times their weights if there are some; 0 when none is.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from idiolect.core.checks import RequestError
+from idiolect.data.row_weights import check_weights
 from idiolect.data.task import Task, check_counts, check_kind, encode_labels, infer_kind, label_doubts
 
 Whose = Callable[[int], str]  # a row's client in a sentence
@@ -36,6 +37,18 @@ def as_inputs(inputs: np.ndarray, tokens: bool, dtype: Any, whose: Whose) -> np.
         return inputs.astype(np.int32)
     _check_finite(inputs, "inputs", whose)
     return _cast(inputs, "inputs", dtype, whose)
+
+
+def as_weights(weights: np.ndarray, whose: Whose, owner: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    """One finite number of at least 0 per row, with a positive sum per client."""
+    if weights.ndim != 1 or weights.dtype.kind not in "biuf":
+        raise RequestError(
+            f"weights must be one number per row, got the type {weights.dtype} and shape {weights.shape}; give plain "
+            "numbers of at least 0."
+        )
+    values = weights.astype(np.float64)
+    check_weights(values, "weights", whose, owner, names)
+    return values
 
 
 def as_targets(

@@ -11,9 +11,9 @@ import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows, take_weights
-from idiolect.data.arrays import as_array, as_inputs, as_targets
+from idiolect.data.arrays import as_array, as_inputs, as_targets, as_weights
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.row_weights import as_weights, check_alike, check_training_weights, weight_notes
+from idiolect.data.row_weights import check_alike, check_training_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
 from idiolect.data.task import Task, encode_labels, refuse_one_hot
 

@@ -40,18 +40,6 @@ def _is_number(text: str | None) -> bool:
     return True
 
 
-def as_weights(weights: np.ndarray, whose: Callable[[int], str], owner: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """An array's weights in float64, checked."""
-    if weights.ndim != 1 or weights.dtype.kind not in "biuf":
-        raise RequestError(
-            f"weights must be one number per row, got the type {weights.dtype} and shape {weights.shape}; give plain "
-            "numbers of at least 0."
-        )
-    values = weights.astype(np.float64)
-    check_weights(values, "weights", whose, owner, names)
-    return values
-
-
 def check_weights(
     values: np.ndarray, word: str, whose: Callable[[int], str], owner: np.ndarray, names: Sequence[str]
 ) -> None:

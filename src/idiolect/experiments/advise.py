@@ -23,13 +23,12 @@ from idiolect.collaborate.quadratic import Sample, make_sample, score_own
 from idiolect.collaborate.threads import one_thread
 from idiolect.collaborate.verdict import Verdict, judge
 from idiolect.core.checks import RequestError
-from idiolect.core.data import Rows
+from idiolect.core.data import Rows, join_rows
 from idiolect.data.federation import Federation
 from idiolect.experiments.advise_record import Trial, client_rows, make_record, make_verdict, shortened
 from idiolect.experiments.collaboration import plain_loss
 from idiolect.experiments.copies import align_copies
 from idiolect.experiments.execute import Progress, Say
-from idiolect.experiments.refit import joined_rows
 from idiolect.experiments.regime import regime
 from idiolect.experiments.run_folder import RunFolder, machine_facts
 from idiolect.experiments.sources import build_data, refuse_weights
@@ -121,7 +120,7 @@ def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say, report
 
 def learning_rows(federation: Federation) -> tuple[Rows, np.ndarray | None]:
     """Training and validation rows of every client, one after the other, and their groups."""
-    rows, order = joined_rows(federation.train, federation.validation)
+    rows, order = join_rows(federation.train, federation.validation)
     return rows, None if federation.groups is None else np.concatenate(federation.groups[:2])[order]
 
 

@@ -14,12 +14,12 @@ from idiolect.collaborate.quadratic import Sample, make_sample, optimum, score_o
 from idiolect.collaborate.threads import one_thread
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
+from idiolect.core.data import join_rows
 from idiolect.data.federation import Federation
 from idiolect.engines.run import Run
 from idiolect.experiments.build import choose_scores
 from idiolect.experiments.choice import Tried
 from idiolect.experiments.collaboration import plain_loss
-from idiolect.experiments.refit import joined_rows
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import Spec
 
@@ -72,7 +72,7 @@ class Refitted(Tried):
 
 def with_all_rows(federation: Federation) -> Federation:
     """Validation rows train, too; they stay where they are so that scores can be computed as before."""
-    train, order = joined_rows(federation.train, federation.validation)
+    train, order = join_rows(federation.train, federation.validation)
     groups = federation.groups
     if groups is not None:
         groups = np.concatenate(groups[:2])[order], groups[1], groups[2]
