@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -102,3 +104,16 @@ def test_arrays_have_weights_too():
     for wrong, words in (([1] * 7, "one entry per row"), (["a"] * 8, "one number per row"), ([-1] * 8, "row 0")):
         with pytest.raises(RequestError, match=words):
             Federation.from_arrays(inputs, np.arange(8.0), owner, weights=wrong, **options)
+
+
+def test_huge_weights_keep_their_proportions():
+    found = made([1e308, 5e307] * ROWS)
+    np.testing.assert_allclose(found.train.weights_of(0), [4 / 3, 2 / 3] * 3)
+
+
+def test_all_parts_have_weights_or_none():
+    found = made(np.ones(2 * ROWS))
+    with pytest.raises(RequestError, match="none at all"):
+        dataclasses.replace(found, test=dataclasses.replace(found.test, weights=None))
+    with pytest.raises(RequestError, match="one per row"):
+        dataclasses.replace(found, test=dataclasses.replace(found.test, weights=np.ones(3)))

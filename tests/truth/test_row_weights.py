@@ -6,12 +6,15 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from idiolect.algorithms import find
-from idiolect.core.data import masked_mean
+from idiolect.core.batches import draw_orders
+from idiolect.core.data import ClientData, masked_mean
+from idiolect.core.keys import step_key
 from idiolect.data.federation import Federation
 from idiolect.data.store import open_rows, save_rows
 from idiolect.engines.debug import debug
@@ -20,6 +23,7 @@ from idiolect.engines.simulate import simulate
 from idiolect.experiments.refit import with_validation_rows
 from idiolect.models import Linear
 from idiolect.objectives import OBJECTIVES, ClientLoss, GlobalModel, LocalOnly
+from idiolect.objectives.local_solve import until_no_better
 from idiolect.theory.constants import client_constants
 from idiolect.theory.heterogeneity import gradient_noise
 from idiolect.theory.optimum import client_values, local_optima, optimal_value, shared_optimum
@@ -172,3 +176,28 @@ def test_weights_follow_their_rows_into_a_refit(pair):
         assert own.mean() == pytest.approx(1)
         mean = np.average(found.train.of(client)[0], weights=own, axis=0)
         np.testing.assert_allclose(mean, expected.train.of(client)[0].mean(axis=0))
+
+
+def test_early_stopping_goes_on_where_held_out_rows_weigh_nothing():
+    """A third of the rows is held out by lot; at the start's loss of 0 on them a solve would never have moved."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(6, FEATURES))
+    loss = client_loss("regression")
+    key, start = jax.random.key(0), loss.init(jax.random.key(1))
+    held = int(np.asarray(draw_orders(step_key(key, 4), 1, ClientData(inputs, inputs[:, 0], np.int32(6))))[0, -1])
+    weights = np.where(np.arange(6) == held, 0.0, 1.2)
+    data = ClientData(jnp.asarray(inputs), jnp.asarray(inputs[:, 0]), jnp.asarray(6, jnp.int32), jnp.asarray(weights))
+    found = until_no_better(
+        loss.gradient,
+        lambda params, batch: loss.value(key, params, batch)[0],
+        key,
+        start,
+        data,
+        epochs=4,
+        batch_size=0,
+        step_size=0.1,
+        stopping_share=0.1,
+        patience=1,
+    )
+    assert int(found.epochs) == 4
+    assert np.abs(found.params["weights"] - start["weights"]).max() > 0.05

@@ -92,7 +92,11 @@ class Rows:
         if self.weights is None:
             return None
         given = np.asarray(self.weights[self.offsets[client] : self.offsets[client + 1]], np.float64)
-        return given * (len(given) / given.sum()) if given.sum() > 0 else np.zeros_like(given)
+        largest = given.max(initial=0.0)
+        if largest == 0:
+            return np.zeros_like(given)
+        given = given / largest  # a sum of huge weights would overflow
+        return given * (len(given) / given.sum())
 
     def pad(self, clients: np.ndarray, capacity: int | None = None) -> ClientData:
         """The named clients' rows, stacked and padded with zeros to `capacity` (default: their largest count)."""

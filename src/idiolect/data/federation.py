@@ -13,7 +13,7 @@ from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows, take_weights
 from idiolect.data.arrays import as_array, as_inputs, as_targets, as_weights
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.row_weights import check_training_weights, weight_notes
+from idiolect.data.row_weights import check_alike, check_training_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
 from idiolect.data.task import Task, encode_labels, refuse_one_hot
 
@@ -58,6 +58,7 @@ class Federation:
                 "Train, validation, test and names must speak of the same clients, got "
                 f"{self.train.clients}, {self.validation.clients}, {self.test.clients} and {len(self.names)}."
             )
+        check_alike(self.train, self.validation, self.test)
         others = () if self.held_out is None else (self.held_out.train, self.held_out.validation, self.held_out.test)
         shapes = [rows.inputs.shape[1:] for rows in (self.train, self.validation, self.test, *others)]
         if len(set(shapes)) > 1:

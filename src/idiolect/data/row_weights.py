@@ -73,6 +73,17 @@ def check_training_weights(train: Rows, names: Sequence[str]) -> None:
         )
 
 
+def check_alike(*parts: Rows) -> None:
+    """RequestError where some parts of a federation have weights and others none, or not one per row."""
+    lengths = [None if rows.weights is None else len(rows.weights) for rows in parts]
+    if any(length is not None for length in lengths) and lengths != [len(rows.targets) for rows in parts]:
+        raise RequestError(
+            "Weights must be one per row of training, validation and test rows alike, or none at all, got "
+            f"{', '.join('none' if length is None else str(length) for length in lengths)} for "
+            f"{', '.join(str(len(rows.targets)) for rows in parts)} rows; give all of them weights."
+        )
+
+
 def weight_notes(values: np.ndarray, word: str) -> list[str]:
     """What weights do, and how many rows count nothing."""
     notes = [f"{word} weighs rows in losses and scores, scaled to mean 1 over each client's rows; it is no input."]

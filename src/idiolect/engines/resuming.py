@@ -73,6 +73,7 @@ def _fingerprint(session: Session) -> str:
 def digests(rows: Any) -> list[tuple[tuple[int, ...], int]]:
     """What several splits' rows are, in few bytes."""
     parts = [part for split in rows for part in (split.inputs, split.targets, split.offsets)]
+    parts += [split.weights for split in rows if split.weights is not None]
     return [(part.shape, zlib.crc32(np.ascontiguousarray(part).data)) for part in parts]
 
 

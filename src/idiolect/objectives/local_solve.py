@@ -150,7 +150,7 @@ def until_no_better(
 
     `stopping_share` of the client's rows, drawn by lot, are held out: at least one and never all. They are evaluated
     at the start and after every epoch, `Stopped.epochs + 1` times. A client of one row has none to hold out and walks
-    through all `epochs`.
+    through all `epochs`, and so does one whose held-out rows weigh nothing.
     """
     lot = batches.draw_orders(step_key(key, epochs), 1, data)[0]  # epoch e's order is drawn with fold e < `epochs`
     held = jnp.round(stopping_share * data.count.astype(jnp.result_type(float))).astype(jnp.int32)
@@ -162,6 +162,9 @@ def until_no_better(
         Batch(data.inputs, data.targets, jnp.zeros(data.capacity, bool).at[lot].set(mask), data.weights)
         for mask in (is_held, places < learning.count)
     )
+    tells_nothing = held == 0
+    if data.weights is not None:  # held-out rows may all weigh 0
+        tells_nothing = ~jnp.any(jnp.logical_and(jnp.asarray(stopping.mask), data.weights > 0))
     orders = lot[batches.draw_orders(key, epochs, learning)] if batch_size else ()
     steps = batches.batches_per_epoch(learning.count, batch_size)
 
@@ -173,7 +176,7 @@ def until_no_better(
         first = now.epochs * steps
         params = jax.lax.fori_loop(first, first + steps, one_step, now.params)
         reached = loss(params, stopping)
-        better = jnp.logical_or(reached < now.best_loss, held == 0)
+        better = jnp.logical_or(reached < now.best_loss, tells_nothing)
         best = tree.choose(better, params, now.best)
         best_loss = jnp.where(better, reached, now.best_loss)
         return _Walk(params, best, best_loss, jnp.where(better, 0, now.since + 1), now.epochs + 1)
