@@ -38,7 +38,7 @@ def test_validation_rows_choose_whatever_test_rows_say():
 
 
 def test_a_difference_within_noise_is_a_tie_and_one_beyond_it_is_not():
-    best = found(trained("a", 0.5), trained("noisy", 0.5 + 0.02 + NOISE), trained("worse", 0.6 + NOISE))
+    best = found(trained("a", 0.5), trained("noisy", 0.5 + 0.02 + NOISE), trained("worse", 0.8 + NOISE))
     assert (best["method"], best["tied"]) == ("a", ["noisy"])
 
 

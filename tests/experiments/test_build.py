@@ -42,8 +42,21 @@ def test_no_name_belongs_to_an_algorithm_and_to_its_objective():
         for objective in OBJECTIVES.values():
             # a pair that cannot be built has no settings; its classes alone tell
             both = set(own_settings(method.algorithm)) & set(own_settings(objective))
-            if (name, objective.__name__) != ("pfedme", "MAML"):  # pFedMe takes MX2 alone
-                assert not both, (name, objective, both)
+            if (name, objective.__name__) == ("pfedme", "MAML"):  # pFedMe takes MX2 alone
+                continue
+            assert both <= {"penalty"}, (name, objective, both)
+
+
+def test_no_method_has_two_penalties(built):
+    """One name for one idea; an algorithm that has a penalty cannot be built on an objective that has one too."""
+    with_penalty = [name for name, method in ALGORITHMS.items() if "penalty" in own_settings(method.algorithm)]
+    objectives = [name for name, objective in OBJECTIVES.items() if "penalty" in own_settings(objective)]
+    assert {"fedprox", "ditto"} <= set(with_penalty)
+    assert {"mx2", "mt2"} <= set(objectives)
+    for name in with_penalty:
+        for objective in objectives:
+            with pytest.raises(RequestError, match="cannot minimise"):
+                built(name=name, objective=objective)
 
 
 def test_settings_find_their_owner(built):
@@ -134,9 +147,22 @@ def test_defaults_may_name_a_setting_of_any_objective():
     table = {"defaults": {"penalty": 0.2}, "methods": {"acd_pfl": {}, "fedavg": {}}}
     with_penalty, without = from_table(table).methods
     assert with_penalty.settings == {"penalty": 0.2}
-    assert without.settings == {}
+    assert without.settings == {}  # or it would be FedProx, and still be called FedAvg
+    (prox,) = from_table({"defaults": {"penalty": 0.2}, "methods": {"fedprox": {}}}).methods
+    (asked,) = from_table({"methods": {"local_sgd": {"penalty": 0.3}}}).methods
+    assert (prox.settings, asked.settings) == ({"penalty": 0.2}, {"penalty": 0.3})
     with pytest.raises(RequestError, match="has no setting 'penaltie'"):
         from_table(table | {"defaults": {"penaltie": 0.2}})
+
+
+def test_a_sweep_over_penalties_leaves_methods_without_one_as_they_are():
+    spec = from_table({"methods": {"fedavg": {}, "ditto": {}}})
+    labels = [method.label for method in expand(spec, {"penalty": [0.1, 1.0]}).methods]
+    assert labels == ["fedavg", "ditto[penalty=0.1]", "ditto[penalty=1.0]"]
+    aimed = expand(spec, {"methods.fedavg.penalty": [0.1, 1.0]})
+    assert [method.settings for method in aimed.methods[:2]] == [{"penalty": 0.1}, {"penalty": 1.0}]
+    with pytest.raises(RequestError, match=r"write methods\.fedavg\.penalty"):
+        expand(from_table({"methods": {"fedavg": {}}}), {"penalty": [0.1, 1.0]})
 
 
 def test_own_settings_leave_out_what_is_filled_in():

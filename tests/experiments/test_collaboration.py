@@ -12,6 +12,7 @@ from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.data.split import Split
 from idiolect.experiments import execute as execution
+from idiolect.experiments import prepare as preparing
 from idiolect.experiments.build import build_method
 from idiolect.experiments.collaboration import find_collaboration
 from idiolect.experiments.spec import CollaborationSpec, from_table, setting_names, to_table
@@ -135,7 +136,7 @@ def test_estimates_say_what_they_cannot_compare(two_kinds):
 
 
 def test_a_run_pays_for_finding_out(two_kinds, tmp_path, monkeypatch):
-    monkeypatch.setattr(execution, "build_data", lambda *_: (two_kinds, None))
+    monkeypatch.setattr(preparing, "build_data", lambda *_: (two_kinds, None))
     table = {
         "name": "it",
         "data": {"source": "table", "path": "none.csv", "client": "c", "target": "t"},

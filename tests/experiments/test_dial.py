@@ -222,9 +222,9 @@ def test_a_sweep_over_alpha_is_one_batched_program(small, tmp_path, monkeypatch)
     lanes = []
 
     class Counted(executing.Session):
-        def __init__(self, algorithms, *rest):
+        def __init__(self, algorithms, *rest, **named):
             lanes.append(len(algorithms))
-            super().__init__(algorithms, *rest)
+            super().__init__(algorithms, *rest, **named)
 
     monkeypatch.setattr(executing, "Session", Counted)
     spec = flix_spec(small)

@@ -29,12 +29,21 @@ def untimed(folder):
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file() and path.name not in ("machine.json", "summary.json", "history.parquet")
+        if path.parent.name != "tuning"
     }
+    for path in (folder / "tuning").glob("*.json"):
+        files[f"tuning/{path.name}"] = _without_clocks(json.loads(path.read_text()))
     summary = json.loads((folder / "summary.json").read_text())
     for entry in summary["methods"]:
         del entry["seconds"]
     history = pq.read_table(folder / "history.parquet").drop_columns(list(CLOCKS))
     return files, summary, history.to_pylist()
+
+
+def _without_clocks(tuned):
+    return tuned | {
+        "history": [{key: row[key] for key in row if key not in CLOCKS} for row in tuned["history"]],
+    }
 
 
 def test_two_runs_of_one_resolved_spec_are_the_same_but_for_clocks(finished, tmp_path):
@@ -50,7 +59,7 @@ def test_an_interruption_anywhere_changes_nothing(small, tmp_path, monkeypatch, 
     execute(spec, tmp_path / "whole")
 
     def stop(label, done, total):
-        place = {"tuning": ("fedavg (tuning)", 2), "training": ("fedavg", 3)}.get(stage)
+        place = {"tuning": ("fedavg (choosing)", 2), "training": ("fedavg", 3)}.get(stage)
         if place is not None and (label, done) == place:
             raise KeyboardInterrupt
 
@@ -87,8 +96,15 @@ def test_a_sweep_equals_its_single_runs(small, tmp_path):
     steps = {row["method"]: row["settings"]["step_size"] for row in _summary(tmp_path / "sweep")["methods"]}
     assert steps == {"fedavg[step_size=0.05]": 0.05, "fedavg[step_size=0.2]": 0.2}
     lines = _summary(tmp_path / "sweep")["methods"]
-    best = max(lines, key=lambda line: line["validation_mean"])  # accuracy
-    assert [line["chosen"] for line in lines] == [line is best for line in lines]
+    rows = pq.read_table(tmp_path / "sweep/clients.parquet").to_pylist()
+    loss = {
+        line["method"]: np.mean(
+            [row["validation_personal_log_loss_selected"] for row in rows if row["method"] == line["method"]]
+        )
+        for line in lines
+    }
+    best = min(loss, key=loss.get)  # log loss chooses, whatever is shown
+    assert [line["chosen"] for line in lines] == [line["method"] == best for line in lines]
 
 
 def test_validation_rows_choose_among_the_settings_of_each_method():
@@ -163,9 +179,15 @@ def test_history_and_reason_of_a_regression_are_in_the_tables_own_units(regressi
 
 def test_a_tuned_step_is_read_back_and_not_chosen_again(small, tmp_path):
     spec = small.spec(methods={"fedavg": {}}, tuning={"step_size": [0.01, 0.1]}, defaults={"batch_size": 2})
-    known = {"fedavg": Resolved("batched", 0, 1, 0.07)}
+    known = {"fedavg": Resolved("batched", 0, 1, 2, {"step_size": 0.07})}
     execute(dataclasses.replace(spec, resolved=known), tmp_path / "run")
-    assert _summary(tmp_path / "run")["methods"][0]["settings"]["step_size"] == 0.07
+    (line,) = _summary(tmp_path / "run")["methods"]
+    assert (line["settings"]["step_size"], line["rounds"]) == (0.07, 2)
+
+
+def test_a_step_in_a_folder_from_before_strengths_were_tuned_is_read(small):
+    old = {"executor": "batched", "chunk": 0, "block": 1, "step_size": 0.07}
+    assert small.spec(resolved={"fedavg": old}).resolved["fedavg"].tuned == {"step_size": 0.07}
 
 
 def test_a_run_without_local_has_no_gains(small, tmp_path):

@@ -42,6 +42,7 @@ class LocalSGD(FineTuned):
 
     takes_prepared = True
     carries_statistics = True
+    makes_another = ("penalty",)  # FedAvg with a penalty is FedProx
 
     penalty: float | None = setting(default=None, at_least=0, doc="FedProx's mu; unset: no proximal term")
 

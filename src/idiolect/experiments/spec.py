@@ -301,7 +301,8 @@ def _method(label: str, entry: Any, defaults: dict[str, Any], where: str) -> Met
     if settings.get("step_size") == "theory" and "step_size" not in known and _asks_theory(algorithm):
         del settings["step_size"]  # it says: leave all to theory, which is what leaving all out means
     refuse_unknown(settings, known, f"[{where}] {algorithm}")
-    common = {name: value for name, value in defaults.items() if name in known}
+    shared = common_names(algorithm, objective)
+    common = {name: value for name, value in defaults.items() if name in shared}
     return MethodSpec(label, algorithm, objective, common | settings)
 
 
@@ -323,6 +324,18 @@ def setting_names(algorithm: str, objective: str | None = None) -> list[str]:
     method = find(algorithm)
     minimised = OBJECTIVES.get(objective or method.objective or "")
     return [*own_settings(method.algorithm), *(own_settings(minimised) if minimised is not None else [])]
+
+
+def common_names(algorithm: str, objective: str | None = None) -> list[str]:
+    """The settings that are meant where a value is given to all methods at once.
+
+    Not those that would turn the method into another one, such as FedAvg into FedProx: they are stated one by one.
+    """
+    from idiolect.algorithms import find
+
+    method = find(algorithm)
+    another = set(getattr(method.algorithm, "makes_another", ())) - set(method.preset)
+    return [name for name in setting_names(algorithm, objective) if name not in another]
 
 
 def _asks_theory(algorithm: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.experiments.spec import MethodSpec, Spec, setting_names
+from idiolect.experiments.spec import MethodSpec, Spec, common_names, setting_names
 
 MOST = 1000  # combinations; more is almost surely a slip
 _SWEPT = re.compile(r"(?P<base>.*)\[(?P<inside>[^\[\]=]+=.*)\]")  # a label that `expand` made
@@ -101,7 +101,7 @@ def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
 def _own_axes(method: MethodSpec, axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """The axes that this method has, by the names they were given under."""
     known = setting_names(method.algorithm, method.objective)
-    names = {name for name in known if name in axes} | {f"methods.{method.label}.{name}" for name in known}
+    names = set(common_names(method.algorithm, method.objective)) | {f"methods.{method.label}.{name}" for name in known}
     return {axis: values for axis, values in axes.items() if axis in names}
 
 
@@ -132,6 +132,11 @@ def _refuse_unused(axes: list[str], spec: Spec) -> None:
         known = setting_names(method.algorithm, method.objective)
         key = name.removeprefix(f"methods.{label}.")
         raise RequestError(f"--over: {method.algorithm} has no setting {key!r}.{nearest(key, known)}")
+    stated = [one.label for one in spec.methods if name in setting_names(one.algorithm, one.objective)]
+    if stated:
+        raise RequestError(
+            f"--over {name} would make another method of {stated[0]}; if that is meant, write methods.{stated[0]}.{name}."
+        )
     every = {key for method in spec.methods for key in setting_names(method.algorithm, method.objective)}
     owner = spec.methods[0].algorithm if len(spec.methods) == 1 else "no method of the spec"
     word = "has no" if len(spec.methods) == 1 else "has a"
