@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from idiolect.experiments.spec import MethodSpec, Spec
 from idiolect.metrics.scores import find_score, proper_score
 from idiolect.objectives import ClientLoss
 from idiolect.theory.constants import Constants
+
+MOST_COEFFICIENTS = 250  # of the models that are compared to find out who is alike, unasked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,12 +100,19 @@ def prepare(spec: Spec) -> Prepared:
 
 def _collaboration(spec: Spec, federation: Federation) -> tuple[Collaboration | None, dict[str, str]]:
     """Who is alike, and why methods that ask for it are to be left out, by label."""
+    asking = [method.label for method in spec.methods if find(method.algorithm).algorithm.listens]
+    coefficients = (1 + math.prod(federation.input_shape)) * max(1, federation.task.outputs - 1)
+    if spec.evaluation.unfit == "leave_out" and coefficients > MOST_COEFFICIENTS:
+        reason = (
+            f"to find out who is alike compares models of {coefficients} coefficients with one another, more than "
+            f"{MOST_COEFFICIENTS}, which takes long; name it in --methods to have it all the same."
+        )
+        return None, dict.fromkeys(asking, reason)
     try:
         return find_collaboration(spec.collaboration, federation), {}
     except RequestError as error:
         if spec.evaluation.unfit == "refuse":
             raise
-        asking = [method.label for method in spec.methods if find(method.algorithm).algorithm.listens]
         return None, dict.fromkeys(asking, str(error))
 
 
