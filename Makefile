@@ -10,7 +10,7 @@ BIN := .venv/bin
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: .venv/installed ## train six methods on bundled real data and print who is helped
+demo: .venv/installed ## compare six ways to learn on bundled real data and print who is helped
 	@rm -rf runs/demo
 	$(BIN)/idiolect run examples/demo.toml --out runs/demo
 

@@ -19,7 +19,7 @@ from idiolect.cli.data_options import (
     Weight,
     data_table,
 )
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Seeds, Set, free_folder, parse_seeds
+from idiolect.cli.options import AsFormat, Details, Format, Out, Quiet, Resume, Seeds, Set, free_folder, parse_seeds
 
 
 def compare(
@@ -76,9 +76,7 @@ def compare(
     override: Set = None,
     resume: Resume = False,
     as_format: AsFormat = Format.text,
-    details: Annotated[
-        bool, typer.Option("--details", help="Also bytes each way, gradients by block, before and after adaptation.")
-    ] = False,
+    details: Details = False,
     quiet: Quiet = False,
 ) -> None:
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""

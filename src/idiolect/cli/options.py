@@ -30,6 +30,9 @@ Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec,
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
 AsFormat = Annotated[Format, typer.Option("--format", help="Print text or JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks on standard error.")]
+Details = Annotated[
+    bool, typer.Option("--details", help="Also bytes each way, gradients by block, before and after adaptation.")
+]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds such as 0,1,2 or 0-9.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Out, Quiet, Resume, Set
+from idiolect.cli.options import AsFormat, Details, Format, Out, Quiet, Resume, Set
 
 
 def run(
@@ -17,6 +17,7 @@ def run(
     override: Set = None,
     resume: Resume = False,
     as_format: AsFormat = Format.text,
+    details: Details = False,
     quiet: Quiet = False,
 ) -> None:
     """Train what a spec describes and leave a complete run folder."""
@@ -33,4 +34,4 @@ def run(
     if splits is not None and out is not None:
         split_and_show(wanted, out, splits, resume, as_format, quiet)
         return
-    train_and_show(wanted, out, resume, as_format, quiet)
+    train_and_show(wanted, out, resume, as_format, quiet, details=details)

@@ -272,7 +272,7 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, li
     parted = f" of {request.folds} folds" if request.folds > 1 else ""
     sentence = (
         f"{', '.join([*words, f'{rounds} rounds'])}, by {choose_by.replace('_', ' ')} on validation rows{parted} among "
-        f"{len(lanes)} candidates"
+        f"{len(lanes)} candidate{'' if len(lanes) == 1 else 's'}"
     )
     if not chosen.converged:
         why = "the time was up" if request.late else f"after {last} rounds it was still improving"
