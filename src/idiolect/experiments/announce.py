@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from idiolect.experiments.gains import LOCAL, is_one_model
 from idiolect.experiments.outcome import validation_scores
 from idiolect.experiments.trained import Trained
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import gains, paired_difference
 
 LEVEL = 2.0  # standard errors within which two methods are level
-PAYS = 1.0  # standard errors by which a personalized method must be ahead of training alone and of one model for all
 
 
 class Candidate(NamedTuple):
@@ -29,17 +27,11 @@ class Candidate(NamedTuple):
     scores: np.ndarray  # (folds, clients) on validation rows
     mean: float
 
-    @property
-    def plain(self) -> bool:
-        """Whether it is training alone or one model for all."""
-        return self.entry.method.algorithm == LOCAL or is_one_model(self.entry)
-
 
 def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | None]) -> dict[str, Any] | None:
     """The announced method, its mean, and the methods tied with it; None where nothing was validated.
 
-    The best mean wins, but a personalized method only where it is clear of training alone and of one model for all:
-    what costs more must show that it pays. Of a sweep's settings only the chosen ones stand for election.
+    Of a sweep's settings only the chosen ones stand for election.
     """
     higher = SCORES[score].higher_is_better
     able = [entry for entry in trained if chosen[entry.method.label] is not False and entry.diverged is None]
@@ -47,14 +39,10 @@ def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | Non
     if not standing:
         return None
     sign = 1 if higher else -1
-    best = max(standing, key=lambda one: sign * one.mean)
-    plain = max((one for one in standing if one.plain), key=lambda one: sign * one.mean, default=best)
-    ahead, error = difference(best.scores, plain.scores, higher)
-    winner = plain if ahead <= PAYS * error else best
+    winner = max(standing, key=lambda one: sign * one.mean)
     tied = [one.entry.method.label for one in standing if one is not winner and _level(winner, one, higher)]
     mean = float(np.nanmean(validation_scores(winner.entry, score)))  # in the table's units
-    label, first = winner.entry.method.label, best.entry.method.label
-    return {"method": label, "best": first, "score": score, "validation_mean": mean, "tied": tied}
+    return {"method": winner.entry.method.label, "score": score, "validation_mean": mean, "tied": tied}
 
 
 def _candidates(trained: list[Trained], score: str) -> list[Candidate]:

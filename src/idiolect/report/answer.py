@@ -91,15 +91,19 @@ def _announced(run: Run, best: dict[str, Any], words: ScoreWords, methods: int) 
     measure, value = words.name.replace("_", " "), words.show(best["score"]["mean"])
     if methods == 1:
         return f"{subject}: {measure} {value} on test rows{_gains(best, words)}"
-    first = next((one for one in run.methods if one["method"] == found.get("best")), best)
-    tied = [_name(one) for one in run.methods if one["method"] in found.get("tied", ())]
-    level = f", within noise of {listed(tied)}" if tied else ", clearly ahead of the others"
-    why = f"{subject} does best on validation rows{level}"
-    if first is not best:
-        why = f"Nothing is clearly better on validation rows than {name}, and {_name(first)} within noise only"
-    whose = "its" if first is best else f"the {measure} of {name}"
-    on_test = f"{whose} {measure} on test rows" if first is best else f"{whose} on test rows"
-    return f"{why}; {on_test} is {value}{_gains(best, words)}"
+    tied = [one for one in run.methods if one["method"] in found.get("tied", ())]
+    level = f", within noise of {listed([_name(one) for one in tied])}" if tied else ", clearly ahead of the others"
+    on_test = f"its {measure} on test rows is {value}{_gains(best, words)}"
+    return f"{subject} does best on validation rows{level}{_cheapest(best, tied)}; {on_test}"
+
+
+def _cheapest(best: dict[str, Any], tied: list[dict[str, Any]]) -> str:
+    """Which of the methods that are level with the best one costs least, where that is not the best one itself."""
+    least = min(tied, key=traffic_bytes, default=best)
+    if traffic_bytes(least) >= traffic_bytes(best):
+        return ""
+    price = f"sends {size(traffic_bytes(least))}" if traffic_bytes(least) else "sends nothing"
+    return f", of which {_name(least)} {price}"
 
 
 def _gains(entry: dict[str, Any], words: ScoreWords) -> str:
