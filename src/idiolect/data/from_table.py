@@ -117,15 +117,13 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     for option, names in (("feature", request.features or ()), ("dropped", request.drop)):
         require_columns(table, names, option)
     require_columns(table, request.categorical, "categorical")
-    if request.client in request.targets:
-        raise RequestError(f"The client and the target must be two columns, got {request.client!r} for both.")
-    others = dataclasses.replace(request, weight=None).columns_with_roles
-    if request.weight in others:
-        raise RequestError(
-            f"The weight column must have no other role, but {request.weight!r} is also the {others[request.weight]}; "
-            "name another one."
-        )
-    for option, names in (("--features", request.features or ()), ("--drop", request.drop)):
+    _refuse_two_roles(request)
+    categorical = [name for name in request.categorical if name not in request.targets]
+    for option, names in (
+        ("--features", request.features or ()),
+        ("--drop", request.drop),
+        ("--categorical", categorical),
+    ):
         taken = next((name for name in names if name in roles), None)
         if taken is not None:
             raise RequestError(f"Column {taken!r} already has another role, {roles[taken]}; take it out of {option}.")
@@ -137,11 +135,35 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     else:
         chosen = list(dict.fromkeys(request.features))
     if not chosen:
-        raise RequestError("No column is left to be a feature; the table needs more than client and target.")
+        raise RequestError(
+            "No column is left to be a feature; the table needs more than client and target, or --drop fewer."
+        )
     unused = next((name for name in request.categorical if name not in (*chosen, *request.targets)), None)
     if unused is not None:
         raise RequestError(f"The categorical column {unused!r} is not among the features; add it to --features.")
     return chosen
+
+
+def _refuse_two_roles(request: TableRequest) -> None:
+    """RequestError where one column is to be two things."""
+    if request.client in request.targets:
+        raise RequestError(f"The client and the target must be two columns, got {request.client!r} for both.")
+    split = request.split
+    taken = {request.client: "client"} | dict.fromkeys(request.targets, "target")
+    others = {
+        "split": split.split_column,
+        "group": split.group_column,
+        "time": split.time_column,
+        "weight": request.weight,
+    }
+    for role, name in others.items():
+        if name is None:
+            continue
+        if name in taken:
+            raise RequestError(
+                f"The {role} column must have no other role, but {name!r} is also the {taken[name]}; name another one."
+            )
+        taken[name] = role
 
 
 def _drop_incomplete(table: pa.Table, request: TableRequest) -> tuple[pa.Table, np.ndarray, list[str]]:
