@@ -67,6 +67,17 @@ def test_a_column_has_one_role(idiolect, here, options, sentence):
 
 
 @pytest.mark.parametrize(
+    ("options", "sentence"),
+    [("--l2 -1", "Error: --l2 must be at least 0, got -1."), ("--l2 0.1 --rounds -2", "every value of a dial, got -2")],
+)
+def test_dial_refuses_by_the_option_too(idiolect, here, options, sentence):
+    answer = idiolect("dial", "doses.csv", "--client", "site", "--target", "ill", "--out", "out", *options.split())
+    assert answer.code == 2
+    assert sentence in answer.error
+    assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize(
     ("sentence", "expected"),
     [
         ("methods.ditto.epochs must be at least 0.", "--epochs must be at least 0."),

@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 
-COMPARE = {
+_OPTIONS = {
     "training.rounds": "--rounds",
     "training.cohort": "--cohort",
     "tuning.minutes": "--minutes",
@@ -16,6 +16,7 @@ COMPARE = {
     "held_out": "--held-out",
     "data.task": "--task",
     "model.name": "--model",
+    "model.l2": "--l2",
     "seeds": "--seed or --seeds",
     "name": "--name",
 }
@@ -43,7 +44,7 @@ def said_by_option(sentence: str, overrides: Sequence[str] = ()) -> str:
     if found is None:
         return sentence
     name = found["name"]
-    options = _OF_METHODS if found[0] != name else COMPARE
+    options = _OF_METHODS if found[0] != name else _OPTIONS
     if name not in options or any(name.rpartition(".")[2] in text.partition("=")[0] for text in overrides):
         return sentence
     return options[name] + sentence[found.end() :]

@@ -18,7 +18,7 @@ from idiolect.data.kinds import TEXT
 from idiolect.data.names import encode_names, lookalike_warnings
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_weights, read_weights, weight_notes
-from idiolect.data.split import TRAIN, HeldOut, Plan, Split, plan
+from idiolect.data.split import TEST, TRAIN, HeldOut, Plan, Split, plan
 from idiolect.data.tables import Reading, read, require_columns
 from idiolect.data.target_columns import prepare_targets
 from idiolect.data.task import check_kind
@@ -98,6 +98,7 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
         *fitted.warnings,
         *doubts.warnings,
         *client_copy_warnings(table, used, owner),
+        *_time_ties(table, request.split, owner, planned),
         *_settled(table, used, values, training, fitted),
     ]
     told = [reading.column_notes[name] for name in (*request.columns_with_roles, *used) if name in reading.column_notes]
@@ -253,6 +254,24 @@ def _time_note(split: Split) -> list[str]:
     if split.time_column is None:
         return []
     return [f"Column {split.time_column!r} splits each client's rows by time, newest rows test; it is no input."]
+
+
+def _time_ties(table: pa.Table, split: Split, owner: np.ndarray, planned: Plan) -> list[str]:
+    """Clients whose oldest test row is no newer than a row before it: there is no telling the newest rows."""
+    if split.time_column is None:
+        return []
+    times, tests = _times(table.column(split.time_column), split.time_column), planned.parts == TEST
+    before, after = np.full(owner.max() + 1, -np.inf), np.full(owner.max() + 1, np.inf)
+    np.maximum.at(before, owner[~tests], times[~tests])
+    np.minimum.at(after, owner[tests], times[tests])
+    tied = int((before >= after).sum())
+    if not tied:
+        return []
+    whose = "1 client has" if tied == 1 else f"{tied} clients have"
+    return [
+        f"{whose} test rows of the same time in {split.time_column!r} as rows before them: the order of the table "
+        "decided between these."
+    ]
 
 
 def _reading_warnings(reading: Reading, used: set[str]) -> list[str]:
