@@ -119,7 +119,7 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
         require_columns(table, names, option)
     require_columns(table, request.categorical, "categorical")
     _refuse_two_roles(request)
-    categorical = [name for name in request.categorical if name not in request.targets]
+    categorical = tuple(name for name in request.categorical if name not in request.targets)
     for option, names in (
         ("--features", request.features or ()),
         ("--drop", request.drop),
