@@ -82,3 +82,12 @@ def test_unreadable_times_are_refused(table, split, words):
 def test_arrays_have_no_time_column():
     with pytest.raises(RequestError, match="no columns"):
         Federation.from_arrays(np.eye(4), [0, 1, 0, 1], [0, 0, 1, 1], split=Split(time_column="when"))
+
+
+def test_a_time_that_cannot_tell_the_newest_rows_brings_a_warning():
+    columns = {"site": ["a"] * 6 + ["b"] * 6, "x": np.arange(12.0), "y": np.arange(12.0) ** 2}
+    split = Split(time_column="day")
+    plain = Federation.from_table({**columns, "day": [*range(6), *range(6)]}, client="site", target="y", split=split)
+    tied = Federation.from_table({**columns, "day": [*range(6), *[3] * 6]}, client="site", target="y", split=split)
+    assert not [text for text in plain.warnings if "'day'" in text]
+    assert [text for text in tied.warnings if text.startswith("1 client has test rows of the same time in 'day'")]

@@ -283,6 +283,26 @@ def test_the_answer_is_the_method_of_validation_rows_not_the_best_on_test_rows(f
     assert "\N{RIGHTWARDS ARROW} best on validation rows by log loss;" in comparison_table(folder).legend()
 
 
+def _named(summary, validation, test, best):
+    """Training alone is announced; the others have these means of accuracy."""
+    _announce("local")(summary)
+    summary["announced"]["best"] = best
+    for name in ("fedavg", "personal heads"):
+        _method(summary, name).update(validation_mean=validation[name])
+        _method(summary, name)["score"].update(mean=test[name])
+
+
+@pytest.mark.parametrize(("best", "expected"), [("personal heads", "personal heads"), ("local", "fedavg")])
+def test_test_rows_do_not_choose_the_method_that_is_held_against_training_alone(folder, edit_summary, best, expected):
+    validation = {"fedavg": 0.7, "personal heads": 0.6}
+    for fedavg, heads in ((0.9, 0.1), (0.1, 0.9)):
+        edit_summary(
+            folder,
+            lambda summary, test={"fedavg": fedavg, "personal heads": heads}: _named(summary, validation, test, best),
+        )
+        assert comparison_table(folder).answer.personalized == expected
+
+
 def test_without_a_tie_the_announced_method_is_clearly_ahead(folder, edit_summary):
     edit_summary(folder, _announce("personal heads"))
     assert "validation rows, clearly ahead of the others; " in comparison_table(folder).answer.sentence
@@ -309,11 +329,11 @@ def test_a_method_that_had_not_converged_is_marked_and_named(folder, edit_summar
     table = comparison_table(folder)
     assert "fedavg ~" in table.to_text(details=False)
     assert "~ had not converged" in table.legend()
-    assert "fedavg was still improving when training stopped" in table.answer.sentence
+    assert "fedavg had not converged when training stopped" in table.answer.sentence
     edit_summary(folder, lambda summary: _method(summary, "fedavg").update(converged=True))
     table = comparison_table(folder)
     assert "~" not in table.to_text() + table.answer.sentence
-    assert "still improving" not in table.answer.sentence
+    assert "had not converged when" not in table.answer.sentence
 
 
 def test_the_short_table_has_the_price_in_one_number(folder):

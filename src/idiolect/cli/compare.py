@@ -80,6 +80,7 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
+    from idiolect.cli.option_names import in_options
     from idiolect.cli.splits import split_and_show
     from idiolect.cli.training import train_and_show
     from idiolect.experiments import spec as specs
@@ -105,12 +106,12 @@ def compare(
     spec = comparison(
         rows | ({"held_out": _number(held_out)} if held_out else {}),
         model=model,
-        methods=methods,
+        methods=_checked_methods(methods),
         rounds=rounds,
         minutes=minutes,
         cohort=cohort,
         batch_size=batch_size,
-        epochs=epochs,
+        epochs=_at_least_one("--epochs", epochs),
         step_sizes=None if step_sizes is None else _floats(step_sizes),
         refit=refit,
         score=score,
@@ -119,23 +120,51 @@ def compare(
     spec["name"] = label
     if seeds is not None:
         spec["seeds"] = parse_seeds(seeds)
-    wanted = specs.from_table(specs.override(spec, override or []))
-    check_splits(wanted, splits)
-    folder = out or (Path("runs") / label if resume else free_folder(Path("runs") / label))
-    if splits > 1:
-        split_and_show(wanted, folder, splits, resume, as_format, quiet)
-        return
-    train_and_show(wanted, folder, resume, as_format, quiet, exploring=True, details=details)
+    with in_options(override or []):
+        wanted = specs.from_table(specs.override(spec, override or []))
+        check_splits(wanted, splits)
+        folder = out or (Path("runs") / label if resume else free_folder(Path("runs") / label))
+        if splits > 1:
+            split_and_show(wanted, folder, splits, resume, as_format, quiet)
+            return
+        train_and_show(wanted, folder, resume, as_format, quiet, exploring=True, details=details)
+
+
+def _checked_methods(text: str | None) -> str | None:
+    """The names as they were given, or RequestError where there are none, one twice, or 'all' beside others."""
+    from idiolect.core.checks import RequestError
+    from idiolect.experiments.candidates import ALL, method_names
+
+    names = [ALL] if text is None or text.strip() == ALL else method_names(text)
+    if not names:
+        raise RequestError(f"--methods needs names such as local,fedavg, or all, got {text!r}.")
+    if ALL in names and len(names) > 1:
+        raise RequestError(f"--methods all stands for every method, got {text!r}; leave the other names out.")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RequestError(f"--methods must differ, got {twice!r} more than once; name each once.")
+    return text
+
+
+def _at_least_one(flag: str, value: int | None) -> int | None:
+    from idiolect.core.checks import RequestError
+
+    if value is not None and value < 1:
+        raise RequestError(f"{flag} must be at least 1, got {value}.")
+    return value
 
 
 def _floats(text: str) -> list[float]:
     from idiolect.core.checks import RequestError
 
     try:
-        return [float(part) for part in text.split(",")]
+        sizes = [float(part) for part in text.split(",")]
     except ValueError:
         raise RequestError(f"--step-sizes needs numbers such as 0.01,0.1,1, got {text!r}.") from None
+    if len(set(sizes)) < len(sizes):
+        raise RequestError(f"--step-sizes must differ, got {text!r}; name each once.")
+    return sizes
 
 
 def _number(value: float) -> int | float:
-    return int(value) if value >= 1 and value == int(value) else value
+    return int(value) if value >= 1 and value.is_integer() else value  # inf is no integer, and refused later

@@ -73,6 +73,7 @@ def dial(
     quiet: Quiet = False,
 ) -> None:
     """Walk a personalization setting along one warm-started path: score and price of values, and who wants which."""
+    from idiolect.cli.option_names import in_options
     from idiolect.cli.training import Bar
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.dial import parse_values, values_of, walk
@@ -96,7 +97,8 @@ def dial(
         spec, label = _from_spec(source, given_flags(client, target, data, **reading), override or []), method
     else:
         rows = data_table("dial", source, client, target, data, **reading)
-        spec, label = _from_data(source, rows, setting, method, l2, override or [], remarks), None
+        with in_options(override or []):
+            spec, label = _from_data(source, rows, setting, method, l2, override or [], remarks), None
     if rounds is not None:
         spec = dataclasses.replace(spec, training=_training(spec, rounds))
     if seeds is not None:

@@ -53,7 +53,7 @@ def parse_seeds(text: str) -> list[int]:
         if last - first > 10_000:
             raise RequestError(f"--seeds {text!r} names more than 10000 seeds; use fewer.")
         seeds += range(first, last + 1)
-    return list(check_seeds(seeds))
+    return list(check_seeds(seeds, "--seeds"))
 
 
 def free_folder(folder: Path) -> Path:

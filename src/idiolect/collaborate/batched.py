@@ -30,13 +30,13 @@ def derivatives(
     rows, (columns, outputs) = len(design), loss.shape
     if loss.diagonal:
         return design * slopes, np.einsum("rc,cd->rcd", design**2, np.eye(columns))
-    gradients = (design[:, :, None] * slopes[:, None, :]).reshape(rows, -1)
+    gradients = (design[:, :, None] * slopes[:, None, :]).reshape(rows, columns * outputs)  # also without a row
     squares = design[:, :, None] * design[:, None, :]
     curved = output_curvature(loss, slopes + goals)
     if outputs == 1:
         return gradients, squares * curved
     hessians = np.einsum("rcd,rkl->rckdl", squares, curved)
-    return gradients, hessians.reshape(rows, columns * outputs, -1)
+    return gradients, hessians.reshape(rows, columns * outputs, columns * outputs)
 
 
 def output_curvature(loss: ConvexLoss, chances: np.ndarray) -> np.ndarray:

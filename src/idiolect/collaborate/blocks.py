@@ -66,7 +66,16 @@ def split_into_blocks(
     if sample.agents <= block:
         return [np.arange(sample.agents)], Exchange(0, 0, 0, "")
     signatures, exchange = _signatures(sample, penalty, min(landmarks, sample.agents), seed)
-    return _sorted(signatures, block, seed), exchange
+    return _sorted(_spread_over(signatures, sample.counts > 0), block, seed), exchange
+
+
+def _spread_over(signatures: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Agents without a row, which are like nobody, spread evenly over the others: no block is to be theirs alone."""
+    if known.all() or not known.any():
+        return signatures
+    found, lent = signatures.copy(), np.flatnonzero(known)
+    found[~known] = signatures[lent[np.arange((~known).sum()) * len(lent) // (~known).sum()]]
+    return found
 
 
 def _signatures(sample: Sample, penalty: float, landmarks: int, seed: int) -> tuple[np.ndarray, Exchange]:

@@ -123,7 +123,7 @@ def shown(value: Any) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' for a misspelt name, or the list of names when none is close."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, names, n=1) or [one for one in names if one.lower() == name.lower()]
     if close:
         return f" Did you mean {close[0]!r}?"
     return f" Known: {', '.join(names)}." if names else ""

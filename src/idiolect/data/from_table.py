@@ -18,7 +18,7 @@ from idiolect.data.kinds import TEXT
 from idiolect.data.names import encode_names, lookalike_warnings
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_weights, read_weights, weight_notes
-from idiolect.data.split import TRAIN, HeldOut, Plan, Split, plan
+from idiolect.data.split import TEST, TRAIN, HeldOut, Plan, Split, plan
 from idiolect.data.tables import Reading, read, require_columns
 from idiolect.data.target_columns import prepare_targets
 from idiolect.data.task import check_kind
@@ -98,6 +98,7 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
         *fitted.warnings,
         *doubts.warnings,
         *client_copy_warnings(table, used, owner),
+        *_time_ties(table, request.split, owner, planned),
         *_settled(table, used, values, training, fitted),
     ]
     told = [reading.column_notes[name] for name in (*request.columns_with_roles, *used) if name in reading.column_notes]
@@ -117,15 +118,13 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     for option, names in (("feature", request.features or ()), ("dropped", request.drop)):
         require_columns(table, names, option)
     require_columns(table, request.categorical, "categorical")
-    if request.client in request.targets:
-        raise RequestError(f"The client and the target must be two columns, got {request.client!r} for both.")
-    others = dataclasses.replace(request, weight=None).columns_with_roles
-    if request.weight in others:
-        raise RequestError(
-            f"The weight column must have no other role, but {request.weight!r} is also the {others[request.weight]}; "
-            "name another one."
-        )
-    for option, names in (("--features", request.features or ()), ("--drop", request.drop)):
+    _refuse_two_roles(request)
+    categorical = tuple(name for name in request.categorical if name not in request.targets)
+    for option, names in (
+        ("--features", request.features or ()),
+        ("--drop", request.drop),
+        ("--categorical", categorical),
+    ):
         taken = next((name for name in names if name in roles), None)
         if taken is not None:
             raise RequestError(f"Column {taken!r} already has another role, {roles[taken]}; take it out of {option}.")
@@ -137,11 +136,35 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     else:
         chosen = list(dict.fromkeys(request.features))
     if not chosen:
-        raise RequestError("No column is left to be a feature; the table needs more than client and target.")
+        raise RequestError(
+            "No column is left to be a feature; the table needs more than client and target, or --drop fewer."
+        )
     unused = next((name for name in request.categorical if name not in (*chosen, *request.targets)), None)
     if unused is not None:
         raise RequestError(f"The categorical column {unused!r} is not among the features; add it to --features.")
     return chosen
+
+
+def _refuse_two_roles(request: TableRequest) -> None:
+    """RequestError where one column is to be two things."""
+    if request.client in request.targets:
+        raise RequestError(f"The client and the target must be two columns, got {request.client!r} for both.")
+    split = request.split
+    taken = {request.client: "client"} | dict.fromkeys(request.targets, "target")
+    others = {
+        "split": split.split_column,
+        "group": split.group_column,
+        "time": split.time_column,
+        "weight": request.weight,
+    }
+    for role, name in others.items():
+        if name is None:
+            continue
+        if name in taken:
+            raise RequestError(
+                f"The {role} column must have no other role, but {name!r} is also the {taken[name]}; name another one."
+            )
+        taken[name] = role
 
 
 def _drop_incomplete(table: pa.Table, request: TableRequest) -> tuple[pa.Table, np.ndarray, list[str]]:
@@ -231,6 +254,24 @@ def _time_note(split: Split) -> list[str]:
     if split.time_column is None:
         return []
     return [f"Column {split.time_column!r} splits each client's rows by time, newest rows test; it is no input."]
+
+
+def _time_ties(table: pa.Table, split: Split, owner: np.ndarray, planned: Plan) -> list[str]:
+    """Clients whose oldest test row is no newer than a row before it: there is no telling the newest rows."""
+    if split.time_column is None:
+        return []
+    times, tests = _times(table.column(split.time_column), split.time_column), planned.parts == TEST
+    before, after = np.full(owner.max() + 1, -np.inf), np.full(owner.max() + 1, np.inf)
+    np.maximum.at(before, owner[~tests], times[~tests])
+    np.minimum.at(after, owner[tests], times[tests])
+    tied = int((before >= after).sum())
+    if not tied:
+        return []
+    whose = "1 client has" if tied == 1 else f"{tied} clients have"
+    return [
+        f"{whose} test rows of the same time in {split.time_column!r} as rows before them: the order of the table "
+        "decided between these."
+    ]
 
 
 def _reading_warnings(reading: Reading, used: set[str]) -> list[str]:

@@ -68,7 +68,7 @@ def check_counts(values: np.ndarray, what: str) -> None:
     wrong = values[(values < 0) | (values != np.round(values))]
     if wrong.size:
         raise RequestError(
-            f"With task = 'counts' {what} must be whole numbers of at least 0, got {wrong[0]:g}; use 'regression'."
+            f"With task counts {what} must be whole numbers of at least 0, got {wrong[0]:g}; use regression."
         )
 
 

@@ -269,7 +269,7 @@ def choose_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], 
         if len(set(spec.evaluation.scores)) < len(spec.evaluation.scores):
             raise RequestError(f"evaluation.scores must differ, got {spec.evaluation.scores}; name each once.")
         primary = spec.evaluation.scores[0]
-        reason = f"{primary} decides, as the spec asks. {unit_sentence(primary, federation)}"
+        reason = f"{primary} decides, as was asked. {unit_sentence(primary, federation)}"
         return tuple(spec.evaluation.scores), reason.rstrip()
     if kind == "classification" and federation.train.targets.ndim == 2:
         reason = "Scored by accuracy (higher is better): the share of positions whose next token is guessed."

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from idiolect.algorithms import ALGORITHMS
+from idiolect.metrics.scores import find_score
 
 # alone; one model; one model and own steps; own models held near it; own and shared models mixed; some parameters
 # shared; gradients shared with those who are alike
@@ -60,7 +61,10 @@ def comparison(
 def quantile_loss(score: str) -> dict[str, Any]:
     """[model] settings of a score that needs them: a quantile is learnt by the loss that it minimises."""
     percent = score.removeprefix("pinball_")
-    return {"loss": "pinball", "quantile": int(percent) / 100} if percent != score and percent.isdecimal() else {}
+    if percent == score:
+        return {}
+    find_score(score)
+    return {"loss": "pinball", "quantile": int(percent) / 100}
 
 
 def method_names(asked: str | None) -> list[str]:

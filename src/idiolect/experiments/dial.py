@@ -188,7 +188,8 @@ def _check_values(setting: str, values: Sequence[float]) -> None:
 def _check_one_path(spec: Spec, method: MethodSpec) -> None:
     if spec.training.rounds < 1:
         raise RequestError(
-            "--rounds (training.rounds in a spec) must be at least 1 for every value of a dial, got 0; give more."
+            "--rounds (training.rounds in a spec) must be at least 1 for every value of a dial, got "
+            f"{spec.training.rounds}; give more."
         )
     if is_tuned(spec, method):
         raise RequestError(

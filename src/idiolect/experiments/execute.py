@@ -39,7 +39,7 @@ from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, sa
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
 from idiolect.experiments.trained import Trained
-from idiolect.experiments.tuning import Tuned, from_json, is_searched, is_tuned, tune
+from idiolect.experiments.tuning import NOTHING_TO_CHOOSE_ON, Tuned, from_json, is_searched, is_tuned, tune
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
 
@@ -103,10 +103,7 @@ def _check_methods(prepared: Prepared, built: list[Built]) -> list[str]:
     """Warnings about rows and methods; RequestError for a method that cannot be run on these rows."""
     spec, federation = prepared.spec, prepared.federation
     if federation.validation.counts.sum() == 0 and any(is_searched(prepared, method) for method in prepared.methods):
-        raise RequestError(
-            "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
-            "or one step_size instead of a list."
-        )
+        raise RequestError(NOTHING_TO_CHOOSE_ON)
     # a step chosen on validation rows needs no warning: it was tried
     given = [ready for method, ready in zip(prepared.methods, built) if not is_tuned(spec, method)]
     warnings = [*federation.warnings, *(text for ready in given for text in ready.warnings)]

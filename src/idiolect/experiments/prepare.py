@@ -75,8 +75,8 @@ def prepare(spec: Spec) -> Prepared:
     check_training(spec.training, federation.clients)
     if federation.test.counts.sum() == 0 and problem is None:
         raise RequestError(
-            "No client has a test row, so no method could be judged. Give [data] test a larger share, "
-            "or bring more rows per client."
+            "No client has a test row, so no method could be judged. Bring more rows per client, or give "
+            "data.test (in a spec, or by --set) a larger fraction."
         )
     scores, reason = choose_scores(spec, federation)
     choose_by = _choose_by(spec, federation)
@@ -127,12 +127,20 @@ def _fitting(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
             try:
                 _check_method(prepared, method)
             except RequestError as error:
+                if _is_given(method, str(error)):
+                    raise
                 reasons[method.label] = str(error)
     kept = tuple(method for method in spec.methods if method.label not in reasons)
     if not kept:
-        raise RequestError(f"No method can run on these rows; the first, {next(iter(reasons.items()))}.")
+        label, reason = next(iter(reasons.items()))
+        raise RequestError(f"No method can run on these rows. {label}: {reason}")
     left_out = tuple(f"{label} is left out: {reason}" for label, reason in reasons.items())
     return dataclasses.replace(prepared, methods=kept, left_out=left_out)
+
+
+def _is_given(method: MethodSpec, sentence: str) -> bool:
+    """Whether the sentence is about a setting that the request gave: that is wrong, not unfit."""
+    return any(sentence.startswith(f"methods.{method.label}.{name} must") for name in method.settings)
 
 
 def _check_method(prepared: Prepared, method: MethodSpec) -> None:

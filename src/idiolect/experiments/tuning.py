@@ -36,6 +36,10 @@ OWN_STEPS = (0.1, 0.4, 1.6, 6.4)  # of fine-tuning
 RACE = 25  # rounds in which step sizes race: the largest that is stable goes farthest, and where it leads is the same
 PLAIN_STEPS = (0.01, 0.03, 0.1, 0.3, 1.0)  # where no constant is known
 
+NOTHING_TO_CHOOSE_ON = (
+    "No client has a validation row to choose a step size on. Bring at least 3 rows per client, or give "
+    "data.validation (in a spec, or by --set) a larger fraction; a spec with one step_size and no tuning needs none."
+)
 MOST_SOLVES = 500  # steps of a client's own solve, which every candidate repeats
 
 
@@ -213,10 +217,7 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
 def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) -> Tuned:
     """Every candidate diverged, or none can be scored; the latter ends the run, the former is an answer."""
     if prepared.federation.validation.counts.sum() == 0:
-        raise RequestError(
-            "No client has a validation row to choose a step size on. Give [data] validation a larger share, "
-            "or one step_size instead of a list."
-        )
+        raise RequestError(NOTHING_TO_CHOOSE_ON)
     lost = [lane.diverged for lane in lanes if lane.diverged is not None]
     if len(lost) < len(lanes):
         raise RequestError(
@@ -275,7 +276,8 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, li
         f"{len(lanes)} candidate{'' if len(lanes) == 1 else 's'}"
     )
     if not chosen.converged:
-        why = "the time was up" if request.late else f"after {last} rounds it was still improving"
+        improving = "it was still improving" if rounds == last else "it was too early to tell"
+        why = "the time was up" if request.late else f"after {last} rounds {improving}"
         sentence += f"; not converged: {why}"
     history, cells = [row for row in chosen.history if row["round"] <= rounds], folds.tolist()
     return Tuned(settings, [], rounds, chosen.converged, last, trials, validation, cells, history, sentence)

@@ -264,6 +264,10 @@ def find_score(name: str, task_kind: str | None = None) -> Score:
     try:
         score = SCORES[name]
     except KeyError:
+        if name.startswith("pinball_"):
+            raise RequestError(
+                f"Score pinball_N needs a whole percent N from 1 to 99, got {name!r}; pinball_50 scores medians."
+            ) from None
         raise RequestError(f"There is no score {name!r}.{nearest(name, SCORES)}") from None
     if task_kind is not None and not score.fits(task_kind):
         fitting = ", ".join(known for known, other in SCORES.items() if other.fits(task_kind))

@@ -28,7 +28,7 @@ class Answer:
     worst_decile: float | None = None
     best_level: tuple[str, ...] = ()  # methods whose mean on test rows differs from the best one's by rounding only
     worst_decile_level: tuple[str, ...] = ()
-    personalized: str | None = None  # the announced method, or the best one that is not training alone
+    personalized: str | None = None  # the announced method, or where that is training alone the best other
     helped: int | None = None  # its clients that are clearly better off than alone
     hurt: int | None = None
     compared: int | None = None
@@ -51,7 +51,7 @@ def answer(run: Run) -> Answer:
     worst_level = _leaders(below, "worst_decile")
     worst = best if best in worst_level else worst_level[0]
     others, worst_others = ([one for one in level if one is not best], [one for one in worst_level if one is not worst])
-    together = best if not is_alone(best) else next((entry for entry in ranked if not is_alone(entry)), None)
+    together = best if not is_alone(best) else _first_together(run, ranked)
     clients = client_table(run, together["method"]) if together else None
     judged = clients if clients is not None and clients.compared else None
     parts = Answer(
@@ -81,6 +81,17 @@ def answer(run: Run) -> Answer:
     said = "; ".join(clause for clause in clauses if clause) + "."
     doubts = "".join(f" {text}" for text in (*_unfinished(run), *_unscored(run)))
     return dataclasses.replace(parts, sentence=f"{_choice(run)}{said}{doubts}")
+
+
+def _first_together(run: Run, ranked: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The method to hold against training alone: the best on validation rows, as far as they were asked."""
+    others = [entry for entry in ranked if not is_alone(entry)]
+    if not others or run.announced is None:
+        return next(iter(others), None)
+    first = [entry for entry in others if entry["method"] == run.announced.get("best")]
+    validated = [entry for entry in others if not absent(entry.get("validation_mean"))]
+    validated.sort(key=lambda entry: entry["validation_mean"], reverse=run.higher_is_better)
+    return [*first, *validated, *others][0]
 
 
 def _announced(run: Run, best: dict[str, Any], words: ScoreWords, methods: int) -> str:
@@ -125,8 +136,7 @@ def _unfinished(run: Run) -> list[str]:
     ]
     if not late:
         return []
-    verb = "was" if len(late) == 1 else "were"
-    return [f"{listed(late)} {verb} still improving when training stopped and may do better with more rounds."]
+    return [f"{listed(late)} had not converged when training stopped and may do better with more rounds."]
 
 
 def _unscored(run: Run) -> list[str]:

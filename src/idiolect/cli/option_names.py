@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sentences about a spec's settings, in the words of who gave options: '--rounds must be ...'."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+
+_OPTIONS = {
+    "training.rounds": "--rounds",
+    "training.cohort": "--cohort",
+    "tuning.minutes": "--minutes",
+    "tuning.step_size": "--step-sizes",
+    "data.held_out": "--held-out",
+    "held_out": "--held-out",
+    "data.task": "--task",
+    "model.name": "--model",
+    "model.l2": "--l2",
+    "seeds": "--seed or --seeds",
+    "name": "--name",
+}
+_OF_METHODS = {"batch_size": "--batch-size", "epochs": "--epochs"}  # one option for every method
+_SETTING = re.compile(r"(?:methods\.[^.\s]+\.)?(?P<name>[a-z_.0-9]+)(?= )")
+
+
+@contextlib.contextmanager
+def in_options(overrides: Sequence[str] = ()) -> Iterator[None]:
+    """A RequestError that begins with a setting begins with its option, unless a --set of `overrides` gave it."""
+    from idiolect.core.checks import RequestError
+
+    try:
+        yield
+    except RequestError as error:
+        told = said_by_option(str(error), overrides)
+        if told == str(error):
+            raise
+        raise RequestError(told) from error
+
+
+def said_by_option(sentence: str, overrides: Sequence[str] = ()) -> str:
+    """The sentence with an option in the place of the setting that it begins with, where there is one."""
+    found = _SETTING.match(sentence)
+    if found is None:
+        return sentence
+    name = found["name"]
+    options = _OF_METHODS if found[0] != name else _OPTIONS
+    if name not in options or any(name.rpartition(".")[2] in text.partition("=")[0] for text in overrides):
+        return sentence
+    return options[name] + sentence[found.end() :]
