@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,8 +20,8 @@ from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.predict import predict
 from idiolect.experiments.prepare import prepare
 from idiolect.experiments.refit import with_validation_rows
-from idiolect.experiments.spec import from_table
-from idiolect.experiments.tuning import axes_of, is_searched
+from idiolect.experiments.spec import MethodSpec, from_table
+from idiolect.experiments.tuning import Tuned, _prepare_as, axes_of, is_searched
 
 CLIENTS, ROWS = 6, 24
 
@@ -240,10 +241,20 @@ def test_own_strengths_need_rows_that_did_not_choose_them():
 
 def test_a_budget_of_minutes_marks_what_it_cuts_short(table, tmp_path):
     tuning = {"auto": True, "until": "converged", "refit": True, "minutes": 1e-6}
-    done = execute(comparing(table, methods=("local",), tuning=tuning), tmp_path / "run")
-    (local,) = done.summary["methods"]
-    assert local["converged"] is False
-    assert "the time was up" in local["tuned"]
+    done = execute(comparing(table, methods=("local", "flix_sgd"), tuning=tuning), tmp_path / "run")
+    for line in done.summary["methods"]:
+        assert line["converged"] is False
+        assert "the time was up" in line["tuned"]
+        assert "1 round," in line["tuned"] or line["rounds"] != 1
+
+
+def test_clients_that_do_best_untrained_alone_still_get_one_step_for_flix():
+    method = MethodSpec("flix_sgd", "flix_sgd", None, {"epochs": 5})
+    prepared = SimpleNamespace(spec=SimpleNamespace(tuning=SimpleNamespace(auto=True)))
+    untrained = Tuned({"step_size": 0.3}, [], 0, True, 0, [], {}, [], [], "")
+    found = _prepare_as(prepared, method, untrained)
+    assert found["solver_epochs"] == 1
+    assert found["solver_step_size"] == 0.3
 
 
 def test_what_costs_more_must_show_that_it_pays():
