@@ -135,7 +135,8 @@ def _refuse_unused(axes: list[str], spec: Spec) -> None:
     stated = [one.label for one in spec.methods if name in setting_names(one.algorithm, one.objective)]
     if stated:
         raise RequestError(
-            f"--over {name} would make another method of {stated[0]}; if that is meant, write methods.{stated[0]}.{name}."
+            f"--over {name} would make another method of {stated[0]}; if that is meant, write "
+            f"methods.{stated[0]}.{name}."
         )
     every = {key for method in spec.methods for key in setting_names(method.algorithm, method.objective)}
     owner = spec.methods[0].algorithm if len(spec.methods) == 1 else "no method of the spec"
