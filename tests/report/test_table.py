@@ -328,11 +328,11 @@ def test_a_method_that_had_not_converged_is_marked_and_named(folder, edit_summar
     table = comparison_table(folder)
     assert "fedavg ~" in table.to_text(details=False)
     assert "~ had not converged" in table.legend()
-    assert "fedavg was still improving when training stopped" in table.answer.sentence
+    assert "fedavg had not converged when training stopped" in table.answer.sentence
     edit_summary(folder, lambda summary: _method(summary, "fedavg").update(converged=True))
     table = comparison_table(folder)
     assert "~" not in table.to_text() + table.answer.sentence
-    assert "still improving" not in table.answer.sentence
+    assert "had not converged when" not in table.answer.sentence
 
 
 def test_the_short_table_has_the_price_in_one_number(folder):

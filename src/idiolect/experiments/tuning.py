@@ -276,7 +276,12 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, li
         f"{len(lanes)} candidates"
     )
     if not chosen.converged:
-        why = "the time was up" if request.late else f"after {_rounds(last)} it was still improving"
+        enough = (
+            f"after {_rounds(last)} it was still improving"
+            if rounds == last
+            else f"{_rounds(last)} are too few to tell"
+        )
+        why = "the time was up" if request.late else enough
         sentence += f"; not converged: {why}"
     history, cells = [row for row in chosen.history if row["round"] <= rounds], folds.tolist()
     return Tuned(settings, [], rounds, chosen.converged, last, trials, validation, cells, history, sentence)

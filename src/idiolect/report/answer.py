@@ -125,8 +125,7 @@ def _unfinished(run: Run) -> list[str]:
     ]
     if not late:
         return []
-    verb = "was" if len(late) == 1 else "were"
-    return [f"{listed(late)} {verb} still improving when training stopped and may do better with more rounds."]
+    return [f"{listed(late)} had not converged when training stopped and may do better with more rounds."]
 
 
 def _unscored(run: Run) -> list[str]:

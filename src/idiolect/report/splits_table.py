@@ -184,9 +184,8 @@ def _doubts(found: dict[str, Any]) -> str:
             )
     late = [str(line["method"]) for line in found["methods"] if line["unconverged"]]
     if late:
-        verb = "was" if len(late) == 1 else "were"
         sentences.append(
-            f"{listed(late)} {verb} still improving when training stopped, in some split or all, and may do better "
+            f"{listed(late)} had not converged when training stopped, in some split or all, and may do better "
             "with more rounds."
         )
     return "".join(f" {text}" for text in sentences)
