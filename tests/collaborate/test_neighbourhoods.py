@@ -44,13 +44,14 @@ def test_many_agents_need_no_matrix():
     first = np.arange(agents - 1)
     found = n.neighbourhoods_from_pairs(agents, first, first + 1, np.full(agents - 1, 0.1), 0.2)
     assert found.indices.shape == (3, agents)
-    assert "2 to 3 agents" in n.describe(found)
+    assert "2 to 3 of 20000 clients" in n.describe(found)
+    assert n.describe(n.uniform(4)) == "every client listens to all 4 clients, itself included"
 
 
 def test_the_sentence_counts_loners():
     sentence = n.describe(mixing.from_dense(np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])))
-    assert "1 to 2 agents, 1.67 on average; 1 of 3 agents to one alone" in sentence
-    assert "1.5x (harmonic mean)" in sentence
+    assert "1 to 2 of 3 clients, " in sentence
+    assert "1.67 on average, 1 of 3 clients to themselves alone" in sentence
 
 
 def changed(i, j, value):
