@@ -44,13 +44,14 @@ def test_many_agents_need_no_matrix():
     first = np.arange(agents - 1)
     found = n.neighbourhoods_from_pairs(agents, first, first + 1, np.full(agents - 1, 0.1), 0.2)
     assert found.indices.shape == (3, agents)
-    assert "listen to 2 to 3 of 20000 clients" in n.describe(found)
+    assert "2 to 3 of 20000 clients" in n.describe(found)
+    assert n.describe(n.uniform(4)) == "every client listens to all 4 clients, itself included"
 
 
 def test_the_sentence_counts_loners():
     sentence = n.describe(mixing.from_dense(np.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]])))
-    assert "listen to 1 to 2 of 3 clients, themselves included, 1.67 on average" in sentence
-    assert "1 of 3 clients to themselves alone" in sentence
+    assert "1 to 2 of 3 clients, " in sentence
+    assert "1.67 on average, 1 of 3 clients to themselves alone" in sentence
 
 
 def changed(i, j, value):

@@ -58,7 +58,7 @@ def visits(when):
 def test_a_table_is_split_by_its_time_column():
     days = [f"2024-01-{20 - number // 2:02d}" for number in range(20)]  # the last rows are the oldest
     split = Split(time_column="when")
-    for when in (np.array(days, "datetime64[D]"), 20 - np.arange(20) // 2):
+    for when in (np.array(days, "datetime64[D]"), days, 20 - np.arange(20) // 2):
         federation = Federation.from_table(visits(when), client="c", target="y", split=split, scaling="none")
         assert federation.preprocessing.feature_names == ("x",)
         np.testing.assert_allclose(federation.test.of(0)[0][:, 0], np.sin([0, 2]), atol=1e-6)

@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,9 +19,10 @@ from idiolect.experiments.lanes import for_rows
 from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.predict import predict
 from idiolect.experiments.prepare import prepare
-from idiolect.experiments.refit import with_validation_rows
-from idiolect.experiments.spec import from_table
-from idiolect.experiments.tuning import axes_of, is_searched
+from idiolect.experiments.refit import shorten_steps, step_notes, with_validation_rows
+from idiolect.experiments.spec import MethodSpec, from_table
+from idiolect.experiments.tuning import Tuned, _prepare_as, axes_of, is_searched
+from idiolect.theory.constants import Constants
 
 CLIENTS, ROWS = 6, 24
 
@@ -240,10 +242,54 @@ def test_own_strengths_need_rows_that_did_not_choose_them():
 
 def test_a_budget_of_minutes_marks_what_it_cuts_short(table, tmp_path):
     tuning = {"auto": True, "until": "converged", "refit": True, "minutes": 1e-6}
-    done = execute(comparing(table, methods=("local",), tuning=tuning), tmp_path / "run")
+    done = execute(comparing(table, methods=("local", "flix_sgd"), tuning=tuning), tmp_path / "run")
+    for line in done.summary["methods"]:
+        assert line["converged"] is False
+        assert "the time was up" in line["tuned"]
+        assert "1 round," in line["tuned"] or line["rounds"] != 1
+
+
+def test_clients_that_do_best_untrained_alone_still_get_one_step_for_flix():
+    method = MethodSpec("flix_sgd", "flix_sgd", None, {"epochs": 5})
+    prepared = SimpleNamespace(spec=SimpleNamespace(tuning=SimpleNamespace(auto=True)))
+    untrained = Tuned({"step_size": 0.3}, [], 0, True, 0, [], {}, [], [], "")
+    found = _prepare_as(prepared, method, untrained)
+    assert found["solver_epochs"] == 1
+    assert found["solver_step_size"] == 0.3
+
+
+def constants_of(smoothness):
+    one = np.array([smoothness])
+    return Constants(one, 0 * one, one, exact=True, source="")
+
+
+def test_long_steps_are_shortened_where_the_rows_to_fit_are_less_smooth():
+    chosen = {"step_size": 0.1, "fine_tuning_step_size": 0.9, "penalty": 3.0}
+    fitted = shorten_steps(chosen, constants_of(2.0), constants_of(2.5))
+    assert fitted == {"step_size": 0.1, "fine_tuning_step_size": pytest.approx(0.72), "penalty": 3.0}
+    assert len(step_notes(chosen, fitted)) == 1
+    assert shorten_steps(chosen, constants_of(2.0), constants_of(1.5)) == chosen
+    assert shorten_steps(chosen, None, None) == chosen
+    assert step_notes(chosen, chosen) == []
+
+
+def test_models_do_not_diverge_where_validation_rows_are_unlike_training_rows(tmp_path):
+    draw, lines = np.random.default_rng(5), ["site,day,x,y"]
+    for site in range(4):
+        for day in range(40):
+            x = draw.normal() * (1 if day < 24 else 4)  # later rows spread far more
+            lines.append(f"s{site},{day},{x:.4f},{x + draw.normal(0, 0.3):.4f}")
+    path = tmp_path / "drift.csv"
+    path.write_text("\n".join(lines) + "\n")
+    data = {"source": "table", "path": str(path), "client": "site", "target": "y", "time_column": "day"}
+    tuning = {"step_size": [1.5], "refit": True}  # below 2 / smoothness on training rows, above it on both
+    told: list[str] = []
+    spec = comparing(path, methods=("local",), data=data, tuning=tuning)
+    done = execute(spec, tmp_path / "run", say=told.append)
     (local,) = done.summary["methods"]
-    assert local["converged"] is False
-    assert "the time was up" in local["tuned"]
+    assert local["diverged"] is None
+    assert local["score"]["mean"] < 16  # the variance of y; with the step as it was chosen, far above 1e9
+    assert any("in the final fit" in text for text in told)
 
 
 def test_what_costs_more_must_show_that_it_pays():

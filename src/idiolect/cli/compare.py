@@ -65,7 +65,7 @@ def compare(
     refit: Annotated[
         bool, typer.Option(help="Fit the delivered models on training and validation rows with what was chosen.")
     ] = True,
-    held_out: Annotated[float, typer.Option(help="Clients that never train: a number, or a share below 1.")] = 0,
+    held_out: Annotated[float, typer.Option(help="Clients that never train: a number, or a fraction below 1.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Draws the split and the training. Default: 0.")] = None,
     seeds: Seeds = None,
     splits: Annotated[

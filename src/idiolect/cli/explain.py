@@ -29,7 +29,7 @@ def explain(
     component_smoothness: Annotated[
         float | None, typer.Option(help="Of the example: Lc' of a single row's loss; default: L'.")
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="Accuracy to reach, as a share of the start's gap.")] = 1e-6,
+    epsilon: Annotated[float, typer.Option(help="Accuracy to reach, as a fraction of the start's gap.")] = 1e-6,
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of algorithm or objective, as TOML: 'penalty = 0.1'.")
     ] = None,

@@ -27,7 +27,7 @@ def predict(
     run: Annotated[Path, typer.Argument(help="A finished folder of compare, run, sweep or dial, on a table.")],
     table: Annotated[Path, typer.Argument(help="New rows: a CSV, Parquet or Feather file with the run's columns.")],
     method: Annotated[
-        str | None, typer.Option(help="Method of the run; default: the one it announced, best on validation rows.")
+        str | None, typer.Option(help="Method of the run; default: the one it announced, chosen on validation rows.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the run; default: its first.")] = None,
     model: Annotated[

@@ -124,8 +124,11 @@ def describe(neighbours: Neighbours) -> str:
     number = mixing.counts(neighbours)
     alone = int((number == 1).sum())
     single = f", {alone} of {len(number)} clients to themselves alone" if alone else ""
+    low, high, total = number.min(), number.max(), len(number)
+    if low == high:
+        return f"every client listens to {'all' if low == total else f'{low} of'} {total} clients, itself included"
     return (
-        f"clients listen to {number.min()} to {number.max()} of {len(number)} clients, themselves included, "
+        f"clients listen to {low} to {high} of {total} clients, themselves included, "
         f"{number.mean():.3g} on average{single}"
     )
 

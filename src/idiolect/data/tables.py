@@ -96,7 +96,7 @@ def _text_columns(table: pa.Table, written: Delimited, kinds: Kinds) -> Reading:
         column, marks = _without_marks(table.column(position))
         kind = kinds.get(name)
         if kind is None:
-            decision = decide(name, _distinct(column), position in written.quoted, comma)
+            decision = decide(name, different_texts(column), position in written.quoted, comma)
             kind = decision.kind
             column_notes[name], column_warnings[name] = decision.note, decision.warning
         if kind == TEXT and marks and not column_notes.get(name):
@@ -112,7 +112,12 @@ def _typed_columns(table: pa.Table, kinds: Kinds) -> Reading:
         column = decoded(table.column(position))
         if is_text(column):
             column, marks = _without_marks(column)
-            if name not in kinds and marks and not _empty(column) and decide(name, _distinct(column)).kind == NUMBER:
+            if (
+                name not in kinds
+                and marks
+                and not _empty(column)
+                and decide(name, different_texts(column)).kind == NUMBER
+            ):
                 # numbers that were read as text because of the marks among them
                 column_notes[name] = f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers."
                 column = convert(column, NUMBER, name)
@@ -148,7 +153,7 @@ def _marks_note(name: str, marks: list[str]) -> str:
     return f"Cells of column {name!r} that say {', '.join(map(repr, marks))} are read as missing."
 
 
-def _distinct(column: pa.ChunkedArray) -> pa.Array:
+def different_texts(column: pa.ChunkedArray) -> pa.Array:
     """Different values without blanks around them, in the order in which they come."""
     import pyarrow.compute as pc
 

@@ -57,8 +57,8 @@ def plain_loss(federation: Federation) -> ConvexLoss:
     """Least squares, logistic or softmax regression, whichever the task asks for, on all features."""
     if federation.task.kind == "counts":
         raise RequestError(
-            "Who learns from whom is known for classes and numbers, got the task counts; set data.task = 'regression', "
-            "or leave out what asks for neighbours."
+            "The exact loss is known for classes and numbers, got the task counts; use --task regression (data.task in "
+            "a spec), or `compare` without methods that look for neighbours."
         )
     features = int(np.prod(federation.input_shape))
     if federation.task.kind != "classification":  # counts are compared as numbers are

@@ -23,7 +23,7 @@ from idiolect.engines.evaluate import Standing
 from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
 from idiolect.experiments.announce import announce
-from idiolect.experiments.build import Built
+from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.evidence import take_evidence
 from idiolect.experiments.finished import announced_method
@@ -34,7 +34,7 @@ from idiolect.experiments.measured import measured
 from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
 from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.prepare import Prepared, prepare
-from idiolect.experiments.refit import with_validation_rows
+from idiolect.experiments.refit import shorten_steps, step_notes, with_validation_rows
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
@@ -163,6 +163,9 @@ def _train(
             tell(f"{method.label}: {choices[-1].sentence}.")
     entries: list[Trained] = []
     ready = [_ready(prepared, spec, method, built, choice) for (method, built), choice in zip(group, choices)]
+    for one in ready:
+        for text in step_notes({} if one.choice is None else one.choice.settings, one.settings):
+            tell(f"{one.method.label}: {text}")
     # lanes of one session train for the same rounds
     for _, same in itertools.groupby(ready, key=lambda one: (one.rounds, jax.tree.structure(one.built.algorithm))):
         spec, more = _train_together(prepared, spec, list(same), folder, progress)
@@ -210,7 +213,9 @@ def _ready(prepared: Prepared, spec: Spec, method: MethodSpec, built: Built, cho
     if known is not None:
         chosen, rounds = known.tuned or {}, known.rounds
     elif choice is not None:
-        chosen, rounds = for_rows(choice.settings, choice.in_rows, _rows_to_fit(prepared, choice)), choice.rounds
+        rows, rounds = _rows_to_fit(prepared, choice), choice.rounds
+        curved = prepared.constants if rows is prepared.federation else problem_constants(prepared.client_loss, rows)
+        chosen = shorten_steps(for_rows(choice.settings, choice.in_rows, rows), prepared.constants, curved)
     else:
         chosen, rounds = {}, None
     if chosen:

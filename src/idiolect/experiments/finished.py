@@ -88,7 +88,7 @@ def _announced_of(run: Finished, labels: list[str]) -> tuple[str, str]:
         return labels[0], "the run's only method"
     label = announced_method(run.summary)
     if label in labels:
-        return label, "the best of the run on validation rows"
+        return label, "the method that the run announced"
     raise RequestError(f"The run announces no best method; name one with --method: {', '.join(labels)}.")
 
 

@@ -122,7 +122,8 @@ def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
         request.report(reached, training.rounds)
         for lane in lanes:
             lane.ended |= lane.diverged is not None or (tuning.until == "converged" and lane.converged)
-        if reached >= training.rounds or request.late or all(lane.ended for lane in lanes):
+        late = request.late and reached > 0  # untrained models cannot be compared
+        if reached >= training.rounds or late or all(lane.ended for lane in lanes):
             return lanes
         reached = min(next_record(reached), training.rounds)
 

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from idiolect.core.data import join_rows
 from idiolect.data.federation import Federation, no_rows
+from idiolect.theory.constants import Constants
 
 
 def with_validation_rows(federation: Federation) -> Federation:
@@ -20,3 +23,29 @@ def with_validation_rows(federation: Federation) -> Federation:
     held_out = None if federation.held_out is None else with_validation_rows(federation.held_out)
     empty = no_rows(federation.validation)
     return dataclasses.replace(federation, train=train, validation=empty, groups=groups, held_out=held_out, places=None)
+
+
+def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Constants | None) -> dict[str, Any]:
+    """Settings with steps above 1 / smoothness shortened by as much as the loss is less smooth on the rows to fit.
+
+    Where validation rows are unlike training rows (a split by time), a long step that was good on the one may diverge
+    on both together. Steps are never made longer, and shorter ones are safe as they are.
+    """
+    if before is None or after is None or not 0 < before.smoothness < after.smoothness:
+        return dict(chosen)
+    factor, safe = before.smoothness / after.smoothness, 1 / after.smoothness
+
+    def one(name: str, value: Any) -> Any:
+        return min(value, max(value * factor, safe)) if name.endswith("step_size") else value
+
+    return {name: one(name, value) for name, value in chosen.items()}
+
+
+def step_notes(chosen: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
+    """Sentences about the steps that are shorter in the final fit than those that were chosen."""
+    return [
+        f"{name.replace('_', ' ')} {fitted[name]:.3g} in the final fit, because the loss is less smooth on training "
+        "and validation rows together."
+        for name in chosen
+        if name.endswith("step_size") and name in fitted and fitted[name] < chosen[name]
+    ]

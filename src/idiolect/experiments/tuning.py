@@ -204,8 +204,9 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
         return {}
     if alone is None or alone.diverged is not None:
         return {"solver": "early_stopping", "solver_epochs": 200, "solver_batch_size": 0}
-    steps = alone.rounds * int(method.settings.get("epochs") or method.settings.get("local_steps", 1))
-    solves = max(1, min(steps, MOST_SOLVES))
+    # at least one step, where training alone does best with none or time ran out before the first
+    steps = max(1, alone.rounds * int(method.settings.get("epochs") or method.settings.get("local_steps", 1)))
+    solves = min(steps, MOST_SOLVES)
     return {
         "solver": "epochs",
         "solver_epochs": solves,
@@ -272,15 +273,23 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, li
     words = [_value_words(name, value) for name, value in settings.items()]
     parted = f" of {request.folds} folds" if request.folds > 1 else ""
     sentence = (
-        f"{', '.join([*words, f'{rounds} rounds'])}, by {choose_by.replace('_', ' ')} on validation rows{parted} among "
+        f"{', '.join([*words, _rounds(rounds)])}, by {choose_by.replace('_', ' ')} on validation rows{parted} among "
         f"{len(lanes)} candidate{'' if len(lanes) == 1 else 's'}"
     )
     if not chosen.converged:
-        improving = "it was still improving" if rounds == last else "it was too early to tell"
-        why = "the time was up" if request.late else f"after {last} rounds {improving}"
+        enough = (
+            f"after {_rounds(last)} it was still improving"
+            if rounds == last
+            else f"{_rounds(last)} are too few to tell"
+        )
+        why = "the time was up" if request.late else enough
         sentence += f"; not converged: {why}"
     history, cells = [row for row in chosen.history if row["round"] <= rounds], folds.tolist()
     return Tuned(settings, [], rounds, chosen.converged, last, trials, validation, cells, history, sentence)
+
+
+def _rounds(number: int) -> str:
+    return f"{number} round{'' if number == 1 else 's'}"
 
 
 def _value_words(name: str, value: float | list[float]) -> str:

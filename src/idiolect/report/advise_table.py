@@ -23,6 +23,7 @@ from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, sco
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
 MOST_NEIGHBOURS = 3  # named in a line
 WORDS = {"alone": "train alone", "everybody": "join everybody", "neighbours": "join neighbours"}
+_RIGHT = ("wrong", "right")
 _WIDTH = 132
 _LITTLE = 0.005  # of the loss alone: a gain below it is next to nothing
 
@@ -203,8 +204,9 @@ def verification(advised: Advised) -> list[str]:
     )
     second = f"It was best, or within noise of best, for {verdict['right']:,} of {tested:,} clients"
     if verdict["decidable"]:
-        right = f"{verdict['right_of_decidable']:,} of the {verdict['decidable']:,} whose test rows can tell"
-        return [first, f"{second}; it was right for {right}."]
+        right, able = verdict["right_of_decidable"], verdict["decidable"]
+        judged = f"right for {right:,} of the {able:,} clients" if able > 1 else f"{_RIGHT[right]} for the one client"
+        return [first, f"{second}; it was {judged} whose test rows can tell."]
     return [first, f"{second}; but no client has enough test rows to tell."]
 
 

@@ -22,6 +22,7 @@ class Answer:
 
     sentence: str
     best: str | None = None  # the announced method: the best on validation rows, or else the best mean on test rows
+    announced: bool = False  # whether validation rows chose it
     best_mean: float | None = None  # its mean on test rows
     tied: tuple[str, ...] = ()  # methods that validation rows cannot tell from it
     worst_decile_best: str | None = None  # method with the best mean over the worst tenth of clients
@@ -57,6 +58,7 @@ def answer(run: Run) -> Answer:
     parts = Answer(
         sentence="",
         best=best["method"],
+        announced=announced is not None,
         best_mean=best["score"]["mean"],
         tied=tuple(announced["tied"]) if announced else (),
         worst_decile_best=worst["method"],
@@ -76,7 +78,7 @@ def answer(run: Run) -> Answer:
         else _average(best, others, together, words, len(ranked)),
         _worst(worst, worst is best, worst_others, words, len(ranked)),
         _alone(parts),
-        _price(best, together, clients),
+        _price(together, clients),
     ]
     said = "; ".join(clause for clause in clauses if clause) + "."
     doubts = "".join(f" {text}" for text in (*_unfinished(run), *_unscored(run)))
@@ -103,7 +105,9 @@ def _announced(run: Run, best: dict[str, Any], words: ScoreWords, methods: int) 
     if methods == 1:
         return f"{subject}: {measure} {value} on test rows{_gains(best, words)}"
     tied = [one for one in run.methods if one["method"] in found.get("tied", ())]
-    level = f", within noise of {listed([_name(one) for one in tied])}" if tied else ", clearly ahead of the others"
+    late = any(one.get("converged") is False for one in run.methods)
+    ahead = "ahead of the others as far as they were trained" if late else "clearly ahead of the others"
+    level = f", within noise of {listed([_name(one) for one in tied])}" if tied else f", {ahead}"
     on_test = f"its {measure} on test rows is {value}{_gains(best, words)}"
     return f"{subject} does best on validation rows{level}{_cheapest(best, tied)}; {on_test}"
 
@@ -249,19 +253,18 @@ def _alone(parts: Answer) -> str:
         return ""
     if parts.compared is None:
         return "whether clients would do better alone is not known"
-    helped, hurt = (number or "none" for number in (parts.helped, parts.hurt))
-    whose = "" if parts.personalized == parts.best else f" with {parts.personalized}"
-    clients = f"{plural(parts.compared, 'client')}{whose}"
-    return f"of {clients} {helped} are clearly helped and {hurt} clearly hurt against alone"
+    helped, hurt = parts.helped or "none", parts.hurt or "none"
+    verb = "is" if parts.helped == 1 else "are"
+    clients = f"{plural(parts.compared, 'client')} with {parts.personalized}"
+    return f"of {clients} {helped} {verb} clearly helped and {hurt} clearly hurt against alone"
 
 
-def _price(best: dict[str, Any], together: dict[str, Any] | None, clients: Any) -> str:
+def _price(together: dict[str, Any] | None, clients: Any) -> str:
     if together is None:
         return ""
     total = traffic_bytes(together)
-    subject = "it" if together is best else together["method"]
     rounds = plural(int(together["rounds"]), "round") if together.get("rounds") is not None else "its rounds"
     trained = 0 if clients is None else int((~clients.held_out).sum())  # held-out clients never communicated
     each = f", {size(total / trained)} per client" if trained else ""
     delivered = " and the delivery of the models" if together.get("delivery_bytes") else ""
-    return f"{subject} communicates {size(total)} over {rounds}{delivered}{each}"
+    return f"{together['method']} communicates {size(total)} over {rounds}{delivered}{each}"

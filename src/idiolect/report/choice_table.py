@@ -65,8 +65,9 @@ def answer(choice: Choice) -> str:
     a_seed = " a seed" if len(found["seeds"]) > 1 else ""
     sentence = (
         f"Each client's own {found['setting']}, chosen on its validation rows, gives {words.name.replace('_', ' ')} "
-        f"{own} on test rows; the best fixed value, {choice.named(best['value'])}, gives {fixed}.{_ends(choice, best)} "
-        f"{whole} cost {size(total['total_bytes'])} and {count(total['gradients'])} gradients{a_seed}."
+        f"{own} on test rows; one value for all, chosen in the same way, {choice.named(best['value'])}, gives {fixed}."
+        f"{_ends(choice, best)} {whole} cost {size(total['total_bytes'])} and {count(total['gradients'])} "
+        f"gradients{a_seed}."
     )
     without = sum(not own for own in chosen["own"])
     if without:

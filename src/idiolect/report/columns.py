@@ -39,7 +39,7 @@ class MethodRow:
     gradients_both: int | None
     alone: bool  # this is training alone: nothing to gain against itself
     diverged: str | None
-    announced: bool = False  # the best on validation rows
+    announced: bool = False  # chosen on validation rows
     one: bool = False  # this is one model for all
     converged: bool | None = None  # whether validation rows showed no more progress; None: nobody looked
     validation_mean: float | None = None  # in a sweep, what its settings are chosen by

@@ -15,7 +15,18 @@ from idiolect.report.figures import Drawn
 from idiolect.report.folder import Run
 from idiolect.report.style import for_page
 from idiolect.report.table import ComparisonTable, title_of
-from idiolect.report.wording import NONE, ScoreWords, absent, count, finite, listed, megabytes, score_words, size
+from idiolect.report.wording import (
+    NONE,
+    ScoreWords,
+    absent,
+    count,
+    finite,
+    listed,
+    megabytes,
+    plural,
+    score_words,
+    size,
+)
 
 LIMIT = 100  # clients shown before "show all"
 FLOPS = {"training": "a round", "adaptation": "to adapt", "prediction": "a prediction"}
@@ -32,7 +43,8 @@ def tiles(answer: Answer, words: ScoreWords) -> str:
     if answer.best is not None:
         name = words.name.replace("_", " ")
         tied = f", within noise of {listed(list(answer.tied))}" if answer.tied else level_with(answer.best_level)
-        shown.append(("Best on average", answer.best, f"{name} {words.show(answer.best_mean)}{tied}"))
+        title = "Chosen on validation rows" if answer.announced else "Best on average"
+        shown.append((title, answer.best, f"{name} {words.show(answer.best_mean)}{tied}"))
         worst, best = f"{name} {words.show(answer.worst_decile)}", answer.worst_decile_best or NONE
         if nothing_right(answer.worst_decile, words):
             best = "no method"
@@ -43,8 +55,8 @@ def tiles(answer: Answer, words: ScoreWords) -> str:
         about = f"{answer.hurt or 'none'} clearly hurt; {answer.personalized} against alone"
         shown.append(("Clearly helped", f"{answer.helped or 0:,} of {answer.compared:,} clients", about))
     if answer.traffic_bytes is not None:
-        rounds = NONE if answer.rounds is None else f"{answer.rounds:,}"
-        about = f"{answer.personalized}, {rounds} rounds, all clients"
+        rounds = f"{NONE} rounds" if answer.rounds is None else plural(answer.rounds, "round")
+        about = f"{answer.personalized}, {rounds}, all clients"
         shown.append(("Communication", size(answer.traffic_bytes), about))
     return "".join(
         f'<div class="tile"><span>{e(title)}</span><b>{e(value)}</b><span>{e(about)}</span></div>'

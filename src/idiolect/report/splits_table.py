@@ -105,7 +105,7 @@ def answer(splits: SplitsFound) -> str:
         said = [f"No method was announced in any of {total} splits, for want of validation rows"]
     else:
         said = [_announcements(splits), *_announced_means(splits, announced)]
-        right = f"best or within noise of the best on test rows in {announced['best_or_tied']} of {total} splits"
+        right = f"best or within noise of the best on test rows in {_of_splits(announced['best_or_tied'], total)}"
         said.append(f"the announced method was {right}" if len(_times(found)) > 1 else f"it was {right}")
     said += _client_counts(splits)
     return "; ".join(said) + "." + _doubts(found)
@@ -133,9 +133,15 @@ def _announcements(splits: SplitsFound) -> str:
     first, *others = _times(found)
     name = _name(first)
     subject = name[0].upper() + name[1:] if is_alone(first) else name
-    number = "all" if first["announced"] == found["splits"] else f"{first['announced']} of"
+    number = _of_splits(first["announced"], found["splits"])
     more = [f"{_name(line)} in {line['announced']}" for line in others]
-    return f"{subject} was announced in {number} {found['splits']} splits" + (f", {listed(more)}" if more else "")
+    return f"{subject} was announced in {number}" + (f", {listed(more)}" if more else "")
+
+
+def _of_splits(number: int, total: int) -> str:
+    if number == total:
+        return "both splits" if total == 2 else f"all {total} splits"
+    return f"{number} of {total} splits"
 
 
 def _announced_means(splits: SplitsFound, announced: dict[str, Any]) -> list[str]:
@@ -161,8 +167,9 @@ def _client_counts(splits: SplitsFound) -> list[str]:
     if line is None or not line["compared"]:
         return []
     helped, hurt = (line[word] or "none" for word in ("helped", "hurt"))
+    verb = "is" if line["helped"] == 1 else "are"
     return [
-        f"of {plural(line['compared'], 'client')} with {method} {helped} are clearly helped and {hurt} clearly hurt "
+        f"of {plural(line['compared'], 'client')} with {method} {helped} {verb} clearly helped and {hurt} clearly hurt "
         "against alone"
     ]
 
@@ -194,7 +201,7 @@ def legend(splits: SplitsFound) -> str:
         f"{splits.words.title} of the personal models on test rows, {direction} is better; means over "
         f"{found['splits']} splits of means over clients, [95 % interval over splits, corrected for the rows that they "
         f"share]; {mark}{slow}worst 10 %: mean of the worst tenth of clients; helped, hurt: clients, clearly; "
-        "announced, best: splits in which it was best on validation rows, and on test rows."
+        "announced: splits that chose it on validation rows; best: splits in which it was best on test rows."
     )
 
 

@@ -145,7 +145,7 @@ class ComparisonTable:
     def _marks(self) -> str:
         """What the marks beside a method's label mean; nothing where there is none."""
         marks = (
-            [f"{ANNOUNCED} best on validation rows{self._by()}; "] if any(row.announced for row in self.rows) else []
+            [f"{ANNOUNCED} chosen on validation rows{self._by()}; "] if any(row.announced for row in self.rows) else []
         )
         if any(row.converged is False for row in self.rows):
             marks.append(f"{UNFINISHED} had not converged; ")
