@@ -281,7 +281,9 @@ def test_predict_without_a_method_says_which_one_answers(idiolect, here, finishe
     answer = idiolect("predict", "run", "hospitals.csv", "--out", "answers.parquet")
     assert answer.code == 0
     first, last = answer.err.strip().splitlines()
-    assert first.startswith(("Answered by local, the best", "Answered by fedavg, the best"))
+    assert first.startswith(
+        ("Answered by local, the method that the run", "Answered by fedavg, the method that the run")
+    )
     assert "32 rows by the personal models of 4 clients" in first
     assert last == "32 rows answered in answers.parquet."
     assert set(pq.read_table(here / "answers.parquet")["model"].to_pylist()) == {"personal"}

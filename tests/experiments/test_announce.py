@@ -20,7 +20,7 @@ def trained(label, validation, test=0.0, diverged=None):
     judged = {"personal": {"log_loss": np.full(CLIENTS, test, float).tolist()}}
     recorder = SimpleNamespace(selected={"validation": selected, "test": judged}, diverged=diverged)
     runs = [SimpleNamespace(recorder=recorder)]
-    return SimpleNamespace(method=SimpleNamespace(label=label), runs=runs, diverged=diverged)
+    return SimpleNamespace(method=SimpleNamespace(label=label), runs=runs, diverged=diverged, choice=None)
 
 
 def found(*entries, score="log_loss", **chosen):

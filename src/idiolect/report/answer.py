@@ -118,7 +118,7 @@ def _cheapest(best: dict[str, Any], tied: list[dict[str, Any]]) -> str:
     if traffic_bytes(least) >= traffic_bytes(best):
         return ""
     price = f"sends {size(traffic_bytes(least))}" if traffic_bytes(least) else "sends nothing"
-    return f", of which {_name(least)} {price}"
+    return f", of which {_name(least)} {price}" if len(tied) > 1 else f", which {price}"
 
 
 def _gains(entry: dict[str, Any], words: ScoreWords) -> str:
