@@ -111,5 +111,5 @@ def test_both_sides_read_the_same_split(tmp_path):
     other, _ = write_rows(table, 4, tmp_path)
     assert (rows[PART] == again[PART]).all()
     assert (rows[PART] != other[PART]).any()
-    assert set(rows.groupby(CLIENT)[PART].value_counts()) == {12, 4}
+    assert set(rows.groupby(CLIENT)[PART].value_counts()) == {16, 4}
     assert path.read_text(encoding="utf-8").splitlines()[0].endswith(PART)

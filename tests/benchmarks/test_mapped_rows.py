@@ -19,6 +19,7 @@ def test_mapped_rows_survive_giving_their_pages_back(tmp_path):
     mapped = open_rows(tmp_path)
     for clients in (np.arange(200), draw.permutation(200)[:150], np.array([3])):
         wanted, read = rows.pad(clients, 7), load(mapped, clients, 7, np.float32)
-        for saved, loaded in zip(wanted, read):
+        assert (wanted.weights, read.weights) == (None, None)
+        for saved, loaded in zip(wanted[:3], read[:3]):
             np.testing.assert_array_equal(saved, loaded)
             assert saved.dtype == loaded.dtype
