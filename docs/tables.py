@@ -59,8 +59,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "features": "`table`: the columns to predict from; unset: all that have no other role",
         "drop": "`table`: columns not to predict from",
         "categorical": "`table`: columns that are names, one input per value, though they look like numbers",
-        "weight_column": "`table`: a column of numbers, how much each row counts ([weights](data.md#weights)); unset: all "
-        "alike",
+        "weight_column": "`table`: a column of numbers, how much each row counts ([weights](data.md#weights)); unset: "
+        "all alike",
         "task": "unset: inferred from the targets, and said in a note",
         "train": "share of each client's rows to learn from",
         "validation": "share to choose by: rounds, what `[tuning]` chooses, and the method to announce",
