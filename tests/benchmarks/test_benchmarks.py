@@ -40,7 +40,7 @@ def results(tmp_path_factory, environment):
     folder = tmp_path_factory.mktemp("results")
     done = bench("--quick", "--out", str(folder), environment=environment)
     assert done.returncode == 0, done.stderr
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.iterdir()}
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
 
 
 def test_all_are_run(results):
