@@ -21,6 +21,7 @@ from idiolect.data.federation import Federation
 from idiolect.data.shared_files import school, vehicle
 from idiolect.metrics.jackknife import blocks_of, pseudo_values
 from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals
+from idiolect.metrics.resampled import one_split
 from idiolect.metrics.scores import auc
 from idiolect.metrics.summary import bootstrap_interval
 from idiolect.metrics.verdicts import judge
@@ -179,18 +180,20 @@ def _splits(
     for split in range(splits):
         test = np.random.default_rng(split).random(len(owner)) < 0.2
         shared = _ridge(inputs[~test], targets[~test], 1.0)
-        lines = []
+        lines, learned = [], []
         for client in range(owner.max() + 1):
             train, held = (owner == client) & ~test, (owner == client) & test
             alone = _ridge(inputs[train], targets[train], 30.0)
             personal = shared + _ridge(inputs[train], targets[train] - inputs[train] @ shared, 30.0)
             answers = [inputs[held] @ model for model in (alone, personal)]
             losses = [(a * targets[held] < 0) if of_classes else (a - targets[held]) ** 2 for a in answers]
+            learned.append(train.sum())
             lines.append(losses[0].astype(float) - losses[1].astype(float))
         width = max(map(len, lines))
         mask = np.arange(width) < np.asarray([len(line) for line in lines])[:, None]
         padded = np.stack([np.pad(line, (0, width - len(line))) for line in lines])
         estimates = paired_estimates(padded, mask, bound=1.0 if of_classes else None)
+        estimates = one_split(estimates, mask.sum(axis=1) / np.maximum(learned, 1))
         found.append((estimates, judge(estimates)[1]))
     return found
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from idiolect.metrics import gain_estimates, judge, score_estimates, student_intervals
+from idiolect.metrics import gain_estimates, judge, paired_estimates, score_estimates, student_intervals
+from idiolect.metrics.resampled import one_split
 
 NAN = float("nan")
 
@@ -64,3 +65,16 @@ def test_clients_are_judged_by_the_usual_rule():
     assert (verdict[:6] == "helped").all()
     assert (verdict[12:] == "hurt").all()
     assert "hurt" not in verdict[6:12]
+
+
+def test_an_interval_of_one_split_holds_the_mean_gain_of_others_because_it_counts_training_rows():
+    """A mean alone against a fixed value: its training rows move the gain of all test rows together."""
+    draw, train, test = np.random.default_rng(1), 20, 5
+    rows = draw.normal(size=(4000, train + test))
+    losses = (rows[:, train:] - rows[:, :train].mean(axis=1, keepdims=True)) ** 2 - (rows[:, train:] - 0.3) ** 2
+    truth = 1 / train - 0.3**2
+    found = paired_estimates(losses, np.ones(losses.shape, bool))
+    plain, whole = student_intervals(found), student_intervals(one_split(found, test / train))
+    held = [np.mean((one.low <= truth) & (truth <= one.high)) for one in (plain, whole)]
+    assert held[0] < 0.92 < held[1] < 0.97
+    np.testing.assert_allclose(whole.high - whole.low, (plain.high - plain.low) * np.sqrt(1.25))

@@ -62,7 +62,9 @@ class Ledger:
     def charge(self, **amounts: Any) -> Ledger:
         """This ledger with the named amounts added, in the units of the fields."""
         _refuse_unknown(amounts)
-        return self + Ledger(**amounts)
+        return dataclasses.replace(
+            self, **{name: getattr(self, name) + _count(name, amount) for name, amount in amounts.items()}
+        )
 
     def charge_download(self, clients: int, bytes_each: int) -> Ledger:
         """One message of `bytes_each` down to each of `clients` (a broadcast, or what `settle` receives)."""
@@ -99,7 +101,7 @@ class Ledger:
 
     def to_dict(self) -> dict[str, int]:
         """Field name to integer, for JSON and history columns."""
-        return dataclasses.asdict(self)
+        return {name: getattr(self, name) for name in FIELDS}
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, Any]) -> Ledger:

@@ -192,7 +192,7 @@ class Session:
         return max(who.cohort for who in self.participations)
 
     def block(self, first: int, count: int, training: Training) -> tuple[Any, Any, RoundCost]:
-        """Compute rounds first .. first + count - 1; nothing is kept. Costs have a row per round that was run."""
+        """Compute rounds first .. first + count - 1; nothing is kept. Costs have a row per round of a whole block."""
         looped = training.executor.startswith("looped")
         # a compiled block always has its full length, of which `count` rounds are run: one program for all
         rounds = range(first, first + (count if looped else max(training.block or training.record_every, count)))
@@ -212,7 +212,7 @@ class Session:
             arguments = (self.algorithm, self.roots, self.server, states, data, numbers, cohorts)
             return run_looped(*arguments, per_step=per_step)
         chunk = training.chunk if training.executor == "chunked" else 0
-        server, states, costs = run_block(
+        return run_block(
             self.algorithm,
             self.roots,
             self.server,
@@ -226,9 +226,6 @@ class Session:
             chunk=chunk,
             lanes=self.lanes,
         )
-        if count < len(rounds):
-            costs = tree.take(costs, slice(count) if self.lanes == "one" else (slice(None), slice(count)))
-        return server, states, costs
 
     def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
         if self.widest == 0:  # nobody takes part in any lane: nothing moves, nothing is sent
@@ -236,7 +233,8 @@ class Session:
             return
         began = time.perf_counter()
         server, states, costs = self.block(self.round, length, self.training)
-        costs = jax.tree.map(np.asarray, costs)  # waits for the device
+        ran = slice(length) if self.lanes == "one" else (slice(None), slice(length))
+        costs = tree.take(jax.tree.map(np.asarray, costs), ran)  # waits for the device; cut on the host, which is quick
         lanes, rounds = len(self.seeds), range(self.round, self.round + length)
         sound = np.asarray(_finite_servers(server, lanes))
         for lane, recorder in enumerate(self.recorders):
@@ -305,7 +303,7 @@ class Session:
         states = self.population.states if isinstance(self.population, InMemory) else None
         if self.lanes == "one":
             return Snapshot(self.round, self.server, states)
-        return Snapshot(self.round, *tree.take((self.server, states), lane))
+        return Snapshot(self.round, *_lane_of((self.server, states), np.int32(lane)))
 
     @property
     def _now(self) -> Snapshot:
@@ -399,6 +397,12 @@ class Session:
     def row_digests(self) -> list[tuple[tuple[int, ...], int]]:
         """What the rows are that it trains and chooses by; read through once."""
         return resuming.digests((self.federation.train, self.federation.validation))
+
+
+@jax.jit
+def _lane_of(stacked: Any, lane: Any) -> Any:
+    """One lane of all, by one program: leaf by leaf it would take longer than a small round."""
+    return tree.take(stacked, lane)
 
 
 @functools.partial(jax.jit, static_argnums=1)

@@ -20,6 +20,7 @@ from idiolect.experiments.units import unit
 from idiolect.metrics.intervals import within
 from idiolect.metrics.jackknife import blocks_of, pseudo_values
 from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals
+from idiolect.metrics.resampled import one_split
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import gains
 from idiolect.metrics.verdicts import judge
@@ -111,6 +112,7 @@ class _Frame(NamedTuple):
     groups: np.ndarray | None  # rows with equal numbers are one observation
     blocks: np.ndarray | None  # (clients, rows) of a score that is no mean over rows
     targets: np.ndarray  # (clients, rows, ...)
+    overlap: np.ndarray  # (clients,) test rows / rows that were learned from
     weights: np.ndarray | None = None  # (clients, rows)
 
 
@@ -120,15 +122,19 @@ def _frame(federation: Federation, score: str) -> _Frame:
     mask = np.arange(rows) < counts[:, None]
     padded = federation.test.pad(np.arange(federation.test.clients), rows)
     targets, weights = padded.targets, padded.weights
+    learned = federation.train.counts + federation.validation.counts
+    overlap = counts / np.maximum(learned, np.maximum(counts, 1))  # at most 1
     groups = None
     if federation.groups is not None:
         groups = np.zeros(mask.shape, np.int64)
         groups[mask] = federation.groups[2]
     if SCORES[score].per_row is not None:
-        return _Frame(mask if weights is None else mask & (weights > 0), groups, None, targets, weights)
+        return _Frame(mask if weights is None else mask & (weights > 0), groups, None, targets, overlap, weights)
     blocks = blocks_of(counts, rows, groups)
     number = blocks.max(axis=1, initial=-1) + 1
-    return _Frame(np.arange(max(int(number.max(initial=0)), 1)) < number[:, None], None, blocks, targets, weights)
+    return _Frame(
+        np.arange(max(int(number.max(initial=0)), 1)) < number[:, None], None, blocks, targets, overlap, weights
+    )
 
 
 def _observed(entry: Trained, federation: Federation, score: str, frame: _Frame) -> np.ndarray:
@@ -170,9 +176,8 @@ def _estimates(
         nothing = np.zeros(len(value))
         return Estimates(value, nothing, nothing, frame.mask.sum(axis=1), nothing)
     differences = gains(observed[0], observed[1], known.higher_is_better)
-    whole = (np.isfinite(differences) | ~frame.mask).all(
-        axis=1
-    )  # a block without which there is no score tells nothing
+    # a block without which there is no score tells nothing
+    whole = (np.isfinite(differences) | ~frame.mask).all(axis=1)
     found = paired_estimates(
         np.where(whole[:, None] & frame.mask, differences, 0.0),
         frame.mask,
@@ -181,7 +186,8 @@ def _estimates(
         frame.weights if frame.blocks is None else None,
     )
     error = np.where(whole & np.isfinite(value), found.error, np.nan)
-    return found._replace(value=value, error=error, freedom=np.where(whole, found.freedom, 0.0))
+    found = found._replace(value=value, error=error, freedom=np.where(whole, found.freedom, 0.0))
+    return one_split(found, frame.overlap)
 
 
 def _shown(reference: Trained, estimates: Estimates, score: str) -> Against:

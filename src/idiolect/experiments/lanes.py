@@ -56,6 +56,7 @@ class Lane:
     scores: dict[int, Any] = dataclasses.field(default_factory=dict)  # all scores of the first fold, by round
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # of the first fold, while it lasted
     ended: bool = False  # it needs no further round
+    means: dict[int, float] = dataclasses.field(default_factory=dict)  # of `course`, by round: each is made once
 
     @property
     def diverged(self) -> Recorder | None:
@@ -74,8 +75,11 @@ class Lane:
     @property
     def course(self) -> list[float]:
         """The mean over clients and folds of the score to choose by after every round, larger is better."""
-        sign = 1 if SCORES[self.choose_by].higher_is_better else -1
-        return [sign * _mean(self.clients(number, self.choose_by)) for number in self.rounds]
+        sign, rounds = 1 if SCORES[self.choose_by].higher_is_better else -1, self.rounds
+        for number in rounds:
+            if number not in self.means:
+                self.means[number] = sign * _mean(self.clients(number, self.choose_by))
+        return [self.means[number] for number in rounds]
 
     @property
     def best(self) -> tuple[float, int]:

@@ -36,6 +36,16 @@ def score_estimates(scores: Any, test_over_train: Any) -> Estimates:
     return around._replace(value=mean, error=np.where(count > 1, around.error, np.nan))
 
 
+def one_split(found: Estimates, test_over_train: Any) -> Estimates:
+    """Estimates from the test rows of a single split, with an error that counts training rows as drawn by chance too.
+
+    Test rows tell how a gain varies for the models that were trained; the split is one of many, so by the same rule the
+    variance grows by 1 + test rows / training rows, one number or one per client.
+    """
+    with np.errstate(invalid="ignore"):
+        return found._replace(error=found.error * np.sqrt(1 + np.asarray(test_over_train, float)))
+
+
 def _corrected(found: Estimates, test_over_train: Any) -> Estimates:
     """The error of J splits that overlap, told as that of fewer independent ones: 1 / (1/J + test / train)."""
     with np.errstate(invalid="ignore", divide="ignore"):
