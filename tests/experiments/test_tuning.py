@@ -15,7 +15,7 @@ from idiolect.experiments.candidates import DEFAULT, collaboration_table, local_
 from idiolect.experiments.diverging import blame
 from idiolect.experiments.execute import execute
 from idiolect.experiments.folds import fold, fold_count
-from idiolect.experiments.lanes import for_rows
+from idiolect.experiments.lanes import Lane, cross_fit, for_rows
 from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.predict import predict
 from idiolect.experiments.prepare import prepare
@@ -150,7 +150,9 @@ def test_folds_part_the_same_rows_with_the_same_counts(table):
         both = [np.concatenate([part.of(0)[1] for part in (f.train, f.validation)]) for f in (other, federation)]
         np.testing.assert_array_equal(*(np.sort(targets) for targets in both))
         seen.append(set(other.validation.of(0)[1].tolist()))
-    assert all(not a & b for place, a in enumerate(seen) for b in seen[:place])
+    *whole, last = seen  # where the rows do not divide evenly, the last fold takes some of them again
+    assert all(not a & b for place, a in enumerate(whole) for b in whole[:place])
+    assert len(last & set().union(*whole)) < len(last)
 
 
 def test_rows_that_the_user_names_for_validation_are_the_only_fold():
@@ -238,6 +240,24 @@ def test_own_strengths_need_rows_that_did_not_choose_them():
     noise[1] += 0.05
     assert choose_own(noise, np.full(8, 2), common=0) is None  # what looks better here is not better there
     assert choose_own(clear[:, :1], rows, common=0) is None  # one fold cannot judge itself
+
+
+def test_the_best_of_many_is_judged_on_folds_that_did_not_choose_it():
+    """Candidates that differ by chance alone: the best looks better than it is, the cross-fitted one does not."""
+    draw = np.random.default_rng(0)
+    losses = 1 + 0.1 * draw.normal(size=(30, 4, 5))  # (candidates, folds, clients)
+    losses[0, :, 4] = np.nan  # a client without a score is in no mean
+    recorders = [SimpleNamespace(diverged=None)] * 4
+    lanes = [
+        Lane({"penalty": place}, "log_loss", recorders, [{0: {"log_loss": fold}} for fold in own])
+        for place, own in enumerate(losses)
+    ]
+    best = max(lane.best[0] for lane in lanes)
+    fitted = cross_fit(lanes)
+    assert fitted.shape == (4, 5)
+    assert -best < 0.97 < fitted.mean() < 1.05
+    lost = Lane({"penalty": 99}, "log_loss", [SimpleNamespace(diverged="round 1")] * 4, [{} for _ in range(4)])
+    np.testing.assert_array_equal(cross_fit([*lanes, lost]), fitted)
 
 
 def test_a_budget_of_minutes_marks_what_it_cuts_short(table, tmp_path):

@@ -16,7 +16,7 @@ MOST_CLIENTS = 2_000
 
 
 def fold_count(federation: Federation) -> int:
-    """How many folds to choose by: as many as validation fits into the rows that were drawn for both, at most 4.
+    """How many folds to choose by: about as many as validation fits into the rows drawn for both, at most 4.
 
     One where the user says which rows validate, where rows belong together, and where one fold has rows enough.
     """
@@ -24,7 +24,7 @@ def fold_count(federation: Federation) -> int:
     fixed = not federation.validation_drawn or federation.groups is not None
     if fixed or validation == 0 or federation.clients > MOST_CLIENTS:
         return 1
-    return 1 if train + validation > MOST_ROWS else min(4, 1 + train // validation)
+    return 1 if train + validation > MOST_ROWS else min(4, 1 + round(train / validation))
 
 
 def fold(federation: Federation, number: int, seed: int) -> Federation:

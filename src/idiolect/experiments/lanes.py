@@ -104,6 +104,22 @@ def _mean(values: np.ndarray) -> float:
     return float((np.where(known, values, 0).sum(axis=1) / known.sum(axis=1)).mean())
 
 
+def cross_fit(lanes: Sequence[Lane]) -> np.ndarray:
+    """(folds, clients): each fold's scores of the candidate and round that the other folds would choose.
+
+    The best of many is best by luck too: what chose it flatters it, and more so a method with more candidates. There
+    must be two folds at least.
+    """
+    able = [lane for lane in lanes if lane.diverged is None and lane.rounds]
+    name, sign = able[0].choose_by, 1 if SCORES[able[0].choose_by].higher_is_better else -1
+    found = np.stack([lane.clients(number, name) for lane in able for number in lane.rounds])  # (pairs, folds, clients)
+    known = ~np.isnan(found)
+    means = sign * np.where(known, found, 0).sum(axis=2) / np.maximum(known.sum(axis=2), 1)  # (pairs, folds)
+    means = np.where(known.any(axis=2) & np.isfinite(means), means, -np.inf)
+    others = [np.delete(means, fold, axis=1).mean(axis=1).argmax() for fold in range(found.shape[1])]
+    return np.stack([found[place, fold] for fold, place in enumerate(others)])
+
+
 def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
     """Train the candidates on all folds, round by round, until validation rows show no more progress of any."""
     sessions = [_session(request, number, points) for number in range(request.folds)]

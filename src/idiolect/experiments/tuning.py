@@ -21,7 +21,7 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.checks import Range, RequestError
 from idiolect.experiments.diverging import blame
 from idiolect.experiments.folds import fold_count
-from idiolect.experiments.lanes import Lane, Report, Request, train_lanes, validation_of
+from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes, validation_of
 from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.search import Axis, Point, best_of, search
@@ -54,7 +54,7 @@ class Tuned:
     trained: int  # rounds that the chosen candidate was trained for in all
     trials: list[dict[str, Any]]  # every candidate with its validation mean, None where it diverged
     validation: dict[str, dict[str, list[float]]]  # model -> score -> one number per client, at the chosen round
-    folds: list[list[float]]  # fold by fold and client by client, the score that was chosen by
+    folds: list[list[float]]  # fold by fold and client by client, the score to choose by, chosen on other folds
     history: list[dict[str, Any]]  # the chosen candidate's records, up to the chosen round
     sentence: str  # for the user
     diverged: str | None = None  # why no candidate can be used
@@ -263,7 +263,8 @@ def _takes_one_each(method: MethodSpec, name: str) -> bool:
 def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, list[float], np.ndarray] | None) -> Tuned:
     rounds, last, choose_by = chosen.best[1], chosen.rounds[-1], chosen.choose_by
     settings: dict[str, Any] = dict(chosen.point)
-    validation, folds = validation_of(chosen, rounds), chosen.clients(rounds, choose_by)
+    validation = validation_of(chosen, rounds)
+    folds = cross_fit(lanes) if request.folds > 1 else chosen.clients(rounds, choose_by)
     if own is not None:
         settings[own[0]], folds = own[1:]
         validation["personal"][choose_by] = folds.mean(axis=0).tolist()
