@@ -77,7 +77,7 @@ def test_fill_and_scale_are_those_of_the_training_rows():
         np.nan,
         1000.0,
         1000.0,
-    ]  # training median 2, mean 3, deviation sqrt((4 + 1 + 9) / 3)
+    ]  # training mean 3, deviation sqrt((4 + 1 + 9) / 3)
     table = {
         "client": ["a", "b", "a", "b", "a", "b"],
         "x": values,
@@ -86,7 +86,7 @@ def test_fill_and_scale_are_those_of_the_training_rows():
     }
     federation = Federation.from_table(table, client="client", target="y", split=Split(split_column="part"))
     column = federation.preprocessing.columns[0]
-    assert column.fill == 2.0
+    assert column.fill == 3.0
     assert column.centre == pytest.approx(3.0)
     assert column.scale == pytest.approx(np.sqrt(14 / 3))
 

@@ -11,6 +11,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import as_numbers, as_texts, has_long_integers, is_text, kind_of
 from idiolect.data.kinds import NUMBER
+from idiolect.data.summaries import Numbers, Texts, add_numbers, add_texts, summarise_numbers, summarise_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,11 +39,12 @@ class NumberColumn:
         """Names of the columns it becomes."""
         return (self.name, f"{self.name} is missing") if self.indicator else (self.name,)
 
-    def encode(self, column: pa.ChunkedArray) -> np.ndarray:
-        """(rows, 1 or 2)."""
+    def encode(self, column: pa.ChunkedArray, own: np.ndarray | None = None) -> np.ndarray:
+        """(rows, 1 or 2); `own` has (fill, centre, scale) of each row's client, where they differ."""
         values = as_numbers(column, self.name)
         missing = np.isnan(values)
-        scaled = (np.where(missing, self.fill, values) - self.centre) / self.scale
+        fill, centre, scale = (self.fill, self.centre, self.scale) if own is None else own.T
+        scaled = (np.where(missing, fill, values) - centre) / scale
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
     def doubts(self, column: pa.ChunkedArray) -> list[str]:
@@ -114,81 +116,101 @@ class CategoryColumn:
 
 
 class Fitted(NamedTuple):
-    """A fitted column, or None where it is left out, and the sentences about it."""
+    """A fitted column, or None where it is left out, what each client sent for it, and the sentences about it."""
 
     column: NumberColumn | CategoryColumn | None
+    sent: Numbers | Texts | None = None
     note: str = ""
     warning: str = ""
 
 
-def fit_column(name: str, column: pa.ChunkedArray, scaling: str, named: bool) -> Fitted:
-    """Learn a column from its training rows; one that cannot be an input is refused if `named`, else left out."""
+def fit_column(
+    name: str, column: pa.ChunkedArray, owner: np.ndarray, clients: int, scaling: str, named: bool
+) -> Fitted:
+    """Learn a column from what each client says of its training rows; `owner` is the client of each row.
+
+    One that cannot be an input is refused if `named`, else left out.
+    """
     if column.null_count == len(column):
-        return Fitted(None, f"Column {name!r} holds no value in the training rows and was left out.")
+        return Fitted(None, note=f"Column {name!r} holds no value in the training rows and was left out.")
     if kind_of(column) is None:
         if named:
             raise RequestError(f"Column {name!r} must hold numbers or texts, got the type {column.type}; convert it.")
         warning = f"Column {name!r} has the type {column.type}, which cannot be an input, and was left out."
         return Fitted(None, warning=warning)
     if is_text(column):
-        return _fit_category(name, as_texts(column, name), named)
+        return _fit_category(name, summarise_texts(as_texts(column, name), owner, clients), named)
     if has_long_integers(column):
-        fitted = _fit_category(name, as_texts(column, name), named)
+        fitted = _fit_category(name, summarise_texts(as_texts(column, name), owner, clients), named)
         reason = f"Column {name!r} holds whole numbers with more digits than a number can keep: taken for names."
         return fitted._replace(note=f"{reason} {fitted.note}".strip())
-    return _fit_number(name, column, scaling)
+    return _fit_number(name, summarise_numbers(as_numbers(column, name), owner, clients), kind_of(column), scaling)
 
 
-def _fit_category(name: str, texts: list[str | None], named: bool) -> Fitted:
-    levels = tuple(sorted({text for text in texts if text is not None}))
+def _fit_category(name: str, each: Texts, named: bool) -> Fitted:
+    together = add_texts(each)
+    levels = together.levels[0]
     if len(levels) <= MOST_LEVELS:
         values = "1 value" if len(levels) == 1 else f"{len(levels)} values"
         note = f"Column {name!r} is text: one input for each of {values}."
-        return Fitted(CategoryColumn(name, levels, missed=None in texts), note)
+        return Fitted(CategoryColumn(name, levels, missed=bool(together.missing[0])), each, note)
     much = f"Column {name!r} holds {len(levels)} different texts, more than the {MOST_LEVELS} allowed in a category"
     if named:
         raise RequestError(f"{much}; take it out of --features and --categorical.")
-    return Fitted(None, warning=f"{much}, and was left out.")
+    return Fitted(None, each, warning=f"{much}, and was left out.")
 
 
-def _fit_number(name: str, column: pa.ChunkedArray, scaling: str) -> Fitted:
-    values = as_numbers(column, name)
-    missing = np.isnan(values)
-    observed = values[~missing]
-    if observed.size == 0:
-        return Fitted(None, f"Column {name!r} holds no value in the training rows and was left out.")
-    centre, scale, capped = _centre_and_scale(observed) if scaling == "standard" else (0.0, 1.0, False)
-    lowest, highest = float(observed.min()), float(observed.max())
-    fill, kind = float(np.median(observed)), kind_of(column) or NUMBER
-    fitted = NumberColumn(name, fill, centre, scale, bool(missing.any()), lowest, highest, kind)
+def _fit_number(name: str, each: Numbers, kind: str | None, scaling: str) -> Fitted:
+    every = add_numbers(each)
+    count, missing = int(every.present[0]), int(every.missing[0])
+    if count == 0:
+        return Fitted(None, each, f"Column {name!r} holds no value in the training rows and was left out.")
+    centres, scales, capped = centres_and_scales(every)
+    centre, scale = (float(centres[0]), float(scales[0])) if scaling == "standard" else (0.0, 1.0)
+    lowest, highest, fill = (float(part[0]) for part in (every.lowest, every.highest, every.mean))
+    fitted = NumberColumn(name, fill, centre, scale, missing > 0, lowest, highest, kind or NUMBER)
     notes = []
-    if missing.any():
+    if missing:
         notes.append(
-            f"Column {name!r} misses {missing.mean():.1%} of its training values: filled with {fill:g}, marked."
+            f"Column {name!r} misses {missing / (count + missing):.1%} of its training values: filled with their mean "
+            f"{fill:g}, marked."
         )
     if lowest == highest:
         notes.append(f"Column {name!r} is constant in the training rows.")
-    if capped:
+    if capped[0] and scaling == "standard":
         notes.append(
-            f"Column {name!r} reaches from {lowest:g} to {highest:g} with a spread of {observed.std():g}: divided by "
-            f"{scale:g}, so that no training row lies beyond {FARTHEST:g}."
+            f"Column {name!r} reaches from {lowest:g} to {highest:g} with a spread of "
+            f"{np.sqrt(every.squares[0] / count):g}: divided by {scale:g}, so that no training row lies beyond "
+            f"{FARTHEST:g}."
         )
-    return Fitted(fitted, " ".join(notes))
+    return Fitted(fitted, each, " ".join(notes))
 
 
-def _centre_and_scale(observed: np.ndarray) -> tuple[float, float, bool]:
-    """Mean and spread; two values have their difference for a spread, and rare far values widen it.
+def own_scales(each: Numbers, scaling: str) -> np.ndarray:
+    """(clients, 3): fill, centre and scale of each client by its own rows; 0, 0, 1 without a value."""
+    centres, scales, _ = centres_and_scales(each)
+    fills = centres.copy()
+    if scaling == "none":
+        centres, scales = np.zeros_like(centres), np.ones_like(scales)
+    return np.stack([fills, centres, scales], axis=1)
 
-    Divided by its standard deviation, a mark that 6 of 60000 rows carry would be 100 in these rows.
+
+def centres_and_scales(found: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means and spreads, and where the spread was widened, of each entry; 0 and 1 without a value.
+
+    Two values have their difference for a spread, and rare far values widen it: divided by its standard deviation, a
+    mark that 6 of 60000 rows carry would be 100 in these rows.
     """
-    centre, spread = float(observed.mean()), float(observed.std())
-    if spread <= 1e-12 * max(1.0, abs(centre)):
-        return centre, 1.0, False
-    lowest, highest = float(observed.min()), float(observed.max())
-    if ((observed == lowest) | (observed == highest)).all():
-        return centre, highest - lowest, False
-    widest = max(highest - centre, centre - lowest) / FARTHEST
-    return (centre, widest, True) if widest > spread else (centre, spread, False)
+    there = found.present > 0
+    centre = np.where(there, found.mean, 0.0)
+    lowest, highest = np.where(there, found.lowest, 0.0), np.where(there, found.highest, 0.0)
+    spread = np.sqrt(found.squares / np.maximum(found.present, 1))
+    level = ~(spread > 1e-12 * np.maximum(1.0, np.abs(centre)))  # constant; also where the spread is not a number
+    level &= np.isfinite(spread)
+    widest = np.maximum(highest - centre, centre - lowest) / FARTHEST
+    capped = ~level & (found.others > 0) & (widest > spread)
+    scale = np.where(found.others > 0, np.maximum(spread, widest), highest - lowest)
+    return centre, np.where(level, 1.0, scale), capped
 
 
 def _values(amount: int) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows, take_weights
 from idiolect.data.arrays import as_array, as_inputs, as_targets, as_weights
+from idiolect.data.preparation import FEDERATED, GIVEN, WAYS, Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_alike, check_training_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
@@ -50,6 +51,7 @@ class Federation:
     groups: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # of the rows that train, validate, test
     validation_drawn: bool = True  # which rows validate was drawn: others might as well
     places: Places | None = None  # None where rows have no source to be found in
+    preparation: Preparation | None = None  # None where rows came as they are
 
     def __post_init__(self) -> None:
         counts = {self.train.clients, self.validation.clients, self.test.clients, len(self.names)}
@@ -90,18 +92,27 @@ class Federation:
         seed: int = 0,
         scaling: str = "standard",
         target_scaling: str = "standard",
+        preparation: str = FEDERATED,
+        recipe: Preprocessing | None = None,
         dtype: Any = np.float32,
     ) -> Federation:
         """One client per value of the column `client`, read as text; see `read_table` for the sources.
 
         Inputs are the columns `features`, or all without another role but `drop`; row numbers, ids and splits among
         them are left out with a warning. Texts and `categorical` columns become one-hot inputs, missing numbers the
-        training median and a mark, numbers are scaled ("standard" or "none"); all of it is fitted on training rows
-        only and kept in `preprocessing`. Rows without client or target are dropped. The column `weight` says how much
-        each row counts in losses and scores. `notes` says what was done, `warnings` what may be a slip.
+        training mean and a mark, numbers are scaled ("standard" or "none"); all of it is fitted on training rows
+        only and kept in `preprocessing`. `preparation` says by what: "federated", sums over clients; "local", each
+        client's own rows; "given", the `recipe`; what was sent for it is in the field of that name. Rows without
+        client or target are dropped. The column `weight` says how much each row counts in losses and scores. `notes`
+        says what was done, `warnings` what may be a slip.
         """
         from idiolect.data.from_table import TableRequest, federation_from_table
 
+        if preparation not in WAYS or (preparation == GIVEN) != (recipe is not None):
+            raise RequestError(
+                f'preparation must be one of {", ".join(WAYS)}, and "given" needs a recipe, got {preparation!r} '
+                f"{'with' if recipe is not None else 'without'} one."
+            )
         request = TableRequest(
             client=client,
             targets=(target,) if isinstance(target, str) else tuple(target),
@@ -115,6 +126,8 @@ class Federation:
             seed=seed,
             scaling=scaling,
             target_scaling=target_scaling,
+            preparation=preparation,
+            recipe=recipe,
         )
         return federation_from_table(cls, source, request, dtype)
 

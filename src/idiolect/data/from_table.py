@@ -16,6 +16,7 @@ from idiolect.data.feature_columns import CategoryColumn, NumberColumn
 from idiolect.data.federation import Federation, assemble
 from idiolect.data.kinds import DATE, TEXT, convert, decide
 from idiolect.data.names import encode_names, lookalike_warnings
+from idiolect.data.preparation import FEDERATED, GIVEN, Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_weights, read_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, HeldOut, Plan, Split, plan
@@ -43,6 +44,8 @@ class TableRequest:
     seed: int
     scaling: str
     target_scaling: str
+    preparation: str = FEDERATED
+    recipe: Preprocessing | None = None  # that is given; None: it is fitted
 
     @property
     def columns_with_roles(self) -> dict[str, str]:
@@ -59,17 +62,18 @@ class TableRequest:
         return (*(self.features or ()), *self.categorical)
 
     @property
-    def texts(self) -> dict[str, str]:
-        """Columns that are read as text, exactly as written, whatever they hold."""
+    def kinds(self) -> dict[str, str]:
+        """Columns whose kind is known: texts are read exactly as written, whatever they hold."""
         names = (self.client, self.split.group_column, self.split.split_column, *self.categorical)
-        return {name: TEXT for name in names if name is not None}
+        given = {} if self.recipe is None else self.recipe.kinds
+        return given | {name: TEXT for name in names if name is not None}
 
 
 def federation_from_table(cls: type[Federation], source: Any, request: TableRequest, dtype: Any) -> Federation:
     """What `Federation.from_table` documents."""
     check_kind(request.task)
     request.split.check()
-    reading = read(source, request.texts)
+    reading = read(source, request.kinds)
     chosen = _choose_features(reading.table, request)
     table, kept, notes = _drop_incomplete(reading.table, request)
     weights = _weights(reading.table, request, kept)
@@ -86,7 +90,7 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     planned, groups = _plan(table, request, owner, names)
     training = (planned.parts == TRAIN) & ~planned.held_out[owner]
     with np.errstate(over="ignore", invalid="ignore"):  # refused next, with the column's name
-        fitted = _fit(table, request, doubts.kept, task, training)
+        fitted, preparation = _fit(table, request, doubts.kept, task, training, owner, names)
         inputs, values = fitted.apply(table, dtype), fitted.apply_targets(table, dtype)
     _refuse_too_large(fitted, inputs, values)
     used = [column.name for column in fitted.columns]
@@ -107,7 +111,8 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     made = assemble(
         cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups, kept, total, weights
     )
-    return dataclasses.replace(made, warnings=(*made.warnings, *warnings))
+    trains = np.flatnonzero(~planned.held_out)
+    return dataclasses.replace(made, warnings=(*made.warnings, *warnings), preparation=preparation.only(trains))
 
 
 def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
@@ -224,18 +229,48 @@ def _times(column: pa.ChunkedArray, name: str) -> np.ndarray:
     return as_numbers(column, name)
 
 
-def _fit(table: pa.Table, request: TableRequest, features: list[str], task: str, training: np.ndarray) -> Preprocessing:
+def _fit(
+    table: pa.Table,
+    request: TableRequest,
+    features: list[str],
+    task: str,
+    training: np.ndarray,
+    owner: np.ndarray,
+    names: tuple[str, ...],
+) -> tuple[Preprocessing, Preparation]:
+    """The recipe, fitted or given, and what was sent for it."""
+    if request.recipe is not None:
+        learned = np.bincount(owner[training], minlength=len(names))
+        return _given(request.recipe, request, features, task), Preparation(GIVEN, len(names), learned)
     return Preprocessing.fit(
         table,
         features=features,
         target=request.targets,
         kind=task,
         training=training,
+        owner=owner,
+        clients=names,
         scaling=request.scaling,
         target_scaling=request.target_scaling,
         client=request.client,
         named=request.named,
+        way=request.preparation,
     )
+
+
+def _given(recipe: Preprocessing, request: TableRequest, features: list[str], task: str) -> Preprocessing:
+    """The recipe for this client column; RequestError where it is about another task or other columns."""
+    if recipe.own is not None:
+        raise RequestError("The recipe scales each client by its own rows; give one that holds for all clients.")
+    if recipe.target.names != request.targets or recipe.task.kind != task:
+        raise RequestError(
+            f"The recipe is about {' and '.join(map(repr, recipe.target.names))} ({recipe.task.kind}), the request "
+            f"about {' and '.join(map(repr, request.targets))} ({task}); give the recipe of the same target and --task."
+        )
+    lacking = next((column.name for column in recipe.columns if column.name not in features), None)
+    if lacking is not None:
+        raise RequestError(f"The recipe needs the feature column {lacking!r}, which is not among the features.")
+    return dataclasses.replace(recipe, client=request.client, notes=(), warnings=())
 
 
 def _refuse_too_large(fitted: Preprocessing, inputs: np.ndarray, values: np.ndarray) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
-from idiolect.data.columns import as_labels
-from idiolect.data.feature_columns import CategoryColumn, NumberColumn, fit_column
+from idiolect.data.columns import as_labels, as_texts
+from idiolect.data.feature_columns import CategoryColumn, Fitted, NumberColumn, fit_column, own_scales
 from idiolect.data.kinds import TEXT
+from idiolect.data.preparation import FEDERATED, LOCAL, Preparation, sent_for
+from idiolect.data.summaries import Numbers
 from idiolect.data.tables import read_table, require_columns
 from idiolect.data.target_columns import TargetColumns, fit_targets, target_values
 from idiolect.data.task import Task, label_name
@@ -33,6 +35,8 @@ class Preprocessing:
     notes: tuple[str, ...] = ()
     client: str | None = None  # the column that names the client; None in recipes from before it was kept
     warnings: tuple[str, ...] = ()
+    # client -> (fill, centre, scale) of each number column in turn; None: all clients are scaled alike
+    own: Mapping[str, tuple[tuple[float, float, float], ...]] | None = None
 
     @classmethod
     def fit(
@@ -43,32 +47,44 @@ class Preprocessing:
         target: Sequence[str],
         kind: str,
         training: np.ndarray,
+        owner: np.ndarray,
+        clients: Sequence[str],
         scaling: str = "standard",
         target_scaling: str = "standard",
         client: str | None = None,
         named: Sequence[str] = (),
-    ) -> Preprocessing:
-        """Learn fills, scales, levels and target scales from the rows where `training` is set.
+        way: str = FEDERATED,
+    ) -> tuple[Preprocessing, Preparation]:
+        """Learn fills, scales, levels and target scales from the rows where `training` is set, and say what was sent.
 
-        Only the set of class names is read from all rows: which labels exist is part of the task, not learnt.
-        Features that cannot be inputs are left out with a warning, but refused if they are among `named`.
+        `owner` is the number of each row's client among the names `clients`. Clients send summaries, never rows
+        (`summaries`). Only the set of class names is read from all rows: which labels exist is part of the task, not
+        learnt. Features that cannot be inputs are left out with a warning, but refused if they are among `named`.
         """
         for word, value in (("scaling", scaling), ("target_scaling", target_scaling)):
             if value not in SCALINGS:
                 raise RequestError(f"{word} must be one of {', '.join(SCALINGS)}, got {value!r}.")
-        seen = table.filter(_mask(training))
-        fitted = [fit_column(name, seen.column(name), scaling, name in named) for name in features]
-        columns = tuple(found.column for found in fitted if found.column is not None)
-        warnings = tuple(found.warning for found in fitted if found.warning)
+        seen, whose = table.filter(_mask(training)), owner[training]
+        fitted = {
+            name: fit_column(name, seen.column(name), whose, len(clients), scaling, name in named) for name in features
+        }
+        columns = tuple(found.column for found in fitted.values() if found.column is not None)
+        warnings = tuple(found.warning for found in fitted.values() if found.warning)
         if not columns:
             said = f" {warnings[0]}" if warnings else ""
             raise RequestError(
                 f"No feature column can be an input: none of {', '.join(map(repr, features[:4]))} holds a value to "
                 f"learn from in the training rows; name others with --features.{said}"
             )
-        fitted_target, target_notes = fit_targets(table, seen, tuple(target), kind, target_scaling)
-        notes = (*(found.note for found in fitted if found.note), *target_notes)
-        return cls(columns, fitted_target, notes, client, warnings)
+        rows = fit_targets(
+            table, owner, training, len(clients), tuple(target), kind, _target_scaling(target_scaling, way)
+        )
+        notes = (*(found.note for found in fitted.values() if found.note), *rows.notes)
+        own = None if way != LOCAL else _own(fitted, clients, scaling)
+        summaries = {name: found.sent for name, found in fitted.items() if found.sent is not None} | rows.sent
+        learned = np.bincount(whose, minlength=len(clients))
+        preparation = Preparation(way, len(clients), learned, sent_for(summaries, way))
+        return cls(columns, rows.column, notes, client, warnings, own), preparation
 
     @property
     def task(self) -> Task:
@@ -97,8 +113,31 @@ class Preprocessing:
     def apply(self, table: Any, dtype: Any = np.float32) -> np.ndarray:
         """Model inputs (rows, features) for rows of any table source; the target column is not needed."""
         table = self._read_features(table)
-        encoded = [column.encode(table.column(column.name)) for column in self.columns]
+        numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
+        scales = None if self.own is None else self._own_scales(table)
+        encoded = [
+            column.encode(table.column(column.name), None if scales is None else scales[:, numbers.index(column)])
+            if isinstance(column, NumberColumn)
+            else column.encode(table.column(column.name))
+            for column in self.columns
+        ]
         return np.concatenate(encoded, axis=1).astype(dtype)
+
+    def _own_scales(self, table: pa.Table) -> np.ndarray:
+        """(rows, number columns, 3): fill, centre and scale of each row's client."""
+        assert self.own is not None
+        assert self.client is not None
+        require_columns(table, [self.client], "client")
+        names = as_texts(table.column(self.client), self.client)
+        new = next((name for name in names if name not in self.own), None)
+        if new is not None:
+            raise RequestError(
+                f"Client {new!r} is new, and in this run each client is scaled by its own training rows; only clients "
+                'that trained can be answered, or train with preparation = "federated".'
+            )
+        numbered = {name: place for place, name in enumerate(self.own)}
+        each = np.array(list(self.own.values()), np.float64).reshape(len(self.own), -1, 3)
+        return each[[numbered[str(name)] for name in names]]
 
     def doubts(self, table: Any) -> list[str]:
         """Sentences about new rows: categories never seen, numbers far outside the training range, new gaps.
@@ -147,6 +186,7 @@ class Preprocessing:
             "notes": self.notes,
             "client": self.client,
             "warnings": self.warnings,
+            "own": None if self.own is None else dict(self.own),
         }
         return json.dumps(content, indent=1)
 
@@ -161,6 +201,7 @@ class Preprocessing:
                 tuple(content["notes"]),
                 content.get("client"),
                 tuple(content.get("warnings", ())),
+                _frozen_scales(content.get("own")),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RequestError(f"This is not a preprocessing recipe ({error}); read what to_json wrote.") from error
@@ -171,6 +212,26 @@ def _column(entry: dict[str, Any]) -> NumberColumn | CategoryColumn:
     # earlier versions wrote the column's fields beside its kind
     fields = entry.get("column") or {key: value for key, value in entry.items() if key != "kind"}
     return kind(**_frozen(fields))
+
+
+def _own(
+    fitted: Mapping[str, Fitted], clients: Sequence[str], scaling: str
+) -> dict[str, tuple[tuple[float, float, float], ...]]:
+    """(fill, centre, scale) of each number column, by client."""
+    sent = [found.sent for found in fitted.values() if isinstance(found.column, NumberColumn)]
+    each = [own_scales(numbers, scaling).tolist() for numbers in sent if isinstance(numbers, Numbers)]
+    return {name: tuple(tuple(column[place]) for column in each) for place, name in enumerate(clients)}
+
+
+def _target_scaling(asked: str, way: str) -> str:
+    """Where nothing about numbers is exchanged, targets keep their units."""
+    return "none" if way == LOCAL else asked
+
+
+def _frozen_scales(own: Any) -> dict[str, tuple[tuple[float, float, float], ...]] | None:
+    if own is None:
+        return None
+    return {str(name): tuple((float(a), float(b), float(c)) for a, b, c in columns) for name, columns in own.items()}
 
 
 def _frozen(fields: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import as_labels, as_numbers, as_texts, has_long_integers, is_text, kind_of
 from idiolect.data.kinds import DATE, NUMBER, TEXT, convert, is_number
+from idiolect.data.summaries import Numbers, Texts, add_numbers, summarise_numbers, summarise_texts
 from idiolect.data.task import FEW_VALUES, check_counts, encode_labels, infer_kind
 
 if TYPE_CHECKING:
@@ -87,38 +88,56 @@ def _infer_task(table: pa.Table, targets: tuple[str, ...]) -> tuple[str, str]:
     return infer_kind(np.empty(0, str))
 
 
+class FittedTargets(NamedTuple):
+    """The fitted target columns, what each client sent for them, and the sentences about them."""
+
+    column: TargetColumns
+    sent: dict[str, Numbers | Texts]
+    notes: list[str]
+
+
 def fit_targets(
-    table: pa.Table, seen: pa.Table, names: tuple[str, ...], task: str, scaling: str
-) -> tuple[TargetColumns, list[str]]:
-    """Classes of all rows, or centres and scales of the training rows `seen`, and the sentences about them."""
+    table: pa.Table,
+    owner: np.ndarray,
+    training: np.ndarray,
+    clients: int,
+    names: tuple[str, ...],
+    task: str,
+    scaling: str,
+) -> FittedTargets:
+    """Classes of all rows, or centres and scales of the `training` rows, by what each client says of its own."""
     kinds = tuple(kind_of(table.column(name)) or TEXT for name in names)
     if task == "classification":
         if len(names) != 1:
             raise RequestError(f"Classification needs one target column, got {len(names)}; use --task regression.")
-        classes, _ = encode_labels(as_labels(table.column(names[0]), names[0]))
+        classes, codes = encode_labels(as_labels(table.column(names[0]), names[0]))
         if len(classes) < 2:
             raise RequestError(f"The target {names[0]!r} is always {classes[0]!r}; choose a column that varies.")
-        return TargetColumns(names, classes, kinds=kinds), []
+        each = summarise_texts([classes[code] for code in codes.tolist()], owner, clients)
+        return FittedTargets(TargetColumns(names, classes, kinds=kinds), {names[0]: each}, [])
     if task == "counts":
         if len(names) != 1:
             raise RequestError(f"Counts need one target column, got {len(names)}; use --task regression.")
         check_counts(target_values(table, names), f"the target {names[0]!r}")
-    values = target_values(seen, names)
-    for position, name in enumerate(names):
-        if values[:, position].min() == values[:, position].max():
-            raise RequestError(f"The target {name!r} is always {values[0, position]:g}; choose a column that varies.")
+    values = target_values(table, names)[training]
+    sent = {name: summarise_numbers(values[:, place], owner[training], clients) for place, name in enumerate(names)}
+    together = [add_numbers(each) for each in sent.values()]
+    for name, every in zip(names, together):
+        if every.lowest[0] == every.highest[0]:
+            raise RequestError(f"The target {name!r} is always {every.lowest[0]:g}; choose a column that varies.")
     if scaling == "none":
-        return TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts"), []
+        plain = TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts")
+        return FittedTargets(plain, {}, [])
+    centres = [float(every.mean[0]) for every in together]
     if task == "counts":
-        mean = float(values.mean())
-        note = f"Target {names[0]!r} was divided by its mean {mean:g} for training."
-        return TargetColumns(names, (), (0.0,), (mean,), kinds, counts=True), [note]
-    centres, scales = values.mean(axis=0).tolist(), values.std(axis=0).tolist()
+        note = f"Target {names[0]!r} was divided by its mean {centres[0]:g} for training."
+        return FittedTargets(TargetColumns(names, (), (0.0,), (centres[0],), kinds, counts=True), {**sent}, [note])
+    scales = [float(np.sqrt(every.squares[0] / every.present[0])) for every in together]
     notes = [
         f"Target {name!r} was centred at {centre:g} and divided by {scale:g} for training."
         for name, centre, scale in zip(names, centres, scales)
     ]
-    return TargetColumns(names, (), tuple(centres), tuple(scales), kinds), notes
+    return FittedTargets(TargetColumns(names, (), tuple(centres), tuple(scales), kinds), {**sent}, notes)
 
 
 def target_values(table: pa.Table, names: Sequence[str]) -> np.ndarray:
