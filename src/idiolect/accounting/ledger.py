@@ -16,15 +16,16 @@ from idiolect.core.tally import Tally
 class Ledger:
     """Totals over all clients so far; gradients, forward passes and samples in per-example counts (`Tally`).
 
-    One backward pass that yields both blocks is one of `gradients_both`. Bytes of the final delivery of
-    models are kept apart from those of the rounds. `executed_steps` includes steps that padding made idle;
-    `useful_steps` does not.
+    One backward pass that yields both blocks is one of `gradients_both`. Bytes of the final delivery of models, and
+    those of preparing the rows before round 0, are kept apart from those of the rounds. `executed_steps` includes steps
+    that padding made idle; `useful_steps` does not.
     """
 
     rounds: int = 0
     download_bytes: int = 0
     upload_bytes: int = 0
     delivery_bytes: int = 0
+    preparation_bytes: int = 0
     messages_down: int = 0
     messages_up: int = 0
     gradients_shared: int = 0
@@ -45,7 +46,7 @@ class Ledger:
     @property
     def total_bytes(self) -> int:
         """Everything that crossed the wire."""
-        return self.download_bytes + self.upload_bytes + self.delivery_bytes
+        return self.download_bytes + self.upload_bytes + self.delivery_bytes + self.preparation_bytes
 
     @property
     def gradients(self) -> int:

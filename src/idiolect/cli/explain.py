@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ COUNTS = {
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="An algorithm or an objective.")],
+    name: Annotated[str, typer.Argument(help="An algorithm, an objective, or the folder of a run.")],
     objective: Annotated[str | None, typer.Option(help="Objective for an algorithm; default: its own.")] = None,
     clients: Annotated[int, typer.Option(help="Of the example: clients M.")] = 20,
     rows: Annotated[int, typer.Option(help="Of the example: rows n per client.")] = 100,
@@ -35,13 +36,30 @@ def explain(
     ] = None,
     as_format: AsFormat = Format.text,
 ) -> None:
-    """Equations, settings, wire types with their bytes, what ever leaves a client, what theory says, the citation."""
+    """Equations, settings, wire types with their bytes, what ever leaves a client, what theory says, the citation.
+
+    Of a run folder: what left each client, how often, how many bytes, from how many rows.
+    """
+    if Path(name).is_dir():
+        typer.echo(_of_run(Path(name), as_format))
+        return
     from idiolect.experiments.explain import Example
     from idiolect.experiments.explain import explain as look_up
 
     example = Example(clients, rows, smoothness, convexity, component_smoothness, epsilon)
     facts = look_up(name, objective, example, changes or [])
     typer.echo(json.dumps(facts) if as_format is Format.json else _text(facts))
+
+
+def _of_run(folder: Path, as_format: Format) -> str:
+    from idiolect.core.checks import RequestError
+    from idiolect.report.folder import read
+    from idiolect.report.privacy import statement_lines
+
+    statement = read(folder).privacy
+    if statement is None:
+        raise RequestError(f"{folder} has no privacy.json, which says what left each client; run it again to have one.")
+    return json.dumps(statement) if as_format is Format.json else "\n".join(statement_lines(statement))
 
 
 def _text(facts: dict[str, Any]) -> str:

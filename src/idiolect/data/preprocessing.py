@@ -80,8 +80,11 @@ class Preprocessing:
             table, owner, training, len(clients), tuple(target), kind, _target_scaling(target_scaling, way)
         )
         notes = (*(found.note for found in fitted.values() if found.note), *rows.notes)
-        own = None if way != LOCAL else _own(fitted, clients, scaling)
         summaries = {name: found.sent for name, found in fitted.items() if found.sent is not None} | rows.sent
+        own = None
+        if way == LOCAL:
+            own = _own(fitted, clients, scaling)
+            columns, notes = tuple(map(_without_numbers, columns)), (*_local_notes(fitted), *rows.notes)
         learned = np.bincount(whose, minlength=len(clients))
         preparation = Preparation(way, len(clients), learned, sent_for(summaries, way))
         return cls(columns, rows.column, notes, client, warnings, own), preparation
@@ -221,6 +224,23 @@ def _own(
     sent = [found.sent for found in fitted.values() if isinstance(found.column, NumberColumn)]
     each = [own_scales(numbers, scaling).tolist() for numbers in sent if isinstance(numbers, Numbers)]
     return {name: tuple(tuple(column[place]) for column in each) for place, name in enumerate(clients)}
+
+
+def _without_numbers(column: NumberColumn | CategoryColumn) -> NumberColumn | CategoryColumn:
+    """What clients have in common where each is scaled by its own rows: no number of all of them."""
+    if isinstance(column, CategoryColumn):
+        return column
+    return dataclasses.replace(column, fill=0.0, centre=0.0, scale=1.0, lowest=None, highest=None)
+
+
+def _local_notes(fitted: Mapping[str, Fitted]) -> list[str]:
+    notes = ["Each client's numbers are centred and scaled by its own training rows; numeric targets keep their units."]
+    for name, found in fitted.items():
+        if not isinstance(found.column, NumberColumn):
+            notes += [found.note] if found.note else []
+        elif found.column.indicator:
+            notes.append(f"Column {name!r} misses values: filled with each client's own mean, marked.")
+    return notes
 
 
 def _target_scaling(asked: str, way: str) -> str:

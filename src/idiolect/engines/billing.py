@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from idiolect.accounting.bytes import bytes_of
@@ -12,6 +14,28 @@ from idiolect.engines.cohorts import NOBODY, Participation
 from idiolect.engines.recording import Recorder
 from idiolect.engines.round import RoundCost
 from idiolect.engines.start import WireTypes
+
+
+class Prepared(Protocol):
+    """What was sent before round 0 so that all rows are prepared alike."""
+
+    @property
+    def upload_bytes(self) -> np.ndarray:
+        """(clients,) that each client sends."""
+
+    @property
+    def download_bytes(self) -> int:
+        """That each client receives."""
+
+
+def bill_preparation(recorder: Recorder, prepared: Prepared | None) -> None:
+    """Charge what was sent before round 0; rows that came as they are cost nothing."""
+    if prepared is None:
+        return
+    each = (prepared.upload_bytes + prepared.download_bytes).tolist()
+    recorder.ledger = recorder.ledger.charge(preparation_bytes=sum(each))
+    if recorder.client_bytes:
+        recorder.client_bytes = [sum(pair) for pair in zip(recorder.client_bytes, each)]
 
 
 def bill_block(

@@ -21,7 +21,7 @@ from idiolect.core.data import ClientData
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.engines import auto, door, resuming, start
-from idiolect.engines.billing import bill_block, bill_delivery
+from idiolect.engines.billing import bill_block, bill_delivery, bill_preparation
 from idiolect.engines.block import run_block
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import NOBODY
@@ -123,6 +123,7 @@ class Session:
         for lane, recorder in enumerate(self.recorders):
             own = tally if single else tree.take(tally, lane)
             recorder.ledger = recorder.ledger.charge_work(Tally(*(int(count) for count in own)))
+            bill_preparation(recorder, getattr(self.federation, "preparation", None))
         shape = rows.pad(np.arange(1), self.population.capacity)
         example = jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), to_device(shape, self._dtype))
         self.wire = start.wire_types(self.algorithms[0], example)

@@ -34,6 +34,7 @@ from idiolect.experiments.measured import measured
 from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
 from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.prepare import Prepared, prepare
+from idiolect.experiments.privacy import privacy_statement
 from idiolect.experiments.refit import shorten_steps, step_notes, with_validation_rows
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
@@ -369,6 +370,7 @@ def _write(
     summary["notes"] += write_predictions(folder, trained, federation, announced_method(summary))
     _write_models(spec, folder, trained, federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
+    folder.write_json("privacy.json", privacy_statement(prepared, trained))
     folder.write_json("summary.json", summary)
     folder.finish()
     return summary

@@ -13,6 +13,7 @@ import numpy as np
 from idiolect.algorithms import find
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
+from idiolect.data.preparation import sentences
 from idiolect.engines.door import check_fit, check_participation, check_training, participation_of, run_precision
 from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
 from idiolect.experiments.collaboration import Collaboration, find_collaboration
@@ -63,7 +64,9 @@ class Prepared:
 
     def notes(self) -> list[str]:
         """Sentences about the rows."""
-        notes = [*self.federation.describe(), *self.federation.notes, *self.left_out]
+        federation = self.federation
+        prepared = [] if federation.preparation is None else sentences(federation.preparation, federation.names)
+        notes = [*federation.describe(), *federation.notes, *prepared, *self.left_out]
         if self.federation.validation.counts.sum() == 0:
             notes.append("No client has a validation row, so the last round counts as the selected one.")
         return notes

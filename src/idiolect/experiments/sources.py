@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from idiolect.data import bundled, shared_files, speeches, synthetic, synthetic_
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import next_token_targets, read_leaf_json, refuse_token_numbers
 from idiolect.data.partition import deal
+from idiolect.data.preparation import FEDERATED, GIVEN
+from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.problem import Problem
 from idiolect.data.sources import read_idx, read_libsvm, read_npz
 from idiolect.data.split import Split
@@ -33,7 +36,7 @@ class _Count(NamedTuple):
     short: str
 
 
-TABLE_ONLY = ("drop", "categorical", "time_column", "weight_column")
+TABLE_ONLY = ("drop", "categorical", "time_column", "weight_column", "recipe")
 COUNTS = {"vocabulary": _Count(0, "tokens", "tokens"), "classes": _Count(2, "class numbers", "classes")}
 BYTES = "Images stored as bytes, the array {!r}, were divided by 255 to lie in [0, 1]; floats are taken as they are."
 
@@ -53,8 +56,25 @@ def _table(data: DataSpec, split: Split) -> Federation:
         split=split,
         held_out=data.held_out,
         seed=data.seed,
+        preparation=data.preparation,
+        recipe=_recipe(data),
         **data.settings,
     )
+
+
+def _recipe(data: DataSpec) -> Preprocessing | None:
+    """The recipe of a file, where the spec gives one."""
+    if (data.recipe is None) == (data.preparation == GIVEN):
+        raise RequestError(
+            'data.recipe, a preprocessing.json, goes with data.preparation = "given", got '
+            f"{data.recipe!r} with {data.preparation!r}; give both or neither."
+        )
+    if data.recipe is None:
+        return None
+    try:
+        return Preprocessing.from_json(Path(data.recipe).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"data.recipe {data.recipe!r} cannot be read: {error}.") from error
 
 
 def _npz(data: DataSpec, split: Split) -> Federation:
@@ -252,6 +272,11 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
     for name in TABLE_ONLY if data.source != "table" else ():
         if getattr(data, name) is not None:
             raise RequestError(f"[data] {name} is for tables, and the source is {data.source!r}; leave it out.")
+    if data.source != "table" and data.preparation != FEDERATED:
+        raise RequestError(
+            f"[data] preparation is for tables, and the source is {data.source!r}, whose rows come as they are; leave "
+            "it out."
+        )
     if data.source in READERS:
         return READERS[data.source](data, split), None
     if data.source not in SOURCES:

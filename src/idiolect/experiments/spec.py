@@ -14,6 +14,7 @@ import tomli_w
 
 from idiolect.core.checks import Range, RequestError, setting
 from idiolect.core.settings import array_fields
+from idiolect.data.preparation import FEDERATED, WAYS
 from idiolect.engines.door import Training
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
 
@@ -31,6 +32,8 @@ class DataSpec:
     categorical: list[str] | None = None  # table: columns that are names, whatever they look like
     weight_column: str | None = None  # table: how much each row counts
     task: str | None = setting(default=None, choices=("classification", "regression", "counts"))
+    preparation: str = setting(default=FEDERATED, choices=tuple(WAYS))  # table: what columns are scaled and filled by
+    recipe: str | None = None  # table: a preprocessing.json, where preparation = "given"
     train: float = setting(default=0.6, above=0, at_most=1)
     validation: float = setting(default=0.2, at_least=0, below=1)
     test: float = setting(default=0.2, at_least=0, below=1)

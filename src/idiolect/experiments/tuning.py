@@ -58,6 +58,7 @@ class Tuned:
     history: list[dict[str, Any]]  # the chosen candidate's records, up to the chosen round
     sentence: str  # for the user
     diverged: str | None = None  # why no candidate can be used
+    spent: int = 0  # rounds of all candidates on all folds, to find this out
 
 
 def from_json(kept: Mapping[str, Any]) -> Tuned:
@@ -161,8 +162,9 @@ def tune(
     in_rows = [axis.name for axis in axes if axis.in_rows]
     deadline = None if seconds is None else time.monotonic() + seconds
     request = Request(prepared, method, in_rows, fold_count(prepared.federation), report, deadline)
+    raced: list[Lane] = []
     if axes and axes[0].name == "step_size" and axes[0].widens:
-        axes = _raced(axes, request._replace(folds=1, most=RACE))
+        axes = _raced(axes, request._replace(folds=1, most=RACE), raced)
     lanes: list[Lane] = []
 
     def attempt(points: Sequence[Point]) -> list[tuple[float, float]]:
@@ -174,16 +176,18 @@ def tune(
     if not np.isfinite(chosen.best[0]):
         return _nothing_found(prepared, method, lanes)
     found = _tuned(request, lanes, chosen, _own_strengths(request, axes, lanes, chosen))
-    return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows)
+    spent = sum(recorder.ledger.rounds for lane in (*raced, *lanes) for recorder in lane.recorders)
+    return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows, spent=spent)
 
 
-def _raced(axes: list[Axis], request: Request) -> list[Axis]:
-    """The axes with the step sizes that are left after a short race, all else at its middle value."""
+def _raced(axes: list[Axis], request: Request, raced: list[Lane]) -> list[Axis]:
+    """The axes with the step sizes that are left after a short race, all else at its middle value; fills `raced`."""
     step, others = axes[0], axes[1:]
     middle = {axis.name: axis.values[len(axis.values) // 2] for axis in others}
 
     def race(points: Sequence[Point]) -> list[tuple[float, float]]:
-        return [(lane.best[0], 0.0) for lane in train_lanes(request, [{**point, **middle} for point in points])]
+        raced.extend(train_lanes(request, [{**point, **middle} for point in points]))
+        return [(lane.best[0], 0.0) for lane in raced[-len(points) :]]
 
     best = best_of(search([step], race)).point["step_size"]
     return [step._replace(values=(best,) if others else _times(best, AROUND)), *others]

@@ -117,7 +117,8 @@ def _cheapest(best: dict[str, Any], tied: list[dict[str, Any]]) -> str:
     least = min(tied, key=traffic_bytes, default=best)
     if traffic_bytes(least) >= traffic_bytes(best):
         return ""
-    price = f"sends {size(traffic_bytes(least))}" if traffic_bytes(least) else "sends nothing"
+    silent = "sends nothing after the preparation" if least.get("preparation_bytes") else "sends nothing"
+    price = f"sends {size(traffic_bytes(least))}" if traffic_bytes(least) else silent
     return f", of which {_name(least)} {price}" if len(tied) > 1 else f", which {price}"
 
 

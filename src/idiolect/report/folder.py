@@ -70,6 +70,7 @@ class Run:
     machine: dict[str, Any]
     finished: bool
     missing: tuple[str, ...]
+    privacy: dict[str, Any] | None = None  # what left each client; None in folders from before it was kept
 
     @property
     def name(self) -> str:
@@ -159,6 +160,7 @@ def read(path: str | os.PathLike[str]) -> Run:
         machine or {},
         finished,
         tuple(missing),
+        _json(folder / "privacy.json"),
     )
 
 

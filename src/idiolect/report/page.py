@@ -19,6 +19,7 @@ from idiolect.report.choice_sections import choices_section
 from idiolect.report.clients import client_table
 from idiolect.report.figures import FIGURES, Drawn, draw_all
 from idiolect.report.folder import FolderError, Run
+from idiolect.report.privacy import privacy_section
 from idiolect.report.sections import e
 from idiolect.report.table import compare
 from idiolect.report.wording import plural, score_words
@@ -108,6 +109,7 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         "clients": sections.clients(tables, shown, words),
         "client_data": sections.client_data(tables, shown, words),
         "ledger": sections.ledger(run),
+        "privacy": privacy_section(run.privacy),
         "seeds": sections.seeds(run),
         "settings": sections.settings(run),
         "machine": sections.facts_list(run.machine),

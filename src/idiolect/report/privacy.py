@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What left each client: a run's privacy.json in lines of text and as a section of the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from idiolect.report.sections import e, method_line, scrolling, table_head
+from idiolect.report.wording import count
+
+TITLE = "What left each client"
+
+
+def statement_lines(statement: dict[str, Any]) -> list[str]:
+    """The statement as text, for a terminal."""
+    lines = [TITLE, ""]
+    lines += [_preparation_line(statement["preparation"])] if statement.get("preparation") else []
+    lines += [f"Also: {part['what']}." for part in statement["also"]]
+    for entry in statement["methods"]:
+        lines += ["", f"{entry['method']}: {_method_line(entry)}"]
+        lines += [f"  up    {_array(one)}" for one in entry["uploads"]]
+        lines += [f"  down  {_array(one)}" for one in entry["downloads"]]
+        lines += [f"  at the end  {_array(one)}" for one in entry["deliveries"]]
+        if entry["uploads"]:
+            lines.append(f"  protection: {entry['protection']}")
+    return lines
+
+
+def privacy_section(statement: dict[str, Any] | None) -> str:
+    """The statement as HTML; nothing for folders from before there was one."""
+    if not statement:
+        return ""
+    said = [_preparation_line(statement["preparation"])] if statement.get("preparation") else []
+    said += [f"Also: {part['what']}." for part in statement["also"]]
+    head = [("method", "", True), ("arrays up", "Name, shape and type.", True)]
+    head += [
+        (title, about, False)
+        for title, about in (
+            ("bytes of an upload", "Of one client in one round."),
+            ("uploads", "Of all clients, in the fit that is delivered."),
+            ("rounds to choose", "Of all candidates and folds, before that fit."),
+            ("rows at least", "That an upload of the client with the fewest rows is computed from."),
+        )
+    ]
+    head.append(("protection", "", True))
+    lines = []
+    for entry in statement["methods"]:
+        numbers = (
+            sum(one["bytes"] for one in entry["uploads"]),
+            entry["uploads_in_all"],
+            entry["rounds_to_choose"],
+            entry["rows_at_least"]["rows"],
+        )
+        arrays = "; ".join(map(_array, entry["uploads"])) or "nothing"
+        cells = [(number, count(number)) for number in numbers]
+        lines.append(method_line(entry["method"], cells, words=(entry["protection"],), before=(arrays,)))
+    about = "".join(f'<p class="about">{e(text)}</p>' for text in said)
+    return (
+        f'<section id="privacy" aria-labelledby="privacy-title"><h2 id="privacy-title">{TITLE}</h2>{about}'
+        f"{scrolling(TITLE, table_head(head), lines)}</section>"
+    )
+
+
+def _preparation_line(found: dict[str, Any]) -> str:
+    if not found["columns"]:
+        return f"Preparation, {found['way']}: {found['meaning']}."
+    least = found["rows_at_least"]
+    columns = "; ".join(f"{part['column']}: {part['content']}" for part in found["columns"][:3])
+    more = f"; and so for {len(found['columns']) - 3} more columns" if len(found["columns"]) > 3 else ""
+    return (
+        f"Preparation, {found['way']} ({found['meaning']}), once before round 0, {count(found['total_bytes'])} bytes "
+        f"in all, from {least['rows']} training rows at least (client {least['client']}): {columns}{more}."
+    )
+
+
+def _method_line(entry: dict[str, Any]) -> str:
+    least = entry["rows_at_least"]
+    chosen = (
+        f", after {count(entry['rounds_to_choose'])} rounds to choose settings" if entry["rounds_to_choose"] else ""
+    )
+    if not entry["uploads"]:
+        return "nothing is sent"
+    return (
+        f"{count(entry['uploads_in_all'])} uploads in {count(entry['rounds'])} rounds{chosen}, "
+        f"{count(entry['upload_bytes'])} bytes, each from {least['rows']} rows at least (client {least['client']})"
+    )
+
+
+def _array(one: dict[str, Any]) -> str:
+    return f"{one['array'] or 'value'} {tuple(one['shape'])} {one['dtype']}, {count(one['bytes'])} bytes"
