@@ -106,12 +106,12 @@ def test_every_method_says_whether_it_had_converged(compared):
 
 def test_the_winner_is_chosen_on_validation_rows(compared):
     done, _, _ = compared
-    means = {entry["method"]: entry["validation_mean"] for entry in done.summary["methods"]}
+    means = {entry["method"]: entry["choosing_mean"] for entry in done.summary["methods"]}
     announced = done.summary["announced"]
     best = min(means, key=means.get)
     assert announced["method"] == best or best in announced["tied"]
     assert announced["method"] not in announced["tied"]
-    assert announced["validation_mean"] == pytest.approx(means[announced["method"]])
+    assert announced["choosing_mean"] == pytest.approx(means[announced["method"]])
 
 
 def test_delivered_models_are_fitted_on_training_and_validation_rows(compared, table):

@@ -359,7 +359,11 @@ def _write(
         "unscored": unscored(trained, federation, scores),
         "methods": [
             method_summary(entry, judged[entry.method.label], federation, scores, _objective_name(entry))
-            | {"chosen": chosen[entry.method.label], "converged": _converged(entry)}
+            | {
+                "choosing_mean": reached[entry.method.label],
+                "chosen": chosen[entry.method.label],
+                "converged": _converged(entry),
+            }
             | measured(entry.runs, spec.evaluation.flops)
             for entry in trained
         ],

@@ -91,8 +91,8 @@ def _first_together(run: Run, ranked: list[dict[str, Any]]) -> dict[str, Any] | 
     if not others or run.announced is None:
         return next(iter(others), None)
     first = [entry for entry in others if entry["method"] == run.announced.get("best")]
-    validated = [entry for entry in others if not absent(entry.get("validation_mean"))]
-    validated.sort(key=lambda entry: entry["validation_mean"], reverse=run.higher_is_better)
+    validated = [entry for entry in others if not absent(entry.get("choosing_mean"))]
+    validated.sort(key=lambda entry: entry["choosing_mean"], reverse=run.higher_chooses)
     return [*first, *validated, *others][0]
 
 
@@ -154,7 +154,7 @@ def _choice(run: Run) -> str:
     chosen = [str(entry["method"]) for entry in run.methods if entry.get("chosen")]
     if chosen:
         return f"Chosen on validation rows: {listed(chosen)}. "
-    blind = [entry for entry in run.methods if not entry.get("diverged") and entry.get("validation_mean", 0) is None]
+    blind = [entry for entry in run.methods if not entry.get("diverged") and entry.get("choosing_mean", 0) is None]
     if any(_SWEPT.search(str(entry["method"])) for entry in blind):
         return (
             "Without validation rows nothing was chosen among the settings, and what is best here is so on test rows. "

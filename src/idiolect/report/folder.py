@@ -87,6 +87,16 @@ class Run:
         return bool(self.summary["higher_is_better"][self.score])
 
     @property
+    def choose_by(self) -> str:
+        """The score of validation rows that chose rounds, settings and the announced method."""
+        return str(self.summary.get("choose_by") or self.score)
+
+    @property
+    def higher_chooses(self) -> bool:
+        """Which way that score points."""
+        return bool(self.summary["higher_is_better"].get(self.choose_by, self.higher_is_better))
+
+    @property
     def methods(self) -> list[dict[str, Any]]:
         """The summary's entries, one per method, in the order of the spec."""
         return list(self.summary["methods"])
