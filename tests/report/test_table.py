@@ -478,3 +478,27 @@ def test_the_column_of_a_sweep_is_in_the_score_that_chooses(folder, edit_summary
     text = comparison_table(folder).to_text()
     assert "\N{CHECK MARK} 0.800" in text
     assert "\N{CHECK MARK} 80.0" not in text
+
+
+@pytest.mark.parametrize(
+    ("second", "words"), [(0.5004, "by little (0.08 % of the log loss)"), (0.506, "clearly ahead of the others")]
+)
+def test_a_small_difference_beyond_noise_is_said_to_be_small(folder, edit_summary, second, words):
+    def change(summary):
+        _announce("personal heads")(summary)
+        summary["choose_by"], summary["higher_is_better"]["log_loss"] = "log_loss", False
+        for line in summary["methods"]:
+            line["choosing_mean"] = 0.5 if line["method"] == "personal heads" else second
+
+    edit_summary(folder, change)
+    assert words in comparison_table(folder).answer.sentence
+
+
+def test_many_methods_within_noise_are_counted(folder, edit_summary):
+    def change(summary):
+        line = dict(_method(summary, "fedavg"))
+        summary["methods"] += [{**line, "method": f"other {number}"} for number in range(8)]
+        _announce("personal heads", tied=[f"other {number}" for number in range(8)])(summary)
+
+    edit_summary(folder, change)
+    assert "within noise of 8 others" in comparison_table(folder).answer.sentence
