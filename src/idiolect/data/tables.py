@@ -31,6 +31,8 @@ class Reading(NamedTuple):
     notes: tuple[str, ...]
     column_notes: dict[str, str]
     column_warnings: dict[str, str]
+    written: pa.Table  # the cells before anything was guessed
+    of_text: bool  # whether they come from a text file
 
 
 def read_table(source: Any, kinds: Kinds | None = None) -> pa.Table:
@@ -102,7 +104,7 @@ def _text_columns(table: pa.Table, written: Delimited, kinds: Kinds) -> Reading:
         if kind == TEXT and marks and not column_notes.get(name):
             column_notes[name] = _marks_note(name, marks)
         columns.append(_nothing(column) if _empty(column) else convert(column, kind, name, comma))
-    return _reading(table, columns, column_notes, column_warnings)
+    return _reading(table, columns, column_notes, column_warnings, of_text=True)
 
 
 def _typed_columns(table: pa.Table, kinds: Kinds) -> Reading:
@@ -119,7 +121,7 @@ def _typed_columns(table: pa.Table, kinds: Kinds) -> Reading:
                 decision = decision._replace(note=_marks_note(name, marks))
             column_notes[name], column_warnings[name] = decision.note, decision.warning
         columns.append(column if name not in kinds or _empty(column) else conform(column, kinds[name], name))
-    return _reading(table, columns, column_notes, column_warnings)
+    return _reading(table, columns, column_notes, column_warnings, of_text=False)
 
 
 def _decide_texts(name: str, column: pa.ChunkedArray, marks: list[str]) -> Decision:
@@ -137,13 +139,17 @@ def _decide_texts(name: str, column: pa.ChunkedArray, marks: list[str]) -> Decis
 
 
 def _reading(
-    table: pa.Table, columns: list[pa.ChunkedArray], notes: Mapping[str, str], doubts: Mapping[str, str]
+    table: pa.Table,
+    columns: list[pa.ChunkedArray],
+    notes: Mapping[str, str],
+    doubts: Mapping[str, str],
+    of_text: bool,
 ) -> Reading:
     import pyarrow as pa
 
     typed = pa.table(columns, names=table.column_names)
     kept = [{name: text for name, text in found.items() if text} for found in (notes, doubts)]
-    return Reading(typed, (), kept[0], kept[1])
+    return Reading(typed, (), kept[0], kept[1], table, of_text)
 
 
 def _without_marks(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:

@@ -129,7 +129,8 @@ def _ahead(run: Run, best: dict[str, Any]) -> str:
     part = abs(mine - second) / max(abs(mine), abs(second), 1e-300)
     if part >= LITTLE:
         return "clearly ahead of the others"
-    return f"ahead of the others beyond noise, but by little ({100 * part:.1g} % of the {score_words(run.choose_by).name.replace('_', ' ')})"
+    score = score_words(run.choose_by).name.replace("_", " ")
+    return f"ahead of the others beyond noise, but by little ({100 * part:.1g} % of the {score})"
 
 
 def _cheapest(best: dict[str, Any], tied: list[dict[str, Any]]) -> str:
