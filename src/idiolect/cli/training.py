@@ -39,7 +39,8 @@ def train_and_show(
     refuse_splits(folder)
     with Bar(quiet or not sys.stderr.isatty()) as bar:
         remark = None if quiet else bar.say
-        done = execute(spec, folder, resume=resume, progress=bar.update, say=remark)
+        theory = details or not exploring
+        done = execute(spec, folder, resume=resume, progress=bar.update, say=remark, theory=theory)
     show(folder, as_format, quiet, details)
     lost = [f"{entry['method']}: {entry['diverged']}." for entry in done.summary["methods"] if entry["diverged"]]
     if lost and (not exploring or len(lost) == len(done.summary["methods"])):

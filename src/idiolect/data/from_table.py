@@ -125,6 +125,9 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
         ("--drop", request.drop),
         ("--categorical", categorical),
     ):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise RequestError(f"{option} must name different columns, got {twice!r} more than once; name it once.")
         taken = next((name for name in names if name in roles), None)
         if taken is not None:
             raise RequestError(f"Column {taken!r} already has another role, {roles[taken]}; take it out of {option}.")
@@ -134,7 +137,7 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     if request.features is None:
         chosen = [name for name in table.column_names if name not in roles and name not in request.drop]
     else:
-        chosen = list(dict.fromkeys(request.features))
+        chosen = list(request.features)
     if not chosen:
         raise RequestError(
             "No column is left to be a feature; the table needs more than client and target, or --drop fewer."

@@ -66,11 +66,13 @@ def execute(
     resume: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    theory: bool = True,
 ) -> Executed:
     """Train every method of `spec` and leave a complete run folder at `path`.
 
     A wrong request is refused before the folder is made. Methods that are one method with several settings of its
-    objective (a sweep) also leave what each client would choose among them, in choices.json.
+    objective (a sweep) also leave what each client would choose among them, in choices.json. Without `theory`, `say`
+    does not hear how theory chose settings; the folder has these sentences all the same.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -85,7 +87,8 @@ def execute(
     warnings = _check_methods(prepared, built)
     folder.open(resume)
     folder.write_spec(spec)
-    for text in (*prepared.notes(), prepared.reason, *(n for m in built for n in m.notes)):
+    own = [note for ready in built for note in ready.notes if theory or note not in ready.theory]
+    for text in (*prepared.notes(), prepared.reason, *own):
         tell(text)
     for text in warnings:
         tell(f"Warning: {text}")
