@@ -257,9 +257,11 @@ def test_odd_names_of_clients_and_methods_come_back_whole(idiolect, here):
 
 
 def test_report_prints_what_run_printed(idiolect, finished):
-    answer = idiolect("report", "run")
+    answer = idiolect("report", "run", "--details")
     assert answer.code == 0
     assert answer.out.rstrip().endswith("Run folder: run    Report: run/report.html")
+    assert "gradients" in answer.out
+    assert "gradients" not in idiolect("report", "run").out
 
 
 def test_predict_answers_rows_with_each_clients_own_model(idiolect, here, finished):
@@ -301,8 +303,8 @@ def test_predict_writes_over_nothing_and_reads_no_broken_model(idiolect, here, f
     assert answer.code == 2
     assert "is no model that can be read" in answer.error
     summary = json.loads((here / "broken/summary.json").read_text())
-    for line in summary["methods"]:
-        line["diverged"] = "Training diverged in round 1"
+    line = next(line for line in summary["methods"] if line["method"] == "fedavg")
+    line["diverged"] = "Training diverged in round 1"
     (here / "broken/summary.json").write_text(json.dumps(summary))
     answer = idiolect("predict", "broken", "new.csv", "--method", "fedavg")
     assert answer.code == 2

@@ -131,7 +131,7 @@ def clients_text(advised: Advised, details: bool) -> str:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     verified = found["verify"] is not None
     table.add_column("client", no_wrap=True)
-    for heading in ("rows", f"{advised.score}\nalone"):
+    for heading in ("training\nrows", f"{advised.score}\nalone"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("advice", no_wrap=True)
     table.add_column("expected gain\n[95 %]", justify="right", no_wrap=True)
@@ -221,8 +221,10 @@ def technical(advised: Advised) -> list[str]:
     ]
     if facts:
         lines.append(
-            f"Regime: heterogeneity zeta* = {facts['zeta']:.3g}, gradient noise sigma = {facts['sigma']:.3g}, "
-            f"condition kappa = {facts['kappa']:.3g}, radius B = {facts['radius']:.3g}; l2 = {facts['l2']:.2g}."
+            "For theory: how far the clients' own best models lie from the best common one, times the steepest "
+            f"curvature (zeta* = {facts['zeta']:.3g}); how far the gradients of single rows lie apart (sigma = "
+            f"{facts['sigma']:.3g}); steepest over flattest curvature (kappa = {facts['kappa']:.3g}); the largest of "
+            f"the clients' own best models (B = {facts['radius']:.3g}); ridge l2 = {facts['l2']:.2g}."
         )
     means = ", ".join(f"{way} {words.show(found['mean_loss'][way])}" for way in WORDS)
     lines.append(f"Held-out {advised.score}, mean over clients: {means}.")

@@ -147,7 +147,7 @@ def _by_client(choice: Choice) -> Table:
     words, few = choice.words, len(choice.values) <= MOST_VALUES
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     table.add_column("client", overflow="fold")
-    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("training\nrows", justify="right", no_wrap=True)
     for value in choice.values if few else ["its choice"]:
         table.add_column(escape(f"test at\n{value}"), justify="right")
     table.add_column("chooses", justify="right")
@@ -159,5 +159,5 @@ def _by_client(choice: Choice) -> Table:
         ]
         cells = cells if few else [words.bare(chosen["test"])]
         paid = NONE if chosen["traffic_bytes"] is None else f"{chosen['traffic_bytes'] / 1e3:.3g}"
-        table.add_row(escape(name), count(own[0]["train_rows"]), *cells, escape(shown(chosen["value"])), paid)
+        table.add_row(escape(name), count(choice.training_rows(own[0])), *cells, escape(shown(chosen["value"])), paid)
     return table
