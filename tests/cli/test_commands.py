@@ -350,3 +350,17 @@ def test_a_reproduction_that_misses_its_numbers_exits_1(idiolect, monkeypatch, p
     answer = idiolect("reproduce", "anything", "--out", "out")
     assert (answer.code, answer.out) == (code, "expected 1, measured 2\nNumbers and figure: out\n")
     assert json.loads(idiolect("reproduce", "anything", "--format", "json").out)["folder"] == "runs/anything"
+
+
+def test_a_run_folder_runs_again_with_what_was_chosen_unless_the_request_changes(idiolect, here):
+    asked = ("doses.csv", "--client", "site", "--target", "ill", "--methods", "local", "--rounds", "3")
+    assert idiolect("compare", *asked, "--out", "first").code == 0
+    chosen = (here / "first/tuning/local.json").read_text()
+    (here / "first/tuning/local.json").write_text(json.dumps(json.loads(chosen) | {"sentence": "as it was"}))
+    again = idiolect("run", "first", "--out", "second", "--set", "name = 'again'")
+    assert again.code == 0
+    assert "local: as it was." in again.err
+    other = idiolect("run", "first", "--out", "third", "--set", "training.rounds = 2")
+    assert other.code == 0
+    assert "as it was" not in other.err
+    assert "2 rounds" in other.err
