@@ -76,7 +76,7 @@ def read_advice(folder: str | os.PathLike[str]) -> Advised:
 
 def advice_text(advised: Advised, details: bool = False) -> str:
     """Everything that is printed."""
-    parts = [*answer(advised), "", clients_text(advised, details)]
+    parts = [*answer(advised), "", clients_text(advised, details), about_alone(advised)]
     if advised.found["verify"] is not None:
         parts += ["", *verification(advised)]
     if details:
@@ -109,6 +109,14 @@ def answer(advised: Advised) -> list[str]:
         others = plural(found["unsure"], "client")
         lines.append(f"A question mark: another way may be as good for that client ({others}).")
     return lines
+
+
+def about_alone(advised: Advised) -> str:
+    """Why the column is not the number that `compare` and `dial` have for training alone."""
+    return (
+        f"{upper(advised.score)} alone: each row by a fit of the client's other rows, with a ridge; test rows are not "
+        "read. `compare` and `dial` show it on test rows, as --verify does."
+    )
 
 
 def _who(found: dict[str, Any]) -> str:

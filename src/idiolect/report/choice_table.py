@@ -47,7 +47,17 @@ def legend(choice: Choice) -> str:
     return (
         f"{choice.words.title} of the personal models{choice.seeds_about()}{over}{refit}, {direction} is better; "
         "worst 10 %: mean of the worst tenth of clients; MB both ways and delivered, gradients per example: "
-        f"{price}. * best mean on validation rows of the fixed values."
+        f"{price}. * best mean on validation rows of the fixed values.{_about_alone(choice)}"
+    )
+
+
+def _about_alone(choice: Choice) -> str:
+    """Why this end of the path is not to the last digit what `compare` and `advise` have for training alone."""
+    if not (choice.warm and any("(alone)" in choice.named(entry["value"]) for entry in choice.found["values"])):
+        return ""
+    return (
+        " alone: every client's own fit with the ridge of the whole path; `compare` holds it back by few steps, "
+        "`advise` by a ridge chosen for it, so that theirs differ a little."
     )
 
 
