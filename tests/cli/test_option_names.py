@@ -120,7 +120,7 @@ def test_dial_refuses_by_what_was_typed(idiolect, here, options, sentence, unsai
 def test_a_folder_is_no_table(idiolect, here, command):
     answer = idiolect(command, ".", "--client", "site", "--target", "ill", "--out", "out")
     assert answer.code == 2
-    assert "TABLE must be a file" in answer.error
+    assert "is a folder, but a file is needed" in answer.error
     assert "--name" not in answer.error
 
 
