@@ -68,7 +68,8 @@ def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
     # a second request finds a folder of its own
     again = idiolect("advise", "clinics.csv", *COLUMNS, "--details")
     assert "runs/clinics-advise-2" in again.out
-    assert "heterogeneity zeta* = " in again.out  # for specialists
+    assert "(zeta* = " in again.out  # for specialists, with what it means
+    assert "agent" not in again.out
     page = (folder / "report.html").read_text()
     assert "{{" not in page
     assert page.index("should join neighbours") < page.index("Client by client") < page.index("The map")

@@ -158,3 +158,44 @@ def test_predict_says_what_other_folders_are(idiolect, here, finished):
         answer = idiolect("predict", word, "hospitals.csv")
         assert answer.code == 2
         assert f"`idiolect {word}` keeps no models" in answer.error
+
+
+WRITTEN = 'site,when,age,note,dose\ns1,2024-01-31T09:30,1.50,NA,+1\nelsewhere,2024-01-31 10:00+02:00,2,"a, ""b""",1e0\n'
+
+
+def test_columns_that_are_passed_through_come_out_as_they_were_written(idiolect, here, finished):
+    (here / "new.csv").write_text(WRITTEN)
+    lines = idiolect("predict", "run", "new.csv", "--method", "fedavg").out.splitlines()
+    assert all(line.startswith(f"{own},") for line, own in zip(lines, WRITTEN.splitlines(), strict=True))
+    assert idiolect("predict", "run", "new.csv", "--method", "fedavg", "--out", "answers.csv").code == 0
+    assert (here / "answers.csv").read_text().splitlines() == lines
+    rows = json.loads(idiolect("predict", "run", "new.csv", "--method", "fedavg", "--format", "json").out)
+    assert [row["when"] for row in rows] == ["2024-01-31T09:30", "2024-01-31 10:00+02:00"]
+    assert [row["age"] for row in rows] == [1.5, 2.0]
+    pq.write_table(pa.table({"site": ["s1"], "age": [1.0], "dose": [1.0], "when": ["2024-01-31 09:30"]}), "new.parquet")
+    assert idiolect("predict", "run", "new.parquet", "--out", "answers.parquet").code == 0
+    assert pq.read_table(here / "answers.parquet")["when"].to_pylist() == ["2024-01-31 09:30"]
+
+
+def test_a_format_that_the_file_does_not_have_is_refused(idiolect, here, finished):
+    (here / "new.csv").write_text("site,age,dose\ns1,1,1\n")
+    answer = idiolect("predict", "run", "new.csv", "--format", "json", "--out", "answers.csv")
+    assert answer.code == 2
+    assert "--format json" in answer.error
+    assert not (here / "answers.csv").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--method", "fedavg")])
+def test_a_run_without_a_sound_method_says_so_and_the_way_out(idiolect, here, finished, options):
+    (here / "new.csv").write_text("site,age,dose\ns1,1,1\n")
+
+    def diverge(summary):
+        summary["announced"] = None
+        for line in summary["methods"]:
+            line["diverged"] = "Training diverged in round 2"
+
+    content("summary.json", diverge)(here / "run")
+    answer = idiolect("predict", "run", "new.csv", *options)
+    assert answer.code == 2
+    assert "Every method" in answer.error
+    assert "--step-sizes" in answer.error

@@ -257,9 +257,11 @@ def test_odd_names_of_clients_and_methods_come_back_whole(idiolect, here):
 
 
 def test_report_prints_what_run_printed(idiolect, finished):
-    answer = idiolect("report", "run")
+    answer = idiolect("report", "run", "--details")
     assert answer.code == 0
     assert answer.out.rstrip().endswith("Run folder: run    Report: run/report.html")
+    assert "gradients" in answer.out
+    assert "gradients" not in idiolect("report", "run").out
 
 
 def test_predict_answers_rows_with_each_clients_own_model(idiolect, here, finished):
@@ -301,8 +303,8 @@ def test_predict_writes_over_nothing_and_reads_no_broken_model(idiolect, here, f
     assert answer.code == 2
     assert "is no model that can be read" in answer.error
     summary = json.loads((here / "broken/summary.json").read_text())
-    for line in summary["methods"]:
-        line["diverged"] = "Training diverged in round 1"
+    line = next(line for line in summary["methods"] if line["method"] == "fedavg")
+    line["diverged"] = "Training diverged in round 1"
     (here / "broken/summary.json").write_text(json.dumps(summary))
     answer = idiolect("predict", "broken", "new.csv", "--method", "fedavg")
     assert answer.code == 2
@@ -348,3 +350,17 @@ def test_a_reproduction_that_misses_its_numbers_exits_1(idiolect, monkeypatch, p
     answer = idiolect("reproduce", "anything", "--out", "out")
     assert (answer.code, answer.out) == (code, "expected 1, measured 2\nNumbers and figure: out\n")
     assert json.loads(idiolect("reproduce", "anything", "--format", "json").out)["folder"] == "runs/anything"
+
+
+def test_a_run_folder_runs_again_with_what_was_chosen_unless_the_request_changes(idiolect, here):
+    asked = ("doses.csv", "--client", "site", "--target", "ill", "--methods", "local", "--rounds", "3")
+    assert idiolect("compare", *asked, "--out", "first").code == 0
+    chosen = (here / "first/tuning/local.json").read_text()
+    (here / "first/tuning/local.json").write_text(json.dumps(json.loads(chosen) | {"sentence": "as it was"}))
+    again = idiolect("run", "first", "--out", "second", "--set", "name = 'again'")
+    assert again.code == 0
+    assert "local: as it was." in again.err
+    other = idiolect("run", "first", "--out", "third", "--set", "training.rounds = 2")
+    assert other.code == 0
+    assert "as it was" not in other.err
+    assert "2 rounds" in other.err

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 TABLE = ("dial", "hospitals.csv", "--client", "site", "--target", "ill", "--rounds", "2")
@@ -91,6 +92,10 @@ def test_every_setting_works_without_values(idiolect, setting):
     assert values == sorted(values, reverse=True)
     assert found["score"] == "log_loss"
     assert found["refit"]
+    rows = pq.read_table(f"{found['folder']}/dial.parquet").to_pylist()[0]
+    shown = idiolect("report", found["folder"], "--quiet").out.splitlines()
+    line = next(line for line in shown if line.split()[:1] == [rows["client"]])
+    assert line.split()[1] == str(rows["train_rows"] + rows["validation_rows"])  # the tested models saw both
     alone, one = found["values"][-1], found["values"][0]
     assert min(entry["rounds"] for entry in found["values"][:-1]) >= 60
     assert len(set(one["test"]["clients"])) > 1
@@ -123,7 +128,7 @@ WRONG = [
     ("dial flix.toml --setting penalty", "--setting penalty needs a method on the objective mx2 or mt2"),
     ("dial flix.toml --values 0.5", "--values needs at least 2 values to choose from, got 0.5"),
     ("dial flix.toml --values 1,x", "--values needs numbers such as 1,0.5,0.1,0, got '1,x'."),
-    ("dial flix.toml --values 1,-0.5", "personalization must be at least 0 and at most 1, got -0.5"),
+    ("dial flix.toml --values 1,-0.5", "--values must be at least 0 and at most 1, got -0.5"),
     ("dial flix.toml --rounds 0", "--rounds (training.rounds in a spec) must be at least 1 for every value"),
     (
         "dial hospitals.csv --client site --target ill --setting penalty --values 1,0",

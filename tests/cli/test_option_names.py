@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from idiolect.cli.option_names import said_by_option
@@ -31,6 +33,8 @@ REFUSED = [  # (options, a part of the sentence)
     ("--name a/b", "Error: --name must be able to name a folder under runs/, got 'a/b'"),
     ("--score pinball_0", "Error: Score pinball_N needs a whole percent N from 1 to 99, got 'pinball_0'"),
     ("--score pinball_100", "Error: Score pinball_N needs a whole percent N from 1 to 99, got 'pinball_100'"),
+    ("--features age,age", "Error: --features must name different columns, got 'age' more than once"),
+    ("--drop age,age", "Error: --drop must name different columns, got 'age' more than once"),
     ("--set training.rounds=-3", "Error: training.rounds must be at least 0, got -3."),
 ]
 
@@ -94,3 +98,47 @@ def test_only_settings_that_have_an_option_are_renamed(sentence, expected):
 def test_a_setting_keeps_its_name_where_it_was_set_by_hand():
     assert said_by_option("training.rounds must be 1.", ["training.rounds = 3"]) == "training.rounds must be 1."
     assert said_by_option("training.rounds must be 1.", ["training.cohort = 3"]) == "--rounds must be 1."
+
+
+DIALS = [  # (options, a part of the sentence, what it must not name)
+    ("--values 0,1.5", "Error: --values must be at least 0 and at most 1, got 1.5.", "scafflix"),
+    ("--l2 0 --task classification", "Error: --l2 must be above 0 here", "mu'"),
+    ("--l2 -1", "Error: --l2 must be", "model.l2"),
+]
+
+
+@pytest.mark.parametrize(("options", "sentence", "unsaid"), DIALS, ids=[options for options, _, _ in DIALS])
+def test_dial_refuses_by_what_was_typed(idiolect, here, options, sentence, unsaid):
+    answer = idiolect("dial", "doses.csv", "--client", "site", "--target", "ill", "--out", "out", *options.split())
+    assert (answer.code, answer.out) == (2, "")
+    assert sentence in answer.error
+    assert unsaid not in answer.error
+    assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["compare", "dial", "advise"])
+def test_a_folder_is_no_table(idiolect, here, command):
+    answer = idiolect(command, ".", "--client", "site", "--target", "ill", "--out", "out")
+    assert answer.code == 2
+    assert "is a folder, but a file is needed" in answer.error
+    assert "--name" not in answer.error
+
+
+def test_a_comparison_speaks_of_theory_only_when_asked(idiolect, here):
+    request = (
+        "compare",
+        "doses.csv",
+        "--client",
+        "site",
+        "--target",
+        "ill",
+        "--methods",
+        "local,l2gd",
+        "--rounds",
+        "2",
+    )
+    plain, asked = idiolect(*request, "--out", "out"), idiolect(*request, "--out", "other", "--details")
+    assert "averaging_probability" not in plain.err
+    assert "averaging_probability" in asked.err
+    notes = json.loads((here / "out" / "summary.json").read_text())["notes"]
+    assert [note for note in notes if "averaging_probability" in note]

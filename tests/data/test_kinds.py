@@ -252,3 +252,31 @@ def test_new_rows_are_doubted(tmp_path):
     for wrong in ({"dose": ["much"], "code": ["00"]}, {"dose": [datetime.date(2024, 1, 1)], "code": ["00"]}):
         with pytest.raises(RequestError, match="'dose' must hold numbers"):
             recipe.doubts(wrong)
+
+
+@pytest.mark.parametrize(
+    "write_when",
+    [
+        lambda n: f"2024-01-{1 + n % 28:02d}",
+        lambda n: f"2024-01-{1 + n % 28:02d} 10:{n % 60:02d}",
+        lambda n: f"{1 + n % 28:02d}/03/2024",
+        lambda n: "x" if n % 8 == 0 else str(n),
+    ],
+)
+def test_texts_of_a_typed_file_are_dated_and_doubted_as_those_of_a_text_file(tmp_path, write_when):
+    table = {
+        "c": ["ab"[n % 2] for n in range(40)],
+        "when": [write_when(n) for n in range(40)],
+        "x": [n * 7 % 13 / 4 for n in range(40)],
+        "y": [n // 3 % 2 for n in range(40)],
+    }
+    parquet.write_table(pa.table(table), tmp_path / "typed.parquet")
+    lines = [",".join(map(str, row)) for row in zip(*table.values())]
+    path = write(tmp_path, "\n".join(["c,when,x,y", *lines]) + "\n")
+    typed, text = (
+        Federation.from_table(source, client="c", target="y") for source in (tmp_path / "typed.parquet", path)
+    )
+    assert typed.preprocessing.kinds == text.preprocessing.kinds
+    assert typed.preprocessing.feature_names == text.preprocessing.feature_names
+    assert typed.warnings == text.warnings
+    assert [sentence for sentence in typed.warnings if "'when'" in sentence]

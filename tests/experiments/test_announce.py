@@ -32,7 +32,7 @@ def test_validation_rows_choose_whatever_test_rows_say():
     assert best == {
         "method": "b",
         "score": "log_loss",
-        "validation_mean": pytest.approx(0.3 + NOISE.mean()),
+        "choosing_mean": pytest.approx(0.3 + NOISE.mean()),
         "tied": [],
     }
 
@@ -57,7 +57,7 @@ def test_where_higher_is_better_the_highest_is_announced():
 def test_clients_without_a_validation_row_are_in_no_mean():
     holes = np.where(np.arange(CLIENTS) < 3, np.nan, 0.4)
     best = found(trained("a", 0.5), trained("b", holes))
-    assert (best["method"], best["validation_mean"]) == ("b", pytest.approx(0.4))
+    assert (best["method"], best["choosing_mean"]) == ("b", pytest.approx(0.4))
 
 
 def test_neither_what_diverged_nor_other_settings_of_a_sweep_can_win():
@@ -65,7 +65,7 @@ def test_neither_what_diverged_nor_other_settings_of_a_sweep_can_win():
     assert found(*entries, **{"b[x=1]": False, "b[x=2]": True}) == {
         "method": "b[x=2]",
         "score": "log_loss",
-        "validation_mean": pytest.approx(0.3),
+        "choosing_mean": pytest.approx(0.3),
         "tied": [],
     }
 

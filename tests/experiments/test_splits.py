@@ -185,3 +185,23 @@ def test_a_method_that_diverged_in_a_split_is_left_out_of_that_split(copied):
     assert np.isnan(fedavg["score"]["low"])
     assert found["methods"][0]["gain_over_one"]["splits"] == 1  # no gain over a reference without an answer
     assert found["each"][1]["best"] == ["local"]
+
+
+@pytest.mark.parametrize(("local", "fedavg", "first"), [(1.0, 2.0, "local"), (2.0, 1.0, "fedavg")])
+def test_validation_rows_decide_between_methods_announced_as_often(copied, local, fedavg, first):
+    for place, announced in enumerate(("local", "fedavg")):
+        path = split_folder(copied, place) / "summary.json"
+        summary = read_json(path)
+        for line, mean in zip(summary["methods"], (local, fedavg)):
+            line["choosing_mean"] = mean
+        summary["announced"] = {"method": announced, "tied": []}
+        path.write_text(json.dumps(summary))
+    found, _ = summarise_splits("small", read_splits([split_folder(copied, place) for place in range(2)], [4, 5]))
+    assert found["announced"]["most"] == first  # a squared error chooses: the lower one
+    assert [line["choosing_mean"] for line in found["methods"]] == [local, fedavg]
+
+
+def test_the_interval_of_an_error_does_not_begin_below_zero(finished):
+    found, _ = summarise_splits("small", read_splits([split_folder(finished, place) for place in range(2)], [4, 5]))
+    assert all(line["score"]["low"] >= 0 for line in found["methods"])  # two splits: a wide interval
+    assert any(line["score"]["low"] == 0 for line in found["methods"])

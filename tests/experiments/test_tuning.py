@@ -20,6 +20,7 @@ from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.predict import predict
 from idiolect.experiments.prepare import prepare
 from idiolect.experiments.refit import shorten_steps, step_notes, with_validation_rows
+from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, from_table
 from idiolect.experiments.tuning import Tuned, _prepare_as, axes_of, is_searched
 from idiolect.theory.constants import Constants
@@ -106,12 +107,12 @@ def test_every_method_says_whether_it_had_converged(compared):
 
 def test_the_winner_is_chosen_on_validation_rows(compared):
     done, _, _ = compared
-    means = {entry["method"]: entry["validation_mean"] for entry in done.summary["methods"]}
+    means = {entry["method"]: entry["choosing_mean"] for entry in done.summary["methods"]}
     announced = done.summary["announced"]
     best = min(means, key=means.get)
     assert announced["method"] == best or best in announced["tied"]
     assert announced["method"] not in announced["tied"]
-    assert announced["validation_mean"] == pytest.approx(means[announced["method"]])
+    assert announced["choosing_mean"] == pytest.approx(means[announced["method"]])
 
 
 def test_delivered_models_are_fitted_on_training_and_validation_rows(compared, table):
@@ -321,3 +322,15 @@ def test_what_costs_more_must_show_that_it_pays():
     ahead, error = difference(plain + 0.3 * draw.normal(size=plain.shape), plain, higher=False)
     assert abs(ahead) < 2 * error
     assert difference(plain[:1, :1], plain[:1, :1] + 1, higher=False)[1] == np.inf  # one client, one fold
+
+
+def test_a_resolved_spec_repeats_its_run_without_choosing_again(compared, tmp_path, monkeypatch):
+    done, folder, _ = compared
+    monkeypatch.setattr("idiolect.experiments.execute.tune", lambda *_: pytest.fail("chosen again"))
+    said = []
+    again = execute(RunFolder(folder).read_spec(), tmp_path / "again", repeats=folder, say=said.append)
+    assert again.summary["announced"] == done.summary["announced"]
+    for ours, theirs in zip(again.summary["methods"], done.summary["methods"]):
+        clocks = {"seconds": None}
+        assert ours | clocks == theirs | clocks
+    assert [text for text in said if str(folder) in text]

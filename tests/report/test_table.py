@@ -58,7 +58,7 @@ def test_a_diverged_method_is_never_best(folder, edit_summary):
 def _sweep(summary):
     """Make of two methods one with two settings, of which validation rows choose the one that is worse on test rows."""
     for name, inside, chosen, validation in (("fedavg", 0.1, True, 0.8), ("personal heads", 0.3, False, 0.7)):
-        _method(summary, name).update(method=f"fedavg[step_size={inside}]", chosen=chosen, validation_mean=validation)
+        _method(summary, name).update(method=f"fedavg[step_size={inside}]", chosen=chosen, choosing_mean=validation)
 
 
 def test_settings_are_chosen_on_validation_rows_and_only_those_contend(folder, edit_summary):
@@ -78,7 +78,7 @@ def test_settings_are_chosen_on_validation_rows_and_only_those_contend(folder, e
 def test_without_validation_rows_a_sweep_says_what_its_best_is_worth(folder, edit_summary):
     edit_summary(folder, _sweep)
     edit_summary(
-        folder, lambda summary: [entry.update(chosen=None, validation_mean=None) for entry in summary["methods"]]
+        folder, lambda summary: [entry.update(chosen=None, choosing_mean=None) for entry in summary["methods"]]
     )
     table = comparison_table(folder)
     assert table.answer.sentence.startswith("Without validation rows nothing was chosen among the settings")
@@ -269,7 +269,7 @@ def test_answers(folder, edit_summary, case):
 
 def _announce(method, tied=(), best=None):
     """Changes a summary: validation rows choose this method, whatever test rows say."""
-    found = {"method": method, "best": best or method, "score": "log_loss", "validation_mean": 0.5, "tied": list(tied)}
+    found = {"method": method, "best": best or method, "score": "log_loss", "choosing_mean": 0.5, "tied": list(tied)}
     return lambda summary: summary.update(announced=found)
 
 
@@ -307,7 +307,7 @@ def _named(summary, validation, test, best):
     _announce("local")(summary)
     summary["announced"]["best"] = best
     for name in ("fedavg", "personal heads"):
-        _method(summary, name).update(validation_mean=validation[name])
+        _method(summary, name).update(choosing_mean=validation[name])
         _method(summary, name)["score"].update(mean=test[name])
 
 
@@ -470,3 +470,35 @@ def test_the_price_per_client_leaves_out_clients_that_never_trained(folder, hold
     # the same bytes over half as many clients: 4.0 MB each instead of 2.0, whatever the run's numbers are
     amounts = [float(text.split()[0]) for text in each]
     assert amounts[1] == pytest.approx(2 * amounts[0], rel=0.06)
+
+
+def test_the_column_of_a_sweep_is_in_the_score_that_chooses(folder, edit_summary):
+    edit_summary(folder, _sweep)
+    edit_summary(folder, lambda summary: summary.update(choose_by="log_loss"))
+    text = comparison_table(folder).to_text()
+    assert "\N{CHECK MARK} 0.800" in text
+    assert "\N{CHECK MARK} 80.0" not in text
+
+
+@pytest.mark.parametrize(
+    ("second", "words"), [(0.5004, "by little (0.08 % of the log loss)"), (0.506, "clearly ahead of the others")]
+)
+def test_a_small_difference_beyond_noise_is_said_to_be_small(folder, edit_summary, second, words):
+    def change(summary):
+        _announce("personal heads")(summary)
+        summary["choose_by"], summary["higher_is_better"]["log_loss"] = "log_loss", False
+        for line in summary["methods"]:
+            line["choosing_mean"] = 0.5 if line["method"] == "personal heads" else second
+
+    edit_summary(folder, change)
+    assert words in comparison_table(folder).answer.sentence
+
+
+def test_many_methods_within_noise_are_counted(folder, edit_summary):
+    def change(summary):
+        line = dict(_method(summary, "fedavg"))
+        summary["methods"] += [{**line, "method": f"other {number}"} for number in range(8)]
+        _announce("personal heads", tied=[f"other {number}" for number in range(8)])(summary)
+
+    edit_summary(folder, change)
+    assert "within noise of 8 others" in comparison_table(folder).answer.sentence

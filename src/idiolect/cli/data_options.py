@@ -62,6 +62,8 @@ def data_table(
         if flag is not None:
             raise RequestError(f"{flag} is for a TABLE, and --data {data} has columns of its own; leave it out.")
         return {"source": data}
+    if table is not None and table.is_dir():  # before its name becomes that of a run
+        raise RequestError(f"{table} is a folder, but a file is needed; name the file inside it.")
     for flag, meaning in (("--client", "names the client"), ("--target", "is to be predicted")):
         if flag not in given:
             raise RequestError(f"{command} TABLE needs {flag} COLUMN, the column that {meaning}.")

@@ -108,7 +108,8 @@ def dial(
     if out is None and not resume and (folder / "done").exists():
         folder = free_folder(folder)
     own_rounds = by_spec or rounds is not None or any("training.rounds" in text for text in override or [])
-    with Bar(quiet or not sys.stderr.isatty()) as bar:
+    named = in_options(override or [], {setting: "--values"}, ridge="" if l2 is None else "--l2")
+    with named, Bar(quiet or not sys.stderr.isatty()) as bar:
         walk(
             spec,
             folder,

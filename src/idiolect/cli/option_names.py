@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 _OPTIONS = {
     "training.rounds": "--rounds",
@@ -25,26 +25,37 @@ _SETTING = re.compile(r"(?:methods\.[^.\s]+\.)?(?P<name>[a-z_.0-9]+)(?= )")
 
 
 @contextlib.contextmanager
-def in_options(overrides: Sequence[str] = ()) -> Iterator[None]:
-    """A RequestError that begins with a setting begins with its option, unless a --set of `overrides` gave it."""
-    from idiolect.core.checks import RequestError
+def in_options(
+    overrides: Sequence[str] = (), of_methods: Mapping[str, str] = _OF_METHODS, ridge: str = ""
+) -> Iterator[None]:
+    """A RequestError that begins with a setting begins with its option, unless a --set of `overrides` gave it.
+
+    `of_methods` has the options that set something of every method, `ridge` the option that gives the loss a ridge.
+    """
+    from idiolect.core.checks import NeedsRidgeError, RequestError
 
     try:
         yield
+    except NeedsRidgeError as error:
+        if not ridge:
+            raise
+        raise RequestError(
+            f"{ridge} must be above 0 here: the method needs a loss with a ridge; leave {ridge} out to have one chosen."
+        ) from error
     except RequestError as error:
-        told = said_by_option(str(error), overrides)
+        told = said_by_option(str(error), overrides, of_methods)
         if told == str(error):
             raise
         raise RequestError(told) from error
 
 
-def said_by_option(sentence: str, overrides: Sequence[str] = ()) -> str:
+def said_by_option(sentence: str, overrides: Sequence[str] = (), of_methods: Mapping[str, str] = _OF_METHODS) -> str:
     """The sentence with an option in the place of the setting that it begins with, where there is one."""
     found = _SETTING.match(sentence)
     if found is None:
         return sentence
     name = found["name"]
-    options = _OF_METHODS if found[0] != name else _OPTIONS
+    options = of_methods if found[0] != name else _OPTIONS
     if name not in options or any(name.rpartition(".")[2] in text.partition("=")[0] for text in overrides):
         return sentence
     return options[name] + sentence[found.end() :]

@@ -31,7 +31,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in th
 AsFormat = Annotated[Format, typer.Option("--format", help="Print text or JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks on standard error.")]
 Details = Annotated[
-    bool, typer.Option("--details", help="Also bytes each way, gradients by block, before and after adaptation.")
+    bool,
+    typer.Option(
+        "--details", help="Also bytes each way, gradients by block, before and after adaptation, and what theory chose."
+    ),
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds such as 0,1,2 or 0-9.")]
 

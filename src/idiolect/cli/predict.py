@@ -45,24 +45,31 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict new rows with a run's models: each client's own where it was kept, otherwise the shared one."""
+    from idiolect.core.checks import RequestError
+    from idiolect.experiments.answer_files import check_out, print_answers, write_answers
     from idiolect.experiments.answering import count_rows
     from idiolect.experiments.compilation import enable_cache
-    from idiolect.experiments.predict import check_out, print_answers, write_answers
     from idiolect.experiments.predict import predict as answer
 
+    as_json = as_format is Format.json
     if out is not None:
         check_out(out)
+        if as_json:
+            raise RequestError(
+                f"--format json prints the answers, and --out {out} writes a file; leave one of them out."
+            )
     enable_cache()
 
     def say(text: str) -> None:
         if not quiet:
             print(text, file=sys.stderr)
 
-    answers = answer(run, table, method, seed, model=model.value, strict=strict, say=say)
+    as_csv = not as_json if out is None else out.suffix == ".csv"
+    answers = answer(run, table, method, seed, model=model.value, strict=strict, as_written=as_csv, say=say)
     if out is not None:
         write_answers(answers, out)
         say(f"{count_rows(answers.num_rows)} answered in {out}.")
-    elif as_format is Format.json:
+    elif as_json:
         typer.echo(json.dumps([_plain(row) for row in answers.to_pylist()], default=str, allow_nan=False))
     else:
         print_answers(answers, sys.stdout.buffer)

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Quiet
+from idiolect.cli.options import AsFormat, Details, Format, Quiet
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     as_format: AsFormat = Format.text,
+    details: Details = False,
     quiet: Quiet = False,
 ) -> None:
     """Rebuild a run folder's figures and page from its files alone, and print the table."""
@@ -25,5 +26,9 @@ def report(
     from idiolect.report.choice import is_dial
     from idiolect.report.splits_table import is_splits
 
-    kinds = ((is_dial, show_dial), (is_advice, show_advice), (is_splits, show_splits))
-    next((show_it for holds, show_it in kinds if holds(run)), show)(run, as_format, quiet)
+    if is_dial(run):
+        show_dial(run, as_format, quiet)
+    elif is_splits(run):
+        show_splits(run, as_format, quiet)
+    else:
+        (show_advice if is_advice(run) else show)(run, as_format, quiet, details)

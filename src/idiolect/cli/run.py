@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -26,12 +27,15 @@ def run(
     from idiolect.experiments import spec as specs
     from idiolect.experiments.splits import asked_splits
 
-    splits = asked_splits(spec)
-    if spec.is_dir():  # a run's resolved spec: the same executor, chunk and block as before
+    splits, repeats = asked_splits(spec), None
+    if spec.is_dir():  # a run's resolved spec: the same choices, executor, chunk and block as before
+        repeats = None if resume or out is None else spec
         out = out or spec
         spec = spec / "spec.toml"
     wanted = specs.load(spec, override or [])
+    if override and not resume and not specs.is_same_run(specs.load(spec), wanted):  # it was chosen for another run
+        wanted = dataclasses.replace(wanted, resolved={})
     if splits is not None and out is not None:
         split_and_show(wanted, out, splits, resume, as_format, quiet)
         return
-    train_and_show(wanted, out, resume, as_format, quiet, details=details)
+    train_and_show(wanted, out, resume, as_format, quiet, details=details, repeats=repeats)

@@ -24,10 +24,12 @@ def train_and_show(
     quiet: bool,
     exploring: bool = False,
     details: bool = True,
+    repeats: Path | None = None,
 ) -> None:
     """Run the spec into its folder, build the report, print the comparison.
 
-    A method that diverged makes the run a miss (exit 1); while `exploring` settings only if all of them did.
+    `repeats` is the folder of the run that the spec records. A method that diverged makes the run a miss (exit 1);
+    while `exploring` settings only if all of them did.
     """
     from idiolect.core.checks import DivergedError
     from idiolect.experiments.compilation import enable_cache
@@ -39,7 +41,8 @@ def train_and_show(
     refuse_splits(folder)
     with Bar(quiet or not sys.stderr.isatty()) as bar:
         remark = None if quiet else bar.say
-        done = execute(spec, folder, resume=resume, progress=bar.update, say=remark)
+        theory = details or not exploring
+        done = execute(spec, folder, resume=resume, progress=bar.update, say=remark, theory=theory, repeats=repeats)
     show(folder, as_format, quiet, details)
     lost = [f"{entry['method']}: {entry['diverged']}." for entry in done.summary["methods"] if entry["diverged"]]
     if lost and (not exploring or len(lost) == len(done.summary["methods"])):

@@ -39,7 +39,7 @@ def mean_differences(rows: Rows, level: float = 0.95) -> Distances:
     upper = 0.5 * (np.sqrt(squares) + _quantile(level) * np.sqrt(doubt)) ** 2
     width = means.shape[1] + 2
     return _distances(
-        value, upper, width, rows.clients, "The server sees every agent's mean, variance and number of rows."
+        value, upper, width, rows.clients, "The server sees every client's mean, variance and number of rows."
     )
 
 
@@ -60,7 +60,7 @@ def moment_differences(rows: Rows, diameter: float, level: float = 0.95, labelle
     upper = diameter**2 * (np.sqrt(squares) + _quantile(level) * np.sqrt(doubt))
     features = inputs.shape[1]
     width = features * (features + 1) // 2 + means.shape[1] - features**2 + 2
-    reveals = "The server sees every agent's first and second moments, the sufficient statistics of least squares."
+    reveals = "The server sees every client's first and second moments, the sufficient statistics of least squares."
     return _distances(value, upper, width, rows.clients, reveals)
 
 
@@ -88,7 +88,7 @@ def wasserstein_distances(
     value = scale * np.sqrt(np.maximum(apart**2 - np.where(np.isinf(doubt), 0.0, doubt), 0.0))
     upper = scale * (apart + _quantile(level) * np.sqrt(doubt))
     width = 2 * described.shape[1] + 1
-    reveals = "The server sees the quantiles of every agent's rows along random directions: their marginal laws."
+    reveals = "The server sees the quantiles of every client's rows along random directions: their marginal laws."
     return _distances(value, upper, width, rows.clients, reveals)
 
 
@@ -144,7 +144,7 @@ def _describe(rows: Rows, shadows: np.ndarray, draws: np.random.Generator) -> tu
     for agent in range(rows.clients):
         own = shadows[rows.offsets[agent] : rows.offsets[agent + 1]]
         if len(own) == 0:
-            raise RequestError(f"Agent {agent} has no rows to compare; leave it out.")
+            raise RequestError(f"Client number {agent} has no rows to compare; leave it out.")
         described.append(_quantiles(own, grid))
         order = draws.permutation(len(own))
         parts = [_quantiles(own[part], grid) for part in (order[::2], order[1::2]) if len(part)]

@@ -94,7 +94,7 @@ def judging(sample: Sample, models: int, pairs: int) -> Exchange:
         upload_bytes=models * one + pairs * NUMBERS_PER_PAIR * SCALAR_BYTES,
         download_bytes=pairs * one,
         pairs=pairs,
-        reveals="Every agent sees the models of those it judges and the server every mean excess; no row leaves.",
+        reveals="Every client sees the models of those it judges and the server every mean excess; no row leaves.",
     )
 
 

@@ -43,7 +43,7 @@ def check_shares(shares: np.ndarray) -> np.ndarray:
     """Lambda as float64; RequestError unless it is square, non-negative and its rows sum to one."""
     matrix = np.asarray(shares, np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise RequestError(f"Lambda must have one row and one column per agent, got shape {matrix.shape}.")
+        raise RequestError(f"Lambda must have one row and one column per client, got shape {matrix.shape}.")
     if not np.isfinite(matrix).all() or matrix.min(initial=0.0) < 0:
         raise RequestError("Lambda's entries must be finite and at least 0; cut negative weights off.")
     sums = matrix.sum(axis=1)

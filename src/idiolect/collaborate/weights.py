@@ -193,7 +193,7 @@ def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
     groups = sum(amount for amount in effort.groups if amount < sample.agents) * effort.sortings * sample.agents
     upload = sample.agents * sample.folds * sums + groups * sample.folds + sample.agents * len(effort.widths)
     download = sample.agents * size + groups * sample.folds * size
-    reveals = "The server sees every agent's summed gradients and Hessians per fold."
+    reveals = "The server sees every client's summed gradients and Hessians per fold."
     once = Exchange(SCALAR_BYTES * upload, SCALAR_BYTES * download, 0, reveals) + judged
     return once.times(passes)
 

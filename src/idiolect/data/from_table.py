@@ -14,13 +14,13 @@ from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
 from idiolect.data.doubtful import client_copy_warnings, doubt_features, settling_warnings
 from idiolect.data.feature_columns import CategoryColumn, NumberColumn
 from idiolect.data.federation import Federation, assemble
-from idiolect.data.kinds import DATE, TEXT, convert, decide
+from idiolect.data.kinds import TEXT
 from idiolect.data.names import encode_names, lookalike_warnings
 from idiolect.data.preparation import FEDERATED, GIVEN, Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_weights, read_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, HeldOut, Plan, Split, plan
-from idiolect.data.tables import Reading, different_texts, read, require_columns
+from idiolect.data.tables import Reading, read, require_columns
 from idiolect.data.target_columns import prepare_targets
 from idiolect.data.task import check_kind
 
@@ -130,6 +130,9 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
         ("--drop", request.drop),
         ("--categorical", categorical),
     ):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise RequestError(f"{option} must name different columns, got {twice!r} more than once; name it once.")
         taken = next((name for name in names if name in roles), None)
         if taken is not None:
             raise RequestError(f"Column {taken!r} already has another role, {roles[taken]}; take it out of {option}.")
@@ -139,7 +142,7 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     if request.features is None:
         chosen = [name for name in table.column_names if name not in roles and name not in request.drop]
     else:
-        chosen = list(dict.fromkeys(request.features))
+        chosen = list(request.features)
     if not chosen:
         raise RequestError(
             "No column is left to be a feature; the table needs more than client and target, or --drop fewer."
@@ -217,9 +220,7 @@ def _plan(
 
 
 def _times(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """A number per row that grows with time; texts, as a Parquet file may hold, where all of them are dates."""
-    if is_text(column) and decide(name, different_texts(column)).kind == DATE:
-        column = convert(column, DATE, name)
+    """A number per row that grows with time."""
     if is_text(column) or kind_of(column) is None:
         what = f"holds {as_texts(column, name)[0]!r}" if is_text(column) else f"has the type {column.type}"
         raise RequestError(

@@ -14,7 +14,7 @@ from idiolect.core.checks import RequestError, nearest
 from idiolect.data.columns import conform, decoded, is_text
 from idiolect.data.compressed import existing, inner_suffix, read_bytes
 from idiolect.data.delimited import Delimited, read_delimited
-from idiolect.data.kinds import KINDS, MISSING_MARKS, NUMBER, TEXT, convert, decide
+from idiolect.data.kinds import DATE, KINDS, MISSING_MARKS, NUMBER, TEXT, Decision, convert, decide
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +31,8 @@ class Reading(NamedTuple):
     notes: tuple[str, ...]
     column_notes: dict[str, str]
     column_warnings: dict[str, str]
+    written: pa.Table  # the cells before anything was guessed
+    of_text: bool  # whether they come from a text file
 
 
 def read_table(source: Any, kinds: Kinds | None = None) -> pa.Table:
@@ -102,39 +104,52 @@ def _text_columns(table: pa.Table, written: Delimited, kinds: Kinds) -> Reading:
         if kind == TEXT and marks and not column_notes.get(name):
             column_notes[name] = _marks_note(name, marks)
         columns.append(_nothing(column) if _empty(column) else convert(column, kind, name, comma))
-    return _reading(table, columns, column_notes, column_warnings)
+    return _reading(table, columns, column_notes, column_warnings, of_text=True)
 
 
 def _typed_columns(table: pa.Table, kinds: Kinds) -> Reading:
-    """Columns that have a type keep it, unless their kind is known to be another."""
-    columns, column_notes = [], {}
+    """Columns that have a type keep it, unless their kind is known to be another or their texts are dates."""
+    columns, column_notes, column_warnings = [], {}, {}
     for position, name in enumerate(table.column_names):
         column = decoded(table.column(position))
         if is_text(column):
             column, marks = _without_marks(column)
-            if (
-                name not in kinds
-                and marks
-                and not _empty(column)
-                and decide(name, different_texts(column)).kind == NUMBER
-            ):
-                # numbers that were read as text because of the marks among them
-                column_notes[name] = f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers."
-                column = convert(column, NUMBER, name)
-            elif marks and kinds.get(name, TEXT) == TEXT:
-                column_notes[name] = _marks_note(name, marks)
+            decision = _decide_texts(name, column, marks) if name not in kinds else Decision(kinds[name])
+            if name not in kinds:
+                column = convert(column, decision.kind, name)
+            if decision.kind == TEXT and marks:
+                decision = decision._replace(note=_marks_note(name, marks))
+            column_notes[name], column_warnings[name] = decision.note, decision.warning
         columns.append(column if name not in kinds or _empty(column) else conform(column, kinds[name], name))
-    return _reading(table, columns, column_notes, {})
+    return _reading(table, columns, column_notes, column_warnings, of_text=False)
+
+
+def _decide_texts(name: str, column: pa.ChunkedArray, marks: list[str]) -> Decision:
+    """The kind of a column whose type is text: dates by the rule for text files, and numbers with marks among them.
+
+    Other numbers stay text: whoever wrote a typed file with numbers as texts may have meant names.
+    """
+    if _empty(column):
+        return Decision(TEXT)
+    decision = decide(name, different_texts(column))
+    if decision.kind == NUMBER and marks:
+        note = f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers."
+        return Decision(NUMBER, note)
+    return decision if decision.kind == DATE or decision.warning else Decision(TEXT)
 
 
 def _reading(
-    table: pa.Table, columns: list[pa.ChunkedArray], notes: Mapping[str, str], doubts: Mapping[str, str]
+    table: pa.Table,
+    columns: list[pa.ChunkedArray],
+    notes: Mapping[str, str],
+    doubts: Mapping[str, str],
+    of_text: bool,
 ) -> Reading:
     import pyarrow as pa
 
     typed = pa.table(columns, names=table.column_names)
     kept = [{name: text for name, text in found.items() if text} for found in (notes, doubts)]
-    return Reading(typed, (), kept[0], kept[1])
+    return Reading(typed, (), kept[0], kept[1], table, of_text)
 
 
 def _without_marks(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:

@@ -42,7 +42,7 @@ def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | Non
     winner = max(standing, key=lambda one: sign * one.mean)
     tied = [one.entry.method.label for one in standing if one is not winner and _level(winner, one, higher)]
     mean = float(np.nanmean(validation_scores(winner.entry, score)))  # in the table's units
-    return {"method": winner.entry.method.label, "score": score, "validation_mean": mean, "tied": tied}
+    return {"method": winner.entry.method.label, "score": score, "choosing_mean": mean, "tied": tied}
 
 
 def _candidates(trained: list[Trained], score: str) -> list[Candidate]:

@@ -52,6 +52,7 @@ class Built(NamedTuple):
     warnings: list[str]
     chosen: dict[str, Any]  # what theory chose
     agreed: Exchange | None = None  # what it was sent to find out who listens to whom
+    theory: frozenset[str] = frozenset()  # notes that say by which theorem settings were chosen
 
 
 def build_client_loss(spec: ModelSpec, federation: Federation, problem: Problem | None) -> ClientLoss:
@@ -202,7 +203,8 @@ def build_method(
     check_settings(algorithm)
     notes = [f"{method.label}: {text}" for text in (*told, *advice.sentences)]
     agreed = collaboration.exchange if collaboration is not None and told else None
-    return Built(algorithm, notes, [f"{method.label}: {text}" for text in advice.warnings], chosen, agreed)
+    warnings = [f"{method.label}: {text}" for text in advice.warnings]
+    return Built(algorithm, notes, warnings, chosen, agreed, frozenset(notes[len(told) :]))
 
 
 def _listed(value: Any) -> Any:

@@ -117,8 +117,8 @@ def find_choice(
             {
                 "value": one.value,
                 "rounds": cost.rounds,
-                "validation": _summary(table.validation[place], higher),
-                "test": _summary(table.test[place], higher),
+                "validation": _summary(table.validation[place], score),
+                "test": _summary(table.test[place], score),
                 "chosen_by": int((chosen == place).sum()),
                 "spent": _price(cost),
                 "spent_so_far": _price(total),
@@ -127,7 +127,7 @@ def find_choice(
             }
         )
     picked = (scores[chosen, :, np.arange(federation.clients)].T for scores in table)
-    of_validation, of_test = (_summary(scores, higher) for scores in picked)
+    of_validation, of_test = (_summary(scores, score) for scores in picked)
     return {
         "schema": SCHEMA,
         "kind": kind,
@@ -162,16 +162,16 @@ def _best(entries: list[dict[str, Any]], tried: list[Tried], higher: bool) -> in
     return max(range(len(entries)), key=merit)
 
 
-def _summary(scores: np.ndarray, higher: bool) -> dict[str, Any]:
+def _summary(scores: np.ndarray, score: str) -> dict[str, Any]:
     """Of (seeds, clients): means over clients, then over seeds; 95 % over seeds, or over clients where there is one."""
-    summaries = [summarise(line, higher) for line in scores]
+    summaries = [summarise(line, SCORES[score].higher_is_better) for line in scores]
     seed_means = [float(summary.mean) for summary in summaries]
     undefined = any(math.isnan(mean) for mean in seed_means)
     return {
         "mean": float(np.mean(seed_means)),
         "worst_decile": float(np.mean([summary.worst_decile for summary in summaries])),
         "seed_means": seed_means,
-        "interval": [] if undefined else mean_interval(seed_means, scores[0]),
+        "interval": [] if undefined else mean_interval(seed_means, scores[0], score),
         "clients": scores.mean(axis=0).tolist(),
     }
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A final fit's record, completed by what its settings and rounds were chosen by."""
+"""What settings and rounds were chosen by: in a final fit's record, and in a repeat of the run."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from idiolect.engines.recording import Recorder
+from idiolect.experiments.run_folder import RunFolder, safe_name
+from idiolect.experiments.spec import Spec
 from idiolect.experiments.tuning import Tuned
 
 
@@ -25,3 +29,23 @@ def take_evidence(recorder: Recorder, choice: Tuned, refitted: bool) -> None:
     recorder.history = [*earlier, last | scored]
     recorder.last = recorder.last | {"validation": choice.validation}
     recorder.selected = recorder.selected | {"validation": choice.validation}
+
+
+def take_over(spec: Spec, source: Path, folder: RunFolder) -> int:
+    """Copy what was found out when the settings in the spec's [resolved] were chosen, from the run that it records.
+
+    A repeat then chooses nothing anew. Returns for how many methods there was something to copy.
+    """
+    taken = 0
+    for label in spec.resolved:
+        name = tuning_file(label)
+        known = RunFolder(source).read_json(name)
+        if known is not None and folder.read_json(name) is None:
+            folder.write_json(name, known)
+            taken += 1
+    return taken
+
+
+def tuning_file(label: str) -> str:
+    """Where a run folder keeps how a method's settings were chosen."""
+    return f"tuning/{safe_name(label)}.json"

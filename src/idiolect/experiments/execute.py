@@ -25,7 +25,7 @@ from idiolect.engines.simulate import Session
 from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.choice import write_choices
-from idiolect.experiments.evidence import take_evidence
+from idiolect.experiments.evidence import take_evidence, take_over, tuning_file
 from idiolect.experiments.finished import announced_method
 from idiolect.experiments.gains import LOCAL, judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
@@ -67,11 +67,15 @@ def execute(
     resume: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
+    theory: bool = True,
+    repeats: Path | None = None,
 ) -> Executed:
     """Train every method of `spec` and leave a complete run folder at `path`.
 
     A wrong request is refused before the folder is made. Methods that are one method with several settings of its
-    objective (a sweep) also leave what each client would choose among them, in choices.json.
+    objective (a sweep) also leave what each client would choose among them, in choices.json. Without `theory`, `say`
+    does not hear how theory chose settings; the folder has these sentences all the same. `repeats` is the folder of the
+    run that the spec records: what was chosen there is not chosen again.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -86,7 +90,10 @@ def execute(
     warnings = _check_methods(prepared, built)
     folder.open(resume)
     folder.write_spec(spec)
-    for text in (*prepared.notes(), prepared.reason, *(n for m in built for n in m.notes)):
+    if repeats is not None and take_over(spec, repeats, folder):
+        tell(f"Settings are those that were chosen for the run in {repeats}.")
+    own = [note for ready in built for note in ready.notes if theory or note not in ready.theory]
+    for text in (*prepared.notes(), prepared.reason, *own):
         tell(text)
     for text in warnings:
         tell(f"Warning: {text}")
@@ -181,7 +188,7 @@ def _choice(
     seconds = budget.next()
     if not is_searched(prepared, method):
         return None
-    name = f"tuning/{safe_name(method.label)}.json"
+    name = tuning_file(method.label)
     known = folder.read_json(name)
     if known is not None:
         return from_json(known)
@@ -194,7 +201,7 @@ def _choice(
 def _alone(prepared: Prepared, folder: RunFolder) -> Tuned | None:
     """What was chosen for training alone, if that came before."""
     local = next((method for method in prepared.methods if method.algorithm == LOCAL), None)
-    known = None if local is None else folder.read_json(f"tuning/{safe_name(local.label)}.json")
+    known = None if local is None else folder.read_json(tuning_file(local.label))
     return None if known is None else from_json(known)
 
 
@@ -360,7 +367,11 @@ def _write(
         "unscored": unscored(trained, federation, scores),
         "methods": [
             method_summary(entry, judged[entry.method.label], federation, scores, _objective_name(entry))
-            | {"chosen": chosen[entry.method.label], "converged": _converged(entry)}
+            | {
+                "choosing_mean": reached[entry.method.label],
+                "chosen": chosen[entry.method.label],
+                "converged": _converged(entry),
+            }
             | measured(entry.runs, spec.evaluation.flops)
             for entry in trained
         ],

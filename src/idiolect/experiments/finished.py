@@ -74,11 +74,19 @@ def choose_method(run: Finished, method: str | None) -> tuple[str, str]:
     labels = [entry.label for entry in run.spec.methods]
     if method is not None and method not in labels:
         raise RequestError(f"--method must name one of the run's methods, got {method!r}.{nearest(method, labels)}")
-    chosen, reason = (method, "as --method asks") if method is not None else _announced_of(run, labels)
-    line: Mapping[str, Any] = next((line for line in run.summary["methods"] if line["method"] == chosen), {})
-    if line.get("diverged"):  # its models are those from before it went wrong
+    lost = {str(line["method"]) for line in run.summary["methods"] if line.get("diverged")}
+    if lost.issuperset(labels):
         raise RequestError(
-            f"{chosen!r} has no answers: {str(line['diverged']).rstrip('.')}; train it again with a smaller step."
+            f"Every method of the run in {run.folder} diverged, so that no model can answer; train again with smaller "
+            "steps: --step-sizes of compare, or step_size of each method in a spec."
+        )
+    chosen, reason = (method, "as --method asks") if method is not None else _announced_of(run, labels)
+    if chosen in lost:  # its models are those from before it went wrong
+        line = next(line for line in run.summary["methods"] if line["method"] == chosen)
+        others = ", ".join(label for label in labels if label not in lost)
+        raise RequestError(
+            f"{chosen!r} has no answers: {str(line['diverged']).rstrip('.')}; train it again with a smaller step, or "
+            f"take another method: {others}."
         )
     return chosen, reason
 
@@ -89,7 +97,9 @@ def _announced_of(run: Finished, labels: list[str]) -> tuple[str, str]:
     label = announced_method(run.summary)
     if label in labels:
         return label, "the method that the run announced"
-    raise RequestError(f"The run announces no best method; name one with --method: {', '.join(labels)}.")
+    lost = {line["method"] for line in run.summary["methods"] if line.get("diverged")}
+    able = ", ".join(name for name in labels if name not in lost)
+    raise RequestError(f"The run announces no best method; name one with --method: {able}.")
 
 
 def announced_method(summary: Mapping[str, Any]) -> str | None:

@@ -48,7 +48,7 @@ def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
 
 
 def validation_mean(entry: Trained, score: str) -> float | None:
-    """What settings are chosen by in a sweep: the personal models' mean on validation rows, at the selected round."""
+    """The personal models' mean of a score on validation rows, at the selected round."""
     if any(run.recorder.diverged for run in entry.runs):
         return None
     recorded = [run.recorder.selected.get("validation", {}).get("personal", {}) for run in entry.runs]
@@ -177,7 +177,7 @@ def method_summary(
         "seed_means": seed_means,
         "clients": int(summaries[0]["clients"]),
         "missing": int(summaries[0]["missing"]),
-        "interval": mean_interval(seed_means, answers[0]),
+        "interval": mean_interval(seed_means, answers[0], primary),
         "other_scores": {name: _other_score(entry, name) for name in scores[1:]},
         "validation_mean": validation_mean(entry, primary),
         "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
@@ -265,14 +265,16 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
 _WHY = {"auc": "hold one class only", "r2": "all have the same target"}
 
 
-def mean_interval(seed_means: list[float], answers: np.ndarray) -> list[float]:
-    """95 % by Student's t: over seeds when there are several, else over clients."""
+def mean_interval(seed_means: list[float], answers: np.ndarray, score: str) -> list[float]:
+    """95 % by Student's t: over seeds when there are several, else over clients; no end that the score cannot be."""
     if len(seed_means) > 1:
         quantile = float(stats.t.ppf(0.975, len(seed_means) - 1))
         half = quantile * float(np.std(seed_means, ddof=1)) / len(seed_means) ** 0.5
-        return [float(np.mean(seed_means)) - half, float(np.mean(seed_means)) + half]
-    present = answers[~np.isnan(answers)]
-    return [*student_interval(present)] if present.size else []
+        ends = [float(np.mean(seed_means)) - half, float(np.mean(seed_means)) + half]
+    else:
+        present = answers[~np.isnan(answers)]
+        ends = [*student_interval(present)] if present.size else []
+    return [float(end) for end in np.clip(ends, *SCORES[score].limits)]
 
 
 def _mean(answers: list[list[float]]) -> float | None:

@@ -16,10 +16,10 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.settings import in_precision
-from idiolect.data.columns import as_texts
-from idiolect.data.kinds import TEXT
+from idiolect.data.columns import as_texts, kind_of
+from idiolect.data.kinds import DATE, TEXT
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.tables import read_table, require_columns
+from idiolect.data.tables import Reading, read, require_columns
 from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments.answering import route_rows
 from idiolect.experiments.build import assemble, client_loss_for
@@ -27,9 +27,8 @@ from idiolect.experiments.finished import Finished, choose_method, open_finished
 from idiolect.experiments.kept_models import COPY_AGAIN, Kept, apply_models, load_model, read_clients, read_models
 from idiolect.experiments.predictions import probabilities
 from idiolect.experiments.recipe import read_recipe
-from idiolect.experiments.run_folder import whole
 
-__all__ = ["check_out", "load_model", "predict", "print_answers", "write_answers"]
+__all__ = ["load_model", "predict"]
 
 Say = Callable[[str], None]
 
@@ -42,6 +41,7 @@ def predict(
     *,
     model: str = "auto",
     strict: bool = False,
+    as_written: bool = False,
     say: Say | None = None,
 ) -> pa.Table:
     """The rows of `source` with a column `prediction`, and for classes one column of probability each.
@@ -50,7 +50,8 @@ def predict(
     client's own; RequestError where one has none), "shared" (one model for all rows) or "auto": a client's own where
     the run kept it, otherwise the shared one. The column `model` says which. `say` hears, in sentences, who answers
     and what is doubtful about the rows: these begin with "Warning: ", and without `say` become Python warnings. With
-    `strict` a doubt is a RequestError.
+    `strict` a doubt is a RequestError. Columns of a typed file or a frame come out as they are; of a text file, numbers
+    are numbers and the rest texts as written, with `as_written` every cell.
     """
     run = open_finished(Path(folder))
     label, reason = choose_method(run, method)
@@ -59,7 +60,8 @@ def predict(
     algorithm = _algorithm(run, label, recipe)
     kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
     client = recipe.client or run.spec.data.client
-    table = _read_rows(source, recipe, client)
+    reading = _read_rows(source, recipe, client)
+    table = reading.table
     routed = route_rows(label, kept, _clients(table, client), model)
     inputs, doubts = _inputs(recipe, table)
     doubts = [*_without_column(table, client, model), *routed.doubts, *doubts]
@@ -70,7 +72,7 @@ def predict(
     tell(f"Answered by {label}, {reason}, seed {seed}: {routed.counted}.")
     for doubt in doubts:
         tell(f"Warning: {doubt}")
-    return _with_answers(table, outputs, routed.own, recipe)
+    return _with_answers(_passed_through(reading, as_written), outputs, routed.own, recipe)
 
 
 def _warn(text: str) -> None:
@@ -102,14 +104,25 @@ def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
         return in_precision(dataclasses.replace(algorithm, **values), PRECISIONS[spec.training.precision])
 
 
-def _read_rows(source: Any, recipe: Preprocessing, client: str | None) -> pa.Table:
+def _read_rows(source: Any, recipe: Preprocessing, client: str | None) -> Reading:
     """The new rows, each column read as it was in training, so that a row's answer depends on no other row."""
     kinds = {name: kind for name, kind in recipe.kinds.items() if name not in recipe.target.names}  # not needed
-    table = read_table(source, kinds if client is None else kinds | {client: TEXT})
+    reading = read(source, kinds if client is None else kinds | {client: TEXT})
     new = ["prediction", "model", *(_probability(name) for name in recipe.task.classes)]
-    taken = [name for name in new if name in table.column_names]
+    taken = [name for name in new if name in reading.table.column_names]
     if taken:
         raise RequestError(f"The table already has a column {taken[0]!r}; rename it, so that the answers can be added.")
+    return reading
+
+
+def _passed_through(reading: Reading, as_written: bool) -> pa.Table:
+    """The table's own columns beside the answers: a date is never written in another way than it was."""
+    if as_written or not reading.of_text:
+        return reading.written
+    table = reading.table
+    for place, name in enumerate(table.column_names):
+        if kind_of(table.column(place)) == DATE:
+            table = table.set_column(place, name, reading.written.column(place))
     return table
 
 
@@ -183,39 +196,3 @@ def _with_answers(table: pa.Table, outputs: np.ndarray, own: np.ndarray, recipe:
             table = table.append_column(_probability(name), pa.array(chances[:, number]))
     kinds = pa.array(["personal", "shared"])
     return table.append_column("model", kinds.take(pa.array((own < 0).astype(np.int64))))
-
-
-def check_out(path: Path) -> None:
-    """RequestError unless the answers can go into a new file of this name."""
-    if path.suffix not in (".csv", ".parquet"):
-        raise RequestError(f"--out must end in .csv or .parquet, got {path.name!r}.")
-    if path.exists():
-        raise RequestError(f"--out must name a new file, and {path} is there already; choose another name.")
-
-
-def write_answers(answers: pa.Table, path: Path) -> None:
-    """Write a CSV or Parquet file, by the name's ending, whole or not at all."""
-    from pyarrow import csv, parquet
-
-    check_out(path)
-    write = csv.write_csv if path.suffix == ".csv" else parquet.write_table
-    try:
-        with whole(path) as unfinished:
-            write(answers, unfinished)
-    except pa.ArrowException as error:
-        raise _refused_columns(str(path), error) from None
-
-
-def print_answers(answers: pa.Table, stream: Any) -> None:
-    """CSV into a stream of bytes."""
-    from pyarrow import csv
-
-    try:
-        csv.write_csv(answers, stream)
-    except pa.ArrowException as error:
-        raise _refused_columns("A CSV", error) from None
-
-
-def _refused_columns(what: str, error: pa.ArrowException) -> RequestError:
-    first = str(error).partition("\n")[0]
-    return RequestError(f"{what} cannot hold these columns ({first}); write them with --out FILE.parquet.")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from idiolect.algorithms import find
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import NeedsRidgeError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import sentences
 from idiolect.engines.door import check_fit, check_participation, check_training, participation_of, run_precision
@@ -119,6 +119,9 @@ def _collaboration(spec: Spec, federation: Federation) -> tuple[Collaboration | 
         return None, dict.fromkeys(asking, str(error))
 
 
+_NO_RIDGE = "it needs a loss with a ridge, and this one has none; --set 'model.l2 = 0.01' gives every method one."
+
+
 def _fitting(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
     """Without the methods that cannot run on these rows, where the spec wants them left out."""
     spec = prepared.spec
@@ -132,7 +135,7 @@ def _fitting(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
             except RequestError as error:
                 if _is_given(method, str(error)):
                     raise
-                reasons[method.label] = str(error)
+                reasons[method.label] = _NO_RIDGE if isinstance(error, NeedsRidgeError) else str(error)
     kept = tuple(method for method in spec.methods if method.label not in reasons)
     if not kept:
         label, reason = next(iter(reasons.items()))

@@ -367,6 +367,11 @@ def resumed(stored: Spec, asked: Spec, where: object) -> Spec:
     return dataclasses.replace(stored, output=asked.output)
 
 
+def is_same_run(one: Spec, other: Spec) -> bool:
+    """Whether two specs agree in everything that decides the numbers."""
+    return _settings_by_place(one) == _settings_by_place(other)
+
+
 def _settings_by_place(spec: Spec) -> dict[str, Any]:
     """'training.rounds' -> 100, of everything that decides the numbers."""
     table = to_table(spec)

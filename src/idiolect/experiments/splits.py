@@ -174,7 +174,7 @@ def _spec_of(spec: Spec, path: Path, place: int, seed: int, splits: int) -> Spec
 
 def _run_one(spec: Spec, folder: RunFolder, progress: Progress | None, say: Say) -> None:
     try:
-        execute(spec, folder.path, resume=folder.begun, progress=progress, say=say)
+        execute(spec, folder.path, resume=folder.begun, progress=progress, say=say, theory=False)
     except DivergedError as error:
         raise DivergedError(f"{folder.path.name}: {error}") from None
     gc.collect()  # a split's models and rows are on disk; the next one needs their memory

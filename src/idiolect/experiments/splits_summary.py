@@ -52,6 +52,11 @@ class Splits:
         return SCORES[self.name_of_score].higher_is_better
 
     @property
+    def higher_chooses(self) -> bool:
+        """Which way the score points that chooses on validation rows."""
+        return SCORES[self.summaries[0]["choose_by"]].higher_is_better
+
+    @property
     def test_over_train(self) -> float:
         """Test rows divided by training rows, all clients and splits together."""
         return float(np.nansum(self.test_rows) / max(np.nansum(self.fitted_rows), 1))
@@ -143,8 +148,8 @@ def summarise_splits(name: str, read: Splits) -> tuple[dict[str, Any], list[Judg
         "refit": first["refit"],
         "test_over_train": read.test_over_train,
         "all_clients": len(read.clients),
-        "announced": _announced_line(read, each, _most(methods, read.higher_is_better)),
-        "personalized": _personalized(methods, read.higher_is_better),
+        "announced": _announced_line(read, each, _most(methods, read.higher_chooses)),
+        "personalized": _personalized(methods, read.higher_chooses),
         "methods": methods,
         "each": each,
         "warnings": list(dict.fromkeys(text for one in read.summaries for text in one["warnings"])),
@@ -171,9 +176,7 @@ def _gain_intervals(read: Splits, found: Estimates) -> Intervals:
 def _mean(read: Splits, values: Any) -> dict[str, Any] | None:
     """A score over splits: mean, interval, and how many splits have it; None for none."""
     found = student_intervals(score_estimates(np.asarray(values, float)[None], read.test_over_train))
-    if SCORES[read.name_of_score].bound is not None:  # a fraction
-        found = Intervals(*(np.clip(part, 0.0, 1.0) for part in found))
-    return _plain(found, values)
+    return _plain(Intervals(*(np.clip(part, *SCORES[read.name_of_score].limits) for part in found)), values)
 
 
 def _mean_gain(read: Splits, values: Any) -> dict[str, Any] | None:
@@ -208,6 +211,7 @@ def _method_line(
     return {
         "method": read.labels[method],
         "algorithm": lines[0]["algorithm"],
+        "choosing_mean": _choosing_mean(sound),
         "score": _mean(read, _over_clients(read.score[method])),
         "worst_decile": _mean(read, worst),
         "gain": None if alone else _mean_gain(read, _over_clients(read.gain[method])),
@@ -221,6 +225,12 @@ def _method_line(
         "rounds": float(np.mean([line["rounds"] for line in sound])) if sound else None,
         "traffic_bytes": float(np.mean([_traffic(line) for line in sound])) if sound else None,
     }
+
+
+def _choosing_mean(lines: list[dict[str, Any]]) -> float | None:
+    """The score that chooses, on validation rows, as a mean over splits that have it."""
+    known = [line["choosing_mean"] for line in lines if line.get("choosing_mean") is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _traffic(line: dict[str, Any]) -> int:
@@ -275,10 +285,14 @@ def _announced_line(read: Splits, each: list[dict[str, Any]], most: str | None) 
 
 
 def _rank(methods: list[dict[str, Any]], higher: bool) -> list[dict[str, Any]]:
-    """Most often announced first; of equals the better mean."""
+    """Most often announced first; of equals the better mean on validation rows: test rows never choose."""
     sign = 1 if higher else -1
-    known = [line for line in methods if line["score"] is not None]
-    return sorted(known, key=lambda line: (-line["announced"], -sign * line["score"]["mean"]))
+
+    def key(line: dict[str, Any]) -> tuple[int, float]:
+        mean = line["choosing_mean"]
+        return -line["announced"], float("inf") if mean is None else -sign * mean
+
+    return sorted((line for line in methods if line["score"] is not None), key=key)
 
 
 def _most(methods: list[dict[str, Any]], higher: bool) -> str | None:

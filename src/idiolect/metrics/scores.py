@@ -220,6 +220,13 @@ class Score:
         """Whether it can be asked of such a task; errors of numbers are also those of predicted rates of counts."""
         return self.task == task_kind or (self.task, task_kind) == ("regression", "counts")
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the most that it can be: errors and losses begin at 0, what is better higher ends at 1."""
+        return (0.0 if self.bound is not None or not self.higher_is_better else -math.inf), (
+            1.0 if self.higher_is_better else math.inf
+        )
+
     def show(self, value: float) -> str:
         """The value as a person reads it; 'none' for a client without this score."""
         return "none" if math.isnan(value) else format(value, self.format)

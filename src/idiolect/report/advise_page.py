@@ -86,7 +86,7 @@ def _main(advised: Advised, drawn: Drawn) -> str:
 def _clients(advised: Advised) -> str:
     found, words = advised.found, advised.words
     verified = found["verify"] is not None
-    titles = [("client", True), ("rows", False), (f"{advised.score} alone", False), ("advice", True)]
+    titles = [("client", True), ("training rows", False), (f"{advised.score} alone", False), ("advice", True)]
     titles += [("expected gain [95 %]", False), ("everybody [95 %]", False), ("bytes a round", False)]
     titles += [("on test rows", True)] if verified else []
     head = table_head([(title, "", is_words) for title, is_words in [*titles, ("with whom (weight)", True)]])

@@ -76,7 +76,7 @@ def read_advice(folder: str | os.PathLike[str]) -> Advised:
 
 def advice_text(advised: Advised, details: bool = False) -> str:
     """Everything that is printed."""
-    parts = [*answer(advised), "", clients_text(advised, details)]
+    parts = [*answer(advised), "", clients_text(advised, details), about_alone(advised)]
     if advised.found["verify"] is not None:
         parts += ["", *verification(advised)]
     if details:
@@ -111,6 +111,14 @@ def answer(advised: Advised) -> list[str]:
     return lines
 
 
+def about_alone(advised: Advised) -> str:
+    """Why the column is not the number that `compare` and `dial` have for training alone."""
+    return (
+        f"{upper(advised.score)} alone: each row by a fit of the client's other rows, with a ridge; test rows are not "
+        "read. `compare` and `dial` show it on test rows, as --verify does."
+    )
+
+
 def _who(found: dict[str, Any]) -> str:
     total, picks = found["all_clients"], {way: amount for way, amount in found["picks"].items() if amount}
     if len(picks) == 1:
@@ -131,7 +139,7 @@ def clients_text(advised: Advised, details: bool) -> str:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     verified = found["verify"] is not None
     table.add_column("client", no_wrap=True)
-    for heading in ("rows", f"{advised.score}\nalone"):
+    for heading in ("training\nrows", f"{advised.score}\nalone"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("advice", no_wrap=True)
     table.add_column("expected gain\n[95 %]", justify="right", no_wrap=True)
@@ -221,8 +229,10 @@ def technical(advised: Advised) -> list[str]:
     ]
     if facts:
         lines.append(
-            f"Regime: heterogeneity zeta* = {facts['zeta']:.3g}, gradient noise sigma = {facts['sigma']:.3g}, "
-            f"condition kappa = {facts['kappa']:.3g}, radius B = {facts['radius']:.3g}; l2 = {facts['l2']:.2g}."
+            "For theory: how far the clients' own best models lie from the best common one, times the steepest "
+            f"curvature (zeta* = {facts['zeta']:.3g}); how far the gradients of single rows lie apart (sigma = "
+            f"{facts['sigma']:.3g}); steepest over flattest curvature (kappa = {facts['kappa']:.3g}); the largest of "
+            f"the clients' own best models (B = {facts['radius']:.3g}); ridge l2 = {facts['l2']:.2g}."
         )
     means = ", ".join(f"{way} {words.show(found['mean_loss'][way])}" for way in WORDS)
     lines.append(f"Held-out {advised.score}, mean over clients: {means}.")

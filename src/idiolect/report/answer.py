@@ -10,10 +10,12 @@ from typing import Any
 
 from idiolect.report.clients import client_table
 from idiolect.report.folder import Run, is_alone
-from idiolect.report.wording import ScoreWords, absent, listed, plural, score_words, size, ties
+from idiolect.report.wording import ScoreWords, absent, known, listed, plural, score_words, size, ties
 
 _SWEPT = re.compile(r"\[.+=.+\]$")  # 'ditto[step_size=0.1]'
 _NAMED = 3  # methods level with the best that are named; more are counted
+_TIED = 7  # methods within noise of the announced one that are named
+LITTLE = 0.01  # of the score: a smaller difference is said to be little, however sure it is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +93,8 @@ def _first_together(run: Run, ranked: list[dict[str, Any]]) -> dict[str, Any] | 
     if not others or run.announced is None:
         return next(iter(others), None)
     first = [entry for entry in others if entry["method"] == run.announced.get("best")]
-    validated = [entry for entry in others if not absent(entry.get("validation_mean"))]
-    validated.sort(key=lambda entry: entry["validation_mean"], reverse=run.higher_is_better)
+    validated = [entry for entry in others if not absent(entry.get("choosing_mean"))]
+    validated.sort(key=lambda entry: entry["choosing_mean"], reverse=run.higher_chooses)
     return [*first, *validated, *others][0]
 
 
@@ -105,11 +107,30 @@ def _announced(run: Run, best: dict[str, Any], words: ScoreWords, methods: int) 
     if methods == 1:
         return f"{subject}: {measure} {value} on test rows{_gains(best, words)}"
     tied = [one for one in run.methods if one["method"] in found.get("tied", ())]
-    late = any(one.get("converged") is False for one in run.methods)
-    ahead = "ahead of the others as far as they were trained" if late else "clearly ahead of the others"
-    level = f", within noise of {listed([_name(one) for one in tied])}" if tied else f", {ahead}"
+    level = f", within noise of {_few([_name(one) for one in tied])}" if tied else f", {_ahead(run, best)}"
     on_test = f"its {measure} on test rows is {value}{_gains(best, words)}"
     return f"{subject} does best on validation rows{level}{_cheapest(best, tied)}; {on_test}"
+
+
+def _few(names: list[str]) -> str:
+    """All names, or how many where they would fill a paragraph."""
+    return listed(names) if len(names) <= _TIED else f"{len(names)} others"
+
+
+def _ahead(run: Run, best: dict[str, Any]) -> str:
+    """How far the best method is ahead of the others, none of which is within noise of it."""
+    if any(one.get("converged") is False for one in run.methods):
+        return "ahead of the others as far as they were trained"
+    means = [one.get("choosing_mean") for one in rank(run, "mean") if one is not best]
+    mine, others = best.get("choosing_mean"), [mean for mean in means if known(mean)]
+    if not known(mine) or not others:
+        return "clearly ahead of the others"
+    second = max(others) if run.higher_chooses else min(others)
+    part = abs(mine - second) / max(abs(mine), abs(second), 1e-300)
+    if part >= LITTLE:
+        return "clearly ahead of the others"
+    score = score_words(run.choose_by).name.replace("_", " ")
+    return f"ahead of the others beyond noise, but by little ({100 * part:.1g} % of the {score})"
 
 
 def _cheapest(best: dict[str, Any], tied: list[dict[str, Any]]) -> str:
@@ -155,7 +176,7 @@ def _choice(run: Run) -> str:
     chosen = [str(entry["method"]) for entry in run.methods if entry.get("chosen")]
     if chosen:
         return f"Chosen on validation rows: {listed(chosen)}. "
-    blind = [entry for entry in run.methods if not entry.get("diverged") and entry.get("validation_mean", 0) is None]
+    blind = [entry for entry in run.methods if not entry.get("diverged") and entry.get("choosing_mean", 0) is None]
     if any(_SWEPT.search(str(entry["method"])) for entry in blind):
         return (
             "Without validation rows nothing was chosen among the settings, and what is best here is so on test rows. "

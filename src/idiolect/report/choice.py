@@ -49,6 +49,10 @@ class Choice:
             rows[row["client"]].append(row)
         return rows
 
+    def training_rows(self, row: dict[str, Any]) -> int:
+        """Of a client: rows that the tested models were trained on, validation rows among them after a refit."""
+        return int(row["train_rows"]) + (int(row["validation_rows"]) if self.found.get("refit") else 0)
+
     def _ordered(self) -> list[str]:
         names = self.found["clients"]
         return [names[place] for place in self.found.get("order", range(len(names)))]

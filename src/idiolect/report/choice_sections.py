@@ -60,9 +60,10 @@ def clients_table(choice: Choice) -> str:
             for row in rows
         ]
         value, own = shown(chosen["value"]), "yes" if chosen["own_choice"] else "no score: best on average"
+        trained = choice.training_rows(rows[0])
         lines.append(
             f'<tr><th scope="row" data-value="{e(name)}">{e(name)}</th>'
-            f'<td data-value="{rows[0]["train_rows"]}">{count(rows[0]["train_rows"])}</td>{"".join(cells)}'
+            f'<td data-value="{trained}">{count(trained)}</td>{"".join(cells)}'
             f'<td class="words" data-value="{e(value)}">{e(value)}</td>'
             f'<td class="words" data-value="{e(own)}">{e(own)}</td></tr>'
         )

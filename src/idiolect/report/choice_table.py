@@ -47,7 +47,17 @@ def legend(choice: Choice) -> str:
     return (
         f"{choice.words.title} of the personal models{choice.seeds_about()}{over}{refit}, {direction} is better; "
         "worst 10 %: mean of the worst tenth of clients; MB both ways and delivered, gradients per example: "
-        f"{price}. * best mean on validation rows of the fixed values."
+        f"{price}. * best mean on validation rows of the fixed values.{_about_alone(choice)}"
+    )
+
+
+def _about_alone(choice: Choice) -> str:
+    """Why this end of the path is not to the last digit what `compare` and `advise` have for training alone."""
+    if not (choice.warm and any("(alone)" in choice.named(entry["value"]) for entry in choice.found["values"])):
+        return ""
+    return (
+        " alone: every client's own fit with the ridge of the whole path; `compare` holds it back by few steps, "
+        "`advise` by a ridge chosen for it, so that theirs differ a little."
     )
 
 
@@ -147,7 +157,7 @@ def _by_client(choice: Choice) -> Table:
     words, few = choice.words, len(choice.values) <= MOST_VALUES
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     table.add_column("client", overflow="fold")
-    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("training\nrows", justify="right", no_wrap=True)
     for value in choice.values if few else ["its choice"]:
         table.add_column(escape(f"test at\n{value}"), justify="right")
     table.add_column("chooses", justify="right")
@@ -159,5 +169,5 @@ def _by_client(choice: Choice) -> Table:
         ]
         cells = cells if few else [words.bare(chosen["test"])]
         paid = NONE if chosen["traffic_bytes"] is None else f"{chosen['traffic_bytes'] / 1e3:.3g}"
-        table.add_row(escape(name), count(own[0]["train_rows"]), *cells, escape(shown(chosen["value"])), paid)
+        table.add_row(escape(name), count(choice.training_rows(own[0])), *cells, escape(shown(chosen["value"])), paid)
     return table

@@ -25,7 +25,7 @@ class ClientTable:
     method: str
     seeds: np.ndarray  # (seeds,)
     client: np.ndarray  # (clients,) names
-    train_rows: np.ndarray
+    train_rows: np.ndarray  # that its models were trained on: with validation rows where these served, too
     test_rows: np.ndarray
     alone: np.ndarray
     shared: np.ndarray
@@ -86,7 +86,7 @@ def client_table(run: Run, method: str) -> ClientTable:
         method=method,
         seeds=seeds,
         client=client,
-        train_rows=_mean(spread("train_rows")),
+        train_rows=_mean(spread("train_rows") + (spread("validation_rows") if _is_refit(run, method) else 0)),
         test_rows=_mean(spread("test_rows")),
         alone=_mean(spread("local_score")),
         shared=_mean(spread(f"test_shared_{run.score}_selected")),
@@ -106,6 +106,12 @@ def client_table(run: Run, method: str) -> ClientTable:
         seed_personal=personal,
         seed_gain=seed_gain,
     )
+
+
+def _is_refit(run: Run, method: str) -> bool:
+    """Whether the method's models were trained on validation rows, too."""
+    tuned = any(entry.get("tuned") for entry in run.methods if entry["method"] == method)
+    return bool(run.summary.get("refit")) and tuned
 
 
 _ENDS = ("", "_low", "_high")

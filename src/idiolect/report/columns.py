@@ -42,7 +42,7 @@ class MethodRow:
     announced: bool = False  # chosen on validation rows
     one: bool = False  # this is one model for all
     converged: bool | None = None  # whether validation rows showed no more progress; None: nobody looked
-    validation_mean: float | None = None  # in a sweep, what its settings are chosen by
+    choosing_mean: float | None = None  # in a sweep: the score on validation rows that chooses its settings
     chosen: bool | None = None  # in a sweep: whether these are the settings that validation rows choose
     new_clients: float | None = None  # mean score of clients that never trained
     suboptimality: float | None = None  # of the training objective, where its optimum is known
@@ -99,8 +99,8 @@ class Column(NamedTuple):
     contends: Callable[[MethodRow], bool] = lambda row: True  # whether a method can be the best of it
 
 
-def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ...]:
-    """Scores, gains against training alone, and costs."""
+def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWords) -> tuple[Column, ...]:
+    """Scores, gains against training alone, and costs; `choosing` is the score that chooses on validation rows."""
     way = 1 if higher_is_better else -1
     unit = f" {words.unit}" if words.unit else ""
 
@@ -111,13 +111,13 @@ def score_columns(words: ScoreWords, higher_is_better: bool) -> tuple[Column, ..
         Column("method", "method", 0, marked, "The label of the method in the spec."),
         Column("mean", f"mean{unit}", way, lambda row: words.bare(row.mean), "Mean over clients and seeds."),
         Column(
-            "validation_mean",
+            "choosing_mean",
             "valida-\ntion",
             0,
             lambda row: (
-                f"{CHOSEN} {words.bare(row.validation_mean)}" if row.chosen else words.bare(row.validation_mean)
+                f"{CHOSEN} {choosing.bare(row.choosing_mean)}" if row.chosen else choosing.bare(row.choosing_mean)
             ),
-            f"Mean on validation rows, by which a method's settings are chosen ({CHOSEN}).",
+            f"Mean {choosing.title} on validation rows, by which a method's settings are chosen ({CHOSEN}).",
         ),
         Column(
             "worst_decile",
@@ -250,7 +250,7 @@ def method_row(entry: dict[str, Any], announced: str | None = None, one: str | N
         hurt=entry.get("hurt") if compared else None,
         alone=alone,
         diverged=diverged,
-        validation_mean=None if chosen is None or diverged else entry.get("validation_mean"),
+        choosing_mean=None if chosen is None or diverged else entry.get("choosing_mean"),
         chosen=chosen,
         new_clients=(entry.get("new_clients") or {}).get("mean"),
         suboptimality=entry.get("suboptimality"),

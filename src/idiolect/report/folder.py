@@ -88,6 +88,16 @@ class Run:
         return bool(self.summary["higher_is_better"][self.score])
 
     @property
+    def choose_by(self) -> str:
+        """The score of validation rows that chose rounds, settings and the announced method."""
+        return str(self.summary.get("choose_by") or self.score)
+
+    @property
+    def higher_chooses(self) -> bool:
+        """Which way that score points."""
+        return bool(self.summary["higher_is_better"].get(self.choose_by, self.higher_is_better))
+
+    @property
     def methods(self) -> list[dict[str, Any]]:
         """The summary's entries, one per method, in the order of the spec."""
         return list(self.summary["methods"])
@@ -147,7 +157,7 @@ def read(path: str | os.PathLike[str]) -> Run:
             f"The method '{ALONE}' was not run: gains against training alone are unknown. "
             f"Add '{ALONE}' to the methods to compare with it."
         )
-    missing += _unscored(summary)
+    missing += _unanswered(summary)
     clients = _empty(_CLIENT_KEYS) if clients is None else clients
     summary, clients = _without_diverged(summary, clients)
     return Run(
@@ -220,9 +230,9 @@ def _summary(folder: Path, finished: bool) -> dict[str, Any]:
     return summary
 
 
-def _unscored(summary: dict[str, Any]) -> list[str]:
-    lacking = summary.get("unscored") or {}
-    sentences = [str(lacking["sentence"])] if lacking.get("sentence") else []
+def _unanswered(summary: dict[str, Any]) -> list[str]:
+    """Methods without an answer; clients without a score are named by the answer itself."""
+    sentences = []
     for entry in summary["methods"]:
         if entry.get("diverged"):
             sentences.append(f"Method '{entry['method']}' has no answer: {str(entry['diverged']).rstrip('.')}.")

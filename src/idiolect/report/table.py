@@ -188,14 +188,13 @@ def compare(run: Run) -> ComparisonTable:
     best = None if run.announced is None else run.announced["method"]
     one = _one_model(run)
     rows = tuple(method_row(entry, best, one) for entry in run.methods)
-    columns = score_columns(score_words(run.score), run.higher_is_better)
+    columns = score_columns(score_words(run.score), run.higher_is_better, score_words(run.choose_by))
     columns = _without_empty(
-        columns, rows, ("validation_mean", "new_clients", "suboptimality", "distance_to_optimum", "over_one")
+        columns, rows, ("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum", "over_one")
     )
     adaptation = _without_empty(adaptation_columns(), rows, ("new_acc_g", "new_acc_p"))
     if all(row.acc_g is None for row in rows):
         adaptation = ()
-    chooser = run.summary.get("choose_by")
     return ComparisonTable(
         run=run.name,
         score=run.score,
@@ -205,7 +204,7 @@ def compare(run: Run) -> ComparisonTable:
         adaptation=adaptation,
         answer=answer(run),
         missing=run.missing,
-        choose_by=None if chooser == run.score else chooser,
+        choose_by=None if run.choose_by == run.score else run.choose_by,
     )
 
 

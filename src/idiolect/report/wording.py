@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple, TypeGuard
 
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
+MINUS = "\N{MINUS SIGN}"  # as wide as a digit; the sign of every number that a person reads
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -27,7 +28,7 @@ class ScoreWords(NamedTuple):
 
     def bare(self, value: float | None) -> str:
         """The number without its unit, for a column whose heading has it."""
-        return format(self.scale * value, self.specification) if known(value) else NONE
+        return format(self.scale * value, self.specification).replace("-", MINUS) if known(value) else NONE
 
     def show(self, value: float | None) -> str:
         """The number with its unit, for prose."""
@@ -42,7 +43,7 @@ class ScoreWords(NamedTuple):
         text = format(shown, "+" + self.specification)
         if self.specification.endswith("g"):
             text = format(float(f"{shown:.2g}"), "+g")  # the second format writes -100 where the first has -1e+02
-        return text.replace("-", "\N{MINUS SIGN}") if float(text) != 0 else text.lstrip("+-")
+        return text.replace("-", MINUS) if float(text) != 0 else text.lstrip("+-")
 
     def interval(self, low: float | None, high: float | None) -> str:
         """'[low, high]' of a difference, or nothing when it is unknown."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.checks import RequestError, unset
+from idiolect.core.checks import NeedsRidgeError, RequestError, unset
 from idiolect.theory import scafflix
 from idiolect.theory import solver_parameters as solvers
 from idiolect.theory.constants import BlockConstants, Constants, block_constants, condition, shares_of
@@ -218,7 +218,8 @@ def _solver_advice(
             raise RequestError(_no_constants(algorithm, constants, left, owner))
         return Advice()
     if blocks is not None and "strong_convexity" in left and not blocks.strong_convexity > 0:
-        raise RequestError(_not_strongly_convex(constants, blocks, owner))
+        kind = RequestError if constants.strong_convexity > 0 else NeedsRidgeError
+        raise kind(_not_strongly_convex(constants, blocks, owner))
     question = Question(algorithm, constants, blocks, rows, _by_hand(algorithm, left), owner)
     if rule.of_blocks and blocks is not None:
         _refuse_never_sampled(question.given.get("shared_probability"), blocks, owner)

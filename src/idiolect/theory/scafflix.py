@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import NeedsRidgeError, RequestError
 from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.objectives import FLIX
@@ -128,7 +128,7 @@ def refuse_flat(own: Constants, shares: np.ndarray, owner: str) -> None:
     """p follows from strong convexity: without it theory has none to offer."""
     there = shares > 0
     if there.any() and not own.client_strong_convexity[there].min() > 0:
-        raise RequestError(
+        raise NeedsRidgeError(
             f"{owner}.communication_probability is left to theory, which needs every f'_m to be strongly convex, and "
             f"mu' = 0 here ({own.source}); set model.l2, or communication_probability by hand."
         )
