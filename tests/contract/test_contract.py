@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from idiolect.accounting.bytes import bytes_of
+from idiolect.accounting.bytes import bytes_of, leaves_of
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core import keys, tree
 from idiolect.core.addressing import is_per_client
@@ -163,6 +163,16 @@ def test_personal_parameters_are_not_on_the_wire(trial, workbench):
             assert moved or drawn  # drawn numbers of local steps may all have been none
             for leaf in jax.tree.leaves(upload):
                 assert not moved or leaf.shape != mine.shape or not np.array_equal(leaf, mine)
+
+
+def test_what_leaves_a_client_is_what_a_run_states(trial):
+    """privacy.json lists the wire types; the debug engine sees what is really sent."""
+    assert trial.debugged
+    stated = [(leaf.path, leaf.shape, leaf.dtype) for leaf in leaves_of(trial.wire.upload)]
+    assert trial.uploads
+    for upload in trial.uploads.values():
+        with door.run_precision("float64"):
+            assert [(leaf.path, leaf.shape, leaf.dtype) for leaf in leaves_of(upload)] == stated
 
 
 def test_absent_clients_keep_their_state_and_move_nobody(trial, workbench):
