@@ -61,6 +61,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "categorical": "`table`: columns that are names, one input per value, though they look like numbers",
         "weight_column": "`table`: a column of numbers, how much each row counts ([weights](data.md#weights)); unset: "
         "all alike",
+        "preparation": "`table`: what columns are scaled and filled by: sums over clients, each client's own rows, or "
+        "`recipe` ([data](data.md#preparation))",
+        "recipe": '`table`: a `preprocessing.json`, where `preparation = "given"`',
         "task": "unset: inferred from the targets, and said in a note",
         "train": "share of each client's rows to learn from",
         "validation": "share to choose by: rounds, what `[tuning]` chooses, and the method to announce",
