@@ -82,8 +82,13 @@ def _method(entry: Trained, fitted: Federation) -> dict[str, Any]:
         "uploads_in_all": run.ledger.messages_up,
         "upload_bytes": run.ledger.upload_bytes,
         "rows_at_least": {"rows": rows, "client": fitted.names[least]},
-        "protection": UNPROTECTED if not silent else "nothing is sent",
+        "protection": UNPROTECTED if not silent else _silence(entry),
     }
+
+
+def _silence(entry: Trained) -> str:
+    """Training alone sends no model; what chooses its settings looks at the validation rows of all clients."""
+    return "nothing is sent" if entry.choice is None else "nothing is sent but scores on validation rows, to choose"
 
 
 def _array(leaf: Leaf) -> dict[str, Any]:

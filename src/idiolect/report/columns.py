@@ -39,6 +39,7 @@ class MethodRow:
     gradients_both: int | None
     alone: bool  # this is training alone: nothing to gain against itself
     diverged: str | None
+    preparation_bytes: int | None = None  # sent before round 0 so that all rows are prepared alike
     announced: bool = False  # chosen on validation rows
     one: bool = False  # this is one model for all
     converged: bool | None = None  # whether validation rows showed no more progress; None: nobody looked
@@ -279,6 +280,7 @@ _COUNTS = (
     "upload_bytes",
     "download_bytes",
     "delivery_bytes",
+    "preparation_bytes",
     "gradients_shared",
     "gradients_personal",
     "gradients_both",

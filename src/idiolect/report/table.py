@@ -135,7 +135,9 @@ class ComparisonTable:
     def legend(self, details: bool = True) -> str:
         """What the columns mean, in one line."""
         direction = "higher" if self.higher_is_better else "lower"
-        costs = "gradients per example, by block" if details else "MB: all that is sent, with the final models"
+        prepared = any(row.preparation_bytes for row in self.rows)
+        sent = f"MB: all that is sent, with the final models{', after a common preparation' if prepared else ''}"
+        costs = "gradients per example, by block" if details else sent
         return (
             f"{score_words(self.score).title} of the personal models on test rows, {direction} is better; "
             f"{self._marks()}{self._chosen()}worst 10 %: mean of the worst tenth of clients; {self._new_clients()}"
