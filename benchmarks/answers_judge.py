@@ -34,7 +34,7 @@ def mean_over_clients(values: Sequence[float | None]) -> float:
 def errors_by_split(cells: Sequence[Cell], kind: str, what: str = "errors") -> dict[str, np.ndarray]:
     """Mean error over clients in each split, for each fit or method that has one in every split."""
     names = [name for name in cells[0][kind] if all(name in cell[kind] for cell in cells)]
-    known = [name for name in names if what in cells[0][kind][name]]
+    known = [name for name in names if any(value is not None for value in cells[0][kind][name].get(what, ()))]
     return {name: np.array([mean_over_clients(cell[kind][name][what]) for cell in cells]) for name in known}
 
 
