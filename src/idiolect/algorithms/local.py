@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from idiolect.core import tree
+from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
@@ -56,7 +57,9 @@ class Local(Algorithm):
 
     carries_statistics = True
 
-    step_size: float = setting(default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="step eta")
+    step_size: float | PerClient = setting(
+        default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="step eta"
+    )
 
     def skip(self) -> str | None:
         """Needs a personal block and nothing else."""
@@ -84,7 +87,8 @@ class Local(Algorithm):
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_personal(step_key(key, t), (), working.personal, batch)
-        return working._replace(personal=tree.descend(working.personal, self.step_size, slope)), tally
+        step_size: Any = self.step_size  # a client sees its own, never the PerClient around it
+        return working._replace(personal=tree.descend(working.personal, step_size, slope)), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData

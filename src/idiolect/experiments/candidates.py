@@ -8,9 +8,10 @@ from typing import Any
 from idiolect.algorithms import ALGORITHMS
 from idiolect.metrics.scores import find_score
 
+LOCAL = "local"  # the method that trains every client alone
 # alone; one model; one model and own steps; own models held near it; own and shared models mixed; some parameters
 # shared; gradients shared with those who are alike
-DEFAULT = ("local", "fedavg", "fedavg_fine_tuning", "ditto", "flix_sgd", "fedper", "all_for_all")
+DEFAULT = (LOCAL, "fedavg", "fedavg_fine_tuning", "ditto", "flix_sgd", "fedper", "all_for_all")
 ALL = "all"
 MOST_ROUNDS = 1000  # where training goes on until validation rows show no more progress
 NEIGHBOURS = ("all_for_all", "all_for_all_naive")  # they ask who is alike

@@ -24,10 +24,11 @@ from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
 from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built, problem_constants
+from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.evidence import take_evidence, take_over, tuning_file
 from idiolect.experiments.finished import announced_method
-from idiolect.experiments.gains import LOCAL, judge_methods
+from idiolect.experiments.gains import judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.lanes import for_rows
 from idiolect.experiments.measured import measured

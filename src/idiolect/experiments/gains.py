@@ -14,6 +14,7 @@ import numpy as np
 from idiolect.algorithms import find
 from idiolect.data.federation import Federation
 from idiolect.engines.simulate import Run
+from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.sweeping import split_label
 from idiolect.experiments.trained import Trained, mean_answer
 from idiolect.experiments.units import unit
@@ -25,7 +26,6 @@ from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import gains
 from idiolect.metrics.verdicts import judge
 
-LOCAL = "local"  # the method that trains every client alone
 # methods whose personal model is the one shared model, the first that was run is *one model for all*
 ONE_MODEL = (
     *("fedavg", "local_sgd", "fedprox", "scaffold", "minibatch_sgd"),

@@ -208,7 +208,7 @@ def for_rows(chosen: Mapping[str, Any], in_rows: Sequence[str], federation: Fede
     counts = federation.train.counts
     if federation.held_out is not None:
         counts = np.full(len(counts), counts.mean())
-    most = 1 / float(chosen["step_size"]) if "step_size" in chosen else np.inf
+    most = 1 / float(np.max(chosen["step_size"])) if "step_size" in chosen else np.inf
 
     def one(name: str, value: Any) -> Any:
         if name not in in_rows:

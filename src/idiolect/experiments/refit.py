@@ -36,7 +36,10 @@ def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Co
     factor, safe = before.smoothness / after.smoothness, 1 / after.smoothness
 
     def one(name: str, value: Any) -> Any:
-        return min(value, max(value * factor, safe)) if name.endswith("step_size") else value
+        if not name.endswith("step_size"):
+            return value
+        shorter = np.minimum(value, np.maximum(np.multiply(value, factor), safe))
+        return shorter.tolist() if isinstance(value, list) else float(shorter)
 
     return {name: one(name, value) for name, value in chosen.items()}
 
@@ -44,8 +47,8 @@ def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Co
 def step_notes(chosen: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
     """Sentences about the steps that are shorter in the final fit than those that were chosen."""
     return [
-        f"{name.replace('_', ' ')} {fitted[name]:.3g} in the final fit, because the loss is less smooth on training "
+        f"{name.replace('_', ' ')} {np.max(fitted[name]):.3g} in the final fit, because the loss is less smooth on training "
         "and validation rows together."
         for name in chosen
-        if name.endswith("step_size") and name in fitted and fitted[name] < chosen[name]
+        if name.endswith("step_size") and name in fitted and np.max(fitted[name]) < np.max(chosen[name])
     ]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from idiolect.core.order import natural_key
 from idiolect.experiments.announce import is_tied
-from idiolect.experiments.gains import LOCAL
+from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.run_folder import SCHEMA, RunFolder
 from idiolect.metrics.intervals import within
 from idiolect.metrics.paired import Estimates, Intervals, student_intervals

@@ -19,9 +19,11 @@ import numpy as np
 from idiolect.algorithms import find
 from idiolect.core.addressing import PerClient
 from idiolect.core.checks import Range, RequestError
+from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.diverging import blame
 from idiolect.experiments.folds import fold_count
 from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes, validation_of
+from idiolect.experiments.own_rounds import OwnTraining, choose_own_training
 from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.search import Axis, Point, best_of, search
@@ -59,6 +61,8 @@ class Tuned:
     sentence: str  # for the user
     diverged: str | None = None  # why no candidate can be used
     spent: int = 0  # rounds of all candidates on all folds, to find this out
+    # step size and rounds that serve clients best alike, where each has its own
+    common: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def from_json(kept: Mapping[str, Any]) -> Tuned:
@@ -176,8 +180,33 @@ def tune(
     if not np.isfinite(chosen.best[0]):
         return _nothing_found(prepared, method, lanes)
     found = _tuned(request, lanes, chosen, _own_strengths(request, axes, lanes, chosen))
+    if method.algorithm == LOCAL and prepared.federation.held_out is None:  # new clients could not be given a step
+        found = _alone(found, choose_own_training(lanes, chosen), request)
     spent = sum(recorder.ledger.rounds for lane in (*raced, *lanes) for recorder in lane.recorders)
     return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows, spent=spent)
+
+
+def _alone(found: Tuned, own: OwnTraining | None, request: Request) -> Tuned:
+    """Training alone with each client's own step and rounds."""
+    if own is None:
+        return found
+    choose_by = request.prepared.choose_by
+    validation = {**found.validation, "personal": dict(found.validation["personal"])}
+    validation["personal"][choose_by] = own.losses.mean(axis=0).tolist()
+    common = {"step_size": found.settings["step_size"], "rounds": found.rounds}
+    words = (
+        f"each client with the step size and rounds that its own validation rows choose (for all alike: "
+        f"{found.sentence})"
+    )
+    return dataclasses.replace(
+        found,
+        settings=found.settings | {"step_size": own.step_sizes},
+        rounds=own.rounds,
+        folds=own.losses.tolist(),
+        validation=validation,
+        sentence=words,
+        common=common,
+    )
 
 
 def _raced(axes: list[Axis], request: Request, raced: list[Lane]) -> list[Axis]:
@@ -209,13 +238,14 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
     if alone is None or alone.diverged is not None:
         return {"solver": "early_stopping", "solver_epochs": 200, "solver_batch_size": 0}
     # at least one step, where training alone does best with none or time ran out before the first
-    steps = max(1, alone.rounds * int(method.settings.get("epochs") or method.settings.get("local_steps", 1)))
+    common = {"step_size": alone.settings.get("step_size", 0.1), "rounds": alone.rounds} | alone.common
+    steps = max(1, common["rounds"] * int(method.settings.get("epochs") or method.settings.get("local_steps", 1)))
     solves = min(steps, MOST_SOLVES)
     return {
         "solver": "epochs",
         "solver_epochs": solves,
         "solver_batch_size": method.settings.get("batch_size", 0),
-        "solver_step_size": alone.settings.get("step_size", 0.1) * steps / solves,  # as far in fewer steps
+        "solver_step_size": common["step_size"] * steps / solves,  # as far in fewer steps
     }
 
 
