@@ -23,12 +23,25 @@ from idiolect.cli.data_options import (
     data_table,
     given_flags,
 )
-from idiolect.cli.options import AsFormat, DialOut, Format, Quiet, Resume, Seeds, Set, free_folder, parse_seeds
+from idiolect.cli.options import (
+    AsFormat,
+    DialOut,
+    Format,
+    Plugins,
+    Quiet,
+    Resume,
+    Seeds,
+    Set,
+    free_folder,
+    imports_own_code,
+    parse_seeds,
+)
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
 
 
+@imports_own_code
 def dial(
     source: Annotated[
         Path | None, typer.Argument(help="A spec (.toml), or a CSV, Parquet or Feather file, one row per example.")
@@ -69,6 +82,7 @@ def dial(
     out: DialOut = None,
     override: Set = None,
     resume: Resume = False,
+    plugins: Plugins = None,
     as_format: AsFormat = Format.text,
     quiet: Quiet = False,
 ) -> None:

@@ -22,7 +22,6 @@ def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> in
 
     After Ctrl-C the process is ended by `leave`, where there is one.
     """
-    sys.path.append(os.getcwd())  # where 'my_file:MyAlgorithm' may be too; last: it shadows nothing
     try:
         app()
     except SystemExit as exit_:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Quiet
+from idiolect.cli.options import AsFormat, Format, Plugins, Quiet
 
 
 class Model(enum.StrEnum):
@@ -40,11 +40,17 @@ def predict(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse rows that would bring a warning: new clients, unseen values.")
     ] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option("--trust", help="Import this 'package.module:name' of the run; otherwise no code is imported."),
+    ] = None,
+    plugins: Plugins = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the answers to this .csv or .parquet file.")] = None,
     as_format: AsFormat = Format.text,
     quiet: Quiet = False,
 ) -> None:
     """Predict new rows with a run's models: each client's own where it was kept, otherwise the shared one."""
+    from idiolect.core.importing import own_code
     from idiolect.experiments.answering import count_rows
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.predict import check_out, print_answers, write_answers
@@ -58,7 +64,8 @@ def predict(
         if not quiet:
             print(text, file=sys.stderr)
 
-    answers = answer(run, table, method, seed, model=model.value, strict=strict, say=say)
+    with own_code(plugins, only=trust or ()):
+        answers = answer(run, table, method, seed, model=model.value, strict=strict, trust=trust or (), say=say)
     if out is not None:
         write_answers(answers, out)
         say(f"{count_rows(answers.num_rows)} answered in {out}.")

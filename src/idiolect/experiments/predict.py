@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
+from idiolect.core.importing import own_code
 from idiolect.core.settings import in_precision
 from idiolect.data.columns import as_texts
 from idiolect.data.kinds import TEXT
@@ -42,6 +43,7 @@ def predict(
     *,
     model: str = "auto",
     strict: bool = False,
+    trust: Collection[str] = (),
     say: Say | None = None,
 ) -> pa.Table:
     """The rows of `source` with a column `prediction`, and for classes one column of probability each.
@@ -50,8 +52,16 @@ def predict(
     client's own; RequestError where one has none), "shared" (one model for all rows) or "auto": a client's own where
     the run kept it, otherwise the shared one. The column `model` says which. `say` hears, in sentences, who answers
     and what is doubtful about the rows: these begin with "Warning: ", and without `say` become Python warnings. With
-    `strict` a doubt is a RequestError.
+    `strict` a doubt is a RequestError. The folder may come from somebody else: of the code that it names, only the
+    paths in `trust` are imported.
     """
+    with own_code(only=trust):
+        return _predict(folder, source, method, seed, model, strict, say)
+
+
+def _predict(
+    folder: Path, source: Any, method: str | None, seed: int | None, model: str, strict: bool, say: Say | None
+) -> pa.Table:
     run = open_finished(Path(folder))
     label, reason = choose_method(run, method)
     seed = _choose_seed(run, seed)
@@ -75,7 +85,7 @@ def predict(
 
 def _warn(text: str) -> None:
     if text.startswith("Warning: "):
-        warnings.warn(text.removeprefix("Warning: "), stacklevel=3)
+        warnings.warn(text.removeprefix("Warning: "), stacklevel=4)
 
 
 def _choose_seed(run: Finished, seed: int | None) -> int:

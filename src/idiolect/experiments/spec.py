@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -188,9 +187,6 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Spec:
         raise RequestError(f"The spec file {path} is not text in UTF-8; save it as a plain TOML file.") from None
     except tomllib.TOMLDecodeError as error:
         raise RequestError(f"The spec file {path} is not valid TOML: {error}.") from None
-    beside = str(path.resolve().parent)
-    if beside not in sys.path:
-        sys.path.append(beside)  # so that 'my_file:MyAlgorithm' finds a file beside the spec; last: it shadows nothing
     return from_table(override(table, overrides), default_name=path.stem)
 
 
