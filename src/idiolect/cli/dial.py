@@ -36,6 +36,7 @@ from idiolect.cli.options import (
     imports_own_code,
     parse_seeds,
 )
+from idiolect.cli.output import remark
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
@@ -117,7 +118,7 @@ def dial(
         spec = dataclasses.replace(spec, training=_training(spec, rounds))
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=tuple(check_seeds(parse_seeds(seeds))))
-    enable_cache()
+    enable_cache(None if quiet else remark)
     folder = out or Path("runs") / f"{spec.name}-dial"
     if out is None and not resume and (folder / "done").exists():
         folder = free_folder(folder)

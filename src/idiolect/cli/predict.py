@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import io
 import json
 import math
 import sys
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from idiolect.cli.options import AsFormat, Format, Plugins, Quiet
+from idiolect.cli.output import remark
 
 
 class Model(enum.StrEnum):
@@ -53,16 +55,13 @@ def predict(
     from idiolect.core.importing import own_code
     from idiolect.experiments.answering import count_rows
     from idiolect.experiments.compilation import enable_cache
-    from idiolect.experiments.predict import check_out, print_answers, write_answers
+    from idiolect.experiments.predict import check_out, write_answers
     from idiolect.experiments.predict import predict as answer
 
     if out is not None:
         check_out(out)
-    enable_cache()
-
-    def say(text: str) -> None:
-        if not quiet:
-            print(text, file=sys.stderr)
+    say = (lambda text: None) if quiet else remark
+    enable_cache(say)
 
     with own_code(plugins, only=trust or ()):
         answers = answer(run, table, method, seed, model=model.value, strict=strict, trust=trust or (), say=say)
@@ -72,7 +71,19 @@ def predict(
     elif as_format is Format.json:
         typer.echo(json.dumps([_plain(row) for row in answers.to_pylist()], default=str, allow_nan=False))
     else:
+        _print_table(answers)
+
+
+def _print_table(answers: Any) -> None:
+    """CSV: the bytes as they are for a file or a program, what can be seen of them for a terminal."""
+    from idiolect.experiments.predict import print_answers
+
+    if not sys.stdout.isatty():
         print_answers(answers, sys.stdout.buffer)
+        return
+    content = io.BytesIO()
+    print_answers(answers, content)
+    sys.stdout.write(content.getvalue().decode(errors="backslashreplace"))
 
 
 def _plain(value: Any) -> Any:

@@ -15,6 +15,7 @@ from idiolect.core.checks import Range, RequestError, setting
 from idiolect.core.settings import array_fields
 from idiolect.engines.door import Training
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
+from idiolect.visible import one_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,8 +241,10 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     entries = coerce(dict[str, Any], table.get("resolved", {}), "resolved")
     resolved = {label: fill(Resolved, _renewed(entry), f"resolved.{label}") for label, entry in entries.items()}
     name = coerce(str, table.get("name", default_name), "name")
-    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name:
-        raise RequestError(f"name must be able to name a folder under runs/, got {name!r}; use letters and digits.")
+    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name or one_line(name) != name:
+        raise RequestError(
+            f"name must be printable and able to name a folder under runs/, got {name!r}; use letters and digits."
+        )
     return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
 
 
@@ -278,6 +281,9 @@ def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
     defaults = coerce(dict[str, Any], table.get("defaults", {}), "defaults")
     if any(not label.strip() for label in entries):
         raise RequestError("A method's label must not be empty; write a name between the quotes of [methods.''].")
+    unseen = next((label for label in entries if one_line(label) != label), None)
+    if unseen is not None:
+        raise RequestError(f"A method's label must be printable, got {unseen!r}; use letters and digits.")
     place = "algorithm" if "algorithm" in table else "methods.{}"
     methods = tuple(_method(label, entry, defaults, place.format(label)) for label, entry in entries.items())
     _check_defaults(defaults, methods)
