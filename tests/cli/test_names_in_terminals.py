@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import pty
 import subprocess
@@ -37,26 +36,6 @@ def renamed(value):
     if isinstance(value, list):
         return [renamed(entry) for entry in value]
     return EVIL if value in ("fedavg", "s0") else value
-
-
-def poison(folder):
-    """Put evil names into the files of a finished run."""
-    for path in folder.glob("*.json"):
-        path.write_text(json.dumps(renamed(json.loads(path.read_text()))))
-    for path in folder.glob("*.parquet"):
-        table = pq.read_table(path)
-        pq.write_table(pa.Table.from_pylist(renamed(table.to_pylist()), table.schema), path)
-
-
-def test_a_report_shows_evil_names_in_one_line(idiolect, finished):
-    poison(finished)
-    answer = idiolect("report", "run")
-    assert answer.code == 0, answer.err
-    assert harmless(answer.out + answer.err)
-    assert "\\x1b" in "".join(answer.out.split())
-    exact = idiolect("report", "run", "--format", "json")
-    assert EVIL in {method["method"] for method in json.loads(exact.out)["methods"]}  # a program gets the name itself
-    assert harmless(exact.out)
 
 
 def test_clients_and_columns_of_a_table(idiolect, here):

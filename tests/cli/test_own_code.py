@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from idiolect import own_code
+from idiolect.cli import app
+from idiolect.cli.failures import exit_code_of
 from idiolect.core.checks import RequestError
 from idiolect.experiments.predict import predict
 from idiolect.search_path import leave_out_working_directory
@@ -23,16 +26,29 @@ def make(input_shape, outputs):
 """
 
 
+@pytest.fixture(scope="module")
+def sent_once(tmp_path_factory, compiled, workshop):
+    """A run whose spec names a module of its own, as its sender trained it; `executed` is touched by every import."""
+    folder = tmp_path_factory.mktemp("sent")
+    shutil.copy(workshop / "hospitals.csv", folder)
+    spec = (workshop / "spec.toml").read_text().replace("[methods.local]\n", "")
+    (folder / "spec.toml").write_text(f"{spec}[model]\nname = 'sent_along:make'\n")
+    (folder / "sent_along.py").write_text(MODULE.format(mark="executed"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["idiolect", "run", "spec.toml", "--out", "run", "--plugins", ".", "--quiet"])
+        assert exit_code_of(app) == 0
+    return folder
+
+
 @pytest.fixture
-def hostile(finished):
-    """The finished run as somebody else could send it: its spec names a module that lies in it, and beside it."""
-    spec = finished / "spec.toml"
-    text = spec.read_text()
-    assert 'name = "linear"' in text
-    spec.write_text(text.replace('name = "linear"', 'name = "sent_along:make"'))
-    for folder in (finished, finished.parent):
-        (folder / "sent_along.py").write_text(MODULE.format(mark=str(finished.parent / "executed")))
-    yield finished
+def hostile(here, sent_once):
+    """The run in the current folder; its module lies there too, inside and beside the folder."""
+    folder = shutil.copytree(sent_once / "run", here / "run")
+    for place in (folder, here):
+        shutil.copy(sent_once / "sent_along.py", place)
+    sys.modules.pop("sent_along", None)
+    yield folder
     sys.modules.pop("sent_along", None)
 
 
