@@ -35,9 +35,10 @@ MAY_IMPORT = {
     "theory": {"core", "objectives", "models"},  # constants are known for model families, told by their class
     "collaborate": {"core", "metrics", "theory"},
     "engines": {"core", "data.store", "metrics", "accounting"},
-    "experiments": BELOW_EXPERIMENTS,
-    "report": set(),
-    "cli": {"experiments", "report", "core.checks"},  # to refuse a request in one sentence
+    "experiments": BELOW_EXPERIMENTS | {"visible"},
+    "report": {"visible"},
+    # to refuse a request, to let code in, to start, to print
+    "cli": {"experiments", "report", "core.checks", "core.importing", "search_path", "visible"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = sorted({path.relative_to(PACKAGE).parts[0] for path in FILES if path.parent != PACKAGE})

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Personalized federated learning: one small definition per algorithm, run everywhere, answered per client.
 
-Names are loaded on first use, so that `import idiolect` is instant.
+Names are loaded on first use, so that `import idiolect` is instant. Nothing is imported here that `python -m` has not
+loaded already: it would be looked for in the working directory first.
 """
 
-from __future__ import annotations
-
 import importlib
-from typing import Any
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "idiolect.algorithms": ("ALGORITHMS",),
-    "idiolect.core": ("Algorithm", "DivergedError", "Objective", "PerClient", "RequestError", "Tally"),
+    "idiolect.core": ("Algorithm", "DivergedError", "Objective", "PerClient", "RequestError", "Tally", "own_code"),
     "idiolect.data": ("Federation", "Split", "digits"),
     "idiolect.engines.debug": ("debug",),
     "idiolect.engines.simulate": ("Checkpoint", "Run", "Training", "simulate", "sweep"),
@@ -37,7 +35,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

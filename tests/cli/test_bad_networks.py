@@ -204,7 +204,7 @@ OWN_CASES = [
         "{}",
         "A model's path must be 'package.module:function', got 'own_net:nothing': own_net has no 'nothing'.",
     ),
-    ("no_net:make", "{}", "(No module named 'no_net'); put its folder on PYTHONPATH."),
+    ("no_net:make", "{}", "(No module named 'no_net'); install its package, or name its folder with --plugins DIR."),
     ("own_net:wide", "{}", "'own_net:wide' must give 3 outputs for each, got an answer of shape (1, 6) to one row."),
     ("own_net:lost", "{}", "'own_net:lost' made no model (KeyError: 'size'); mend that function."),
     ("own_net:leaving", "{}", "'own_net:leaving' made no model (SystemExit: 0); mend that function."),
@@ -219,7 +219,7 @@ def test_a_path_that_leads_to_no_model(idiolect, here, name, settings, sentence)
     (here / "own_net.py").write_text(OWN)
     (here / "broken_net.py").write_text("def make(:")
     write(here, (name, settings), **images())
-    assert_refused(idiolect("run", "bad.toml", "--out", "out"), sentence)
+    assert_refused(idiolect("run", "bad.toml", "--out", "out", "--plugins", "."), sentence)
     assert not (here / "out").exists()
 
 
@@ -247,7 +247,7 @@ def test_a_model_of_ones_own_trains_from_a_spec_also_on_a_client_of_one_row(idio
     """What Flow does with such a client is in truth/test_flow.py: its row is left to the shared layers."""
     (here / "own_net.py").write_text(OWN)
     write(here, ("own_net:make", "{ width = 3 }"), method="fedbn", **images(9))  # clients of 4, 4 and 1 rows
-    answer = idiolect("run", "bad.toml", "--out", "out")
+    answer = idiolect("run", "bad.toml", "--out", "out", "--plugins", here)
     assert answer.code == 0, answer.err
     assert "1 client has a single row: it trains" in " ".join((answer.err + answer.out).split())
     assert (here / "out" / "done").exists()

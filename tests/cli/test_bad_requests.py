@@ -72,7 +72,10 @@ SPEC_SETTINGS = [  # (--set, a part of the sentence)
     ("data.features = ['weight']", "The feature column 'weight' is not in the table. Known: age, dose, ill, site."),
     ("data.task = 'ranking'", "data.task must be one of 'classification', 'regression', 'counts', got 'ranking'."),
     ("data.settings.scale = 1", "[data.settings] table has no setting 'scale'. Did you mean 'scaling'?"),
-    ("name = 'a/b'", "name must be able to name a folder under runs/, got 'a/b'; use letters and digits."),
+    (
+        "name = 'a/b'",
+        "name must be printable and able to name a folder under runs/, got 'a/b'; use letters and digits.",
+    ),
 ]
 
 

@@ -30,7 +30,7 @@ REFUSED = [  # (options, a part of the sentence)
     ("--held-out inf", "Error: --held-out must be a finite number, got inf"),
     ("--task ranking", "Error: --task must be one of 'classification', 'regression', 'counts', got 'ranking'."),
     ("--model tree", "Error: --model must be one of 'linear', 'mlp'"),
-    ("--name a/b", "Error: --name must be able to name a folder under runs/, got 'a/b'"),
+    ("--name a/b", "Error: --name must be printable and able to name a folder under runs/, got 'a/b'"),
     ("--score pinball_0", "Error: Score pinball_N needs a whole percent N from 1 to 99, got 'pinball_0'"),
     ("--score pinball_100", "Error: Score pinball_N needs a whole percent N from 1 to 99, got 'pinball_100'"),
     ("--features age,age", "Error: --features must name different columns, got 'age' more than once"),

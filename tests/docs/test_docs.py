@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from idiolect import ALGORITHMS, Training, simulate
+from idiolect import ALGORITHMS, Training, own_code, simulate
 from idiolect.algorithms import find
 from idiolect.engines.debug import debug
 from idiolect.engines.door import EXECUTORS
@@ -248,7 +248,8 @@ def test_every_example_is_run_and_short():
 def skeleton():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
-        return find("examples.skeleton_algorithm:Skeleton").algorithm
+        with own_code():
+            return find("examples.skeleton_algorithm:Skeleton").algorithm
 
 
 SKELETON = {"step_size": 0.3, "epochs": 1, "batch_size": 2}
@@ -287,11 +288,15 @@ def test_the_skeleton_refuses_what_does_not_fit(objective, skeleton, workbench):
 def test_the_skeleton_is_found_by_its_path_from_a_shell(tmp_path):
     command = [str(Path(sys.executable).parent / "idiolect"), "explain", "examples.skeleton_algorithm:Skeleton"]
     shown = subprocess.run(
-        [*command, "--objective", "global_model"], cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True
+        [*command, "--objective", "global_model", "--plugins", ROOT],
+        cwd=tmp_path,
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
     )
     assert shown.returncode == 0, shown.stderr
     assert "up: 2604 bytes" in shown.stdout  # (64 * 10 + 10) parameters and a weight of 4 bytes each
-    lost = subprocess.run(command, cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True)
+    lost = subprocess.run(command, cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True)
     assert lost.returncode == 2
     assert "importable" in lost.stderr
 

@@ -16,9 +16,10 @@ from idiolect.core.checks import RequestError
 from idiolect.experiments.spec import from_table, load, override, resumed, setting_names, to_table, to_toml
 from idiolect.experiments.strict import coerce
 from idiolect.experiments.sweeping import expand, parse_over
+from idiolect.visible import one_line
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)  # no lone surrogates in UTF-8
-label = text.filter(str.strip)
+label = text.map(one_line).filter(str.strip)  # labels are printable
 small = st.integers(0, 1000)
 positive = st.floats(1e-6, 1e6)
 

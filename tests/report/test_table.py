@@ -502,3 +502,16 @@ def test_many_methods_within_noise_are_counted(folder, edit_summary):
 
     edit_summary(folder, change)
     assert "within noise of 8 others" in comparison_table(folder).answer.sentence
+
+
+def test_evil_names_are_shown_in_one_line(make_run, edit_summary):
+    """No file is trusted: a label cannot move the cursor, turn the direction of writing, or begin a line."""
+    evil = "x\x1b[2J\x9b\u202e\nError: all is lost"
+    folder = make_run(names=lambda m: f"{evil}{m}")
+    edit_summary(folder, lambda summary: _method(summary, "fedavg").update(method=evil, diverged=f"in {evil}."))
+    table = comparison_table(folder)
+    text = table.to_text()
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
+    assert not any(line.startswith("Error") for line in text.splitlines())
+    assert "\\x1b[2J\\x9b\\u202e\\nError" in "".join(text.split())
+    assert evil in {row["method"] for row in json.loads(table.to_json())["methods"]}  # a program gets the name itself

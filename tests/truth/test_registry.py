@@ -9,7 +9,7 @@ import pytest
 
 from idiolect.algorithms import ALGORITHMS, LocalSGD, PersonalizedLocalSGD, find
 from idiolect.algorithms.server_optimizer import OPTIMIZERS
-from idiolect.core import RequestError
+from idiolect.core import RequestError, own_code
 from idiolect.core.settings import check_settings
 from idiolect.objectives import OBJECTIVES
 
@@ -86,7 +86,13 @@ def test_what_is_no_optimizer_is_refused():
 
 
 def test_a_stranger_is_loaded_by_path():
-    method = find("idiolect.algorithms.local_sgd:LocalSGD")
+    path = "idiolect.algorithms.local_sgd:LocalSGD"
+    with pytest.raises(RequestError, match="not imported here"):
+        find(path)
+    with own_code(only=[path]):
+        method = find(path)
+        with pytest.raises(RequestError, match="not imported here"):
+            find("idiolect.algorithms.scaffold:Scaffold")
     assert method.algorithm is LocalSGD
     assert method.objective is None
     assert method.summary == "Local SGD with inner and outer steps."
@@ -99,9 +105,10 @@ def test_a_stranger_is_loaded_by_path():
         ("idiolect.algorithms.local_sgd:Missing", "idiolect.algorithms.local_sgd has no 'Missing'."),
         ("idiolect.algorithms.local_sgd:Working", "must name a subclass of idiolect.core.Algorithm"),
         (":LocalSGD", "must be 'package.module:Class'"),
+        ("subprocess:Popen", "which is in Python's own library"),
     ],
 )
 def test_a_bad_path_is_refused(path, message):
-    with pytest.raises(RequestError) as caught:
+    with own_code(), pytest.raises(RequestError) as caught:
         find(path)
     assert message in str(caught.value)

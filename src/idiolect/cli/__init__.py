@@ -19,6 +19,7 @@ from idiolect.cli import (
     sweep,
 )
 from idiolect.cli.failures import exit_code_of
+from idiolect.search_path import leave_out_working_directory
 
 app = typer.Typer(
     name="idiolect",
@@ -58,6 +59,7 @@ def _root(
 
 def main() -> None:
     """Run the command line: 0 done, 1 the run or a reproduction missed, 2 the request was wrong."""
+    leave_out_working_directory()
     with interruption.heard() as leave:
         code = exit_code_of(app, leave)
     raise SystemExit(code)

@@ -19,9 +19,23 @@ from idiolect.cli.data_options import (
     Weight,
     data_table,
 )
-from idiolect.cli.options import AsFormat, Details, Format, Out, Quiet, Resume, Seeds, Set, free_folder, parse_seeds
+from idiolect.cli.options import (
+    AsFormat,
+    Details,
+    Format,
+    Out,
+    Plugins,
+    Quiet,
+    Resume,
+    Seeds,
+    Set,
+    free_folder,
+    imports_own_code,
+    parse_seeds,
+)
 
 
+@imports_own_code
 def compare(
     table: Annotated[Path | None, typer.Argument(help="A CSV, Parquet or Feather file, one row per example.")] = None,
     client: Annotated[str | None, typer.Option(help="Column that names the client.")] = None,
@@ -75,6 +89,7 @@ def compare(
     out: Out = None,
     override: Set = None,
     resume: Resume = False,
+    plugins: Plugins = None,
     as_format: AsFormat = Format.text,
     details: Details = False,
     quiet: Quiet = False,

@@ -23,12 +23,26 @@ from idiolect.cli.data_options import (
     data_table,
     given_flags,
 )
-from idiolect.cli.options import AsFormat, DialOut, Format, Quiet, Resume, Seeds, Set, free_folder, parse_seeds
+from idiolect.cli.options import (
+    AsFormat,
+    DialOut,
+    Format,
+    Plugins,
+    Quiet,
+    Resume,
+    Seeds,
+    Set,
+    free_folder,
+    imports_own_code,
+    parse_seeds,
+)
+from idiolect.cli.output import remark
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
 
 
+@imports_own_code
 def dial(
     source: Annotated[
         Path | None, typer.Argument(help="A spec (.toml), or a CSV, Parquet or Feather file, one row per example.")
@@ -69,6 +83,7 @@ def dial(
     out: DialOut = None,
     override: Set = None,
     resume: Resume = False,
+    plugins: Plugins = None,
     as_format: AsFormat = Format.text,
     quiet: Quiet = False,
 ) -> None:
@@ -103,7 +118,7 @@ def dial(
         spec = dataclasses.replace(spec, training=_training(spec, rounds))
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=tuple(check_seeds(parse_seeds(seeds))))
-    enable_cache()
+    enable_cache(None if quiet else remark)
     folder = out or Path("runs") / f"{spec.name}-dial"
     if out is None and not resume and (folder / "done").exists():
         folder = free_folder(folder)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format
+from idiolect.cli.options import AsFormat, Format, Plugins
 
 COUNTS = {
     "exchanges": "exchanges",
@@ -34,6 +34,7 @@ def explain(
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of algorithm or objective, as TOML: 'penalty = 0.1'.")
     ] = None,
+    plugins: Plugins = None,
     as_format: AsFormat = Format.text,
 ) -> None:
     """Equations, settings, wire types with their bytes, what ever leaves a client, what theory says, the citation.
@@ -43,11 +44,13 @@ def explain(
     if Path(name).is_dir():
         typer.echo(_of_run(Path(name), as_format))
         return
+    from idiolect.core.importing import own_code
     from idiolect.experiments.explain import Example
     from idiolect.experiments.explain import explain as look_up
 
     example = Example(clients, rows, smoothness, convexity, component_smoothness, epsilon)
-    facts = look_up(name, objective, example, changes or [])
+    with own_code(plugins, only=[name]):  # what the user has typed, and nothing that a file names
+        facts = look_up(name, objective, example, changes or [])
     typer.echo(json.dumps(facts) if as_format is Format.json else _text(facts))
 
 

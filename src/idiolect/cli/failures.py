@@ -12,17 +12,18 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from idiolect.cli import interruption
+from idiolect.cli.output import guarded, remark
 
 LONGEST = 400  # letters of an unexpected message that are shown
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
 
 
+@guarded()
 def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> int:
     """Run the app: 0 done, 1 the run failed or missed its numbers, 2 the request was wrong.
 
     After Ctrl-C the process is ended by `leave`, where there is one.
     """
-    sys.path.append(os.getcwd())  # where 'my_file:MyAlgorithm' may be too; last: it shadows nothing
     try:
         app()
     except SystemExit as exit_:
@@ -78,6 +79,5 @@ def _interrupted(leave: Callable[[int], NoReturn] | None) -> int:
 
 def _say(sentence: str, code: int) -> int:
     """One line, whatever a file name or a broken table has put into the sentence."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in sentence)
-    print(f"Error: {' '.join(shown.split())}", file=sys.stderr)
+    remark(f"Error: {' '.join(sentence.split())}")
     return code

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +30,10 @@ AdviseOut = Annotated[Path | None, _out("runs/NAME-advise, or the first free one
 ReproduceOut = Annotated[Path | None, _out("runs/SLUG, or the first free one of ...-2, ...-3")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
+Plugins = Annotated[
+    Path | None,
+    typer.Option("--plugins", help="Folder of your own modules that 'module:name' may name, besides installed ones."),
+]
 AsFormat = Annotated[Format, typer.Option("--format", help="Print text or JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks on standard error.")]
 Details = Annotated[
@@ -37,6 +43,19 @@ Details = Annotated[
     ),
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds such as 0,1,2 or 0-9.")]
+
+
+def imports_own_code(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that may import what a spec names, from installed packages and from its option `plugins`."""
+
+    @functools.wraps(command)
+    def allowed(*, plugins: Path | None, **given: Any) -> None:
+        from idiolect.core.importing import own_code
+
+        with own_code(plugins):
+            command(plugins=plugins, **given)
+
+    return allowed
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import io
 import json
 import math
 import sys
@@ -12,7 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Quiet
+from idiolect.cli.options import AsFormat, Format, Plugins, Quiet
+from idiolect.cli.output import remark
 
 
 class Model(enum.StrEnum):
@@ -40,13 +42,19 @@ def predict(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse rows that would bring a warning: new clients, unseen values.")
     ] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option("--trust", help="Import this 'package.module:name' of the run; otherwise no code is imported."),
+    ] = None,
+    plugins: Plugins = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the answers to this .csv or .parquet file.")] = None,
     as_format: AsFormat = Format.text,
     quiet: Quiet = False,
 ) -> None:
     """Predict new rows with a run's models: each client's own where it was kept, otherwise the shared one."""
     from idiolect.core.checks import RequestError
-    from idiolect.experiments.answer_files import check_out, print_answers, write_answers
+    from idiolect.core.importing import own_code
+    from idiolect.experiments.answer_files import check_out, write_answers
     from idiolect.experiments.answering import count_rows
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.predict import predict as answer
@@ -58,21 +66,31 @@ def predict(
             raise RequestError(
                 f"--format json prints the answers, and --out {out} writes a file; leave one of them out."
             )
-    enable_cache()
-
-    def say(text: str) -> None:
-        if not quiet:
-            print(text, file=sys.stderr)
-
+    say = (lambda text: None) if quiet else remark
+    enable_cache(say)
     as_csv = not as_json if out is None else out.suffix == ".csv"
-    answers = answer(run, table, method, seed, model=model.value, strict=strict, as_written=as_csv, say=say)
+    options: dict[str, Any] = {"model": model.value, "strict": strict, "as_written": as_csv, "trust": trust or ()}
+    with own_code(plugins, only=trust or ()):
+        answers = answer(run, table, method, seed, **options, say=say)
     if out is not None:
         write_answers(answers, out)
         say(f"{count_rows(answers.num_rows)} answered in {out}.")
     elif as_json:
         typer.echo(json.dumps([_plain(row) for row in answers.to_pylist()], default=str, allow_nan=False))
     else:
+        _print_table(answers)
+
+
+def _print_table(answers: Any) -> None:
+    """CSV: the bytes as they are for a file or a program, what can be seen of them for a terminal."""
+    from idiolect.experiments.answer_files import print_answers
+
+    if not sys.stdout.isatty():
         print_answers(answers, sys.stdout.buffer)
+        return
+    content = io.BytesIO()
+    print_answers(answers, content)
+    sys.stdout.write(content.getvalue().decode(errors="backslashreplace"))
 
 
 def _plain(value: Any) -> Any:

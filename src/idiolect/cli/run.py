@@ -9,14 +9,16 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Details, Format, Out, Quiet, Resume, Set
+from idiolect.cli.options import AsFormat, Details, Format, Out, Plugins, Quiet, Resume, Set, imports_own_code
 
 
+@imports_own_code
 def run(
     spec: Annotated[Path, typer.Argument(help="A spec file, or a run folder with --resume or a new --out.")],
     out: Out = None,
     override: Set = None,
     resume: Resume = False,
+    plugins: Plugins = None,
     as_format: AsFormat = Format.text,
     details: Details = False,
     quiet: Quiet = False,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from idiolect.cli import output
 from idiolect.cli.options import Format
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def split_and_show(spec: Spec, folder: Path, splits: int, resume: bool, as_forma
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.splits import run_splits
 
-    enable_cache()
+    enable_cache(None if quiet else output.remark)
     with Bar(quiet or not sys.stderr.isatty()) as bar:
         remark = None if quiet else bar.say
         try:

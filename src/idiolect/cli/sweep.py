@@ -9,9 +9,21 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Quiet, Resume, Seeds, Set, SweepOut, parse_seeds
+from idiolect.cli.options import (
+    AsFormat,
+    Format,
+    Plugins,
+    Quiet,
+    Resume,
+    Seeds,
+    Set,
+    SweepOut,
+    imports_own_code,
+    parse_seeds,
+)
 
 
+@imports_own_code
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A spec file.")],
     over: Annotated[
@@ -21,6 +33,7 @@ def sweep(
     out: SweepOut = None,
     override: Set = None,
     resume: Resume = False,
+    plugins: Plugins = None,
     as_format: AsFormat = Format.text,
     quiet: Quiet = False,
 ) -> None:

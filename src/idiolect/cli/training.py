@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from idiolect.cli import output
 from idiolect.cli.options import Format
+from idiolect.visible import one_line
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
@@ -36,7 +38,7 @@ def train_and_show(
     from idiolect.experiments.execute import execute
     from idiolect.experiments.splits import refuse_splits
 
-    enable_cache()
+    enable_cache(None if quiet else output.remark)
     folder = out or Path("runs") / spec.name
     refuse_splits(folder)
     with Bar(quiet or not sys.stderr.isatty()) as bar:
@@ -83,8 +85,11 @@ class Bar:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-            columns = (TextColumn("{task.description:>32}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"))
-            self._progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+            label = TextColumn("{task.description:>32}", markup=False)
+            columns = (label, BarColumn(), MofNCompleteColumn(), TextColumn("rounds"), TimeRemainingColumn())
+            # what others print meanwhile stays with the guarded streams: through the bar it would pass as it is
+            console = Console(file=output.terminal())
+            self._progress = Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False)
             self._progress.start()
         return self
 
@@ -97,7 +102,7 @@ class Bar:
         if self._progress is None:
             return
         if label not in self._tasks:
-            self._tasks[label] = self._progress.add_task(f"{self._prefix}{label}", total=total)
+            self._tasks[label] = self._progress.add_task(one_line(f"{self._prefix}{label}"), total=total)
         self._progress.update(self._tasks[label], completed=done)
 
     def next_split(self, number: int, splits: int) -> None:
@@ -109,6 +114,6 @@ class Bar:
     def say(self, text: str) -> None:
         """A remark above the bar, or on standard error where there is no terminal."""
         if self._progress is not None:
-            self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self._progress.console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
         else:
-            print(text, file=sys.stderr)
+            output.remark(text)

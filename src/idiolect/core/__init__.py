@@ -9,6 +9,7 @@ from idiolect.core.checks import setting as setting
 from idiolect.core.data import Batch as Batch
 from idiolect.core.data import ClientData as ClientData
 from idiolect.core.data import Rows as Rows
+from idiolect.core.importing import own_code as own_code
 from idiolect.core.objective import Objective as Objective
 from idiolect.core.settings import settings as settings
 from idiolect.core.tally import NOTHING as NOTHING

@@ -50,7 +50,7 @@ class RecordFile:
         self.path, self.records, self._shapes = path, records, shapes
         self._sizes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in shapes]
         self.record_bytes = sum(self._sizes)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # as the umask allows
         os.ftruncate(self._file, self.record_bytes * records)
         weakref.finalize(self, os.close, self._file)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
+from idiolect.core.importing import own_code
 from idiolect.core.settings import in_precision
 from idiolect.data.columns import as_texts, kind_of
 from idiolect.data.kinds import DATE, TEXT
@@ -42,6 +43,7 @@ def predict(
     model: str = "auto",
     strict: bool = False,
     as_written: bool = False,
+    trust: Collection[str] = (),
     say: Say | None = None,
 ) -> pa.Table:
     """The rows of `source` with a column `prediction`, and for classes one column of probability each.
@@ -51,13 +53,15 @@ def predict(
     the run kept it, otherwise the shared one. The column `model` says which. `say` hears, in sentences, who answers
     and what is doubtful about the rows: these begin with "Warning: ", and without `say` become Python warnings. With
     `strict` a doubt is a RequestError. Columns of a typed file or a frame come out as they are; of a text file, numbers
-    are numbers and the rest texts as written, with `as_written` every cell.
+    are numbers and the rest texts as written, with `as_written` every cell. The folder may come from somebody else: of
+    the code that it names, only the paths in `trust` are imported.
     """
-    run = open_finished(Path(folder))
-    label, reason = choose_method(run, method)
-    seed = _choose_seed(run, seed)
-    recipe = read_recipe(run)
-    algorithm = _algorithm(run, label, recipe)
+    with own_code(only=trust):
+        run = open_finished(Path(folder))
+        label, reason = choose_method(run, method)
+        seed = _choose_seed(run, seed)
+        recipe = read_recipe(run)
+        algorithm = _algorithm(run, label, recipe)
     kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
     client = recipe.client or run.spec.data.client
     reading = _read_rows(source, recipe, client)
@@ -77,7 +81,7 @@ def predict(
 
 def _warn(text: str) -> None:
     if text.startswith("Warning: "):
-        warnings.warn(text.removeprefix("Warning: "), stacklevel=3)
+        warnings.warn(text.removeprefix("Warning: "), stacklevel=4)
 
 
 def _choose_seed(run: Finished, seed: int | None) -> int:

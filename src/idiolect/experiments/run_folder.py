@@ -142,8 +142,10 @@ class RunFolder:
             jax.tree_util.keystr(keys, simple=True, separator="."): np.asarray(leaf, order="C") for keys, leaf in leaves
         }
         with whole(self.path / "models" / f"{name}.safetensors") as unfinished:
+            unfinished.touch()
+            by_umask = unfinished.stat().st_mode
             save_file(arrays, unfinished)
-            unfinished.chmod(0o644)  # as every other file of the folder: safetensors makes its own private
+            unfinished.chmod(by_umask)  # as every other file of the folder: safetensors makes its own private
 
     def finish(self) -> None:
         """Mark the run as complete; its checkpoints have served."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from idiolect.core.settings import array_fields
 from idiolect.data.preparation import FEDERATED, WAYS
 from idiolect.engines.door import Training
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
+from idiolect.visible import one_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,9 +191,6 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Spec:
         raise RequestError(f"The spec file {path} is not text in UTF-8; save it as a plain TOML file.") from None
     except tomllib.TOMLDecodeError as error:
         raise RequestError(f"The spec file {path} is not valid TOML: {error}.") from None
-    beside = str(path.resolve().parent)
-    if beside not in sys.path:
-        sys.path.append(beside)  # so that 'my_file:MyAlgorithm' finds a file beside the spec; last: it shadows nothing
     return from_table(override(table, overrides), default_name=path.stem)
 
 
@@ -247,8 +244,10 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     entries = coerce(dict[str, Any], table.get("resolved", {}), "resolved")
     resolved = {label: fill(Resolved, _renewed(entry), f"resolved.{label}") for label, entry in entries.items()}
     name = coerce(str, table.get("name", default_name), "name")
-    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name:
-        raise RequestError(f"name must be able to name a folder under runs/, got {name!r}; use letters and digits.")
+    if not name.strip() or name in (".", "..") or "/" in name or "\\" in name or one_line(name) != name:
+        raise RequestError(
+            f"name must be printable and able to name a folder under runs/, got {name!r}; use letters and digits."
+        )
     return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
 
 
@@ -285,6 +284,9 @@ def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
     defaults = coerce(dict[str, Any], table.get("defaults", {}), "defaults")
     if any(not label.strip() for label in entries):
         raise RequestError("A method's label must not be empty; write a name between the quotes of [methods.''].")
+    unseen = next((label for label in entries if one_line(label) != label), None)
+    if unseen is not None:
+        raise RequestError(f"A method's label must be printable, got {unseen!r}; use letters and digits.")
     place = "algorithm" if "algorithm" in table else "methods.{}"
     methods = tuple(_method(label, entry, defaults, place.format(label)) for label, entry in entries.items())
     _check_defaults(defaults, methods)

@@ -19,6 +19,7 @@ from rich.table import Table
 from idiolect.report.folder import FolderError
 from idiolect.report.style import shortened
 from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size
+from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
 MOST_NEIGHBOURS = 3  # named in a line
@@ -76,6 +77,7 @@ def read_advice(folder: str | os.PathLike[str]) -> Advised:
 
 def advice_text(advised: Advised, details: bool = False) -> str:
     """Everything that is printed."""
+    advised = plainly(advised)
     parts = [*answer(advised), "", clients_text(advised, details), about_alone(advised)]
     if advised.found["verify"] is not None:
         parts += ["", *verification(advised)]

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from idiolect.report.choice import Choice, chosen_of, shown
 from idiolect.report.wording import NONE, ScoreWords, count, listed, megabytes, plural, size
+from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; more are in the Parquet file
 MOST_VALUES = 8  # columns of that table
@@ -20,6 +21,7 @@ MOST_VALUES = 8  # columns of that table
 
 def choice_text(choice: Choice, width: int = 120) -> str:
     """The answer in words, then two tables."""
+    choice = plainly(choice)
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
     console.print(escape(answer(choice)) + "\n", soft_wrap=True)
     console.print(_by_value(choice))
@@ -108,7 +110,7 @@ def _by_value(choice: Choice) -> Table:
     unit = f" {words.unit}" if words.unit else ""
     several = len(found["seeds"]) > 1
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, 1) if several else (0, 1))
-    table.add_column(found["setting"], overflow="fold")
+    table.add_column(escape(found["setting"]), overflow="fold")
     titles = (
         f"validation\nmean{unit}",
         "worst\n10 %",

@@ -19,6 +19,7 @@ from rich.table import Table
 from idiolect.report.columns import ANNOUNCED, UNFINISHED
 from idiolect.report.folder import ALONE, FolderError
 from idiolect.report.wording import NONE, ScoreWords, count, known, listed, megabytes, plural, score_words, ties
+from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; all are in splits.parquet
 TITLES = (
@@ -83,6 +84,7 @@ def read_splits(folder: str | os.PathLike[str]) -> SplitsFound:
 
 def splits_text(splits: SplitsFound, width: int = 120) -> str:
     """The methods, the answer in words, and the clients of the method that was announced most."""
+    splits = plainly(splits)
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
     console.print(_methods(splits))
     console.print(escape(f"* best of its column. {legend(splits)}"))

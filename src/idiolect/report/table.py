@@ -30,6 +30,7 @@ from idiolect.report.columns import (
 )
 from idiolect.report.folder import Run
 from idiolect.report.wording import NONE, absent, count, finite, listed, percent, score_words, ties
+from idiolect.visible import plainly
 
 _ADAPTATION = (
     "Generalized: accuracy of the model a client receives, before its rows move a parameter; personalized: of its own "
@@ -71,6 +72,11 @@ class ComparisonTable:
 
         Without `details` a practitioner's columns alone; those that find no room beside them stand in a second table.
         """
+        facts = ("run", "score", "rows", "answer", "missing", "choose_by")  # columns have line breaks of their own
+        shown = dataclasses.replace(self, **{name: plainly(getattr(self, name)) for name in facts})
+        return shown._text(width, details)
+
+    def _text(self, width: int, details: bool) -> str:
         console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
         tables = [self._starred(short_columns(self.columns))]
         if details:
