@@ -87,8 +87,9 @@ def _method(entry: Trained, fitted: Federation) -> dict[str, Any]:
 
 
 def _silence(entry: Trained) -> str:
-    """Training alone sends no model; what chooses its settings looks at the validation rows of all clients."""
-    return "nothing is sent" if entry.choice is None else "nothing is sent but scores on validation rows, to choose"
+    """Training alone sends no model; where clients do not choose for themselves, scores choose for all of them."""
+    chosen_alike = entry.choice is not None and not entry.choice.common
+    return "nothing is sent but scores on validation rows, to choose" if chosen_alike else "nothing is sent"
 
 
 def _array(leaf: Leaf) -> dict[str, Any]:

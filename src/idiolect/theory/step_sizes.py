@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from idiolect.core import mixing
+from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import Algorithm
 from idiolect.objectives import Additive
 from idiolect.theory import all_for_all
@@ -265,7 +266,8 @@ def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) 
     advice = advise(name, algorithm, constants)
     if advice is None or constants is None:
         return []
-    step_size = float(np.max(algorithm.step_size))  # type: ignore[attr-defined]
+    given: Any = algorithm.step_size  # type: ignore[attr-defined]
+    step_size = float(np.max(given.values if is_per_client(given) else given))
     warning = advice.warning(step_size)
     if warning is not None:
         return [warning]

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training alone, chosen alone: each client's own step size and rounds, by its own validation rows and no other's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from idiolect.experiments.lanes import Lane
+from idiolect.metrics.scores import SCORES
+
+LEAST = 1e-3  # of a round: a client that does best untrained moves by next to nothing
+
+
+class OwnTraining(NamedTuple):
+    """One step size per client for a common number of rounds, and the scores of what other folds would choose."""
+
+    step_sizes: list[float]
+    rounds: int
+    losses: np.ndarray  # (folds, clients)
+
+
+def choose_own_training(lanes: Sequence[Lane], common: Lane) -> OwnTraining | None:
+    """Each client's own candidate and round; None where no step size was tried or no client can choose.
+
+    A client that stops after r of R rounds takes R rounds with r / R of its step: as far along the same path. Clients
+    without a validation score take what is best for the others. A single fold cannot judge its own choice: there the
+    scores are those of the common candidate.
+    """
+    able = [lane for lane in lanes if lane.diverged is None and lane.rounds]
+    pairs = sorted(((lane, number) for lane in able for number in lane.rounds), key=lambda pair: pair[1])
+    if not all("step_size" in lane.point for lane in able) or not pairs:
+        return None
+    sign = -1 if SCORES[common.choose_by].higher_is_better else 1
+    losses = sign * np.stack(
+        [lane.clients(number, common.choose_by) for lane, number in pairs]
+    )  # (pairs, folds, clients)
+    scored = np.isfinite(losses).any(axis=0).all(axis=0)
+    if not scored.any():
+        return None
+    losses = np.where(np.isfinite(losses), losses, np.inf)
+    places = losses.mean(axis=1).argmin(axis=0)  # the fewest rounds of those that are equally good
+    places = np.where(scored, places, pairs.index((common, common.best[1])))
+    steps = np.array([pairs[place][0].point["step_size"] for place in places])
+    own = np.maximum([pairs[place][1] for place in places], LEAST)
+    rounds = max(1, round(own.max()))
+    return OwnTraining((steps * own / rounds).tolist(), rounds, sign * _judged(losses, scored, common, sign))
+
+
+def _judged(losses: np.ndarray, scored: np.ndarray, common: Lane, sign: int) -> np.ndarray:
+    """Each fold's losses of what the client's other folds would choose, not-a-number for clients without any."""
+    folds, everyone = losses.shape[1], np.arange(losses.shape[2])
+    if folds == 1:
+        return sign * common.clients(common.best[1], common.choose_by)
+    others = [np.delete(losses, fold, axis=1).mean(axis=1).argmin(axis=0) for fold in range(folds)]
+    found = np.stack([losses[place, fold, everyone] for fold, place in enumerate(others)])
+    return np.where(scored & np.isfinite(found), found, np.nan)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training alone: every client chooses for itself, whatever the others' rows say."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from idiolect.experiments.lanes import Lane
+from idiolect.experiments.own_rounds import LEAST, choose_own_training
+
+FOLDS, CLIENTS = 3, 4
+NAN = float("nan")
+
+
+def lane(step_size, losses, diverged=None):
+    """`losses`: round -> one number per client, the same in every fold but for a little."""
+    recorders = [SimpleNamespace(diverged=diverged)] * FOLDS
+    records = [
+        {number: {"log_loss": np.array(own) + 0.01 * fold} for number, own in losses.items()} for fold in range(FOLDS)
+    ]
+    return Lane({"step_size": step_size}, "log_loss", recorders, records)
+
+
+@pytest.fixture
+def lanes():
+    slow = lane(0.1, {0: [0.2, 0.9, 0.9, NAN], 2: [0.5, 0.3, 0.9, NAN], 8: [0.9, 0.5, 0.6, NAN]})
+    fast = lane(0.4, {0: [0.2, 0.9, 0.9, NAN], 2: [0.6, 0.8, 0.5, NAN], 8: [0.9, 0.9, 0.4, NAN]})
+    return [slow, fast, lane(1.6, {0: [0.0] * CLIENTS}, diverged="Training diverged in round 1")]
+
+
+def test_each_client_goes_as_far_as_its_own_rows_say(lanes):
+    found = choose_own_training(lanes, lanes[0])
+    assert found.rounds == 8
+    assert found.step_sizes[0] == pytest.approx(0.1 * LEAST / 8)  # it does best untrained
+    assert found.step_sizes[1] == pytest.approx(0.1 * 2 / 8)
+    assert found.step_sizes[2] == pytest.approx(0.4)
+    _, common = lanes[0].best
+    assert found.step_sizes[3] == pytest.approx(0.1 * max(common, LEAST) / 8)  # nothing to choose by
+    np.testing.assert_allclose(found.losses[:, :3], [[0.2, 0.3, 0.4], [0.21, 0.31, 0.41], [0.22, 0.32, 0.42]])
+    assert np.isnan(found.losses[:, 3]).all()
+
+
+def test_other_clients_rows_choose_nothing(lanes):
+    before = choose_own_training(lanes, lanes[0])
+    for one in lanes[:2]:
+        for records in one.records:
+            for number, own in records.items():
+                own["log_loss"][2] = 1.0 - 0.1 * number  # one client's rows say something else
+    after = choose_own_training(lanes, lanes[0])
+    ratio = before.rounds / after.rounds
+    np.testing.assert_allclose(np.multiply(before.step_sizes, ratio)[:2], after.step_sizes[:2])
+
+
+def test_a_single_fold_is_judged_by_the_common_choice(lanes):
+    single = [Lane(one.point, "log_loss", one.recorders[:1], one.records[:1]) for one in lanes[:2]]
+    found = choose_own_training(single, single[0])
+    np.testing.assert_array_equal(found.losses, single[0].clients(single[0].best[1], "log_loss"))
+
+
+def test_without_a_step_size_or_a_score_there_is_nothing_to_choose(lanes):
+    bare = Lane({}, "log_loss", lanes[0].recorders, lanes[0].records)
+    assert choose_own_training([bare], bare) is None
+    empty = lane(0.1, {0: [NAN] * CLIENTS, 2: [NAN] * CLIENTS})
+    assert choose_own_training([empty], empty) is None
