@@ -12,7 +12,15 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from idiolect.cli import interruption
+from idiolect.record import standing
 
+OUT_OF_MEMORY = "Out of memory. Use a smaller training.cohort, executor 'chunked' with a small chunk, or fewer seeds."
+# how libraries say it that do not raise MemoryError
+MEMORY_WORDS = (
+    *("RESOURCE_EXHAUSTED", "Out of memory", "bad_alloc", "Cannot allocate memory", "Unable to allocate"),
+    *("can't start new thread", "failed to map segment"),
+)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LONGEST = 400  # letters of an unexpected message that are shown
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
 
@@ -22,6 +30,7 @@ def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> in
 
     After Ctrl-C the process is ended by `leave`, where there is one.
     """
+    standing.forget()
     sys.path.append(os.getcwd())  # where 'my_file:MyAlgorithm' may be too; last: it shadows nothing
     try:
         app()
@@ -50,15 +59,13 @@ def _sentence(error: Exception) -> tuple[str, int]:
         return str(error), 2
     if "DivergedError" in kinds:
         return str(error), 1
-    if isinstance(error, MemoryError) or any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "Out of memory")):
-        return (
-            "Out of memory. Use a smaller training.cohort, executor 'chunked' with a small chunk, or fewer seeds.",
-            1,
-        )
+    if isinstance(error, MemoryError) or any(words in str(error) for words in MEMORY_WORDS):
+        return OUT_OF_MEMORY, 1
     if isinstance(error, OSError):
-        where = f" {error.filename}" if error.filename else ""
-        full = error.errno == errno.ENOSPC  # not the request's fault: what is finished is kept
-        return f"The system refused{where}: {error.strerror or error}.", 1 if full else 2
+        where = f" {error.filename}" if error.filename else " to write"
+        if error.errno in FULL:  # not the request's fault
+            return f"The system refused{where}: {error.strerror}. Free some space first. {standing.way_on()}", 1
+        return f"The system refused{where}: {error.strerror or error}.", 2
     text = " ".join(str(error).split()) or "no message"  # not the first line alone: JAX names the culprit further down
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
@@ -72,7 +79,7 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 def _interrupted(leave: Callable[[int], NoReturn] | None) -> int:
     with contextlib.suppress(OSError):  # a reader that heard the same Ctrl-C
-        _say("Interrupted. What was finished is kept; the same command with --resume goes on from there.", 1)
+        _say(f"{interruption.word()}. {standing.way_on()}", 1)
     return 1 if leave is None else leave(1)
 
 

@@ -21,9 +21,13 @@ def report(
     from idiolect.cli.dial import show_dial
     from idiolect.cli.splits import show_splits
     from idiolect.cli.training import show
+    from idiolect.record.manifest import blame_folder, check_report_files
     from idiolect.report.advise_table import is_advice
     from idiolect.report.choice import is_dial
     from idiolect.report.splits_table import is_splits
 
+    check_report_files(run)  # first: which kind of folder it is, is told by files that may be gone
     kinds = ((is_dial, show_dial), (is_advice, show_advice), (is_splits, show_splits))
-    next((show_it for holds, show_it in kinds if holds(run)), show)(run, as_format, quiet)
+    show_it = next((show_it for holds, show_it in kinds if holds(run)), show)
+    with blame_folder(run):
+        show_it(run, as_format, quiet)

@@ -28,6 +28,7 @@ from idiolect.engines.cohorts import NOBODY
 from idiolect.engines.door import Training
 from idiolect.engines.evaluate import Moment, Scores, Standing, evaluate, models_and_outputs, standing
 from idiolect.engines.held_out import evaluate_new_clients
+from idiolect.engines.history_file import Mark
 from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, load, to_device
 from idiolect.engines.recording import ClientScores, Recorder, to_lists
@@ -71,6 +72,8 @@ class Session:
         self.round: int = 0 if after is None else after.round
         self.seconds, self._measure, self.requested = 0.0, measure, training
         self._first_round = self.round
+        self.kept_history: tuple[Path | None, Mark] = (None, Mark())  # of the checkpoints, and how far it is written
+        self._settled = False  # whether state and record are those after one and the same round
         self._splits: dict[str, ClientData] = {}
         self.participations = [door.participation_of(algorithm, training, clients) for algorithm in algorithms]
         counts = federation.train.counts
@@ -172,19 +175,30 @@ class Session:
                 resuming.load(self, checkpoint)
             elif not self.recorders[0].history:
                 self._record()
-            rounds, every = self.training.rounds, self.training.record_every
-            saved = self.round
-            goal = rounds if upto is None else min(upto, rounds)
-            while self.round < goal:
-                length = min(self.training.block, goal - self.round, every - self.round % every)
-                self._advance(length, checkpoint)
-                if self.round % every == 0 or self.round in (rounds, upto):
-                    self._record()
-                if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
+            self._settled = True
+            try:
+                self._train(checkpoint, progress, upto)
+            except KeyboardInterrupt:
+                # while a block is computed the state before it is untouched: what is done since the last save is kept
+                if checkpoint is not None and self._settled:
                     resuming.save(self, checkpoint)
-                    saved = self.round
-                if progress is not None:
-                    progress(self.round, rounds)
+                raise
+
+    def _train(self, checkpoint: Checkpoint | None, progress: Progress | None, upto: int | None) -> None:
+        rounds, every = self.training.rounds, self.training.record_every
+        saved = self.round
+        goal = rounds if upto is None else min(upto, rounds)
+        while self.round < goal:
+            length = min(self.training.block, goal - self.round, every - self.round % every)
+            self._advance(length, checkpoint)
+            if self.round % every == 0 or self.round in (rounds, upto):
+                self._record()
+            self._settled = True
+            if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
+                resuming.save(self, checkpoint)
+                saved = self.round
+            if progress is not None:
+                progress(self.round, rounds)
 
     @property
     def widest(self) -> int:
@@ -229,6 +243,7 @@ class Session:
 
     def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
         if self.widest == 0:  # nobody takes part in any lane: nothing moves, nothing is sent
+            self._settled = False
             self.round += length
             return
         began = time.perf_counter()
@@ -237,6 +252,7 @@ class Session:
         costs = tree.take(jax.tree.map(np.asarray, costs), ran)  # waits for the device; cut on the host, which is quick
         lanes, rounds = len(self.seeds), range(self.round, self.round + length)
         sound = np.asarray(_finite_servers(server, lanes))
+        self._settled = False
         for lane, recorder in enumerate(self.recorders):
             own = costs if self.lanes == "one" else tree.take(costs, lane)
             self._check_finite(recorder, own, bool(sound[lane]), length, checkpoint)
@@ -395,8 +411,8 @@ class Session:
 
     @functools.cached_property
     def row_digests(self) -> list[tuple[tuple[int, ...], int]]:
-        """What the rows are that it trains and chooses by; read through once."""
-        return resuming.digests((self.federation.train, self.federation.validation))
+        """What the rows are that it trains, chooses and judges by; read through once."""
+        return resuming.digests((self.federation.train, self.federation.validation, self.federation.test))
 
 
 @jax.jit
