@@ -18,6 +18,7 @@ from idiolect.engines.debug import client_round
 from idiolect.engines.population import OnDisk
 from idiolect.engines.simulate import Session, simulate
 from idiolect.metrics.scores import SCORES
+from idiolect.record.errors import DamagedError
 
 pytestmark = pytest.mark.optimized  # bits, also of different programs
 

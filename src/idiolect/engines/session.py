@@ -20,7 +20,7 @@ from idiolect.core.checks import DivergedError, RequestError
 from idiolect.core.data import ClientData
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
-from idiolect.engines import auto, door, resuming, start
+from idiolect.engines import auto, demand, door, resuming, start
 from idiolect.engines.billing import bill_block, bill_delivery
 from idiolect.engines.block import run_block
 from idiolect.engines.checkpoint import Checkpoint
@@ -85,6 +85,7 @@ class Session:
                 for algorithm, who in zip(algorithms, self.participations)
             ]
             door.check_fit(self.algorithms[0], federation)
+            demand.check_block(training, self.widest, len(self.seeds))
             self._start(state_folder, after)
             self.training = auto.resolve(self, training)
             self.selected = [self._snapshot(lane) for lane in range(len(self.seeds))]
@@ -209,7 +210,15 @@ class Session:
         """Compute rounds first .. first + count - 1; nothing is kept. Costs have a row per round of a whole block."""
         looped = training.executor.startswith("looped")
         # a compiled block always has its full length, of which `count` rounds are run: one program for all
-        rounds = range(first, first + (count if looped else max(training.block or training.record_every, count)))
+        rounds = range(
+            first,
+            first
+            + (
+                count
+                if looped
+                else max(training.block or demand.block_length(training, self.widest, len(self.seeds)), count)
+            ),
+        )
         cohorts, members = None, None
         if not all(who.everybody for who in self.participations):
             drawn = [who.draw(seed, rounds, max(self.widest, 1)) for who, seed in zip(self.participations, self.seeds)]
@@ -222,9 +231,7 @@ class Session:
             cohorts = Cohort(*(jnp.asarray(part[0] if self.lanes == "one" else part) for part in parts))
         numbers = jnp.asarray(np.asarray(rounds, np.int32))
         if looped:
-            per_step = training.executor == "looped_steps"
-            arguments = (self.algorithm, self.roots, self.server, states, data, numbers, cohorts)
-            return run_looped(*arguments, per_step=per_step)
+            return self._block_by_lanes(states, data, numbers, cohorts, training.executor == "looped_steps")
         chunk = training.chunk if training.executor == "chunked" else 0
         return run_block(
             self.algorithm,
@@ -240,6 +247,20 @@ class Session:
             chunk=chunk,
             lanes=self.lanes,
         )
+
+    def _block_by_lanes(
+        self, states: Any, data: ClientData, rounds: Any, cohorts: Cohort | None, per_step: bool
+    ) -> tuple[Any, Any, RoundCost]:
+        """A block of the looped executor, which knows one lane: one after another where there are several."""
+        if self.lanes == "one":
+            arguments = (self.algorithm, self.roots, self.server, states, data, rounds, cohorts)
+            return run_looped(*arguments, per_step=per_step)
+        done = []
+        for lane in range(len(self.seeds)):
+            server, own, members = tree.take((self.server, states, cohorts), lane)
+            arguments = (self.algorithms[lane], self.roots[lane], server, own, data, rounds, members)
+            done.append(run_looped(*arguments, per_step=per_step))
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *done)
 
     def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
         if self.widest == 0:  # nobody takes part in any lane: nothing moves, nothing is sent

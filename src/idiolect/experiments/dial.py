@@ -18,13 +18,14 @@ import numpy as np
 from idiolect.core.checks import DivergedError, RequestError, nearest
 from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
+from idiolect.engines.demand import check_demand
 from idiolect.engines.door import check_participation, check_training, participation_of
 from idiolect.engines.run import Run
 from idiolect.engines.simulate import Checkpoint, Session
 from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
 from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
 from idiolect.experiments.dial_path import DEFAULT_VALUES, Refitted, enough_rounds, loss_scores, with_all_rows
-from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, write_names
+from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, named, write_names
 from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
 from idiolect.experiments.same_rows import check_rows, note_rows
 from idiolect.experiments.sources import build_data, refuse_weights
@@ -88,6 +89,8 @@ def walk(
     _check_rows(federation)
     scores, reason = (loss_scores if by_loss else choose_scores)(spec, federation)
     built = _build(spec, method, setting, values, federation, problem)
+    with named(method.label):
+        check_demand(built[0].algorithm, federation.train, spec.training, len(spec.seeds))
     doubts = list(dict.fromkeys(text for ready in built for text in ready.warnings))
     # where the path is the program's own, what theory says against it is for specialists
     if resume:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.demand import check_demand
 from idiolect.engines.door import check_fit, check_participation, participation_of, run_precision
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.session import Measure
@@ -114,9 +116,20 @@ def _check_methods(prepared: Prepared, built: list[Built]) -> list[str]:
     warnings = [*federation.warnings, *(text for ready in given for text in ready.warnings)]
     warnings += _absence_warnings(prepared, built)
     with run_precision(spec.training.precision):
-        for ready in built:
+        for method, ready in zip(prepared.methods, built):
             check_fit(ready.algorithm, federation)
+            with named(method.label):
+                check_demand(ready.algorithm, federation.train, spec.training, len(spec.seeds))
     return warnings
+
+
+@contextlib.contextmanager
+def named(label: str) -> Iterator[None]:
+    """A refusal inside begins with the method that it is about."""
+    try:
+        yield
+    except RequestError as error:
+        raise RequestError(f"{label}: {error}") from None
 
 
 def _absence_warnings(prepared: Prepared, built: list[Built]) -> list[str]:
