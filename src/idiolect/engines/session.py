@@ -210,15 +210,8 @@ class Session:
         """Compute rounds first .. first + count - 1; nothing is kept. Costs have a row per round of a whole block."""
         looped = training.executor.startswith("looped")
         # a compiled block always has its full length, of which `count` rounds are run: one program for all
-        rounds = range(
-            first,
-            first
-            + (
-                count
-                if looped
-                else max(training.block or demand.block_length(training, self.widest, len(self.seeds)), count)
-            ),
-        )
+        length = training.block or demand.block_length(training, self.widest, len(self.seeds))
+        rounds = range(first, first + (count if looped else max(length, count)))
         cohorts, members = None, None
         if not all(who.everybody for who in self.participations):
             drawn = [who.draw(seed, rounds, max(self.widest, 1)) for who, seed in zip(self.participations, self.seeds)]
