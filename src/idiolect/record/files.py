@@ -56,10 +56,25 @@ def is_leftover(name: str) -> bool:
     return name.startswith(".") and name.endswith(UNFINISHED)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left; for whoever holds the folder's lock."""
+def remove_leftovers(folder: Path, others: bool = True) -> None:
+    """Remove what killed processes left; without the folder's lock not what other living ones (`others`) write."""
     for path in list(folder.rglob(f".*{UNFINISHED}")):
-        path.unlink(missing_ok=True)
+        if others or not _is_written(path.name):
+            path.unlink(missing_ok=True)
+
+
+def _is_written(name: str) -> bool:
+    """Whether another living process may be writing this file."""
+    number = name.removesuffix(UNFINISHED).rpartition(".")[2].partition("-")[0]
+    if not number.isdigit() or int(number) == os.getpid():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
 
 
 def make_writable(path: Path, what: str, option: str) -> None:

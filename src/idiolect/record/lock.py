@@ -21,9 +21,12 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # removed while it is held, so that nobody else's is
-            (folder / LOCK).unlink()
-        os.close(handle)
+        try:
+            (folder / LOCK).unlink(missing_ok=True)  # while it is held, so that it is nobody else's
+        except OSError:
+            pass
+        finally:
+            os.close(handle)
 
 
 def _take(folder: Path) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from idiolect.record.files import write_whole
+from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.report import sections
 from idiolect.report.adaptation_section import adaptation_section
@@ -49,6 +49,7 @@ def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
             for kind in ("png", "svg"):  # an older report's figure would contradict this one
                 (folder / f"{name}.{kind}").unlink(missing_ok=True)
         write_whole(path / "report.html", page.encode("utf-8"))
+        remove_leftovers(path, others=False)
         write_page_manifest(path)
     except OSError as error:
         raise FolderError(
