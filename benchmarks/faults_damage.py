@@ -57,7 +57,7 @@ def _damage_finished(
     readers = _readers(home, command, folder)
     expected = {name: idiolect(*arguments) for name, arguments in readers.items()}
     assert all(answer.code == 0 for answer in expected.values()), expected
-    files = [path.relative_to(folder) for path in sorted(pristine.rglob("*")) if path.is_file()]
+    files = [path.relative_to(pristine) for path in sorted(pristine.rglob("*")) if path.is_file()]
     for number, reader in enumerate(_in_turn(list(readers), trials)):
         file = files[int(draw.integers(len(files)))]
         how = HOWS[number % len(HOWS)]

@@ -318,7 +318,8 @@ def test_an_interrupt_whose_readers_are_gone_ends_the_process_all_the_same(monke
         signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled, environment):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
+def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, compiled, environment):
     """The whole way: the installed program, a signal, standard streams."""
     changes = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
     # a shell's background jobs, and so perhaps this test, ignore the signal; a person's terminal does not
@@ -336,10 +337,12 @@ def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled, environm
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
-    assert err.splitlines()[-1].startswith("Error: Interrupted. What was finished is kept")
+    named = "" if number is signal.SIGINT else f" ({number.name})"
+    assert err.splitlines()[-1].startswith(f"Error: Interrupted{named}. What was finished is kept in cut; ")
+    assert "`idiolect run cut --resume`" in err
     assert "Traceback" not in err
     assert not (here / "cut/done").exists()
     assert idiolect("run", "cut", "--resume").code == 0

@@ -113,8 +113,11 @@ def _page_problems(folder: Path) -> list[Problem]:
     if not path.is_file():
         return [Problem(PAGE_MANIFEST, "missing")] if (folder / PAGE[0]).exists() else []
     try:
-        known = dict(json.loads(path.read_text(encoding="utf-8"))["files"])
-    except (ValueError, KeyError, TypeError):
+        content = path.read_bytes()
+        known = {str(name): str(digest) for name, digest in dict(json.loads(content)["files"]).items()}
+        if content != _text(known):
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError):
         return [Problem(PAGE_MANIFEST, "damaged")]
     return [Problem(name, kind) for name in {*known, *_page_files(folder)} if (kind := _kind(folder, name, known))]
 
