@@ -242,6 +242,15 @@ def test_every_failure_has_its_exit_code(capsys, error, code, sentence):
     assert capsys.readouterr().err.startswith(sentence)
 
 
+def test_an_import_that_finds_no_memory_is_out_of_memory(capsys, monkeypatch):
+    def app():
+        raise ImportError("Encountered an error while initializing the extension.")
+
+    monkeypatch.setattr(failures, "free_bytes", lambda: 10**6)
+    assert failures.exit_code_of(app) == 1
+    assert capsys.readouterr().err.startswith("Error: Out of memory.")
+
+
 @pytest.mark.parametrize("deep", [False, True])  # in the callback itself, or in what it calls
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_falls_into_the_garbage_collector_comes_again(monkeypatch, deep):

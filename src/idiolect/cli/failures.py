@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from idiolect.cli import interruption
 from idiolect.record import standing
+from idiolect.record.memory import free_bytes
 
 OUT_OF_MEMORY = "Out of memory. Use a smaller training.cohort, executor 'chunked' with a small chunk, or fewer seeds."
 # how libraries say it that do not raise MemoryError
@@ -20,6 +21,7 @@ MEMORY_WORDS = (
     *("RESOURCE_EXHAUSTED", "Out of memory", "bad_alloc", "Cannot allocate memory", "Unable to allocate"),
     *("can't start new thread", "failed to map segment"),
 )
+LITTLE_MEMORY = 100_000_000  # bytes: libraries that are imported need more
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LONGEST = 400  # letters of an unexpected message that are shown
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
@@ -59,7 +61,7 @@ def _sentence(error: Exception) -> tuple[str, int]:
         return str(error), 2
     if "DivergedError" in kinds:
         return str(error), 1
-    if isinstance(error, MemoryError) or any(words in str(error) for words in MEMORY_WORDS):
+    if _is_starved(error):
         return OUT_OF_MEMORY, 1
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else " to write"
@@ -69,6 +71,19 @@ def _sentence(error: Exception) -> tuple[str, int]:
     text = " ".join(str(error).split()) or "no message"  # not the first line alone: JAX names the culprit further down
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
+
+
+def _is_starved(error: BaseException | None) -> bool:
+    """Whether memory ran out: an error says so, or an import or a thread fails while next to nothing is free."""
+    if isinstance(error, ImportError | RuntimeError | SystemError):
+        free = free_bytes()
+        if free is not None and free < LITTLE_MEMORY:
+            return True
+    while error is not None:
+        if isinstance(error, MemoryError) or any(words in str(error) for words in MEMORY_WORDS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

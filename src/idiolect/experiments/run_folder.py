@@ -131,9 +131,10 @@ class RunFolder:
             self.check(resume)  # again: another process may have been here since
             remove_leftovers(self.path)
             if not resume:
-                for name in (REQUEST, ROWS):  # of a start that was killed before its spec was written
-                    (self.path / name).unlink(missing_ok=True)
-                if request is not None:
+                (self.path / ROWS).unlink(missing_ok=True)  # of a start that was killed before its spec was written
+                if request is None:
+                    (self.path / REQUEST).unlink(missing_ok=True)
+                else:  # replaced, not removed: a folder that is begun again must be known for what it is
                     self.write_sealed(REQUEST, request)
             yield
 
