@@ -136,6 +136,13 @@ def test_a_folder_of_an_earlier_version_cannot_be_checked(folder):
         raise KeyError("score")
 
 
+def test_too_little_address_space_is_refused(monkeypatch):
+    memory.check_address_space()
+    monkeypatch.setattr(memory, "_of_process", lambda: 10**9)
+    with pytest.raises(RequestError, match="ulimit -v"):
+        memory.check_address_space()
+
+
 def test_memory_is_held_against_what_is_free():
     assert (memory.free_bytes() or 1) > 0
     memory.check_bytes(10, "x = 1", "use less", free=100)

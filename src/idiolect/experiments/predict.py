@@ -29,6 +29,7 @@ from idiolect.experiments.predictions import probabilities
 from idiolect.experiments.recipe import read_recipe
 from idiolect.record.files import whole
 from idiolect.record.manifest import COPY_AGAIN, MANIFEST, blame_folder
+from idiolect.record.memory import check_address_space
 
 __all__ = ["check_out", "load_model", "predict", "print_answers", "write_answers"]
 
@@ -53,6 +54,7 @@ def predict(
     and what is doubtful about the rows: these begin with "Warning: ", and without `say` become Python warnings. With
     `strict` a doubt is a RequestError.
     """
+    check_address_space()
     with blame_folder(Path(folder)):
         run = open_finished(Path(folder))
         label, reason = choose_method(run, method)

@@ -21,7 +21,7 @@ from idiolect.data.split import Split
 from idiolect.data.task import label_name, refuse_one_hot
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import coerce, refuse_unknown
-from idiolect.record.memory import check_bytes
+from idiolect.record.memory import check_address_space, check_bytes
 
 Source = Callable[..., Federation | Problem]
 
@@ -253,6 +253,7 @@ SOURCES: dict[str, Source] = {
 
 def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, Problem | None]:
     """The federation a spec asks for, and what is known about it when it is synthetic."""
+    check_address_space()
     split = Split(data.train, data.validation, data.test, data.split_column, data.group_column, data.time_column)
     split.check()
     for name in TABLE_ONLY if data.source != "table" else ():

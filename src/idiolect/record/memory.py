@@ -7,6 +7,7 @@ from pathlib import Path
 
 from idiolect.record.errors import RequestError
 
+ADDRESS_SPACE = 3 * 10**9  # bytes that compiler and threads map; little of it is ever used
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -17,6 +18,11 @@ def check_bytes(needed: float, asked: str, way_out: str, free: int | None = None
         raise RequestError(
             f"{asked} needs about {in_words(needed)} of memory, and {in_words(limit)} are free; {way_out}."
         )
+
+
+def check_address_space() -> None:
+    """RequestError where `ulimit -v` leaves too little to compute with: the compiler would end the process itself."""
+    check_bytes(ADDRESS_SPACE, "Computing", "allow more with `ulimit -v`", _of_process() or ADDRESS_SPACE)
 
 
 def free_bytes() -> int | None:
