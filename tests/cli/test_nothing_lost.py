@@ -136,7 +136,7 @@ def test_before_anything_is_written_an_interrupt_says_so(idiolect, here, monkeyp
     ("change", "words"),
     [
         ("model.name = 'mlp'\nmodel.hidden = [1000000000]", "use smaller or fewer layers"),
-        ("defaults.epochs = 2000000000", r"below 2^31"),
+        ("defaults.epochs = 2000000000\ndefaults.batch_size = 1", "below 2^31"),
     ],
 )
 def test_numbers_that_ask_for_too_much_are_refused_before_the_folder_is_made(idiolect, here, change, words):
