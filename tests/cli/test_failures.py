@@ -111,7 +111,7 @@ def interrupted(idiolect, here):
         answer = idiolect("run", "spec.toml", "--out", "cut", *LONG)
     assert (answer.code, answer.out) == (1, "")
     assert answer.error == (
-        "Error: Interrupted. What was finished is kept; the same command with --resume goes on from there."
+        "Error: Interrupted. What was finished is kept in cut; `idiolect run cut --resume` goes on from there."
     )
     return here / "cut"
 
