@@ -16,4 +16,5 @@ NAMES = (
     "gpu",
     "networks-gpu",
     "answers",
+    "faults",
 )

@@ -25,6 +25,7 @@ NAMES = (
     "answers",
     "coverage",
     "advice-coverage",
+    "faults",
     *DEVICE,
 )
 

@@ -21,7 +21,7 @@ from idiolect.core.checks import RequestError
 
 def contents(folder):
     """Every file that holds no clock: models, clients, spec."""
-    timed = ("history.parquet", "summary.json", "machine.json", "report.html")
+    timed = ("history.parquet", "summary.json", "machine.json", "report.html", "manifest.json", "done")
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in timed)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -111,7 +111,7 @@ def interrupted(idiolect, here):
         answer = idiolect("run", "spec.toml", "--out", "cut", *LONG)
     assert (answer.code, answer.out) == (1, "")
     assert answer.error == (
-        "Error: Interrupted. What was finished is kept; the same command with --resume goes on from there."
+        "Error: Interrupted. What was finished is kept in cut; `idiolect run cut --resume` goes on from there."
     )
     return here / "cut"
 
@@ -242,6 +242,15 @@ def test_every_failure_has_its_exit_code(capsys, error, code, sentence):
     assert capsys.readouterr().err.startswith(sentence)
 
 
+def test_an_import_that_finds_no_memory_is_out_of_memory(capsys, monkeypatch):
+    def app():
+        raise ImportError("Encountered an error while initializing the extension.")
+
+    monkeypatch.setattr(failures, "free_bytes", lambda: 10**6)
+    assert failures.exit_code_of(app) == 1
+    assert capsys.readouterr().err.startswith("Error: Out of memory.")
+
+
 @pytest.mark.parametrize("deep", [False, True])  # in the callback itself, or in what it calls
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_falls_into_the_garbage_collector_comes_again(monkeypatch, deep):
@@ -311,13 +320,15 @@ def test_an_interrupt_whose_readers_are_gone_ends_the_process_all_the_same(monke
         with ThreadPoolExecutor() as pool:  # Ctrl-C is the main thread's affair
             assert pool.submit(lambda: interruption.heard().__enter__()).result() is None
         signal.signal(signal.SIGINT, lambda number, frame: None)
+        monkeypatch.setattr(interruption, "NAMES", ("SIGINT",))
         with interruption.heard() as leave:  # it means something else here
             assert leave is None
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled, environment):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
+def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, compiled, environment):
     """The whole way: the installed program, a signal, standard streams."""
     changes = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
     # a shell's background jobs, and so perhaps this test, ignore the signal; a person's terminal does not
@@ -335,10 +346,12 @@ def test_ctrl_c_in_a_real_process_then_resume(idiolect, here, compiled, environm
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
-    assert err.splitlines()[-1].startswith("Error: Interrupted. What was finished is kept")
+    named = "" if number is signal.SIGINT else f" ({number.name})"
+    assert err.splitlines()[-1].startswith(f"Error: Interrupted{named}. What was finished is kept in cut; ")
+    assert "`idiolect run cut --resume`" in err
     assert "Traceback" not in err
     assert not (here / "cut/done").exists()
     assert idiolect("run", "cut", "--resume").code == 0

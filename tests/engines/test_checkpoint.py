@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from idiolect.core import DivergedError, RequestError
 from idiolect.engines import checkpoint as checkpoint_module
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.simulate import Session, simulate
+from idiolect.record.errors import DamagedError
 
 pytestmark = pytest.mark.optimized  # bits, also of different programs
 
@@ -68,19 +68,73 @@ def test_without_a_checkpoint_resume_starts_from_the_beginning(bench, ragged, wo
     assert [row["round"] for row in run.history] == [0, 3, 6]
 
 
-@pytest.mark.parametrize("damage", ["truncated", "emptied", "scribbled"])
-def test_a_damaged_checkpoint_is_refused_with_a_way_out(damage, saved, bench, ragged):
-    content = saved.latest.read_bytes()
-    broken = {"truncated": content[: len(content) // 2], "emptied": b"", "scribbled": b"\0" * len(content)}
-    saved.latest.write_bytes(broken[damage])
-    with pytest.raises(RequestError) as refused:
+def damaged(path, how):
+    """Spoil a file: cut it, empty it, scribble over it, or change one bit in its middle."""
+    content = path.read_bytes()
+    middle = len(content) // 2
+    broken = {
+        "truncated": content[:middle],
+        "emptied": b"",
+        "scribbled": b"\0" * len(content),
+        "flipped": content[:middle] + bytes([content[middle] ^ 16]) + content[middle + 1 :],
+    }
+    path.write_bytes(broken[how])
+
+
+@pytest.mark.parametrize("how", ["truncated", "emptied", "scribbled", "flipped"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(how, saved, bench, ragged, workbench):
+    whole = simulate(bench.stateful, ragged, bench.partial, seed=2)
+    damaged(saved.latest, how)
+    said = []
+    run = resume(bench.stateful, ragged, bench.partial, dataclasses.replace(saved, say=said.append))
+    assert len(said) == 1
+    assert "round 3" in said[0]
+    assert workbench.same_bits((run.server, run.states), (whole.server, whole.states))
+    assert facts(run) == facts(whole)
+
+
+def test_damage_without_a_checkpoint_before_is_refused_with_a_way_out(saved, bench, ragged):
+    for path in (saved.latest, saved.previous):
+        damaged(path, "flipped")
+    with pytest.raises(DamagedError, match="delete the folder"):
         resume(bench.stateful, ragged, bench.partial, saved)
-    assert "is damaged" in str(refused.value)
-    assert "rename previous.npz to latest.npz" in str(refused.value)
-    saved.latest.unlink()  # the way out works
-    os.replace(saved.previous, saved.latest)
-    run = resume(bench.stateful, ragged, bench.partial, saved)
-    assert run.history[-1]["round"] == 6
+
+
+def test_the_history_is_appended_and_checked(saved, bench, ragged, workbench):
+    path = saved.folder / "history.jsonl"
+    before = path.read_bytes()
+    assert len(before.splitlines()) == 3  # rounds 0, 3 and 6, each once
+    with open(path, "ab") as file:
+        file.write(b"what a killed process had begun to write")
+    longer = dataclasses.replace(bench.partial, rounds=9)
+    run = resume(bench.stateful, ragged, longer, saved)
+    assert path.read_bytes()[: len(before)] == before
+    assert len(path.read_bytes().splitlines()) == 4
+    assert facts(run) == facts(simulate(bench.stateful, ragged, longer, seed=2))
+    damaged(path, "flipped")
+    with pytest.raises(DamagedError, match="is damaged"):
+        resume(bench.stateful, ragged, longer, saved)
+
+
+def test_an_interrupt_saves_what_is_done_since_the_last_checkpoint(bench, ragged, workbench, tmp_path):
+    whole = simulate(bench.stateful, ragged, bench.partial, seed=2)
+    checkpoint = Checkpoint(tmp_path, every=100)
+
+    def interrupt(done, rounds):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(bench.stateful, ragged, bench.partial, seed=2, checkpoint=checkpoint, progress=interrupt)
+    assert checkpoint.load().facts["round"] == 3
+    run = resume(bench.stateful, ragged, bench.partial, checkpoint)
+    assert workbench.same_bits((run.server, run.states), (whole.server, whole.states))
+    assert facts(run) == facts(whole)
+
+
+def test_changed_test_rows_are_refused(saved, bench, ragged):
+    test = dataclasses.replace(ragged.test, inputs=ragged.test.inputs + 1)
+    with pytest.raises(RequestError, match="other settings or data"):
+        resume(bench.stateful, dataclasses.replace(ragged, test=test), bench.partial, saved)
 
 
 def test_a_crash_between_the_two_renames_loses_one_checkpoint_not_both(saved, bench, ragged, workbench):
@@ -147,9 +201,9 @@ def test_checkpoints_come_every_so_many_rounds(bench, ragged, tmp_path, monkeypa
     rounds = []
     plain_save = Checkpoint.save
 
-    def counted(self, leaves, facts, records=None):
+    def counted(self, leaves, facts, *more):
         rounds.append(facts["round"])
-        plain_save(self, leaves, facts, records)
+        return plain_save(self, leaves, facts, *more)
 
     monkeypatch.setattr(Checkpoint, "save", counted)
     training = dataclasses.replace(bench.partial, rounds=11)
@@ -169,7 +223,7 @@ def test_divergence_names_round_and_client_and_keeps_the_last_finite_state(execu
     assert "on client 'clinic " in sentence
     assert "Use a smaller step size." in sentence
     assert str(tmp_path) in sentence
-    leaves, kept = checkpoint.load()
+    leaves, kept = checkpoint.load()[:2]
     assert 0 < kept["round"] < int(sentence.split()[4])
     assert all(np.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind == "f")
     # the record that is kept ends where the state does, so that a resumed run meets the same end

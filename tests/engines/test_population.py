@@ -18,6 +18,7 @@ from idiolect.engines.debug import client_round
 from idiolect.engines.population import OnDisk
 from idiolect.engines.simulate import Session, simulate
 from idiolect.metrics.scores import SCORES
+from idiolect.record.errors import DamagedError
 
 pytestmark = pytest.mark.optimized  # bits, also of different programs
 
@@ -70,6 +71,31 @@ def test_a_run_on_disk_resumes_to_the_last_bit(method, bench, ragged, workbench,
     assert facts(resumed) == facts(whole)
     kept = sorted(path.name for path in (tmp_path / "checkpoint").glob("client_states-*"))
     assert len(kept) == (2 if states_of(whole) else 0)  # of the latest checkpoint and the one before, no more
+
+
+@pytest.mark.parametrize("where", ["first", "middle", "last"])
+def test_a_changed_bit_in_the_client_states_is_noticed(where, bench, ragged, workbench, tmp_path):
+    whole = simulate(bench.stateful, ragged, bench.partial, seed=2, state_folder=tmp_path / "whole")
+    said, states = [], tmp_path / "states"
+    checkpoint = Checkpoint(tmp_path / "checkpoint", every=3, say=said.append)
+    simulate(bench.stateful, ragged, bench.partial, seed=2, checkpoint=checkpoint, state_folder=states)
+    newest = tmp_path / "checkpoint" / "client_states-6.bin"
+    flip(newest, {"first": 0, "middle": newest.stat().st_size // 2, "last": -1}[where])
+    run = simulate(
+        bench.stateful, ragged, bench.partial, seed=2, checkpoint=checkpoint, resume=True, state_folder=states
+    )
+    assert len(said) == 1
+    assert workbench.same_bits(states_of(run), states_of(whole))
+    flip(states / "client_states.bin", 5)  # while it runs
+    with pytest.raises(DamagedError, match="client number 0"):
+        states_of(run)
+
+
+def flip(path, place):
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
 
 
 def test_memory_and_disk_checkpoints_are_not_mixed_up(bench, ragged, tmp_path):

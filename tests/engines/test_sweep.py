@@ -93,3 +93,14 @@ def test_lanes_that_draw_the_same_steps_run_side_by_side(bench, ragged, workbenc
     assert groups(few_rows, [3, 8, 3, 8]) == (4, 1)  # nothing to be read together
     often = [dataclasses.replace(drawn, communication_probability=p) for p in (0.2, 0.6)]
     assert groups(often, [3, 3]) == (2, 1)
+
+
+@pytest.mark.parametrize("executor", ["looped", "looped_steps"])
+def test_lanes_of_the_looped_executor_come_one_after_another(executor, lanes, bench, ragged, workbench):
+    algorithms, runs, _ = lanes
+    training = dataclasses.replace(bench.partial, executor=executor)
+    looped = sweep(algorithms[2:], ragged, training, seeds=[3, 8])
+    for ours, theirs in zip(looped, runs[2:]):
+        assert workbench.distance((ours.server, ours.states), (theirs.server, theirs.states)) < 1e-6
+        assert ours.ledger.useful_steps == theirs.ledger.useful_steps
+        assert ours.ledger.upload_bytes == theirs.ledger.upload_bytes

@@ -54,7 +54,17 @@ def test_a_client_without_a_score_takes_what_is_best_on_average():
 def test_the_folder_says_what_was_found(dialled):
     found, folder = dialled
     assert json.loads((folder / "dial.json").read_text()) == found
-    files = {"dial.json", "dial.parquet", "spec.toml", "request.json", "machine.json", "models", "done"}
+    files = {
+        "dial.json",
+        "dial.parquet",
+        "spec.toml",
+        "request.json",
+        "machine.json",
+        "models",
+        "done",
+        "rows.json",
+        "manifest.json",
+    }
     assert files == {file.name for file in folder.iterdir()}
     assert [entry["value"] for entry in found["values"]] == list(VALUES)
     assert sum(entry["chosen_by"] for entry in found["values"]) == len(found["clients"]) == 4

@@ -20,6 +20,7 @@ from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import Resolved
 from idiolect.experiments.sweeping import chosen_settings, expand
 
+CLOCKED = ("machine.json", "manifest.json", "done")
 CLOCKS = ("seconds",)  # the only column that may differ between equal runs
 
 
@@ -28,7 +29,7 @@ def untimed(folder):
     files = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name not in ("machine.json", "summary.json", "history.parquet")
+        if path.is_file() and path.name not in (*CLOCKED, "summary.json", "history.parquet")
         if path.parent.name != "tuning"
     }
     for path in (folder / "tuning").glob("*.json"):
@@ -42,6 +43,7 @@ def untimed(folder):
 
 def _without_clocks(tuned):
     return tuned | {
+        "sha256": None,  # of the clocks too
         "history": [{key: row[key] for key in row if key not in CLOCKS} for row in tuned["history"]],
     }
 

@@ -337,7 +337,7 @@ def test_a_folder_that_was_left_unfinished_goes_on(spec, tmp_path, monkeypatch):
     monkeypatch.setattr(flow, "cells_of", interrupt)
     with pytest.raises(KeyboardInterrupt):
         reproduce("flow-table2", folder)
-    with pytest.raises(RequestError, match="or add --resume"):
+    with pytest.raises(RequestError, match="Add --resume"):
         reproduce("flow-table2", folder)
     monkeypatch.setattr(flow, "cells_of", stopped)
     outcome = reproduce("flow-table2", folder, resume=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import tomllib
@@ -22,7 +23,7 @@ from idiolect.experiments.spec import from_table
 SCORES = ("accuracy", "log_loss")
 FILES = {
     *("spec.toml", "history.parquet", "clients.parquet", "summary.json", "machine.json", "done"),
-    *("predictions.parquet", "split.parquet"),
+    *("predictions.parquet", "split.parquet", "manifest.json", "rows.json"),
     *("models/clients.json", "models/preprocessing.json"),
     *(f"models/fedavg-seed{seed}/{kind}.safetensors" for seed in (0, 1) for kind in ("shared", "personal")),
     *(f"models/local-seed{seed}/personal.safetensors" for seed in (0, 1)),
@@ -39,7 +40,9 @@ METHOD_KEYS = {
 def test_a_finished_folder_holds_every_file_and_no_other(finished):
     _, folder = finished
     assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == FILES
-    assert (folder / "done").read_bytes() == b""
+    digest = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+    assert (folder / "done").read_text() == f"{digest}\n"
+    assert set(json.loads((folder / "manifest.json").read_text())["files"]) == FILES - {"manifest.json", "done"}
 
 
 def test_history_has_the_columns_of_the_schema(finished):

@@ -45,10 +45,11 @@ def test_builds_the_page_and_the_figures(built):
         "distribution.svg",
         "gain-by-client.png",
         "gain-by-client.svg",
+        "manifest.json",
         "score-against-cost.png",
         "score-against-cost.svg",
     ]
-    assert not list(built.rglob("*.part"))
+    assert not list(built.rglob("*.unfinished"))
     page = Page((built / "report.html").read_text())
     assert len(page.of("svg")) == 3
     assert page.text["answer"].startswith("personal heads is best on average")
@@ -181,7 +182,7 @@ def test_an_older_figure_does_not_outlive_its_data(folder):
     (folder / "figures" / "my own.svg").touch()
     build_report(folder)
     left = sorted(file.name for file in (folder / "figures").iterdir())
-    assert left == ["distribution.png", "distribution.svg", "my own.svg"]
+    assert left == ["distribution.png", "distribution.svg", "manifest.json", "my own.svg"]
 
 
 @pytest.mark.usefixtures("quick_figures")
@@ -196,7 +197,7 @@ def test_a_failed_write_leaves_the_old_page_whole(folder, monkeypatch):
     with pytest.raises(FolderError, match="No space left on device"):
         build_report(folder)
     assert page.read_bytes() == before
-    assert not list(folder.rglob("*.part"))
+    assert not list(folder.rglob("*.unfinished"))
 
 
 @pytest.mark.usefixtures("quick_figures")

@@ -17,6 +17,7 @@ from idiolect.cli import (
     reproduce,
     run,
     sweep,
+    verify,
 )
 from idiolect.cli.failures import exit_code_of
 from idiolect.search_path import leave_out_working_directory
@@ -38,6 +39,7 @@ app.command("advise")(advise.advise)
 app.command("reproduce")(reproduce.reproduce)
 app.command("predict")(predict.predict)
 app.command("report")(report.report)
+app.command("verify")(verify.verify)
 app.command("list")(listing.list_names)
 app.command("explain")(explain.explain)
 

@@ -13,7 +13,17 @@ from typing import Any, NoReturn
 
 from idiolect.cli import interruption
 from idiolect.cli.output import guarded, remark
+from idiolect.record import standing
+from idiolect.record.memory import free_bytes
 
+OUT_OF_MEMORY = "Out of memory. Use a smaller training.cohort, executor 'chunked' with a small chunk, or fewer seeds."
+# how libraries say it that do not raise MemoryError
+MEMORY_WORDS = (
+    *("RESOURCE_EXHAUSTED", "Out of memory", "bad_alloc", "Cannot allocate memory", "Unable to allocate"),
+    *("can't start new thread", "failed to map segment"),
+)
+LITTLE_MEMORY = 100_000_000  # bytes: libraries that are imported need more
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LONGEST = 400  # letters of an unexpected message that are shown
 VARIABLE = "IDIOLECT_TRACEBACK"  # set it to see where an unexpected error came from
 
@@ -24,6 +34,7 @@ def exit_code_of(app: Any, leave: Callable[[int], NoReturn] | None = None) -> in
 
     After Ctrl-C the process is ended by `leave`, where there is one.
     """
+    standing.forget()
     try:
         app()
     except SystemExit as exit_:
@@ -51,18 +62,29 @@ def _sentence(error: Exception) -> tuple[str, int]:
         return str(error), 2
     if "DivergedError" in kinds:
         return str(error), 1
-    if isinstance(error, MemoryError) or any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "Out of memory")):
-        return (
-            "Out of memory. Use a smaller training.cohort, executor 'chunked' with a small chunk, or fewer seeds.",
-            1,
-        )
+    if _is_starved(error):
+        return OUT_OF_MEMORY, 1
     if isinstance(error, OSError):
-        where = f" {error.filename}" if error.filename else ""
-        full = error.errno == errno.ENOSPC  # not the request's fault: what is finished is kept
-        return f"The system refused{where}: {error.strerror or error}.", 1 if full else 2
+        where = f" {error.filename}" if error.filename else " to write"
+        if error.errno in FULL:  # not the request's fault
+            return f"The system refused{where}: {error.strerror}. Free some space first. {standing.way_on()}", 1
+        return f"The system refused{where}: {error.strerror or error}.", 2
     text = " ".join(str(error).split()) or "no message"  # not the first line alone: JAX names the culprit further down
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"Unexpected {type(error).__name__}: {text} (set {VARIABLE}=1 and run again to see where).", 1
+
+
+def _is_starved(error: BaseException | None) -> bool:
+    """Whether memory ran out: an error says so, or an import or a thread fails while next to nothing is free."""
+    if isinstance(error, ImportError | RuntimeError | SystemError):
+        free = free_bytes()
+        if free is not None and free < LITTLE_MEMORY:
+            return True
+    while error is not None:
+        if isinstance(error, MemoryError) or any(words in str(error) for words in MEMORY_WORDS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
@@ -73,7 +95,7 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 def _interrupted(leave: Callable[[int], NoReturn] | None) -> int:
     with contextlib.suppress(OSError):  # a reader that heard the same Ctrl-C
-        _say("Interrupted. What was finished is kept; the same command with --resume goes on from there.", 1)
+        _say(f"{interruption.word()}. {standing.way_on()}", 1)
     return 1 if leave is None else leave(1)
 
 

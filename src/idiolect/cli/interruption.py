@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C that is not lost.
+"""Ctrl-C, SIGTERM and SIGHUP end a command alike: with what is finished saved, and a sentence on how to go on.
 
-Python drops an exception that is raised inside a callback of its garbage collector, and JAX has such a callback, which
-runs often while programs are compiled. An interrupt that falls into it is forgotten, and the command goes on.
+None is lost. Python drops an exception that is raised inside a callback of its garbage collector, and JAX has such a
+callback, which runs often while programs are compiled. An interrupt that falls into it is forgotten, and the command
+goes on.
 """
 
 from __future__ import annotations
@@ -17,40 +18,52 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-AGAIN = 2.0  # seconds until an interrupt that did not end the command is sent once more: cleaning up may take as long
+AGAIN = 5.0  # seconds until an interrupt that did not end the command is sent once more: saving may take as long
 SOON = 0.02  # seconds until one is sent that would be lost now
 Leave = Callable[[int], NoReturn]
-_NOTED = threading.Event()
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+_NOTED: list[str] = []  # the first signal that came
+
+
+def _free_signals() -> dict[signal.Signals, Any]:
+    """The signals that end a command and mean nothing else yet, with their handlers: `nohup`, say, ignores SIGHUP."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    named = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+    found = {number: signal.getsignal(number) for number in named}
+    return {number: by for number, by in found.items() if by in (signal.default_int_handler, signal.SIG_DFL)}
 
 
 @contextlib.contextmanager
 def heard() -> Iterator[Leave | None]:
     """Inside, an interrupt is repeated until it is heard; gives the way to end the process after one.
 
-    None, and nothing is done, where Ctrl-C means something else already, or is another thread's affair.
+    None, and nothing is done, where all signals mean something else already, or are another thread's affair.
     """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    before = _free_signals()
+    if not before:
         yield None
         return
     reminders: list[threading.Timer] = []
     _NOTED.clear()
 
     def interrupt(number: int, frame: Any) -> None:
-        _NOTED.set()
+        _NOTED[:] = _NOTED or [signal.Signals(number).name]
         lost = any(getattr(callback, "__code__", None) is frame.f_code for callback in gc.callbacks)
-        reminder = threading.Timer(SOON if lost else AGAIN, _thread.interrupt_main)
+        reminder = threading.Timer(SOON if lost else AGAIN, _thread.interrupt_main, [number])
         reminder.daemon = True
         reminder.start()
         reminders.append(reminder)
         if not lost:
             raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in before:
+        signal.signal(number, interrupt)
     try:
         yield _leave
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         _NOTED.clear()
         for reminder in reminders:
             reminder.cancel()
@@ -58,7 +71,12 @@ def heard() -> Iterator[Leave | None]:
 
 def noted() -> bool:
     """Whether an interrupt has come, whatever became of it."""
-    return _NOTED.is_set()
+    return bool(_NOTED)
+
+
+def word() -> str:
+    """What ended the command: 'Interrupted', or with the name of another signal than that of Ctrl-C."""
+    return f"Interrupted ({_NOTED[0]})" if _NOTED and _NOTED[0] != "SIGINT" else "Interrupted"
 
 
 def _leave(code: int) -> NoReturn:

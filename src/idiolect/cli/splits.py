@@ -34,10 +34,7 @@ def split_and_show(spec: Spec, folder: Path, splits: int, resume: bool, as_forma
         except KeyboardInterrupt:
             if remark is not None:
                 done = len(list(folder.glob("split-*/done")))
-                remark(
-                    f"{done} of {splits} splits are finished in {folder}; `idiolect run {folder} --resume` goes on "
-                    "with the others."
-                )
+                remark(f"{done} of {splits} splits are finished in {folder}.")
             raise
     show_splits(folder, as_format, quiet)
     if all(line["diverged"] == splits for line in found["methods"]):

@@ -14,19 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from idiolect.record.errors import DivergedError as DivergedError
+from idiolect.record.errors import NeedsRidgeError as NeedsRidgeError
+from idiolect.record.errors import RequestError as RequestError
+
 FEW = 4  # entries that a sentence can show
-
-
-class RequestError(ValueError):
-    """The request was wrong: one sentence with the rule, the value and the way out. The command line exits 2."""
-
-
-class NeedsRidgeError(RequestError):
-    """A method needs a strongly convex loss, and this one has no ridge: a command can say so by its own option."""
-
-
-class DivergedError(RuntimeError):
-    """Training left the finite numbers: says at which round and client. The command line exits 1."""
 
 
 class Range(NamedTuple):

@@ -3,22 +3,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
-from idiolect.data.compressed import read_bytes
+from idiolect.data.compressed import OPENERS, existing, read_bytes
 from idiolect.data.leaf import LeafData, read_leaf_json
 from idiolect.data.tables import read_csv, read_table
+from idiolect.record.memory import check_bytes
 
-__all__ = ["LeafData", "read_csv", "read_idx", "read_leaf_json", "read_libsvm", "read_npz", "read_table"]
+__all__ = ["LeafData", "npz_names", "read_csv", "read_idx", "read_leaf_json", "read_libsvm", "read_npz", "read_table"]
 
+Found = TypeVar("Found")
 MOST_NUMBERS = 2**32  # of a dense array: 16 GB in single precision
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -82,21 +86,54 @@ def read_idx(path: str | Path) -> np.ndarray:
     return np.frombuffer(content, kind, offset=start).reshape(shape).astype(kind.newbyteorder("="))
 
 
-def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays of an .npz file by name; pickled objects are refused."""
-    content = read_bytes(path)
-    if content[:6] == b"\x93NUMPY":
-        raise RequestError(f"{path} is a single .npy array, but .npz is needed; save it with numpy.savez.")
+def npz_names(path: str | Path) -> tuple[str, ...]:
+    """The names of the arrays in an .npz file; none of them is read."""
+    return _in_npz(path, lambda archive: tuple(archive.files))
+
+
+def read_npz(path: str | Path, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """The named arrays of an .npz file, or all; pickled objects are refused, and others are not read."""
+
+    def read(archive: Any) -> dict[str, np.ndarray]:
+        return {name: _plain(path, name, archive) for name in (archive.files if names is None else names)}
+
+    return _in_npz(path, read)
+
+
+def _in_npz(path: str | Path, look: Callable[[Any], Found]) -> Found:
+    """What `look` finds in the archive; RequestError where the file is none."""
+    with _opened(path) as (file, size):
+        if file.read(6) == b"\x93NUMPY":
+            raise RequestError(f"{path} is a single .npy array, but .npz is needed; save it with numpy.savez.")
+        file.seek(0)
+        return _looked_at(path, file, size, look)
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[IO[bytes], int]]:
+    """The file, of which only what is asked for is read, and its size; one that is packed as a whole is unpacked."""
+    if existing(path).suffix.lower() in OPENERS:
+        content = read_bytes(path)
+        yield io.BytesIO(content), len(content)
+        return
+    with open(path, "rb") as file:
+        yield file, Path(path).stat().st_size
+
+
+def _looked_at(path: str | Path, file: IO[bytes], size: int, look: Callable[[Any], Found]) -> Found:
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return {name: _plain(path, name, archive) for name in archive.files}
+        with np.load(file, allow_pickle=False) as archive:
+            return look(archive)
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError, NotImplementedError) as error:
         if isinstance(error, RequestError):
             raise
-        raise RequestError(f"{path} ({len(content)} bytes unpacked) is not a whole .npz file: {error}.") from error
+        raise RequestError(f"{path} ({size} bytes unpacked) is not a whole .npz file: {error}.") from error
 
 
 def _plain(path: str | Path, name: str, archive: Any) -> np.ndarray:
+    member = name if name in archive.zip.namelist() else f"{name}.npy"
+    size = archive.zip.getinfo(member).file_size
+    check_bytes(size, f"The array {name!r} of {path}", "store fewer rows, or in smaller numbers")
     try:
         return archive[name]
     except ValueError as error:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import weakref
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,10 @@ import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
+from idiolect.record.errors import DamagedError
+from idiolect.record.files import whole
 
+CHECKSUM = 4  # bytes behind every record
 _PARTS = ("inputs", "targets", "offsets")
 
 
@@ -41,7 +46,7 @@ def open_rows(folder: Path) -> Rows:
 
 
 class RecordFile:
-    """One record per client: the leaves of its state, one after another, at `client * record_bytes`.
+    """One record per client: the leaves of its state, one after another, then their checksum.
 
     Reads and writes go through the file, not through a mapping, so that a long run does not grow the process.
     """
@@ -50,15 +55,21 @@ class RecordFile:
         self.path, self.records, self._shapes = path, records, shapes
         self._sizes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in shapes]
         self.record_bytes = sum(self._sizes)
+        self._stride = self.record_bytes + CHECKSUM
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # as the umask allows
-        os.ftruncate(self._file, self.record_bytes * records)
+        os.ftruncate(self._file, self._stride * records)
         weakref.finalize(self, os.close, self._file)
 
     def read(self, clients: np.ndarray) -> list[np.ndarray]:
         """The named clients' leaves, stacked."""
         leaves = [np.empty((len(clients), *shape), dtype) for shape, dtype in self._shapes]
         for row, client in enumerate(clients):
-            record = os.pread(self._file, self.record_bytes, int(client) * self.record_bytes)
+            record = os.pread(self._file, self._stride, int(client) * self._stride)
+            if _checksum(record[: self.record_bytes]) != record[self.record_bytes :]:
+                raise DamagedError(
+                    f"The state of client number {client} in {self.path} is damaged; check the disk, then resume "
+                    "from the last checkpoint."
+                )
             start = 0
             for leaf, size, (shape, dtype) in zip(leaves, self._sizes, self._shapes):
                 leaf[row] = np.frombuffer(record, dtype, count=size // dtype.itemsize, offset=start).reshape(shape)
@@ -70,31 +81,33 @@ class RecordFile:
         columns = [np.ascontiguousarray(leaf) for leaf in leaves]
         for row, client in enumerate(clients):
             record = b"".join(column[row].tobytes() for column in columns)
-            os.pwrite(self._file, record, int(client) * self.record_bytes)
+            os.pwrite(self._file, record + _checksum(record), int(client) * self._stride)
 
-    def copy_to(self, path: Path) -> None:
-        """A snapshot of every record."""
+    def copy_to(self, path: Path) -> str:
+        """A snapshot of every record, whole or not at all; returns its SHA-256."""
         os.fsync(self._file)
-        unfinished = path.with_name(f"{path.name}.unfinished")
-        self._copy(self.path, unfinished)
-        os.replace(unfinished, path)  # a snapshot that a checkpoint names is never seen half written
+        with whole(path) as unfinished:
+            return self._copy(self.path, unfinished)
 
     def restore_from(self, path: Path) -> None:
         """Take every record back from a snapshot."""
-        if not path.is_file():
-            raise RequestError(
-                f"The client states {path} are missing beside the checkpoint; start again without resuming."
-            )
-        if path.stat().st_size != self.record_bytes * self.records:
+        if path.stat().st_size != self._stride * self.records:
             raise RequestError(
                 f"The client states in {path} have {path.stat().st_size} bytes where "
-                f"{self.record_bytes * self.records} are needed; resume with the settings the run was started with."
+                f"{self._stride * self.records} are needed; resume with the settings the run was started with."
             )
         self._copy(path, self.path)
 
     @staticmethod
-    def _copy(source: Path, target: Path) -> None:
+    def _copy(source: Path, target: Path) -> str:
+        digest = hashlib.sha256()
         with open(source, "rb") as read, open(target, "wb") as written:
             while piece := read.read(1 << 22):
                 written.write(piece)
+                digest.update(piece)
             os.fsync(written.fileno())
+        return digest.hexdigest()
+
+
+def _checksum(record: bytes) -> bytes:
+    return zlib.crc32(record).to_bytes(CHECKSUM, "little")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
+from idiolect.engines.demand import block_length
 from idiolect.engines.door import Training
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def resolve(session: Session, training: Training) -> Training:
         training, seconds = _fastest(session, training)
     block = training.block
     if not block:
-        block = training.record_every
+        block = block_length(training, session.widest, len(session.seeds))
         if seconds > BLOCK_SECONDS / block:  # a long block would silence progress and interrupts
             block = max(1, int(BLOCK_SECONDS / seconds))
     return dataclasses.replace(training, block=block)

@@ -6,15 +6,30 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import zipfile
-import zlib
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.data.store import RecordFile
+from idiolect.engines.history_file import Mark, append_lines, read_lines
+from idiolect.record.errors import DamagedError
+from idiolect.record.files import whole
+from idiolect.record.sealed import check_file, digest_of, seal_file
+
+HISTORY = "history.jsonl"
+
+
+class Stored(NamedTuple):
+    """What a checkpoint holds."""
+
+    leaves: list[np.ndarray]
+    facts: dict[str, Any]
+    history: list[Any]  # one entry per recorded round
+    mark: Mark  # where the next entry is to be written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +38,7 @@ class Checkpoint:
 
     folder: Path
     every: int = 100
+    say: Callable[[str], None] | None = dataclasses.field(default=None, compare=False)  # hears of a damaged one
 
     @property
     def latest(self) -> Path:
@@ -36,63 +52,93 @@ class Checkpoint:
 
     def exists(self) -> bool:
         """Whether there is something to resume from."""
-        return self._newest().is_file()
+        return self.latest.is_file() or self.previous.is_file()
 
-    def _newest(self) -> Path:
-        """The latest one, or the one before where a crash fell between the two renames of `save`."""
-        return self.latest if self.latest.is_file() else self.previous
+    def save(
+        self,
+        leaves: list[Any],
+        facts: dict[str, Any],
+        records: RecordFile | None = None,
+        history: Sequence[Any] = (),
+        mark: Mark | None = None,
+    ) -> Mark:
+        """Write all of it beside the old one, then swap: a crash at any moment leaves a whole checkpoint.
 
-    def save(self, leaves: list[Any], facts: dict[str, Any], records: RecordFile | None = None) -> None:
-        """Write all of it beside the old one, then swap: a crash at any moment leaves a whole checkpoint."""
+        Of `history` only what lies beyond `mark`, which the last call returned, is written.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
+        mark = append_lines(self.folder / HISTORY, mark or Mark(), history)
+        facts = facts | {"history": list(mark)}
         if records is not None:
-            facts = facts | {"records": f"client_states-{facts['round']}.bin"}
-            records.copy_to(self.folder / facts["records"])
+            name = f"client_states-{facts['round']}.bin"
+            facts |= {"records": name, "records_sha256": records.copy_to(self.folder / name)}
         arrays = {f"leaf_{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
         text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
-        unfinished = self.folder / "unfinished.npz"
-        with open(unfinished, "wb") as file:
-            np.savez(file, allow_pickle=False, facts=text, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        if self.latest.exists():
-            os.replace(self.latest, self.previous)
-        os.replace(unfinished, self.latest)
+        with whole(self.latest) as unfinished:
+            with open(unfinished, "wb") as file:
+                np.savez(file, allow_pickle=False, facts=text, **arrays)
+            seal_file(unfinished)
+            if self.latest.exists():
+                os.replace(self.latest, self.previous)
         self._forget_old_records(facts.get("records"))
+        return mark
 
-    def load(self, records: RecordFile | None = None) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """(leaves, facts) of the newest checkpoint; refuses a damaged one and says how to go on."""
-        newest = self._newest()
-        try:
-            leaves, facts = _read(newest)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            way_out = f"delete the folder {self.folder} to train this part again, then resume"
-            if newest == self.latest and self.previous.is_file():
-                way_out = (
-                    f"delete it and rename {self.previous.name} to {self.latest.name} to go on from the one before"
+    def load(self, records: RecordFile | None = None) -> Stored:
+        """The newest checkpoint, or, said so, the one before where that is damaged; DamagedError without either."""
+        there = [path for path in (self.latest, self.previous) if path.is_file()]
+        damaged: list[str] = []
+        for path in there:
+            try:
+                stored = self._read(path, records)
+            except DamagedError as error:
+                damaged.append(str(error).rstrip("."))
+                continue
+            if damaged:  # a damaged file must not take this one's place at the next save
+                self._tell(
+                    f"{damaged[0]}: training goes on from the checkpoint before it, round {stored.facts['round']}."
                 )
-            raise RequestError(f"The checkpoint {newest} is damaged ({type(error).__name__}); {way_out}.") from None
+                os.replace(path, self.latest)
+            return stored
+        raise DamagedError(
+            f"{'; '.join(damaged)}; delete the folder {self.folder} to train this part again, then resume."
+        )
+
+    def _tell(self, text: str) -> None:
+        (self.say or (lambda said: warnings.warn(said, stacklevel=4)))(f"Warning: {text}")
+
+    def _read(self, path: Path, records: RecordFile | None) -> Stored:
+        check_file(path)
+        leaves, facts = _arrays(path)
+        mark = Mark(*facts["history"])
+        history = read_lines(self.folder / HISTORY, mark)
         if records is not None:
             if "records" not in facts:
                 raise RequestError(
                     f"The checkpoint in {self.folder} was written by a run that kept client states in memory; "
                     "resume it the same way, without a state folder."
                 )
-            records.restore_from(self.folder / facts["records"])
-        return leaves, facts
+            states = self.folder / facts["records"]
+            if not states.is_file() or digest_of(states) != facts["records_sha256"]:
+                raise DamagedError(f"{states} is {'damaged' if states.is_file() else 'missing'}.")
+            records.restore_from(states)
+        return Stored(leaves, facts, history, mark)
 
     def _forget_old_records(self, newest: str | None) -> None:
         if newest is None:
             return
         kept = {newest}
         if self.previous.is_file():
-            kept.add(str(_read(self.previous)[1].get("records")))
+            try:
+                check_file(self.previous)
+            except DamagedError:  # which states are its own cannot be told
+                return
+            kept.add(str(_arrays(self.previous)[1].get("records")))
         for path in self.folder.glob("client_states-*.bin"):
             if path.name not in kept:
                 path.unlink()
 
 
-def _read(path: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
+def _arrays(path: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
     # opened here, because NumPy leaves the file of a damaged archive open
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
         leaves = [stored[f"leaf_{place}"] for place in range(len(stored.files) - 1)]

@@ -77,14 +77,16 @@ class Recorder:
         return [int(row["round"]) for row in self.history], [sign * mean for mean in means]
 
     def to_facts(self) -> dict[str, Any]:
-        """Plain values for a checkpoint."""
-        facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """Plain values for a checkpoint, without the history, which is kept line by line."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "history"]
+        facts = {name: getattr(self, name) for name in names}
         return facts | {"scores": list(self.scores), "ledger": self.ledger.to_dict()}
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any]) -> Recorder:
-        """What `to_facts` wrote."""
-        return cls(**(facts | {"scores": tuple(facts["scores"]), "ledger": Ledger.from_dict(facts["ledger"])}))
+    def from_facts(cls, facts: dict[str, Any], history: list[dict[str, Any]]) -> Recorder:
+        """What `to_facts` wrote, with its history."""
+        known = {"scores": tuple(facts["scores"]), "ledger": Ledger.from_dict(facts["ledger"]), "history": history}
+        return cls(**(facts | known))
 
 
 def to_lists(scores: Any) -> ModelScores:

@@ -32,12 +32,15 @@ def save(session: Session, checkpoint: Checkpoint) -> None:
         "recorders": [recorder.to_facts() for recorder in session.recorders],
     }
     leaves = [*jax.tree.leaves(session.server), *session.population.leaves(), *jax.tree.leaves(session.selected)]
-    checkpoint.save(leaves, facts, _records(session))
+    history = list(zip(*(recorder.history for recorder in session.recorders)))
+    folder, mark = session.kept_history
+    mark = checkpoint.save(leaves, facts, _records(session), history, mark if folder == checkpoint.folder else None)
+    session.kept_history = checkpoint.folder, mark
 
 
 def load(session: Session, checkpoint: Checkpoint) -> None:
     """Take the session up where the checkpoint stands; RequestError where it is of another request."""
-    leaves, facts = checkpoint.load(_records(session))
+    leaves, facts, history, mark = checkpoint.load(_records(session))
     if facts["fingerprint"] != _fingerprint(session):
         raise RequestError(
             f"The checkpoint in {checkpoint.folder} belongs to other settings or data; resume with the run's own "
@@ -57,7 +60,9 @@ def load(session: Session, checkpoint: Checkpoint) -> None:
     session.server, states, selected = restored
     session.population.restore(states)
     session.selected = [snapshot._replace(round=int(snapshot.round)) for snapshot in selected]
-    session.recorders = [Recorder.from_facts(lane) for lane in facts["recorders"]]
+    own = [list(rows) for rows in zip(*history)] or [[] for _ in facts["recorders"]]
+    session.recorders = [Recorder.from_facts(lane, rows) for lane, rows in zip(facts["recorders"], own)]
+    session.kept_history = checkpoint.folder, mark
     session.round, session.seconds = facts["round"], facts["seconds"]
 
 

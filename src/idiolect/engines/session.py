@@ -20,7 +20,7 @@ from idiolect.core.checks import DivergedError, RequestError
 from idiolect.core.data import ClientData
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
-from idiolect.engines import auto, door, resuming, start
+from idiolect.engines import auto, demand, door, resuming, start
 from idiolect.engines.billing import bill_block, bill_delivery, bill_preparation
 from idiolect.engines.block import run_block
 from idiolect.engines.checkpoint import Checkpoint
@@ -28,6 +28,7 @@ from idiolect.engines.cohorts import NOBODY
 from idiolect.engines.door import Training
 from idiolect.engines.evaluate import Moment, Scores, Standing, evaluate, models_and_outputs, standing
 from idiolect.engines.held_out import evaluate_new_clients
+from idiolect.engines.history_file import Mark
 from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, load, to_device
 from idiolect.engines.recording import ClientScores, Recorder, to_lists
@@ -71,6 +72,8 @@ class Session:
         self.round: int = 0 if after is None else after.round
         self.seconds, self._measure, self.requested = 0.0, measure, training
         self._first_round = self.round
+        self.kept_history: tuple[Path | None, Mark] = (None, Mark())  # of the checkpoints, and how far it is written
+        self._settled = False  # whether state and record are those after one and the same round
         self._splits: dict[str, ClientData] = {}
         self.participations = [door.participation_of(algorithm, training, clients) for algorithm in algorithms]
         counts = federation.train.counts
@@ -82,6 +85,7 @@ class Session:
                 for algorithm, who in zip(algorithms, self.participations)
             ]
             door.check_fit(self.algorithms[0], federation)
+            demand.check_block(training, self.widest, len(self.seeds))
             self._start(state_folder, after)
             self.training = auto.resolve(self, training)
             self.selected = [self._snapshot(lane) for lane in range(len(self.seeds))]
@@ -173,19 +177,30 @@ class Session:
                 resuming.load(self, checkpoint)
             elif not self.recorders[0].history:
                 self._record()
-            rounds, every = self.training.rounds, self.training.record_every
-            saved = self.round
-            goal = rounds if upto is None else min(upto, rounds)
-            while self.round < goal:
-                length = min(self.training.block, goal - self.round, every - self.round % every)
-                self._advance(length, checkpoint)
-                if self.round % every == 0 or self.round in (rounds, upto):
-                    self._record()
-                if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
+            self._settled = True
+            try:
+                self._train(checkpoint, progress, upto)
+            except KeyboardInterrupt:
+                # while a block is computed the state before it is untouched: what is done since the last save is kept
+                if checkpoint is not None and self._settled:
                     resuming.save(self, checkpoint)
-                    saved = self.round
-                if progress is not None:
-                    progress(self.round, rounds)
+                raise
+
+    def _train(self, checkpoint: Checkpoint | None, progress: Progress | None, upto: int | None) -> None:
+        rounds, every = self.training.rounds, self.training.record_every
+        saved = self.round
+        goal = rounds if upto is None else min(upto, rounds)
+        while self.round < goal:
+            length = min(self.training.block, goal - self.round, every - self.round % every)
+            self._advance(length, checkpoint)
+            if self.round % every == 0 or self.round in (rounds, upto):
+                self._record()
+            self._settled = True
+            if checkpoint is not None and (self.round - saved >= checkpoint.every or self.round == rounds):
+                resuming.save(self, checkpoint)
+                saved = self.round
+            if progress is not None:
+                progress(self.round, rounds)
 
     @property
     def widest(self) -> int:
@@ -196,7 +211,8 @@ class Session:
         """Compute rounds first .. first + count - 1; nothing is kept. Costs have a row per round of a whole block."""
         looped = training.executor.startswith("looped")
         # a compiled block always has its full length, of which `count` rounds are run: one program for all
-        rounds = range(first, first + (count if looped else max(training.block or training.record_every, count)))
+        length = training.block or demand.block_length(training, self.widest, len(self.seeds))
+        rounds = range(first, first + (count if looped else max(length, count)))
         cohorts, members = None, None
         if not all(who.everybody for who in self.participations):
             drawn = [who.draw(seed, rounds, max(self.widest, 1)) for who, seed in zip(self.participations, self.seeds)]
@@ -209,9 +225,7 @@ class Session:
             cohorts = Cohort(*(jnp.asarray(part[0] if self.lanes == "one" else part) for part in parts))
         numbers = jnp.asarray(np.asarray(rounds, np.int32))
         if looped:
-            per_step = training.executor == "looped_steps"
-            arguments = (self.algorithm, self.roots, self.server, states, data, numbers, cohorts)
-            return run_looped(*arguments, per_step=per_step)
+            return self._block_by_lanes(states, data, numbers, cohorts, training.executor == "looped_steps")
         chunk = training.chunk if training.executor == "chunked" else 0
         return run_block(
             self.algorithm,
@@ -228,8 +242,23 @@ class Session:
             lanes=self.lanes,
         )
 
+    def _block_by_lanes(
+        self, states: Any, data: ClientData, rounds: Any, cohorts: Cohort | None, per_step: bool
+    ) -> tuple[Any, Any, RoundCost]:
+        """A block of the looped executor, which knows one lane: one after another where there are several."""
+        if self.lanes == "one":
+            arguments = (self.algorithm, self.roots, self.server, states, data, rounds, cohorts)
+            return run_looped(*arguments, per_step=per_step)
+        done = []
+        for lane in range(len(self.seeds)):
+            server, own, members = tree.take((self.server, states, cohorts), lane)
+            arguments = (self.algorithms[lane], self.roots[lane], server, own, data, rounds, members)
+            done.append(run_looped(*arguments, per_step=per_step))
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *done)
+
     def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
         if self.widest == 0:  # nobody takes part in any lane: nothing moves, nothing is sent
+            self._settled = False
             self.round += length
             return
         began = time.perf_counter()
@@ -238,6 +267,7 @@ class Session:
         costs = tree.take(jax.tree.map(np.asarray, costs), ran)  # waits for the device; cut on the host, which is quick
         lanes, rounds = len(self.seeds), range(self.round, self.round + length)
         sound = np.asarray(_finite_servers(server, lanes))
+        self._settled = False
         for lane, recorder in enumerate(self.recorders):
             own = costs if self.lanes == "one" else tree.take(costs, lane)
             self._check_finite(recorder, own, bool(sound[lane]), length, checkpoint)
@@ -396,8 +426,8 @@ class Session:
 
     @functools.cached_property
     def row_digests(self) -> list[tuple[tuple[int, ...], int]]:
-        """What the rows are that it trains and chooses by; read through once."""
-        return resuming.digests((self.federation.train, self.federation.validation))
+        """What the rows are that it trains, chooses and judges by; read through once."""
+        return resuming.digests((self.federation.train, self.federation.validation, self.federation.test))
 
 
 @jax.jit

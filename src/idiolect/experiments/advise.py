@@ -53,7 +53,7 @@ def advise_on(
     `spec` holds a [data] table. The first seed's split is advised on; verification averages over all of them. Without
     `seeds` the split is that of data.seed, the very one that `compare` trains on.
     """
-    folder = RunFolder(path)
+    folder = RunFolder(path, "advise")
     folder.check(resume=False)
     refuse_unknown(spec, ("data",), "advise")
     splits = choose_splits(spec["data"], seeds, verify)
@@ -74,13 +74,13 @@ def advise_on(
             report("splits", len(verdicts), len(splits))
         found["verify"] = make_verdict(verdicts, trial.federation) | {"seeds": splits}
         found["seconds"]["verify"] = time.perf_counter() - began
-    folder.open(resume=False)
-    used = {"name": name, "data": {**spec["data"], "seed": splits[0]}, "seeds": splits, "verify": verify}
-    folder.write_text("spec.toml", tomli_w.dumps(used))
-    folder.write_table("advise.parquet", client_rows(found))
-    folder.write_json("machine.json", machine_facts(""))
-    folder.write_json("advise.json", shortened(found))
-    folder.finish()
+    with folder.open(resume=False, request={"command": "advise"}):
+        used = {"name": name, "data": {**spec["data"], "seed": splits[0]}, "seeds": splits, "verify": verify}
+        folder.write_text("spec.toml", tomli_w.dumps(used))
+        folder.write_table("advise.parquet", client_rows(found))
+        folder.write_json("machine.json", machine_facts(""))
+        folder.write_json("advise.json", shortened(found))
+        folder.finish()
     return found
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError
-from idiolect.experiments.run_folder import whole
+from idiolect.record.files import whole
 
 
 def check_out(path: Path) -> None:

@@ -8,7 +8,6 @@ prepare (x*_m of FLIX) is paid once. Clients choose their value on validation ro
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,14 +18,16 @@ import numpy as np
 from idiolect.core.checks import DivergedError, RequestError, nearest
 from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
+from idiolect.engines.demand import check_demand
 from idiolect.engines.door import check_participation, check_training, participation_of
 from idiolect.engines.run import Run
 from idiolect.engines.simulate import Checkpoint, Session
 from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
 from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
 from idiolect.experiments.dial_path import DEFAULT_VALUES, Refitted, enough_rounds, loss_scores, with_all_rows
-from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, write_names
+from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, named, write_names
 from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
+from idiolect.experiments.same_rows import check_rows, note_rows
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, resumed
 from idiolect.experiments.units import restore_units
@@ -35,7 +36,6 @@ from idiolect.experiments.units import restore_units
 DIALS = {"personalization": ("flix",), "penalty": ("mx2", "mt2")}
 METHODS = {"personalization": "scafflix", "penalty": "acd_pfl"}  # who walks, unless told: exact, steps from theory
 MOST = 200  # values; more is almost surely a slip
-REQUEST = "request.json"  # in the folder: what was asked, for a dial that is resumed
 
 
 def parse_values(text: str) -> list[float]:
@@ -72,7 +72,7 @@ def walk(
     `to_the_end` each value gets the rounds that theory asks for; with `by_loss` the loss decides. With `resume`, an
     interrupted dial goes on from its last checkpoint, to the same bits.
     """
-    folder = RunFolder(path)
+    folder = RunFolder(path, "dial")
     folder.check(resume)
     method = _method(spec, setting, label)
     _check_values(setting, values)
@@ -89,33 +89,38 @@ def walk(
     _check_rows(federation)
     scores, reason = (loss_scores if by_loss else choose_scores)(spec, federation)
     built = _build(spec, method, setting, values, federation, problem)
+    with named(method.label):
+        check_demand(built[0].algorithm, federation.train, spec.training, len(spec.seeds))
     doubts = list(dict.fromkeys(text for ready in built for text in ready.warnings))
     # where the path is the program's own, what theory says against it is for specialists
+    if resume:
+        check_rows(folder, federation)
     warnings = [*federation.warnings, *([] if to_the_end else doubts), *_absence(spec, built, federation.clients)]
-    folder.open(resume)
-    folder.write_spec(spec)
-    folder.write_json(REQUEST, request)
-    notes = [*federation.describe(), *federation.notes, *remarks]
-    for text in (*notes, reason, *(f"Warning: {text}" for text in warnings)):
-        tell(text)
-    notes += dict.fromkeys(text for ready in built for text in ready.notes)  # for specialists: on the page alone
-    notes += doubts if to_the_end else []
-    path_of = Walk(spec, method, setting, values, scores, folder, to_the_end, progress)
-    tried = path_of.train(built, federation, "checkpoint")
-    if refit:
-        whole = with_all_rows(federation)
-        again = path_of.train(_build(spec, method, setting, values, whole, problem), whole, "checkpoint/refit")
-        tried = [Refitted.join(*pair) for pair in zip(tried, again)]
-        notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
-    found = find_choice("dial", spec.name, method, setting, tried, federation, scores[0], "last")
-    found |= {"score_reason": reason, "notes": notes, "warnings": warnings, "refit": refit}
-    found["order"] = natural_order(federation.names)
-    folder.write_table("dial.parquet", client_rows(found, federation))
-    _write_models(spec, folder, method, tried, found["chosen"]["places"], federation)
-    folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
-    folder.write_json("dial.json", found)
-    folder.finish()
-    return found
+    with folder.open(resume, request):
+        if not resume:
+            note_rows(folder, federation)
+        folder.write_spec(spec)
+        notes = [*federation.describe(), *federation.notes, *remarks]
+        for text in (*notes, reason, *(f"Warning: {text}" for text in warnings)):
+            tell(text)
+        notes += dict.fromkeys(text for ready in built for text in ready.notes)  # for specialists: on the page alone
+        notes += doubts if to_the_end else []
+        path_of = Walk(spec, method, setting, values, scores, folder, to_the_end, progress, tell)
+        tried = path_of.train(built, federation, "checkpoint")
+        if refit:
+            whole = with_all_rows(federation)
+            again = path_of.train(_build(spec, method, setting, values, whole, problem), whole, "checkpoint/refit")
+            tried = [Refitted.join(*pair) for pair in zip(tried, again)]
+            notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
+        found = find_choice("dial", spec.name, method, setting, tried, federation, scores[0], "last")
+        found |= {"score_reason": reason, "notes": notes, "warnings": warnings, "refit": refit}
+        found["order"] = natural_order(federation.names)
+        folder.write_table("dial.parquet", client_rows(found, federation))
+        _write_models(spec, folder, method, tried, found["chosen"]["places"], federation)
+        folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
+        folder.write_json("dial.json", found)
+        folder.finish()
+        return found
 
 
 def _build(
@@ -131,11 +136,8 @@ def _build(
 
 def _check_same(folder: RunFolder, request: dict[str, Any]) -> None:
     """An interrupted dial goes on with its own setting and values."""
-    path = folder.path / REQUEST
-    if not path.is_file():
-        raise RequestError(f"The folder {folder.path} holds a run that is no dial; resume it with `idiolect run`.")
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    if stored != request:
+    stored = folder.read_request()
+    if stored is not None and stored != request:
         before, now = (
             f"{one['setting']} = {', '.join(f'{value:g}' for value in one['values'])}" for one in (stored, request)
         )
@@ -232,6 +234,7 @@ class Walk(NamedTuple):
     folder: RunFolder
     to_the_end: bool
     progress: Progress | None
+    tell: Say
 
     def lengths(self, built: list[Built]) -> list[int]:
         """Rounds of every value."""
@@ -259,7 +262,8 @@ class Walk(NamedTuple):
             training = dataclasses.replace(training, rounds=sum(lengths[: place + 1]))
             lanes = [ready.algorithm] * len(spec.seeds)
             session = Session(lanes, federation, training, list(spec.seeds), self.scores, None, after=session)
-            checkpoint = Checkpoint(self.folder.path / checkpoints / str(place), spec.output.checkpoint_every)
+            where = self.folder.path / checkpoints / str(place)
+            checkpoint = Checkpoint(where, spec.output.checkpoint_every, self.tell)
             runs = self._run(session, checkpoint, value, report)
             if lengths[place]:
                 training = session.training  # what `auto` chose at first holds for the whole path

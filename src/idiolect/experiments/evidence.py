@@ -39,9 +39,9 @@ def take_over(spec: Spec, source: Path, folder: RunFolder) -> int:
     taken = 0
     for label in spec.resolved:
         name = tuning_file(label)
-        known = RunFolder(source).read_json(name)
-        if known is not None and folder.read_json(name) is None:
-            folder.write_json(name, known)
+        known = RunFolder(source).read_sealed(name)
+        if known is not None and folder.read_sealed(name) is None:
+            folder.write_sealed(name, known)
             taken += 1
     return taken
 

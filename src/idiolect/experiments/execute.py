@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.demand import check_demand
 from idiolect.engines.door import check_fit, check_participation, participation_of, run_precision
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.session import Measure
@@ -38,6 +40,7 @@ from idiolect.experiments.prepare import Prepared, prepare
 from idiolect.experiments.privacy import privacy_statement
 from idiolect.experiments.refit import shorten_steps, step_notes, with_validation_rows
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
+from idiolect.experiments.same_rows import check_rows, note_rows
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
 from idiolect.experiments.trained import Trained
@@ -89,23 +92,27 @@ def execute(
     methods = prepared.methods
     built = [prepared.build(method, _chosen_before(spec, method)) for method in methods]
     warnings = _check_methods(prepared, built)
-    folder.open(resume)
-    folder.write_spec(spec)
-    if repeats is not None and take_over(spec, repeats, folder):
-        tell(f"Settings are those that were chosen for the run in {repeats}.")
-    own = [note for ready in built for note in ready.notes if theory or note not in ready.theory]
-    for text in (*prepared.notes(), prepared.reason, *own):
-        tell(text)
-    for text in warnings:
-        tell(f"Warning: {text}")
-    trained: list[Trained] = []
-    budget = Budget(spec.tuning.minutes, len(methods))
-    for group in _groups(list(zip(methods, built))):
-        spec, entries = _train(prepared, spec, group, folder, progress, tell, budget)
-        trained += entries
-    write_choices(folder, spec.name, trained, federation, prepared.scores[0])
-    summary = _write(spec, prepared, folder, trained, warnings)
-    return Executed(summary, trained, federation, path)
+    if resume:
+        check_rows(folder, federation)
+    with folder.open(resume):
+        if not resume:
+            note_rows(folder, federation)
+        folder.write_spec(spec)
+        if repeats is not None and take_over(spec, repeats, folder):
+            tell(f"Settings are those that were chosen for the run in {repeats}.")
+        own = [note for ready in built for note in ready.notes if theory or note not in ready.theory]
+        for text in (*prepared.notes(), prepared.reason, *own):
+            tell(text)
+        for text in warnings:
+            tell(f"Warning: {text}")
+        trained: list[Trained] = []
+        budget = Budget(spec.tuning.minutes, len(methods))
+        for group in _groups(list(zip(methods, built))):
+            spec, entries = _train(prepared, spec, group, folder, progress, tell, budget)
+            trained += entries
+        write_choices(folder, spec.name, trained, federation, prepared.scores[0])
+        summary = _write(spec, prepared, folder, trained, warnings)
+        return Executed(summary, trained, federation, path)
 
 
 def _check_methods(prepared: Prepared, built: list[Built]) -> list[str]:
@@ -118,9 +125,20 @@ def _check_methods(prepared: Prepared, built: list[Built]) -> list[str]:
     warnings = [*federation.warnings, *(text for ready in given for text in ready.warnings)]
     warnings += _absence_warnings(prepared, built)
     with run_precision(spec.training.precision):
-        for ready in built:
+        for method, ready in zip(prepared.methods, built):
             check_fit(ready.algorithm, federation)
+            with named(method.label):
+                check_demand(ready.algorithm, federation.train, spec.training, len(spec.seeds))
     return warnings
+
+
+@contextlib.contextmanager
+def named(label: str) -> Iterator[None]:
+    """A refusal inside begins with the method that it is about."""
+    try:
+        yield
+    except RequestError as error:
+        raise RequestError(f"{label}: {error}") from None
 
 
 def _absence_warnings(prepared: Prepared, built: list[Built]) -> list[str]:
@@ -177,7 +195,7 @@ def _train(
             tell(f"{one.method.label}: {text}")
     # lanes of one session train for the same rounds
     for _, same in itertools.groupby(ready, key=lambda one: (one.rounds, jax.tree.structure(one.built.algorithm))):
-        spec, more = _train_together(prepared, spec, list(same), folder, progress)
+        spec, more = _train_together(prepared, spec, list(same), folder, progress, tell)
         entries += more
     return spec, entries
 
@@ -190,19 +208,19 @@ def _choice(
     if not is_searched(prepared, method):
         return None
     name = tuning_file(method.label)
-    known = folder.read_json(name)
+    known = folder.read_sealed(name)
     if known is not None:
         return from_json(known)
     report = _progress_of(progress, f"{method.label} (choosing)")
     found = tune(prepared, method, report, seconds, _alone(prepared, folder))
-    folder.write_json(name, dataclasses.asdict(found))
+    folder.write_sealed(name, dataclasses.asdict(found))
     return found
 
 
 def _alone(prepared: Prepared, folder: RunFolder) -> Tuned | None:
     """What was chosen for training alone, if that came before."""
     local = next((method for method in prepared.methods if method.algorithm == LOCAL), None)
-    known = None if local is None else folder.read_json(tuning_file(local.label))
+    known = None if local is None else folder.read_sealed(tuning_file(local.label))
     return None if known is None else from_json(known)
 
 
@@ -245,6 +263,7 @@ def _train_together(
     methods: list[Ready],
     folder: RunFolder,
     progress: Progress | None,
+    tell: Say,
 ) -> tuple[Spec, list[Trained]]:
     """Train methods of one program and one number of rounds, and all seeds, as lanes of one session."""
     labels = [one.method.label for one in methods]
@@ -274,7 +293,7 @@ def _train_together(
     }
     spec = dataclasses.replace(spec, resolved=spec.resolved | resolved)
     folder.write_spec(spec)  # before training: a resumed run must use the same program
-    checkpoint = Checkpoint(folder.path / "checkpoint" / safe_name(labels[0]), spec.output.checkpoint_every)
+    checkpoint = Checkpoint(folder.path / "checkpoint" / safe_name(labels[0]), spec.output.checkpoint_every, tell)
     try:
         runs = session.run(checkpoint, True, _progress_of(progress, shown))
     except DivergedError as error:

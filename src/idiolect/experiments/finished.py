@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.experiments.kept_models import COPY_AGAIN, read_json
+from idiolect.experiments.kept_models import read_json
 from idiolect.experiments.spec import Resolved, Spec, from_table
+from idiolect.record.manifest import COPY_AGAIN, check_files
 
 OTHERS = {  # files that tell folders apart which have no models to predict with
     "advise.json": "`idiolect advise` keeps no models; train with `idiolect compare` and predict from its folder",
@@ -43,6 +44,7 @@ def open_finished(folder: Path) -> Finished:
         raise RequestError(f"{folder} is not a run folder: it has no spec.toml.")
     if not (folder / "done").is_file():
         raise RequestError(f"The run in {folder} is not finished; go on with it by --resume, then predict.")
+    check_files(folder, ("spec.toml", "summary.json"))
     try:
         spec = from_table(_without_old_choices(tomllib.loads(path.read_text(encoding="utf-8"))))
     except RequestError:

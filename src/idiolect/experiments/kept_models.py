@@ -20,9 +20,9 @@ from idiolect.core.checks import RequestError
 from idiolect.core.tree import Params
 from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments.run_folder import safe_name
+from idiolect.record.manifest import COPY_AGAIN, check_files
 
 BLOCK = 256  # rows of one model that are answered together
-COPY_AGAIN = "copy the whole folder again, or rerun"
 MOST_NUMBERS = 1 << 24  # held at once: what one call answers is bounded by it, whatever the table's size
 
 
@@ -39,6 +39,7 @@ def read_models(folder: Path, label: str, seed: int, algorithm: Algorithm, preci
     names = read_clients(folder)
     models = folder / "models" / f"{safe_name(label)}-seed{seed}"
     files = {kind: models / f"{kind}.safetensors" for kind in ("shared", "personal")}
+    check_files(folder, [path.relative_to(folder).as_posix() for path in files.values()])
     shared, personal = (load_model(path) if path.is_file() else None for path in files.values())
     if shared is not None:
         shared = _as_declared(shared, algorithm, precision, files["shared"])
@@ -53,6 +54,7 @@ def read_models(folder: Path, label: str, seed: int, algorithm: Algorithm, preci
 
 def read_clients(folder: Path) -> tuple[str, ...]:
     """The clients that trained, in the order of their models."""
+    check_files(folder, ["models/clients.json"])
     path = folder / "models" / "clients.json"
     names = read_json(path)
     if not isinstance(names, list) or len({str(name) for name in names}) != len(names):

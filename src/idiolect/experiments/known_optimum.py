@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
 from idiolect.engines.evaluate import Standing
-from idiolect.experiments.run_folder import whole
 from idiolect.metrics.optimum import distance_to_optimum, suboptimality
 from idiolect.objectives import Additive, GlobalModel, LocalOnly
+from idiolect.record.errors import DamagedError
+from idiolect.record.files import whole
+from idiolect.record.sealed import check_file, seal_file
 from idiolect.theory.joint import JointOptimum, JointProblem, joint_problem
 from idiolect.theory.optimum import client_values
 
@@ -71,13 +74,18 @@ def _solve(problem: JointProblem, cache: Path | None) -> JointOptimum | None:
     """The optimum, solved now or read back."""
     blocks, structure = jax.tree.flatten((problem.shared_layout, problem.personal_layout))
     if cache is not None and cache.is_file():
-        with np.load(cache) as kept:
-            shared, personal = jax.tree.unflatten(structure, [kept[f"block_{place}"] for place in range(len(blocks))])
-            return JointOptimum(shared, personal, float(kept["value"]), float(kept["gradient_norm"]))
+        with contextlib.suppress(DamagedError):  # it is solved again
+            check_file(cache)
+            with np.load(cache) as kept:
+                arrays = [kept[f"block_{place}"] for place in range(len(blocks))]
+                shared, personal = jax.tree.unflatten(structure, arrays)
+                return JointOptimum(shared, personal, float(kept["value"]), float(kept["gradient_norm"]))
     best = problem.optimum()
     if best is not None and cache is not None:
         leaves = jax.tree.leaves((best.shared, best.personal))
         contents: dict[str, Any] = {f"block_{place}": leaf for place, leaf in enumerate(leaves)}
-        with whole(cache) as unfinished, unfinished.open("wb") as file:
-            np.savez(file, value=best.value, gradient_norm=best.gradient_norm, **contents)
+        with whole(cache) as unfinished:
+            with unfinished.open("wb") as file:
+                np.savez(file, value=best.value, gradient_norm=best.gradient_norm, **contents)
+            seal_file(unfinished)
     return best

@@ -25,9 +25,11 @@ from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments.answering import route_rows
 from idiolect.experiments.build import assemble, client_loss_for
 from idiolect.experiments.finished import Finished, choose_method, open_finished
-from idiolect.experiments.kept_models import COPY_AGAIN, Kept, apply_models, load_model, read_clients, read_models
+from idiolect.experiments.kept_models import Kept, apply_models, load_model, read_clients, read_models
 from idiolect.experiments.predictions import probabilities
 from idiolect.experiments.recipe import read_recipe
+from idiolect.record.manifest import COPY_AGAIN, MANIFEST, blame_folder
+from idiolect.record.memory import check_address_space
 
 __all__ = ["load_model", "predict"]
 
@@ -56,19 +58,20 @@ def predict(
     are numbers and the rest texts as written, with `as_written` every cell. The folder may come from somebody else: of
     the code that it names, only the paths in `trust` are imported.
     """
-    with own_code(only=trust):
+    check_address_space()
+    with blame_folder(Path(folder)), own_code(only=trust):
         run = open_finished(Path(folder))
         label, reason = choose_method(run, method)
         seed = _choose_seed(run, seed)
         recipe = read_recipe(run)
         algorithm = _algorithm(run, label, recipe)
-    kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
+        kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
     client = recipe.client or run.spec.data.client
     reading = _read_rows(source, recipe, client)
     table = reading.table
     routed = route_rows(label, kept, _clients(table, client), model)
     inputs, doubts = _inputs(recipe, table)
-    doubts = [*_without_column(table, client, model), *routed.doubts, *doubts]
+    doubts = [*_unchecked(run), *_without_column(table, client, model), *routed.doubts, *doubts]
     if strict and doubts:
         raise RequestError(f"--strict refuses doubtful rows: {' '.join(doubts)}")
     outputs = _outputs(run, label, algorithm, kept, inputs, routed.own)
@@ -82,6 +85,13 @@ def predict(
 def _warn(text: str) -> None:
     if text.startswith("Warning: "):
         warnings.warn(text.removeprefix("Warning: "), stacklevel=4)
+
+
+def _unchecked(run: Finished) -> list[str]:
+    """What to say of a folder without hashes."""
+    if (run.folder / MANIFEST).is_file():
+        return []
+    return [f"{run.folder} was written by an earlier version and has no {MANIFEST}: its files could not be checked."]
 
 
 def _choose_seed(run: Finished, seed: int | None) -> int:

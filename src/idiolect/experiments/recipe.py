@@ -11,11 +11,12 @@ from idiolect.data.feature_columns import CategoryColumn
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.experiments.answering import KEEP_ALL
 from idiolect.experiments.finished import Finished
-from idiolect.experiments.kept_models import COPY_AGAIN
+from idiolect.record.manifest import COPY_AGAIN, check_files
 
 
 def read_recipe(run: Finished) -> Preprocessing:
     """How the run's table became inputs; RequestError where that was not kept or is damaged."""
+    check_files(run.folder, ["models/preprocessing.json"])
     path = run.folder / "models" / "preprocessing.json"
     if run.spec.output.models == "none":
         raise RequestError(f"The run in {run.folder} kept no models; {KEEP_ALL}.")

@@ -22,9 +22,10 @@ from idiolect.core.checks import RequestError, nearest, setting
 from idiolect.experiments.papers import REPRODUCTIONS, Reproduction
 from idiolect.experiments.papers.cells import Cells
 from idiolect.experiments.papers.drawing import drawing, to_bytes
-from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, make_writable
+from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
 from idiolect.experiments.spec import override
 from idiolect.experiments.strict import fill
+from idiolect.record.files import make_writable
 
 KINDS = ("equal", "at_most", "at_least")
 Progress = Callable[[str, int, int], None]  # what is measured, parts done, parts in all
@@ -129,34 +130,29 @@ def reproduce(
     expected = [entry for entry in load_expected(slug) if _is_asked_for(entry, spec)]
     if wanted.check is not None:
         wanted.check(spec)
-    target = RunFolder(folder)
+    target = RunFolder(folder, "reproduce --resume" if wanted.in_cells else "reproduce")
     if cells is not None and (cells.is_file() or cells == Path()):
         raise RequestError(f"--cells must name a folder, got {str(cells)!r}; it will be made if need be.")
     if not wanted.in_cells and (resume or cells is not None):
         raise RequestError(f"{slug} is not made of cells, which could be found again; leave out --resume and --cells.")
-    if not resume and (target.begun or target.done):
-        way_out = " or add --resume" if wanted.in_cells and not target.done else ""
-        raise RequestError(f"The folder {folder} already holds a run; choose another --out{way_out}.")
     target.check(resume)
     if cells is not None:
         make_writable(cells, "folder of cells", "--cells")
-    target.open(resume)
-    if resume and target.begun and (folder / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
+    if resume and (folder / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
         raise RequestError(
             f"The folder {folder} was begun with another request; repeat that one, or choose another --out."
         )
-    tell = progress or (lambda label, done, total: None)
-    if wanted.in_cells:
+    with target.open(resume, {"command": target.command, "slug": slug}):
         target.write_text("spec.toml", tomli_w.dumps(spec))  # begun: what is computed from here on can be found again
-        measured = wanted.measure(spec, tell, Cells(cells or folder / "cells"))
-    else:
-        measured = wanted.measure(spec, tell)
-    rows = compare(slug, expected, measured.numbers)
-    outcome = Outcome(slug, wanted.title, wanted.paper, wanted.shows, rows, folder, measured.table)
-    with drawing(slug):
-        figure = wanted.draw(spec, measured.curves)
-        images = {kind: to_bytes(figure, kind) for kind in ("png", "svg")}
-    _write(target, outcome, spec, images)
+        tell = progress or (lambda label, done, total: None)
+        kept = (Cells(cells or folder / "cells"),) if wanted.in_cells else ()
+        measured = wanted.measure(spec, tell, *kept)
+        rows = compare(slug, expected, measured.numbers)
+        outcome = Outcome(slug, wanted.title, wanted.paper, wanted.shows, rows, folder, measured.table)
+        with drawing(slug):
+            figure = wanted.draw(spec, measured.curves)
+            images = {kind: to_bytes(figure, kind) for kind in ("png", "svg")}
+        _write(target, outcome, images)
     return outcome
 
 
@@ -256,11 +252,10 @@ def _kind(value: Any) -> type:
     return dict if isinstance(value, Mapping) else type(value)
 
 
-def _write(target: RunFolder, outcome: Outcome, spec: Mapping[str, Any], images: Mapping[str, bytes]) -> None:
+def _write(target: RunFolder, outcome: Outcome, images: Mapping[str, bytes]) -> None:
     rows = [dataclasses.asdict(row) for row in outcome.rows]
     summary = {"schema": SCHEMA, "slug": outcome.slug, "title": outcome.title, "paper": outcome.paper}
     summary |= {"shows": outcome.shows, "passed": outcome.passed, "numbers": rows}
-    target.write_text("spec.toml", tomli_w.dumps(spec))
     target.write_table("numbers.parquet", rows)
     for kind, content in images.items():
         target.write_bytes(f"figure.{kind}", content)

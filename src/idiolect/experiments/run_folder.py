@@ -9,10 +9,11 @@ import itertools
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +21,41 @@ import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from idiolect.core.checks import RequestError
 from idiolect.experiments.spec import Spec, load, to_toml
+from idiolect.record import standing
+from idiolect.record.errors import DamagedError
+from idiolect.record.files import is_leftover, make_writable, remove_leftovers, whole, write_whole
+from idiolect.record.lock import LOCK, locked
+from idiolect.record.manifest import find_problems, read_manifest, write_manifest
+from idiolect.record.sealed import is_changed, open_json, seal_json, seal_text
 
 SCHEMA = 1
 TEXTS = ("method", "client", "verdict")
 
 
-def make_writable(path: Path, what: str, option: str) -> None:
-    """Make the folder and write into it, before anything is computed; RequestError where that cannot be."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".probe"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise RequestError(
-            f"The {what} {path} cannot be written ({error.strerror}); choose another {option}."
-        ) from None
-
-
-@contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Where to write what becomes `path` once all of it is there; where that fails, nothing is left of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+REQUEST, ROWS = "request.json", "rows.json"  # written before spec.toml: which command began it, on which rows
+AGAIN = "start again in a new run folder"
+# how to go on with what a command has begun; {} is the folder
+WAYS_ON = {
+    "run": "`idiolect run {} --resume` goes on from there",
+    "compare --splits": "`idiolect run {} --resume` goes on from there",
+    "dial": "the same `idiolect dial` command with --out {} --resume goes on from there",
+    "reproduce --resume": "the same `idiolect reproduce` command with --out {} --resume goes on from there",
+    "reproduce": "the same `idiolect reproduce` command with --out {} starts again",
+    "advise": "the same `idiolect advise` command with --out {} starts again",
+}
+RESTARTED = ("advise", "reproduce")  # computed in one go: what they have begun is begun again
 
 
 class RunFolder:
     """A folder for one run. Nothing that is finished is ever overwritten."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, command: str = "run"):
+        self.path, self.command = path, command
 
     @property
     def done(self) -> bool:
@@ -70,30 +67,90 @@ class RunFolder:
         """Whether a run was started here."""
         return (self.path / "spec.toml").is_file()
 
+    def begun_by(self) -> str:
+        """The command that started the run here, a key of WAYS_ON."""
+        request = self.read_request()
+        if request is None:
+            return "run"
+        known = {"splits": "compare --splits", "setting": "dial"}
+        return next((known[key] for key in request if key in known), str(request.get("command", "run")))
+
     def check(self, resume: bool) -> None:
-        """Refuse, with the way out, a folder that this run may not use; nothing is written."""
+        """Refuse, with the way out, a folder that this run may not use."""
+        if self.path.is_file():
+            raise RequestError(f"A run needs a folder, and {self.path} is a file; choose another --out.")
         if self.done:
-            why = "there is nothing to resume" if resume else "it will not be overwritten"
-            reported = any(
-                (self.path / name).is_file() for name in ("summary.json", "splits.json")
-            )  # a reproduction has numbers and figures instead
-            look = f"Look at it with `idiolect report {self.path}`" if reported else f"Look at the files in {self.path}"
-            raise RequestError(f"The run in {self.path} is finished, and {why}. {look}, or choose another --out.")
-        if self.begun and not resume:
+            self._refuse_finished(resume)
+        if self.begun:
+            self._check_begun(resume)
+        elif resume:
+            raise RequestError(f"There is no run to resume in {self.path}; start one without --resume.")
+        elif self.path.is_dir() and any(not _is_of_start(entry.name) for entry in self.path.iterdir()):
+            raise RequestError(f"The folder {self.path} holds other files; a run needs its own: choose another --out.")
+
+    def _refuse_finished(self, resume: bool) -> None:
+        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)  # of one that was killed at its very end
+        if resume and read_manifest(self.path) is not None:
+            problems = find_problems(self.path)
+            if problems:
+                raise DamagedError(
+                    f"The run in {self.path} is finished, and {problems[0].file} is {problems[0].kind}; "
+                    f"`idiolect verify {self.path}` lists all such files: copy it again, or choose another --out."
+                )
+        why = "there is nothing to resume" if resume else "it will not be overwritten"
+        raise RequestError(f"The run in {self.path} is finished, and {why}. {self._look()}, or choose another --out.")
+
+    def _look(self) -> str:
+        """How to see what a finished run holds; a reproduction has numbers and figures instead of a report."""
+        files = ("summary.json", "splits.json", "dial.json", "advise.json")
+        if any((self.path / name).is_file() for name in files):
+            return f"Look at it with `idiolect report {self.path}`"
+        return f"Look at the files in {self.path}"
+
+    def _check_begun(self, resume: bool) -> None:
+        owner = self.begun_by()
+        if owner != self.command:
+            raise RequestError(
+                f"The folder {self.path} was begun by `idiolect {owner.removesuffix(' --resume')}`; "
+                f"{WAYS_ON.get(owner, WAYS_ON['run']).format(self.path)}, or choose another --out."
+            )
+        if not resume and self.command not in RESTARTED:
             raise RequestError(
                 f"The folder {self.path} already holds a run. Add --resume to go on with it, or choose another --out."
             )
-        if resume and not self.begun:
-            raise RequestError(f"There is no run to resume in {self.path}; start one without --resume.")
-        if self.path.is_file():
-            raise RequestError(f"A run needs a folder, and {self.path} is a file; choose another --out.")
-        if not self.begun and self.path.is_dir() and any(self.path.iterdir()):
-            raise RequestError(f"The folder {self.path} holds other files; a run needs its own: choose another --out.")
 
-    def open(self, resume: bool) -> None:
-        """Make the folder, or refuse with the way out."""
+    @contextlib.contextmanager
+    def open(self, resume: bool, request: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """Inside, the folder is this process's own; or refuse it with the way out.
+
+        `request` is what tells this command's folders from those of `run`.
+        """
         self.check(resume)
         make_writable(self.path, "run folder", "--out")
+        with locked(self.path), standing.at(self.path, WAYS_ON[self.command].format(self.path)):
+            self.check(resume)  # again: another process may have been here since
+            remove_leftovers(self.path)
+            if not resume:
+                (self.path / ROWS).unlink(missing_ok=True)  # of a start that was killed before its spec was written
+                if request is None:
+                    (self.path / REQUEST).unlink(missing_ok=True)
+                else:  # replaced, not removed: a folder that is begun again must be known for what it is
+                    self.write_sealed(REQUEST, request)
+            yield
+
+    def read_request(self) -> dict[str, Any] | None:
+        """What `open` kept of the request; None where nothing tells the folder from that of a run."""
+        path = self.path / REQUEST
+        return open_json(path, AGAIN) if path.is_file() else None
+
+    def write_sealed(self, name: str, content: Mapping[str, Any]) -> None:
+        """Plain values that this run reads back: a change is noticed then."""
+        self.write_text(name, seal_json(_without_nan(content)))
+
+    def read_sealed(self, name: str) -> dict[str, Any] | None:
+        """What `write_sealed` wrote; None where it did not, DamagedError where it was changed."""
+        path = self.path / name
+        return open_json(path, f"delete it, so that it is made again, or {AGAIN}") if path.is_file() else None
 
     def write_text(self, name: str, text: str) -> None:
         """Replace a text file atomically."""
@@ -101,16 +158,22 @@ class RunFolder:
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Replace a file atomically."""
-        with whole(self.path / name) as unfinished:
-            unfinished.write_bytes(content)
+        write_whole(self.path / name, content)
 
     def read_spec(self) -> Spec:
-        """The spec of the run that was started here."""
-        return load(self.path / "spec.toml")
+        """The spec of the run that was started here; RequestError where it was edited since."""
+        path = self.path / "spec.toml"
+        spec = load(path)
+        if is_changed(path.read_text(encoding="utf-8")):
+            raise RequestError(
+                f"{path} was changed after the run had written it; undo the change to go on, or train with it by "
+                f"`idiolect run {path} --out NEW`."
+            )
+        return spec
 
     def write_spec(self, spec: Spec) -> None:
         """The resolved spec."""
-        self.write_text("spec.toml", to_toml(spec))
+        self.write_text("spec.toml", seal_text(to_toml(spec)))
 
     def write_json(self, name: str, content: Any) -> None:
         """Plain values; not-a-number becomes null."""
@@ -144,13 +207,30 @@ class RunFolder:
         with whole(self.path / "models" / f"{name}.safetensors") as unfinished:
             unfinished.touch()
             by_umask = unfinished.stat().st_mode
-            save_file(arrays, unfinished)
+            _save(arrays, unfinished)
             unfinished.chmod(by_umask)  # as every other file of the folder: safetensors makes its own private
 
     def finish(self) -> None:
         """Mark the run as complete; its checkpoints have served."""
-        self.write_text("done", "")
+        remove_leftovers(self.path)
+        write_manifest(self.path)
+        standing.finished(self.path, self._look())
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+
+
+def _is_of_start(name: str) -> bool:
+    """Whether a killed start may have left the file."""
+    return name in (REQUEST, ROWS, LOCK) or is_leftover(name)
+
+
+def _save(arrays: dict[str, np.ndarray], path: Path) -> None:
+    try:
+        save_file(arrays, path)
+    except SafetensorError as error:  # it has the system's refusal in its text alone
+        code = re.search(r"code: (\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
 
 
 def safe_name(label: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +19,12 @@ from idiolect.data.partition import deal
 from idiolect.data.preparation import FEDERATED, GIVEN
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.problem import Problem
-from idiolect.data.sources import read_idx, read_libsvm, read_npz
+from idiolect.data.sources import npz_names, read_idx, read_libsvm, read_npz
 from idiolect.data.split import Split
 from idiolect.data.task import label_name, refuse_one_hot
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import coerce, refuse_unknown
+from idiolect.record.memory import check_address_space, check_bytes
 
 Source = Callable[..., Federation | Problem]
 
@@ -38,6 +39,7 @@ class _Count(NamedTuple):
 
 TABLE_ONLY = ("drop", "categorical", "time_column", "weight_column", "recipe")
 COUNTS = {"vocabulary": _Count(0, "tokens", "tokens"), "classes": _Count(2, "class numbers", "classes")}
+BYTES_OF_NAME = 100  # that a class's name takes
 BYTES = "Images stored as bytes, the array {!r}, were divided by 255 to lie in [0, 1]; floats are taken as they are."
 
 
@@ -78,7 +80,7 @@ def _recipe(data: DataSpec) -> Preprocessing | None:
 
 
 def _npz(data: DataSpec, split: Split) -> Federation:
-    arrays = read_npz(_need(data, "path"))
+    path = _need(data, "path")
     names = {"inputs": "x", "targets": "y", "clients": data.client or "client"}
     for given, role in (("target", "targets"), ("features", "inputs")):
         if getattr(data, given) is not None:  # a table's way to say it, which would be passed over
@@ -87,9 +89,11 @@ def _npz(data: DataSpec, split: Split) -> Federation:
     refuse_unknown(settings, (*names, *COUNTS), "[data.settings] npz")
     counted = _counted(data, {name: settings.pop(name) for name in COUNTS if name in settings})
     names |= {role: coerce(str, name, f"data.settings.{role}") for role, name in settings.items()}
+    there = npz_names(path)
     for role, name in names.items():
-        if name not in arrays:
-            raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, arrays)}")
+        if name not in there:
+            raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, there)}")
+    arrays = read_npz(path, tuple(names.values()))
     inputs, targets, clients = (np.asarray(arrays[names[role]]) for role in ("inputs", "targets", "clients"))
     tokens = "vocabulary" in counted
     column = targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iub"
@@ -128,6 +132,8 @@ def _counted(data: DataSpec, settings: dict[str, Any]) -> dict[str, int]:
     for name, value in settings.items():
         count = coerce(int, value, f"data.settings.{name}")
         check("data.settings", name, count, Range(at_least=COUNTS[name].least))
+        way_out = f"give the number of different {COUNTS[name].short}"
+        check_bytes(BYTES_OF_NAME * count, f"data.settings.{name} = {count}", way_out)
         counted |= {name: count} if count else {}  # a vocabulary of 0 is none
     if len(counted) > 1:
         raise RequestError(
@@ -267,6 +273,7 @@ SOURCES: dict[str, Source] = {
 
 def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, Problem | None]:
     """The federation a spec asks for, and what is known about it when it is synthetic."""
+    check_address_space()
     split = Split(data.train, data.validation, data.test, data.split_column, data.group_column, data.time_column)
     split.check()
     for name in TABLE_ONLY if data.source != "table" else ():
@@ -307,11 +314,24 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
     ]
     if needed:
         raise RequestError(f"[data.settings] {data.source} needs {' and '.join(needed)}; set them to numbers.")
+    _check_size(data.source, parameters, arguments)
     try:
         built = source(**arguments)
     except TypeError as error:
         raise RequestError(f"[data.settings] {data.source}: {error}.") from None
     return (built.federation, built) if isinstance(built, Problem) else (built, None)
+
+
+def _check_size(source: str, parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> None:
+    """RequestError where a made problem of these sizes would not fit into memory."""
+    given = {name: arguments.get(name, one.default) for name, one in parameters.items()}
+    sizes = {name: value for name, value in given.items() if isinstance(value, int) and not isinstance(value, bool)}
+    clients = sizes.get("clients", sizes.get("agents", 1))
+    rows = sizes.get("rows", sizes.get("samples", 1)) + sizes.get("test_rows", 0)
+    width = sum(value for name, value in sizes.items() if name.endswith("dimension")) or 1
+    if min(clients, rows, width) > 0:
+        shown = f"[data.settings] {source} with {clients} clients of {rows} rows of {width} numbers"
+        check_bytes(2 * 8.0 * clients * rows * width, shown, "use smaller numbers")
 
 
 def refuse_weights(data: DataSpec, command: str) -> None:

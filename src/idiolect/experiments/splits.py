@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.experiments.execute import Progress, Say, execute
-from idiolect.experiments.run_folder import RunFolder, machine_facts
+from idiolect.experiments.run_folder import REQUEST, RunFolder, machine_facts
 from idiolect.experiments.spec import Spec, resumed
 from idiolect.experiments.splits_summary import client_rows, read_splits, summarise_splits
+from idiolect.record.manifest import check_report_files
 
 MOST = 1000  # splits; more is almost surely a slip
-REQUEST = "request.json"  # in the folder: how many splits were asked for
+SPLITS = "compare --splits"
 # sources whose clients are the data's own and whose rows the seed splits; of the others the seed deals the clients too
 REPEATABLE = (
     *("table", "npz", "leaf", "heart_disease", "school", "landmine"),
@@ -34,8 +36,8 @@ def split_folder(path: Path, place: int) -> Path:
 
 def asked_splits(path: Path) -> int | None:
     """The number of splits that a folder was started with; None for any other folder."""
-    request = RunFolder(path).read_json(REQUEST)
-    return request.get("splits") if isinstance(request, dict) else None
+    request = RunFolder(path).read_request()
+    return None if request is None else request.get("splits")
 
 
 def refuse_splits(path: Path) -> None:
@@ -87,25 +89,35 @@ def run_splits(
     With `resume`, finished splits are kept and an interrupted one goes on.
     """
     check_splits(spec, splits)
-    folder = RunFolder(path)
+    folder = RunFolder(path, SPLITS)
     folder.check(resume)
     if resume:
         spec = _resumed(folder, spec, splits)
     tell = say or (lambda text: None)
     made = not path.exists()
-    folder.open(resume)
-    folder.write_spec(spec)
-    folder.write_json(REQUEST, {"splits": splits})
     seeds = [spec.data.seed + place for place in range(splits)]
-    tell(
-        f"{splits} splits of the rows, seeds {seeds[0]} to {seeds[-1]}, each a run folder: {split_folder(path, 0)} ..."
-    )
     try:
-        _train(spec, path, seeds, progress, tell, started)
+        with folder.open(resume, {"splits": splits}), _undone(folder):
+            folder.write_spec(spec)
+            tell(
+                f"{splits} splits of the rows, seeds {seeds[0]} to {seeds[-1]}, each a run folder: "
+                f"{split_folder(path, 0)} ..."
+            )
+            _train(spec, path, seeds, progress, tell, started)
+            return _summarise(spec, folder, seeds)
     except RequestError:
-        _undo(folder, made)
+        if made:
+            with contextlib.suppress(OSError):  # there is something in it
+                path.rmdir()
         raise
-    read = read_splits([split_folder(path, place) for place in range(splits)], seeds)
+
+
+def _summarise(spec: Spec, folder: RunFolder, seeds: Sequence[int]) -> dict[str, Any]:
+    """What all splits say together, written; the folder is finished."""
+    folders = [split_folder(folder.path, place) for place in range(len(seeds))]
+    for one in folders:
+        check_report_files(one)
+    read = read_splits(folders, seeds)
     summary, judged = summarise_splits(spec.name, read)
     folder.write_table("splits.parquet", client_rows(read, judged))
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
@@ -131,14 +143,16 @@ def _train(
         tell(f"Split {place + 1} of {len(seeds)} is finished: {_announcement(folders[place])}{_time_left(left)}.")
 
 
-def _undo(folder: RunFolder, made: bool) -> None:
+@contextlib.contextmanager
+def _undone(folder: RunFolder) -> Iterator[None]:
     """A wrong request leaves nothing behind: the folder is as before where no split has begun in it."""
-    if any(folder.path.glob("split-*")):
-        return
-    for name in (REQUEST, "spec.toml"):
-        (folder.path / name).unlink(missing_ok=True)
-    if made:
-        folder.path.rmdir()
+    try:
+        yield
+    except RequestError:
+        if not any(folder.path.glob("split-*")):
+            for name in ("spec.toml", REQUEST):
+                (folder.path / name).unlink(missing_ok=True)
+        raise
 
 
 def _resumed(folder: RunFolder, spec: Spec, splits: int) -> Spec:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from idiolect.record.manifest import check_report_files
 from idiolect.report.folder import FolderError
 from idiolect.report.style import shortened
 from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size
@@ -64,6 +65,7 @@ def is_advice(folder: str | os.PathLike[str]) -> bool:
 def read_advice(folder: str | os.PathLike[str]) -> Advised:
     """Read the folder; FolderError says in one sentence why it cannot be."""
     path = Path(folder)
+    check_report_files(path)
     try:
         found = json.loads((path / "advise.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

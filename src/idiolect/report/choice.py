@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from idiolect.record.manifest import check_report_files
 from idiolect.report.folder import FolderError
 from idiolect.report.wording import ScoreWords, plural, score_words
 
@@ -108,6 +109,7 @@ def read_choices(folder: str | os.PathLike[str]) -> list[Choice]:
 
 
 def _read(path: Path, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    check_report_files(path)
     try:
         found = json.loads((path / f"{name}.json").read_text(encoding="utf-8"))
         return found, pq.read_table(path / f"{name}.parquet").to_pylist()

@@ -19,6 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from idiolect.record.errors import RequestError
+from idiolect.record.manifest import check_report_files
+
 SCHEMA = 1  # the only layout of a run folder there has been
 ALONE = "local"  # the method that trains every client on its own rows
 
@@ -49,12 +52,8 @@ _ALONE_COLUMNS = (
 )
 
 
-class FolderError(ValueError):
-    """The folder cannot be reported on: one sentence with the rule, the value and the way out.
-
-    The command line treats it as a wrong request (exit 2). `core.checks.RequestError` says the same, but `core`
-    imports jax and a report must not.
-    """
+class FolderError(RequestError):
+    """The folder cannot be reported on: one sentence with the rule, the value and the way out."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +131,7 @@ def read(path: str | os.PathLike[str]) -> Run:
     """Read a run folder; FolderError says in one sentence why it cannot be."""
     folder = Path(path)
     _refuse_strangers(folder)
+    check_report_files(folder)
     missing: list[str] = []
     finished = (folder / "done").exists()
     if not finished:

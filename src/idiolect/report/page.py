@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from idiolect.record.files import remove_leftovers, write_whole
+from idiolect.record.manifest import write_page_manifest
 from idiolect.report import sections
 from idiolect.report.adaptation_section import adaptation_section
 from idiolect.report.choice import Choice, read_choices
@@ -43,12 +44,14 @@ def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
         folder = path / "figures"
         folder.mkdir(exist_ok=True)
         for one in drawn:
-            _write(folder / f"{one.name}.png", one.png)
-            _write(folder / f"{one.name}.svg", one.svg)
+            write_whole(folder / f"{one.name}.png", one.png)
+            write_whole(folder / f"{one.name}.svg", one.svg)
         for name in {name for name, *_ in FIGURES} - {one.name for one in drawn}:
             for kind in ("png", "svg"):  # an older report's figure would contradict this one
                 (folder / f"{name}.{kind}").unlink(missing_ok=True)
-        _write(path / "report.html", page.encode("utf-8"))
+        write_whole(path / "report.html", page.encode("utf-8"))
+        remove_leftovers(path, others=False)
+        write_page_manifest(path)
     except OSError as error:
         raise FolderError(
             f"The report must be written into {str(path)!r}, which refused it ({error.strerror}); copy the run "
@@ -146,13 +149,3 @@ def _script_hash(template: str) -> str:
     assert script is not None
     digest = hashlib.sha256(script[1].encode("utf-8")).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All or nothing: a reader sees the old file or the new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

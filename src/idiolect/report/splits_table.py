@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from idiolect.record.manifest import check_report_files
 from idiolect.report.columns import ANNOUNCED, UNFINISHED
 from idiolect.report.folder import ALONE, FolderError
 from idiolect.report.wording import NONE, ScoreWords, count, known, listed, megabytes, plural, score_words, ties
@@ -72,6 +73,7 @@ def read_splits(folder: str | os.PathLike[str]) -> SplitsFound:
             f"The splits in {str(path)!r} are not all finished; go on with `idiolect run {path} --resume`, or report "
             f"on a finished one, such as {path / 'split-01'}."
         )
+    check_report_files(path)
     try:
         found = json.loads((path / "splits.json").read_text(encoding="utf-8"))
         rows = pq.read_table(path / "splits.parquet").to_pylist()

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from idiolect.core.checks import RequestError
 from idiolect.experiments.compilation import enable_cache
-from idiolect.experiments.run_folder import whole
+from idiolect.record.files import whole
 
 Cell = dict[str, Any]  # plain values
 
