@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from idiolect.report.sections import e, method_line, scrolling, table_head
-from idiolect.report.wording import count
+from idiolect.report.wording import count, plural, size
 
 TITLE = "What left each client"
 
@@ -64,27 +64,25 @@ def privacy_section(statement: dict[str, Any] | None) -> str:
 def _preparation_line(found: dict[str, Any]) -> str:
     if not found["columns"]:
         return f"Preparation, {found['way']}: {found['meaning']}."
-    least = found["rows_at_least"]
+    least, rest = found["rows_at_least"], len(found["columns"]) - 3
     columns = "; ".join(f"{part['column']}: {part['content']}" for part in found["columns"][:3])
-    more = f"; and so for {len(found['columns']) - 3} more columns" if len(found["columns"]) > 3 else ""
+    more = f"; and likewise for {plural(rest, 'more column')}" if rest > 0 else ""
     return (
-        f"Preparation, {found['way']} ({found['meaning']}), once before round 0, {count(found['total_bytes'])} bytes "
-        f"in all, from {least['rows']} training rows at least (client {least['client']}): {columns}{more}."
+        f"Preparation, {found['way']} ({found['meaning']}), once before round 0, {size(found['total_bytes'])} in all, "
+        f"from {least['rows']} training rows at least (client {least['client']}): {columns}{more}."
     )
 
 
 def _method_line(entry: dict[str, Any]) -> str:
-    least = entry["rows_at_least"]
-    chosen = (
-        f", after {count(entry['rounds_to_choose'])} rounds to choose settings" if entry["rounds_to_choose"] else ""
-    )
     if not entry["uploads"]:
         return "nothing is sent"
+    least, choosing = entry["rows_at_least"], entry["rounds_to_choose"]
+    chosen = f", after {plural(choosing, 'round')} to choose settings" if choosing else ""
     return (
-        f"{count(entry['uploads_in_all'])} uploads in {count(entry['rounds'])} rounds{chosen}, "
-        f"{count(entry['upload_bytes'])} bytes, each from {least['rows']} rows at least (client {least['client']})"
+        f"{plural(entry['uploads_in_all'], 'upload')} in {plural(entry['rounds'], 'round')}{chosen}, "
+        f"{size(entry['upload_bytes'])}, each from {least['rows']} rows at least (client {least['client']})"
     )
 
 
 def _array(one: dict[str, Any]) -> str:
-    return f"{one['array'] or 'value'} {tuple(one['shape'])} {one['dtype']}, {count(one['bytes'])} bytes"
+    return f"{one['array'] or 'value'} {tuple(one['shape'])} {one['dtype']}, {size(one['bytes'])}"
