@@ -234,13 +234,13 @@ def test_own_strengths_need_rows_that_did_not_choose_them():
     rows = np.full(8, 30)
     wanted = np.arange(8) % 2  # half of the clients want the first value, half the second
     clear = np.abs(np.arange(2)[:, None, None] - wanted) + 0.01 * draw.random((2, 4, 8))
-    own = choose_own(clear, rows, common=0)
+    own = choose_own(clear, [clear] * 4, rows, common=clear[0])
     np.testing.assert_array_equal(own.places, wanted)
     assert own.losses.shape == (4, 8)
     noise = 1 + 0.1 * draw.random((2, 4, 8))
     noise[1] += 0.05
-    assert choose_own(noise, np.full(8, 2), common=0) is None  # what looks better here is not better there
-    assert choose_own(clear[:, :1], rows, common=0) is None  # one fold cannot judge itself
+    assert choose_own(noise, [noise] * 4, np.full(8, 2), common=noise[0]) is None  # better here, not better there
+    assert choose_own(clear[:, :1], [clear[:, :1]], rows, common=clear[0, :1]) is None  # one fold cannot judge itself
 
 
 def test_the_best_of_many_is_judged_on_folds_that_did_not_choose_it():

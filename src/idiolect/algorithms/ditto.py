@@ -5,9 +5,10 @@ Local step  w_m <- w_m - eta grad f_m(w_m; batch),  K times from w_m = w;
             v_m <- v_m - eta_v (grad f_m(v_m; batch) + lam (v_m - w)),  s times, w the model received this round;
 server      w <- w + beta mean_m (w_m - w).
 
-`penalty` is lam, `personal` v_m, the personal model; `personal_steps` is s: 0 makes one step on v_m beside every step
-on w_m, on its batch, as the authors' code does. w does not depend on any v_m. lam = 0 trains every client alone, a
-large lam holds v_m at w. The pull is that of (lam/2) |v_m - w|^2, toward the received w and not a moving copy.
+`penalty` is lam, on biases `bias_penalty` times lam (1 in the paper), `personal` v_m, the personal model;
+`personal_steps` is s: 0 makes one step on v_m beside every step on w_m, on its batch, as the authors' code does. w does
+not depend on any v_m. lam = 0 trains every client alone, a large lam holds v_m at w. The pull is that of
+(lam/2) |v_m - w|^2, toward the received w and not a moving copy.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ class Ditto(FederatedAveraging):
         doc="how strongly v_m is held near w (lam)",
         strengths=(0.5, 3.0, 18.0, 108.0),
         in_rows=True,
+    )
+    bias_penalty: float = setting(
+        default=1.0,
+        at_least=0,
+        at_most=1,
+        way_out="1 holds biases as all other parameters, 0 leaves them free.",
+        doc="part of `penalty` that holds biases: intercepts of clients often differ more than coefficients",
     )
     personal_steps: int = setting(
         default=0, at_least=0, doc="steps on v_m per round (s), on rows of their own; 0: one beside every other step"
@@ -106,4 +114,5 @@ class Ditto(FederatedAveraging):
     def _pulled(self, sent: Broadcast, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(v_m) + lam (v_m - w)."""
         slope, tally = self.objective.gradient_shared(key, personal, (), batch)
-        return tree.pull(slope, self.penalty, personal, sent.shared), tally.as_personal()
+        pulled = tree.pull(slope, self.penalty, personal, sent.shared, self.bias_penalty)
+        return pulled, tally.as_personal()

@@ -38,11 +38,17 @@ def descend(tree: Params, step_size: Any, direction: Params) -> Params:
     return jax.tree_util.tree_map_with_path(one, tree, direction)
 
 
-def pull(slope: Params, strength: Any, here: Params, there: Params) -> Params:
-    """slope + strength (here - there), the slope of a penalty on the way between; none on a running statistic."""
+def pull(slope: Params, strength: Any, here: Params, there: Params, biases: Any = 1.0) -> Params:
+    """slope + strength (here - there), the gradient of a penalty on the way between; none on a running statistic.
+
+    Leaves named "bias" are pulled with `biases` times the strength.
+    """
 
     def one(path: Any, gradient: Any, mine: Any, other: Any) -> Any:
-        return gradient if is_running(path) else gradient + strength * (mine - other)
+        if is_running(path):
+            return gradient
+        own = strength * biases if getattr(path[-1], "key", None) == "bias" else strength
+        return gradient + own * (mine - other)
 
     return jax.tree_util.tree_map_with_path(one, slope, here, there)
 

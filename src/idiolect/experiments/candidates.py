@@ -94,6 +94,8 @@ def _settings(name: str, model: str) -> dict[str, Any]:
         return {"personal_part": "bias"}  # the other coefficients are shared, each client has an intercept
     if name in ("flix_sgd", "flix_gd", "scafflix"):
         return {"solver": "epochs"}  # as many as serve a client best alone: few rows have no optimum, or a bad one
+    if name == "ditto" and model == "linear":
+        return {"bias_penalty": 0.1}  # as in mixed models, intercepts may vary more between clients than coefficients
     if name == "fedavg_fine_tuning":
         return {"fine_tuning_steps": 20}
     return {}

@@ -90,6 +90,12 @@ class Lane:
         score, number = max(known)
         return (score, -number) if np.isfinite(score) else (-np.inf, 0)
 
+    def best_without(self, fold: int) -> int:
+        """The best round by the other folds, of which there must be one at least."""
+        sign = 1 if SCORES[self.choose_by].higher_is_better else -1
+        scores = [sign * _mean(np.delete(self.clients(number, self.choose_by), fold, axis=0)) for number in self.rounds]
+        return self.rounds[int(np.argmax(np.where(np.isnan(scores), -np.inf, scores)))]
+
     @property
     def converged(self) -> bool:
         """Whether the last third of the rounds brought no progress."""

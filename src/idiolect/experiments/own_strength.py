@@ -7,6 +7,7 @@ all is judged by cross-fitting, the other folds choosing for each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,22 +22,23 @@ class Own(NamedTuple):
     losses: np.ndarray  # (folds, clients)
 
 
-def choose_own(losses: np.ndarray, rows: np.ndarray, common: int) -> Own | None:
-    """Each client's own value, or None where that is no better than `common`, the place of the best for all.
+def choose_own(losses: np.ndarray, without: Sequence[np.ndarray], rows: np.ndarray, common: np.ndarray) -> Own | None:
+    """Each client's own value, or None where that is no better than one value for all.
 
-    `losses` are means over a client's validation rows, (values, folds, clients), `rows` how many these are in a fold.
+    `losses` are means over a client's validation rows, (values, folds, clients), `rows` how many these are in a fold;
+    `without` has, for each fold, the same after the rounds that the other folds choose; `common` are the cross-fitted
+    losses of one value for all, (folds, clients).
     """
     values, folds, clients = losses.shape
-    scored = (rows > 0) & np.isfinite(losses).all(axis=(0, 1))
+    scored = (rows > 0) & np.isfinite(losses).all(axis=(0, 1)) & np.isfinite(common).all(axis=0)
     if values < 2 or folds < 2 or not scored.any():
         return None
     everyone = np.arange(clients)
     crossed = np.empty((folds, clients))
-    for number in range(folds):
-        others = np.delete(losses, number, axis=1)
-        crossed[number] = losses[pick(others, rows, scored), number, everyone]
-    means = crossed.mean(axis=0)
-    if not means[scored].mean() < losses[common].mean(axis=0)[scored].mean():
+    for number, others in enumerate(without):
+        chosen = pick(np.delete(others, number, axis=1), rows, scored)
+        crossed[number] = others[chosen, number, everyone]
+    if not crossed[:, scored].mean() < common[:, scored].mean():
         return None
     return Own(pick(losses, rows, scored), np.where(scored, crossed, np.nan))
 

@@ -279,8 +279,14 @@ def _own_strengths(
             continue
         others = {name: value for name, value in chosen.point.items() if name != axis.name}
         beside = [lane for lane in lanes if others.items() <= lane.point.items() and np.isfinite(lane.best[0])]
+        if request.folds < 2:  # one fold cannot judge what it chose
+            return None
         losses = np.stack([lane.clients(lane.best[1], lane.choose_by) for lane in beside])
-        own = choose_own(losses, federation.validation.counts, beside.index(chosen))
+        without = [
+            np.stack([lane.clients(lane.best_without(fold), lane.choose_by) for lane in beside])
+            for fold in range(request.folds)
+        ]
+        own = choose_own(losses, without, federation.validation.counts, cross_fit(lanes))
         if own is None:
             return None
         return axis.name, [beside[place].point[axis.name] for place in own.places], own.losses
