@@ -13,6 +13,7 @@ from idiolect.collaborate import distances, neighbourhoods
 from idiolect.collaborate.blocks import learn_in_blocks
 from idiolect.collaborate.excess import Exchange
 from idiolect.collaborate.quadratic import make_sample
+from idiolect.collaborate.shadows import LEAST_ROWS, refuse_few_rows
 from idiolect.collaborate.threads import one_thread
 from idiolect.core import mixing
 from idiolect.core.algorithm import Algorithm
@@ -102,7 +103,11 @@ def _from_data(spec: CollaborationSpec, federation: Federation) -> Collaboration
         )
     if spec.accuracy is None:
         raise RequestError('[collaboration] source = "data" needs accuracy: pairs within half of it are close; set it.')
-    if federation.task.kind != "classification":
+    features = int(np.prod(federation.input_shape))
+    classes = federation.task.kind == "classification"
+    least = LEAST_ROWS if classes else distances.least_rows_of_moments(features)
+    refuse_few_rows(federation.train.counts, least, federation.names)
+    if not classes:
         measured = distances.moment_differences(federation.train, diameter=1.0)
     elif len(federation.task.classes) == 2:
         measured = distances.wasserstein_distances(federation.train, diameter=1.0)

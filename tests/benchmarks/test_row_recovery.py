@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attacks that recover rows from what clients send: they work where they should, and fail on what is sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import rows_sliced
+
+CHANCE = 0.05  # rows that guesses come near by chance
+
+
+@pytest.mark.parametrize("count", [1, 5, 42, 64])
+def test_single_values_along_many_directions_are_the_rows(count):
+    assert rows_sliced.attack_order_statistics(count) == 1
+
+
+def test_means_of_two_rows_along_many_directions_are_the_rows():
+    draws = np.random.default_rng(0)
+    points, axes = draws.normal(size=(20, 2)), rows_sliced.common_axes(2, 32, draws)
+    means = np.sort(points @ axes, axis=0).reshape(10, 2, 32).mean(axis=1)
+    assert rows_sliced.fraction_recovered(rows_sliced.fit_points(means, axes, 20, starts=3), points) == 1
+
+
+@pytest.mark.parametrize("count", [20, 42, 100])
+def test_distances_of_rows_give_no_row_away(count):
+    assert rows_sliced.attack_sliced(count, quick=True) <= CHANCE
+
+
+def test_distances_of_few_rows_are_refused():
+    assert rows_sliced.attack_sliced(19, quick=True) is None
