@@ -9,6 +9,7 @@ import numpy as np
 
 from idiolect.collaborate.distances import common_axes, slice_rows
 from idiolect.collaborate.shadows import LEAST_ROWS, count_directions
+from idiolect.collaborate.threads import one_thread
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
 
@@ -46,25 +47,30 @@ def _is_among(numbers: np.ndarray, known: np.ndarray) -> np.ndarray:
     return (np.minimum(np.abs(numbers - below), np.abs(numbers - above)) < 1e-6).astype(int)
 
 
-def fit_points(means: np.ndarray, axes: np.ndarray, count: int, starts: int, steps: int = 60) -> np.ndarray:
-    """Points whose bins have these means: sort, then least squares, again and again; the best of several starts."""
-    bins, directions = means.shape
-    where = np.arange(count) * bins // count
-    draws, best, least = np.random.default_rng(0), np.zeros((0, axes.shape[0])), np.inf
-    for _ in range(starts):
-        points = draws.normal(size=(count, axes.shape[0]))
-        for step in range(steps):
-            label = where[np.argsort(np.argsort(points @ axes, axis=0), axis=0)]  # (rows, directions)
-            belongs = (label[..., None] == np.arange(bins)) / np.bincount(where)  # (rows, directions, bins)
-            matrix = np.einsum("rkb,fk->bkrf", belongs, axes).reshape(bins * directions, -1)
-            missing = means.reshape(-1) - matrix @ points.reshape(-1)
-            if np.abs(missing).max() < 1e-9:
-                break
-            move = np.linalg.lstsq(matrix, missing, rcond=None)[0].reshape(points.shape)
-            points = points + (0.5 if step % 3 == 0 else 1.0) * move
-        if np.abs(missing).max() < least:
-            best, least = points, float(np.abs(missing).max())
-    return best
+def fit_points(means: np.ndarray, axes: np.ndarray, count: int, starts: int) -> np.ndarray:
+    """Points whose bins have these means, the best of several starts."""
+    draws = np.random.default_rng(0)
+    with one_thread():
+        found = [_fit_once(means, axes, draws.normal(size=(count, axes.shape[0]))) for _ in range(starts)]
+    return min(found, key=lambda one: one[1])[0]
+
+
+def _fit_once(means: np.ndarray, axes: np.ndarray, points: np.ndarray, steps: int = 60) -> tuple[np.ndarray, float]:
+    """Sort, then least squares, again and again; and by how much the means are missed."""
+    bins = len(means)
+    where = np.arange(len(points)) * bins // len(points)
+    missed = np.inf
+    for step in range(steps):
+        label = where[np.argsort(np.argsort(points @ axes, axis=0), axis=0)]  # (rows, directions)
+        belongs = (label[..., None] == np.arange(bins)) / np.bincount(where)  # (rows, directions, bins)
+        matrix = np.einsum("rkb,fk->bkrf", belongs, axes).reshape(means.size, -1)
+        missing = means.reshape(-1) - matrix @ points.reshape(-1)
+        missed = float(np.abs(missing).max())
+        if missed < 1e-9:
+            break
+        move = np.linalg.lstsq(matrix, missing, rcond=None)[0].reshape(points.shape)
+        points = points + (0.5 if step % 3 == 0 else 1.0) * move  # half a step now and then leaves a cycle
+    return points, missed
 
 
 def attack_order_statistics(count: int) -> float:

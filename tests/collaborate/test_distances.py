@@ -97,7 +97,7 @@ def test_summaries_that_would_be_rows_are_refused(bench, features, least):
     with pytest.raises(RequestError, match=f"at least {least} rows of every client.*agent 1 has {least - 1}"):
         moment_differences(bench.rows_of([large, small]), 1.0)
     assert moment_differences(bench.rows_of([large, large]), 1.0).value[0, 1] == 0
-    with pytest.raises(RequestError, match="at least 20 rows of every client.*agent 1 has 19"):
+    with pytest.raises(RequestError, match="agent 1 has 19"):
         wasserstein_distances(bench.rows_of([large, (np.ones((19, features)), np.ones(19))]))
 
 

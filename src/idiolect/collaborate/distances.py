@@ -14,15 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from idiolect.collaborate.excess import SCALAR_BYTES, Exchange
-from idiolect.collaborate.shadows import LEAST_ROWS, Shadow, count_directions, describe, refuse_few_rows
+from idiolect.collaborate.shadows import LEAST_ROWS, ROWS_PER_MEAN, Shadow, count_directions, describe, refuse_few_rows
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
 
 LIPSCHITZ = 1 + 1 / np.e  # of a logistic gradient in (label x input), appendix A.1 (3)
 SLICES_REVEAL = (
-    "The server sees means over at least 10 neighbouring rows of every agent along random directions, at most a quarter "
-    "as many numbers as its rows hold."
+    f"The server sees means over at least {ROWS_PER_MEAN} neighbouring rows of every agent along random directions, "
+    "at most a quarter as many numbers as its rows hold."
 )
 
 
