@@ -168,7 +168,7 @@ def _remarks(sample: Sample, federation: Federation) -> list[str]:
     if len(silent):
         remarks.append(
             f"{_some([names[i] for i in silent])} {_have(silent)} fewer than {least} rows to learn from, so that "
-            "sums would give rows away: they send nothing, the others learn without them, and they judge what is learnt."
+            "sums would give rows away: they send nothing, others learn without them, and they judge what is learnt."
         )
     lonely = np.flatnonzero(counts < 2)
     if len(lonely):
