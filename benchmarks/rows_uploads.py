@@ -27,14 +27,14 @@ from idiolect.data.federation import Federation
 from idiolect.data.task import Task
 from idiolect.engines.debug import Event, debug
 from idiolect.engines.door import Training
-from idiolect.models import MLP, Linear
+from idiolect.models import MLP, Linear, Model
 from idiolect.objectives import OBJECTIVES, ClientLoss
 
 FEATURES, CLIENTS, ROUNDS, DECOYS = 8, 3, 6, 200
 TOLERANCE = 2e-3  # of a candidate's length outside of the span, single precision allowed for
 NOISE = 1e-4  # of the largest singular value: below it a direction is rounding
 # what theory would decide; an attack needs no good settings
-DECIDED = {"communication_probability": 0.9, "averaging_probability": 0.9, "shared_probability": 0.9}
+DECIDED = {"communication_probability": 0.9, "averaging_probability": 0.9, "shared_probability": 0.5}
 
 
 class Recovered(NamedTuple):
@@ -68,10 +68,13 @@ class Listener:
 
 def recovered(name: str, rows: int, quick: bool = False) -> Recovered:
     """What two attacks make of one client's uploads, on full batches and a linear model of one number."""
-    federation = _federation(rows)
+    algorithm, classes = build(name), False
+    if algorithm.misfit() is not None:
+        algorithm, classes = build(name, classes=True), True
+    federation = _federation(rows, classes)
     heard = Listener()
     training = Training(rounds=2 if quick else ROUNDS, precision="float32", executor="looped")
-    debug(build(name), federation, training, observe=heard)
+    debug(algorithm, federation, training, observe=heard)
     own = np.asarray(federation.train.inputs[:rows], float)
     several = heard.differences()
     blind = max(fraction_recovered(_ratios(one), own) for one in several)
@@ -107,24 +110,24 @@ def _lies_in(span: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def _vectors(tree: Any) -> Iterator[np.ndarray]:
-    """Every (weights, bias) of a linear model's shape in what was sent; of a network, its first layer's."""
-    if isinstance(tree, dict) and {"weights", "bias"} <= set(tree):
-        weights, bias = (np.asarray(tree[name], float) for name in ("weights", "bias"))
-        if weights.ndim and weights.shape[0] == FEATURES and weights.shape[1:] == bias.shape:
+    """Every (weights, bias) that takes a row, of a linear model or a network's first layer: neighbouring leaves."""
+    leaves = [np.asarray(leaf, float) for leaf in jax.tree.leaves(tree)]
+    for bias, weights in zip(leaves[:-1], leaves[1:]):
+        if weights.shape == (FEATURES, *bias.shape):
             yield from np.concatenate([weights.reshape(FEATURES, -1), bias.reshape(1, -1)]).T
-        elif weights.ndim > 1 and weights.shape[1:2] == (FEATURES,) and bias.ndim == weights.ndim - 1:
-            for one, other in zip(weights, bias):  # several models, one after the other
-                yield from _vectors({"weights": one, "bias": other})
-    else:
-        children = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple | list) else ()
-        for child in children:
-            yield from _vectors(child)
+        elif weights.shape == (*bias.shape[:1], FEATURES, *bias.shape[1:]):  # several models, one after the other
+            flat = weights.reshape(len(weights), FEATURES, -1)
+            yield from (
+                np.concatenate([flat, bias.reshape(len(weights), 1, -1)], 1)
+                .transpose(0, 2, 1)
+                .reshape(-1, FEATURES + 1)
+            )
 
 
-def build(name: str) -> Algorithm:
+def build(name: str, classes: bool = False) -> Algorithm:
     """The named method with its preset and full batches; what theory decides is decided here."""
     method = ALGORITHMS[name]
-    algorithm = know_population(method.algorithm(_objective(name), **method.preset), CLIENTS)
+    algorithm = know_population(method.algorithm(_objective(name, classes), **method.preset), CLIENTS)
     given = {field: DECIDED.get(field, 0.1) for field in unset(algorithm) if field != "neighbours"}
     names = {field.name for field in dataclasses.fields(algorithm)}
     if "neighbours" in names:
@@ -132,7 +135,7 @@ def build(name: str) -> Algorithm:
     return dataclasses.replace(algorithm, **given)
 
 
-def _objective(name: str) -> Any:
+def _objective(name: str, classes: bool) -> Any:
     method = ALGORITHMS[name]
     cls = OBJECTIVES[method.objective or "additive"]
     given: dict[str, Any] = dict(method.objective_preset)
@@ -141,18 +144,20 @@ def _objective(name: str) -> Any:
         if field.name != "client_loss" and bare:
             given.setdefault(field.name, 0.5)
     if "client_loss" in inspect.signature(cls).parameters:
-        layers = "personal_part" in given
-        model = MLP(FEATURES, 0, (4,), normalize="layer" if "norm" in given.get("personal_part", "") else "none")
-        given["client_loss"] = ClientLoss(model=model if layers else Linear(FEATURES), criterion="squared", l2=None)
+        model: Model = Linear(FEATURES, 2 if classes else 0)
+        if "personal_part" in given:
+            model = MLP(FEATURES, 0, (4,), normalize="layer" if "norm" in given["personal_part"] else "none")
+        given["client_loss"] = ClientLoss(model=model, criterion="cross_entropy" if classes else "squared", l2=None)
     return cls(**given)
 
 
-def _federation(rows: int) -> Federation:
-    """Three clients of so many rows each; a number to predict."""
+def _federation(rows: int, classes: bool = False) -> Federation:
+    """Three clients of so many rows each; a number to predict, or two classes."""
     draws = np.random.default_rng(rows)
     parts = []
     for count in (rows, 1, 1):
         inputs = draws.normal(size=(CLIENTS * count, FEATURES))
         targets = inputs @ np.ones(FEATURES) + draws.normal(size=len(inputs))
+        targets = (targets > 0).astype(np.int32) if classes else targets
         parts.append(Rows(inputs, targets, np.arange(CLIENTS + 1) * count))
-    return Federation(*parts, tuple("abc"), Task.regression(1))
+    return Federation(*parts, tuple("abc"), Task.classification(("no", "yes")) if classes else Task.regression(1))
