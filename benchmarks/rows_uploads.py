@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -112,7 +113,7 @@ def _lies_in(span: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 def _vectors(tree: Any) -> Iterator[np.ndarray]:
     """Every (weights, bias) that takes a row, of a linear model or a network's first layer: neighbouring leaves."""
     leaves = [np.asarray(leaf, float) for leaf in jax.tree.leaves(tree)]
-    for bias, weights in zip(leaves[:-1], leaves[1:]):
+    for bias, weights in itertools.pairwise(leaves):
         if weights.shape == (FEATURES, *bias.shape):
             yield from np.concatenate([weights.reshape(FEATURES, -1), bias.reshape(1, -1)]).T
         elif weights.shape == (*bias.shape[:1], FEATURES, *bias.shape[1:]):  # several models, one after the other

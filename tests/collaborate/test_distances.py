@@ -108,5 +108,5 @@ def test_what_is_sent_is_a_fraction_of_what_is_held(bench):
     rows = bench.rows_of([(draws.normal(size=(count, 3)), np.arange(count) % 2) for count in counts])
     sent = slice_rows(rows)
     assert [one.means.shape for one in sent] == [(2, 7), (5, 7), (40, 7)]
-    assert all(one.means.size <= 3 * one.count / 4 for one in sent)
+    assert all(one.means.size <= 3 * one.rows / 4 for one in sent)
     assert wasserstein_distances(rows).exchange.upload_bytes == 4 * sum(one.means.size + 2 for one in sent)

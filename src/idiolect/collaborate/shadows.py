@@ -27,7 +27,7 @@ class Shadow(NamedTuple):
 
     means: np.ndarray  # (bins, directions) of rows that are neighbours along a direction, in rising order
     halves: float  # how far apart two random halves of its rows are: the noise of its means
-    count: int
+    rows: int
 
     @property
     def numbers(self) -> int:

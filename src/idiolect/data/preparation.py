@@ -100,6 +100,6 @@ def small_client_warnings(preparation: Preparation, names: Sequence[str]) -> lis
     whose = ", ".join(repr(names[client]) for client in few[:3])
     return [
         f"Preparation sends sums of each client's training rows, and of fewer than {LEAST_ROWS} rows these tell the "
-        f"values of every column of numbers: client {whose}{rest}. Scale each client by its own rows with data.preparation = "
-        '"local", or give the ranges with "given".'
+        f"values of every column of numbers: client {whose}{rest}. Scale each client by its own rows with "
+        'data.preparation = "local", or give the ranges with "given".'
     ]
