@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.measure import Result, Target
 from idiolect.collaborate.advice import advise
 from idiolect.collaborate.options import OPTIONS, fit_options, try_options
-from idiolect.collaborate.quadratic import make_sample, score_own
+from idiolect.collaborate.quadratic import fold_rows, make_sample, score_own
 from idiolect.collaborate.threads import one_thread
 from idiolect.core.data import Rows
 from idiolect.theory.convex import ConvexLoss
@@ -71,10 +71,10 @@ def _draw(setting: Setting, draws: np.random.Generator) -> tuple[np.ndarray, np.
     slopes[kind == 2] = 0.0
     counts = draws.integers(setting.rows[0], setting.rows[1] + 1, setting.clients)
     width = ConvexLoss(setting.criterion, FEATURES, 0, bias=True, diagonal=False, l2=0.0)
-    sample = make_sample(width, _rows(setting, slopes, counts, draws))
+    sample = make_sample(width, _rows(setting, slopes, counts, draws), least=fold_rows(width))
     test = make_sample(width, _rows(setting, slopes, np.full(setting.clients, FRESH), draws), 2)
     with one_thread():
-        options = try_options(sample)
+        options = try_options(sample, least=fold_rows(width))
         advice = advise(sample, options.losses)
         models = fit_options(sample, options)
     losses = np.stack([test.means(score_own(test, models[way])) for way in OPTIONS], axis=1)

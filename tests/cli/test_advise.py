@@ -162,7 +162,7 @@ def test_many_clients_are_advised_in_blocks(idiolect, here, monkeypatch):
     lines = ["who,x,y"]
     for number in range(70):
         slope = 2 if number % 2 else -2
-        lines += [f"c{number},{x:.3f},{slope * x + 0.3 * noise:.3f}" for x, noise in draws.normal(size=(10, 2))]
+        lines += [f"c{number},{x:.3f},{slope * x + 0.3 * noise:.3f}" for x, noise in draws.normal(size=(15, 2))]
     (here / "many.csv").write_text("\n".join(lines) + "\n")
     answer = idiolect("advise", "many.csv", "--client", "who", "--target", "y", "--verify", "--out", "m")
     assert answer.code == 0, answer.err

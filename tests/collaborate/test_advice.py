@@ -12,9 +12,11 @@ from benchmarks.advice_coverage import Setting, coverage
 from idiolect.collaborate.advice import advise
 from idiolect.collaborate.leave_out import left_out_losses
 from idiolect.collaborate.options import OPTIONS, fit_options, try_options
-from idiolect.collaborate.quadratic import optimum, own_optima, score_own
+from idiolect.collaborate.quadratic import make_sample, optimum, own_optima, score_own
 from idiolect.collaborate.shrinkage import shrink
 from idiolect.collaborate.verdict import judge, regrets, savings
+from idiolect.core.checks import RequestError
+from idiolect.theory.convex import ConvexLoss
 
 
 def test_without_noise_nothing_is_shrunk_and_without_differences_everything():
@@ -144,3 +146,28 @@ def test_agents_without_test_rows_are_not_counted_and_few_rows_decide_nothing(be
     assert verdict.decidable.sum() == 0  # three rows are below MINIMUM_ROWS
     assert verdict.right.tolist() == [True, True, False]
     assert regrets([verdict, verdict], OPTIONS)["advice"].mean == pytest.approx(1.0)
+
+
+def test_small_agents_send_nothing_and_are_still_advised(bench):
+    """Other rows of an agent with fewer than 5 change its own losses alone; no fold has fewer than 5 rows."""
+    rows = bench.lines([[1.0], [1.0], [-1.0], [-1.0], [1.0]], [30, 11, 7, 25, 4])
+    changed = dataclasses.replace(rows, inputs=np.where(np.arange(77)[:, None] < 73, rows.inputs, 9.0))
+    found, other = (try_options(_guarded(bench, each), (1.0,), least=5) for each in (rows, changed))
+    sample = _guarded(bench, rows).heard(5)
+    sizes = np.unique(5 * sample.owner + sample.fold, return_counts=True)[1]
+    assert sorted(sizes) == [5] * 6 + [6] * 6 + [7]
+    np.testing.assert_array_equal(found.losses[:73], other.losses[:73])
+    np.testing.assert_array_equal(found.neighbours.dense(), other.neighbours.dense())
+    assert (found.losses[73:] != other.losses[73:]).any(axis=0).all()
+    assert np.isfinite(found.losses).all()
+    assert "at least 5 rows" in found.neighbours.exchange.reveals
+
+
+def test_advice_without_a_client_that_may_send_is_refused(bench):
+    with pytest.raises(RequestError, match=r"fewer than 5 rows .* the largest has 4"):
+        try_options(_guarded(bench, bench.lines([[1.0], [1.0]], [4, 3])), least=5)
+
+
+def _guarded(bench, rows):
+    loss = ConvexLoss("squared", 1, 0, bias=True, diagonal=False, l2=0.0)
+    return make_sample(loss, rows, least=5)

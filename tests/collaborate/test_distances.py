@@ -12,6 +12,7 @@ from idiolect.collaborate.distances import (
     exact_wasserstein,
     mean_differences,
     moment_differences,
+    slice_rows,
     wasserstein_distances,
 )
 from idiolect.core.checks import RequestError
@@ -78,14 +79,34 @@ def test_sliced_distances_order_pairs_as_the_exact_ones_do(bench):
     assert (found.value == found.value.T).all()
 
 
-def test_what_cannot_be_compared_is_refused_or_bounded_by_infinity(bench):
-    rows = bench.rows_of([(np.ones((3, 1)), np.array([0, 1, 2])), (np.ones((3, 1)), np.array([0, 1, 1]))])
+def test_what_cannot_be_compared_is_refused(bench):
+    many = np.tile([0, 1, 2], 10)
     with pytest.raises(RequestError, match="targets 0 or 1"):
-        wasserstein_distances(rows)
+        wasserstein_distances(bench.rows_of([(np.ones((30, 1)), many), (np.ones((30, 1)), many)]))
     with pytest.raises(RequestError, match="level must be above 0"):
-        mean_differences(rows, level=1.0)
-    single = bench.rows_of([(np.ones((1, 1)), np.ones(1)), (np.zeros((1, 1)), np.ones(1))])
-    assert np.isinf(wasserstein_distances(single).upper[0, 1])
+        mean_differences(bench.rows_of([(np.ones((3, 1)), np.arange(3.0))] * 2), level=1.0)
     empty = bench.rows_of([(np.ones((0, 1)), np.ones(0)), (np.zeros((2, 1)), np.ones(2))])
     with pytest.raises(RequestError, match="no rows to compare"):
         mean_differences(empty)
+
+
+@pytest.mark.parametrize(("features", "least"), [(2, 20), (30, 32)])
+def test_summaries_that_would_be_rows_are_refused(bench, features, least):
+    """Sums of fewer rows than that are as many numbers as the rows themselves."""
+    large, small = ((np.ones((count, features)), np.ones(count)) for count in (2 * least, least - 1))
+    with pytest.raises(RequestError, match=f"at least {least} rows of every client.*agent 1 has {least - 1}"):
+        moment_differences(bench.rows_of([large, small]), 1.0)
+    assert moment_differences(bench.rows_of([large, large]), 1.0).value[0, 1] == 0
+    with pytest.raises(RequestError, match="agent 1 has 19"):
+        wasserstein_distances(bench.rows_of([large, (np.ones((19, features)), np.ones(19))]))
+
+
+def test_what_is_sent_is_a_fraction_of_what_is_held(bench):
+    """Every number is a mean of at least 10 rows, and there are at most a quarter as many as the rows hold."""
+    draws = np.random.default_rng(5)
+    counts = (20, 57, 400)
+    rows = bench.rows_of([(draws.normal(size=(count, 3)), np.arange(count) % 2) for count in counts])
+    sent = slice_rows(rows)
+    assert [one.means.shape for one in sent] == [(2, 7), (5, 7), (40, 7)]
+    assert all(one.means.size <= 3 * one.rows / 4 for one in sent)
+    assert wasserstein_distances(rows).exchange.upload_bytes == 4 * sum(one.means.size + 2 for one in sent)

@@ -69,12 +69,12 @@ def test_one_row_tells_nothing(bench):
 
 
 def test_the_bill(bench):
-    """4 agents, one coefficient: 4 models up, 12 down, 12 pairs x 2 numbers up, 4 bytes each."""
+    """4 agents, one coefficient: 4 models up, 12 down, 12 pairs x 1 number up, 4 bytes each."""
     exchange = excess_of(bench.mean_sample(np.eye(4))).exchange
     assert exchange.pairs == 12
     assert exchange.download_bytes == 12 * 4
-    assert exchange.upload_bytes == 4 * 4 + 12 * 2 * 4
-    assert "no row leaves" in exchange.reveals
+    assert exchange.upload_bytes == 4 * 4 + 12 * 4
+    assert "every mean excess" in exchange.reveals
 
 
 def test_quick_models_of_squares_are_exact_and_solve_weighted_problems(bench):

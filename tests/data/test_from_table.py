@@ -274,3 +274,14 @@ def test_free_text_is_left_out_with_a_warning_and_refused_where_it_is_named():
     for options in ({"features": ["x", "remark"]}, {"categorical": ["remark"]}):
         with pytest.raises(RequestError, match="different texts, more than the 200"):
             Federation.from_table(table, client="client", target="y", **options)
+
+
+def test_sums_of_few_rows_are_warned_about():
+    """The third hospital has four rows: their sums tell their values."""
+    few = {name: np.asarray(values)[:44] for name, values in patients().items()}
+    warned = [text for text in load(few).warnings if "fewer than 5 rows" in text]
+    assert len(warned) == 1
+    assert "client 'west'" in warned[0]
+    assert "data.preparation" in warned[0]
+    for other in (load(few, preparation="local"), load()):
+        assert not [text for text in other.warnings if "fewer than 5 rows" in text]

@@ -135,6 +135,11 @@ def test_estimates_say_what_they_cannot_compare(two_kinds):
         find_collaboration(CollaborationSpec(source="data"), two_kinds)
 
 
+def test_distances_of_few_rows_are_refused_by_the_name_of_the_client(regression):
+    with pytest.raises(RequestError, match=r"at least 20 rows .* client 'clinic 0' has 3"):
+        find_collaboration(CollaborationSpec(source="data", accuracy=1.0), regression)
+
+
 def test_a_run_pays_for_finding_out(two_kinds, tmp_path, monkeypatch):
     monkeypatch.setattr(preparing, "build_data", lambda *_: (two_kinds, None))
     table = {

@@ -14,12 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from idiolect.collaborate.excess import SCALAR_BYTES, Exchange
+from idiolect.collaborate.shadows import LEAST_ROWS, ROWS_PER_MEAN, Shadow, count_directions, describe, refuse_few_rows
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
 
 LIPSCHITZ = 1 + 1 / np.e  # of a logistic gradient in (label x input), appendix A.1 (3)
-QUANTILES = 64  # that describe an agent's rows along one direction
+SLICES_REVEAL = (
+    f"The server sees means over at least {ROWS_PER_MEAN} neighbouring rows of every agent along random directions, "
+    "at most a quarter as many numbers as its rows hold."
+)
 
 
 class Distances(NamedTuple):
@@ -37,10 +41,8 @@ def mean_differences(rows: Rows, level: float = 0.95) -> Distances:
     doubt = noise[:, None] + noise
     value = 0.5 * np.maximum(squares - doubt, 0.0)
     upper = 0.5 * (np.sqrt(squares) + _quantile(level) * np.sqrt(doubt)) ** 2
-    width = means.shape[1] + 2
-    return _distances(
-        value, upper, width, rows.clients, "The server sees every client's mean, variance and number of rows."
-    )
+    reveals = "The server sees every client's mean, variance and number of rows; the mean of one row is the row."
+    return _distances(value, upper, rows.clients * (means.shape[1] + 2), rows.clients, reveals)
 
 
 def moment_differences(rows: Rows, diameter: float, level: float = 0.95, labelled: bool = True) -> Distances:
@@ -50,6 +52,7 @@ def moment_differences(rows: Rows, diameter: float, level: float = 0.95, labelle
     Without labels only E aa' is compared.
     """
     inputs = np.asarray(rows.inputs, np.float64).reshape(len(rows.targets), -1)
+    refuse_few_rows(rows.counts, least_rows_of_moments(inputs.shape[1]))
     parts = [(inputs[:, :, None] * inputs[:, None, :]).reshape(len(inputs), -1)]
     if labelled:
         goals = _flat(rows.targets)
@@ -61,7 +64,12 @@ def moment_differences(rows: Rows, diameter: float, level: float = 0.95, labelle
     features = inputs.shape[1]
     width = features * (features + 1) // 2 + means.shape[1] - features**2 + 2
     reveals = "The server sees every client's first and second moments, the sufficient statistics of least squares."
-    return _distances(value, upper, width, rows.clients, reveals)
+    return _distances(value, upper, rows.clients * width, rows.clients, reveals)
+
+
+def least_rows_of_moments(features: int) -> int:
+    """Rows of which moments are no more than half as many numbers: fewer lie in a plane that the moments tell."""
+    return max(LEAST_ROWS, features + 2)
 
 
 def wasserstein_distances(
@@ -69,27 +77,36 @@ def wasserstein_distances(
 ) -> Distances:
     """Logistic regression: b_ij = D (1 + 1/e) W_1 between the laws of (label -1/+1) x input, or of the inputs alone.
 
-    W_1 is sliced: the mean over random directions of the distance along them, from quantiles on a common grid, times
-    sqrt(features) as a unit vector's shadow is that much shorter. One feature: exact up to the grid.
+    W_1 is sliced: the mean over random directions of the distance along them, from means of neighbouring rows
+    (`shadows`), times sqrt(features) as a unit vector's shadow is that much shorter. One feature: exact up to the
+    steps. Small clients make the steps coarser and the directions fewer.
     """
-    inputs = np.asarray(rows.inputs, np.float64).reshape(len(rows.targets), -1)
-    points = inputs * _signs(rows)[:, None] if labelled else inputs
-    features = points.shape[1]
-    draws = host_generator(seed, Purpose.PARTITION, features)
-    axes = draws.normal(size=(features, directions)) if features > 1 else np.ones((1, 1))
-    shadows = points @ (axes / np.linalg.norm(axes, axis=0))
-    described, halves = _describe(rows, shadows, draws)
-    scale = diameter * LIPSCHITZ * np.sqrt(features)
+    sent = slice_rows(rows, directions, labelled, seed)
+    described = np.stack([one.steps() for one in sent])
+    scale = diameter * LIPSCHITZ * np.sqrt(np.prod(rows.inputs.shape[1:]))
     apart = np.stack([np.abs(described - one).mean(axis=1) for one in described])
     # halves of one agent differ by noise alone, as two agents of n/2 rows each would
-    counts = np.maximum(rows.counts, 1)
-    noise = halves**2 / 4  # (c_i^2 / n_i with halves = c_i sqrt(4/n_i))
-    doubt = np.where(counts[:, None] * counts < 4, np.inf, noise[:, None] + noise)
-    value = scale * np.sqrt(np.maximum(apart**2 - np.where(np.isinf(doubt), 0.0, doubt), 0.0))
+    noise = np.array([one.halves for one in sent]) ** 2 / 4  # (c_i^2 / n_i with halves = c_i sqrt(4/n_i))
+    doubt = noise[:, None] + noise
+    value = scale * np.sqrt(np.maximum(apart**2 - doubt, 0.0))
     upper = scale * (apart + _quantile(level) * np.sqrt(doubt))
-    width = 2 * described.shape[1] + 1
-    reveals = "The server sees the quantiles of every client's rows along random directions: their marginal laws."
-    return _distances(value, upper, width, rows.clients, reveals)
+    return _distances(value, upper, sum(one.numbers for one in sent), rows.clients, SLICES_REVEAL)
+
+
+def slice_rows(rows: Rows, directions: int = 32, labelled: bool = True, seed: int = 0) -> list[Shadow]:
+    """What each agent sends for `wasserstein_distances`."""
+    refuse_few_rows(rows.counts, LEAST_ROWS)
+    inputs = np.asarray(rows.inputs, np.float64).reshape(len(rows.targets), -1)
+    points = inputs * _signs(rows)[:, None] if labelled else inputs
+    draws = host_generator(seed, Purpose.PARTITION, points.shape[1])
+    wanted = count_directions(rows.counts, points.shape[1], directions)
+    return describe(rows, points @ common_axes(points.shape[1], wanted, draws), draws)
+
+
+def common_axes(features: int, directions: int, draws: np.random.Generator) -> np.ndarray:
+    """(features, directions) unit vectors that everybody knows."""
+    axes = draws.normal(size=(features, directions)) if features > 1 else np.ones((1, 1))
+    return axes / np.linalg.norm(axes, axis=0)
 
 
 def exact_wasserstein(first: np.ndarray, second: np.ndarray) -> float:
@@ -137,37 +154,10 @@ def _squares(points: np.ndarray) -> np.ndarray:
     return np.where(found <= 1e-14 * (norms[:, None] + norms), 0.0, found)
 
 
-def _describe(rows: Rows, shadows: np.ndarray, draws: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Quantiles of every agent along every direction, and how far apart those of its two halves are."""
-    grid = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    described, halves = [], []
-    for agent in range(rows.clients):
-        own = shadows[rows.offsets[agent] : rows.offsets[agent + 1]]
-        if len(own) == 0:
-            raise RequestError(f"Client number {agent} has no rows to compare; leave it out.")
-        described.append(_quantiles(own, grid))
-        order = draws.permutation(len(own))
-        parts = [_quantiles(own[part], grid) for part in (order[::2], order[1::2]) if len(part)]
-        halves.append(np.abs(parts[0] - parts[1]).mean() if len(parts) == 2 else np.inf)
-    known = np.array(halves)
-    # a single row has no halves: the noise of the others, as large as it would be for one row
-    typical = (
-        np.nanmax(np.where(np.isinf(known), np.nan, known * np.sqrt(rows.counts))) if np.isfinite(known).any() else 0
-    )
-    return np.stack(described), np.where(np.isinf(known), typical, known)
-
-
-def _quantiles(points: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """Of the empirical law, as steps: what W_1 integrates."""
-    ordered = np.sort(points, axis=0)
-    return ordered[np.minimum((grid * len(points)).astype(int), len(points) - 1)].reshape(-1)
-
-
-def _distances(value: np.ndarray, upper: np.ndarray, width: int, agents: int, reveals: str) -> Distances:
+def _distances(value: np.ndarray, upper: np.ndarray, numbers: int, agents: int, reveals: str) -> Distances:
     for matrix in (value, upper):
         np.fill_diagonal(matrix, 0.0)
-    sent = SCALAR_BYTES * width * agents
-    return Distances(value, upper, Exchange(sent, 0, agents * (agents - 1) // 2, f"{reveals} No row leaves."))
+    return Distances(value, upper, Exchange(SCALAR_BYTES * numbers, 0, agents * (agents - 1) // 2, reveals))
 
 
 def _quantile(level: float) -> float:

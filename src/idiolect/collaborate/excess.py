@@ -16,7 +16,7 @@ from scipy.stats import t as student
 from idiolect.collaborate.quadratic import Expansion, Sample, own_weights, quick_models, score, score_own
 
 SCALAR_BYTES = 4  # models and numbers travel in single precision
-NUMBERS_PER_PAIR = 2  # a mean and a standard error go back to the server
+NUMBERS_PER_PAIR = 1  # a mean goes back to the server; standard errors, fourth moments of the rows, stay
 
 
 class Exchange(NamedTuple):
@@ -94,7 +94,7 @@ def judging(sample: Sample, models: int, pairs: int) -> Exchange:
         upload_bytes=models * one + pairs * NUMBERS_PER_PAIR * SCALAR_BYTES,
         download_bytes=pairs * one,
         pairs=pairs,
-        reveals="Every client sees the models of those it judges and the server every mean excess; no row leaves.",
+        reveals="Every client sees the models of those it judges and the server every mean excess.",
     )
 
 

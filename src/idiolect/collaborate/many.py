@@ -54,7 +54,8 @@ def learn_many(
     sample: Sample, penalty: float, effort: Effort, report: Report = lambda label, done, total: None, seed: int = 0
 ) -> Found:
     """Blocks, candidates inside them, and per block their best mixture on held-out rows."""
-    judged = _judge_candidates(sample, penalty, effort, report, seed)
+    point = common_model(sample, penalty)  # one for all: sums at several points would tell a client's rows
+    judged = _judge_candidates(sample, point, penalty, effort, report, seed)
     losses = np.empty(len(sample.owner))
     for fold, blocks in enumerate(judged.blocks):
         inside = sample.fold == fold
@@ -71,7 +72,7 @@ def learn_many(
     for number, members in enumerate(blocks):
         part = sample.some_agents(members)
         mixture = stack(part, judged.outputs[_rows_of(sample, members)])
-        expansion = expand(part, common_model(part, penalty))
+        expansion = expand(part, point)
         family, _ = candidates(part, expansion, penalty, effort)
         every = [quick_models(part, expansion, row_weights(one.shares, part.counts), penalty) for one in family]
         models[members] = np.einsum("c,cap->ap", mixture, np.stack(every))
@@ -85,7 +86,9 @@ def learn_many(
     return Found(losses, lists, models, mixtures, dict(zip(judged.names, map(float, means))))
 
 
-def _judge_candidates(sample: Sample, penalty: float, effort: Effort, report: Report, seed: int) -> _Judged:
+def _judge_candidates(
+    sample: Sample, point: np.ndarray, penalty: float, effort: Effort, report: Report, seed: int
+) -> _Judged:
     """Blocks and candidates without each fold in turn, asked about its rows."""
     outputs, names, all_blocks = np.zeros(0), list[str](), []
     exchange = Exchange(0, 0, 0, "")
@@ -97,7 +100,7 @@ def _judge_candidates(sample: Sample, penalty: float, effort: Effort, report: Re
         exchange = exchange + cost
         for number, members in enumerate(blocks):
             part, asked = training.some_agents(members), judged.some_agents(members)
-            expansion = expand(part, common_model(part, penalty))
+            expansion = expand(part, point)
             family, _ = candidates(part, expansion, penalty, effort)
             answers = held_out_answers(part, asked, expansion, family, penalty)
             if not names:

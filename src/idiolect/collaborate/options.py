@@ -22,6 +22,7 @@ from idiolect.collaborate.quadratic import (
     score_own,
 )
 from idiolect.collaborate.weights import QUICK, THOROUGH, Learned, exchange_of, learn_weights
+from idiolect.core.checks import RequestError
 
 OPTIONS = ("alone", "everybody", "neighbours")
 PENALTIES = (100.0, 10.0, 1.0, 0.1)  # in rows: (penalty/2) |V|^2 beside the sum of losses; strongest first
@@ -38,6 +39,7 @@ class Options(NamedTuple):
     mixture: dict[str, float]  # what each candidate contributes
     held_out: dict[str, float]  # mean held-out loss of each candidate
     models: np.ndarray | None = None  # (agents, size) of the neighbours, where blocks have made them
+    least: int = 1  # agents with fewer rows have sent nothing
 
     @property
     def all_pairs(self) -> bool:
@@ -50,9 +52,39 @@ def try_options(
     penalties: tuple[float, ...] = PENALTIES,
     *,
     most_pairs: int | None = None,
+    least: int = 1,
     report: Report = lambda label, done, total: None,
 ) -> Options:
-    """Every row's loss under models that were chosen and fitted without its fold."""
+    """Every row's loss under models that were chosen and fitted without its fold.
+
+    Agents with fewer than `least` rows send nothing: the others learn without them, and they judge what was learnt.
+    """
+    heard = sample.heard(least)
+    if not len(heard.owner):
+        raise RequestError(
+            f"Sums of fewer than {least} rows would give the rows away, and no client has so many: the largest has "
+            f"{sample.counts.max(initial=0)}; bring more rows, or fewer and larger clients."
+        )
+    found = _try_heard(heard, penalties, MOST_PAIRS if most_pairs is None else most_pairs, report)._replace(least=least)
+    if len(heard.owner) == len(sample.owner):
+        return found
+    listening = sample.counts[sample.owner] < least
+    losses = np.empty((len(sample.owner), 3))
+    losses[~listening] = found.losses
+    losses[listening] = _overheard(sample.take(listening), heard, found)
+    return found._replace(losses=losses)
+
+
+def _overheard(sample: Sample, heard: Sample, found: Options) -> np.ndarray:
+    """(rows, 3) losses of agents whose rows nobody has learnt from but themselves."""
+    models = fit_options(heard, found)
+    own = _fit_alone(sample, found.penalties["alone"], models["everybody"])
+    alone = left_out_losses(sample, own, found.penalties["alone"])
+    return np.stack([alone, *(score_own(sample, models[way]) for way in OPTIONS[1:])], axis=1)
+
+
+def _try_heard(sample: Sample, penalties: tuple[float, ...], most_pairs: int, report: Report) -> Options:
+    """The three ways of agents that all send."""
     chosen, losses = {}, np.empty((len(sample.owner), 3))
     by_row = is_quick(sample)
     for place, way in enumerate(OPTIONS[:2]):
@@ -62,7 +94,7 @@ def try_options(
         chosen[way], losses[:, place] = penalties[best], tried[:, best]
         report("ways", place + 1, 2)
     penalty = chosen["neighbours"] = chosen["alone"]  # it says how large coefficients are, the same for all
-    if sample.agents > (MOST_PAIRS if most_pairs is None else most_pairs):
+    if sample.agents > most_pairs:
         effort = THOROUGH if sample.agents <= MOST_THOROUGH else QUICK
         found = learn_many(sample, penalty, effort, report)
         losses[:, 2] = found.losses
@@ -126,14 +158,14 @@ def _hessians(sample: Sample, weights: np.ndarray, models: np.ndarray) -> np.nda
 
 
 def fit_options(sample: Sample, options: Options) -> dict[str, np.ndarray]:
-    """(agents, size) models of every way, on all rows of the sample."""
-    neighbours = options.models
+    """(agents, size) models of every way, on all rows of agents that send; alone, on an agent's own."""
+    neighbours, heard = options.models, sample.heard(options.least)
     if neighbours is None:
-        weights = row_weights(options.neighbours.dense(), sample.counts)
-        neighbours = fit(sample, weights, options.penalties["neighbours"])
+        weights = row_weights(options.neighbours.dense(), heard.counts)
+        neighbours = fit(heard, weights, options.penalties["neighbours"])
     return {
         "alone": _fit_alone(sample, options.penalties["alone"], None),
-        "everybody": _fit_everybody(sample, options.penalties["everybody"], None),
+        "everybody": _fit_everybody(heard, options.penalties["everybody"], None),
         "neighbours": neighbours,
     }
 

@@ -24,7 +24,15 @@ MOST_COEFFICIENTS = 1000  # of one model: its Hessian is formed, for every agent
 FEW_COEFFICIENTS = 16  # up to here every row's own Hessian is formed: many small sums are one pass over the rows
 SCORES_AT_ONCE = 4_000_000  # outputs held in memory while models are scored
 BIAS_PENALTY = 0.01  # on biases of log losses: one class alone would send them to infinity
+# Sums over a fold leave the client. Those of one or two rows are the rows, and log losses tell three to five of them,
+# as a row's curvature depends on the row (`benchmarks.rows_folds`). From here on many sets of rows have the same sums.
+FOLD_ROWS_OF_SQUARES, FOLD_ROWS_OF_LOGS = 5, 10
 _TINY = 1e-10  # share of the curvature that keeps an undetermined direction where it starts
+
+
+def fold_rows(loss: ConvexLoss) -> int:
+    """Rows of one client that a sum must be over to be sent."""
+    return FOLD_ROWS_OF_SQUARES if loss.criterion == "squared" else FOLD_ROWS_OF_LOGS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +84,10 @@ class Sample:
         parts = {name: getattr(self, name)[chosen] for name in ("design", "goals", "owner", "fold", "block")}
         return dataclasses.replace(self, **parts)
 
+    def heard(self, least: int) -> Sample:
+        """Without the rows of agents that have fewer than `least`: these send nothing, and stay as agents."""
+        return self.take(self.counts[self.owner] >= least)
+
     def some_agents(self, agents: np.ndarray) -> Sample:
         """Only these agents, numbered anew in the order given (which must rise)."""
         counts = self.counts[agents]
@@ -95,9 +107,12 @@ class Sample:
 
 
 def make_sample(
-    loss: ConvexLoss, rows: Rows, folds: int = 5, seed: int = 0, blocks: np.ndarray | None = None
+    loss: ConvexLoss, rows: Rows, folds: int = 5, seed: int = 0, blocks: np.ndarray | None = None, least: int = 1
 ) -> Sample:
-    """Deal every agent's rows to folds at random, class by class, blocks (overlapping windows, say) undivided."""
+    """Deal every agent's rows to folds at random, class by class, blocks (overlapping windows, say) undivided.
+
+    An agent fills fewer folds, if need be one, so that each has at least `least` rows.
+    """
     size = loss.shape[0] * loss.shape[1]
     if size > MOST_COEFFICIENTS:
         raise RequestError(
@@ -122,10 +137,20 @@ def make_sample(
         chance = draws.permutation(len(first))[np.argsort(np.argsort(first))]  # by place among the sorted rows
         order = np.lexsort((chance, label[places][first]))
         place = np.empty(len(first), np.int64)
-        place[order] = (np.arange(len(first)) + draws.integers(folds)) % folds
-        fold[places] = place[number]
+        place[order] = np.arange(len(first))
+        start = int(draws.integers(folds))
+        fold[places] = _dealt(place[number], folds, least, start)
     copies = any(twin != agent for agent, (twin, _) in enumerate(twins))
     return Sample(plain, design, goals, owner, fold, rows.clients, folds, block, copies)
+
+
+def _dealt(place: np.ndarray, folds: int, least: int, start: int) -> np.ndarray:
+    """(rows,) folds of one agent: in turn, in as many folds as leave none of them with fewer than `least` rows."""
+    for used in range(min(folds, max(len(place) // least, 1)), 0, -1):
+        dealt = (place % used + start) % folds
+        if used == 1 or np.bincount(dealt)[np.unique(dealt)].min() >= least:  # blocks are of different size
+            break
+    return dealt
 
 
 def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[tuple[int, np.ndarray]]:
@@ -160,6 +185,11 @@ class Expansion(NamedTuple):
         if fold is None:
             return gradients, hessians
         return gradients - self.gradients[:, fold], hessians - self.hessians[:, fold]
+
+    def leaving(self, fold: int) -> Expansion:
+        """The same sums, those of one fold taken away."""
+        kept = (np.arange(self.gradients.shape[1]) != fold).astype(float)
+        return Expansion(self.point, self.gradients * kept[:, None], self.hessians * kept[:, None, None])
 
 
 def expand(sample: Sample, point: np.ndarray) -> Expansion:

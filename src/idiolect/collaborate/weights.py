@@ -149,12 +149,16 @@ def candidates(
 
 
 def learn_weights(sample: Sample, penalty: float = 0.0, effort: Effort = THOROUGH) -> Learned:
-    """Lambda for these agents: candidates on all rows, mixed as their held-out losses say."""
+    """Lambda for these agents: candidates on all rows, mixed as their held-out losses say.
+
+    Sums are taken once, at one point: log losses taken at a point per fold would tell a client's rows.
+    """
     answers, rows = [], []
+    whole = expand(sample, common_model(sample, penalty))
     fold_families: list[list[Candidate]] = []
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
-        expansion = expand(training, common_model(training, penalty))
+        expansion = whole.leaving(fold)
         family, _ = candidates(training, expansion, penalty, effort)
         fold_families.append(family)
         if len(judged.owner):
@@ -162,8 +166,7 @@ def learn_weights(sample: Sample, penalty: float = 0.0, effort: Effort = THOROUG
             rows.append(np.flatnonzero(sample.fold == fold))
     order = np.argsort(np.concatenate(rows))
     outputs = np.concatenate(answers)[order]
-    expansion = expand(sample, common_model(sample, penalty))
-    family, excess = candidates(sample, expansion, penalty, effort)
+    family, excess = candidates(sample, whole, penalty, effort)
     mixture = stack(sample, outputs)
     fold_shares = np.stack(
         [
@@ -183,19 +186,21 @@ def learn_weights(sample: Sample, penalty: float = 0.0, effort: Effort = THOROUG
 
 
 def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
-    """What `learn_weights` sends in all: expansions up, everybody's model down, pairs and groups judged, per fold.
+    """What `learn_weights` sends: sums over folds up, everybody's model down, once; per pass, pairs and groups judged.
 
-    Rows never leave, but sums over them do: for squared losses a Hessian is the matrix of second moments.
+    For squared losses a Hessian is the matrix of second moments.
     """
     size, passes = sample.size, sample.folds + 1
     sums = size + size * (size + 1) // 2
     judged = judging(sample, sample.agents, sample.agents * (sample.agents - 1))
     groups = sum(amount for amount in effort.groups if amount < sample.agents) * effort.sortings * sample.agents
-    upload = sample.agents * sample.folds * sums + groups * sample.folds + sample.agents * len(effort.widths)
-    download = sample.agents * size + groups * sample.folds * size
-    reveals = "The server sees every client's summed gradients and Hessians per fold."
-    once = Exchange(SCALAR_BYTES * upload, SCALAR_BYTES * download, 0, reveals) + judged
-    return once.times(passes)
+    rows = np.unique(sample.owner * sample.folds + sample.fold, return_counts=True)[1]
+    least = int(rows.min(initial=len(sample.owner)))
+    reveals = f"The server sees every client's summed gradients and Hessians per fold, of at least {least} rows."
+    once = Exchange(SCALAR_BYTES * len(rows) * sums, SCALAR_BYTES * sample.agents * size, 0, reveals)
+    upload = groups * sample.folds + sample.agents * len(effort.widths)
+    each = Exchange(SCALAR_BYTES * upload, SCALAR_BYTES * groups * sample.folds * size, 0, reveals) + judged
+    return once + each.times(passes)
 
 
 def mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:

@@ -16,7 +16,7 @@ from idiolect.data.feature_columns import CategoryColumn, NumberColumn
 from idiolect.data.federation import Federation, assemble
 from idiolect.data.kinds import TEXT
 from idiolect.data.names import encode_names, lookalike_warnings
-from idiolect.data.preparation import FEDERATED, GIVEN, Preparation
+from idiolect.data.preparation import FEDERATED, GIVEN, Preparation, small_client_warnings
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_weights, read_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, HeldOut, Plan, Split, plan
@@ -111,8 +111,9 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     made = assemble(
         cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups, kept, total, weights
     )
-    trains = np.flatnonzero(~planned.held_out)
-    return dataclasses.replace(made, warnings=(*made.warnings, *warnings), preparation=preparation.only(trains))
+    sent = preparation.only(np.flatnonzero(~planned.held_out))
+    every_warning = (*made.warnings, *warnings, *small_client_warnings(sent, made.names))
+    return dataclasses.replace(made, warnings=every_warning, preparation=sent)
 
 
 def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:

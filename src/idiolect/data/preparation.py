@@ -16,6 +16,8 @@ WAYS = {
     LOCAL: "each client is scaled by its own rows; names of categories and classes are exchanged",
     GIVEN: "by a recipe from a file; nothing is sent",
 }
+# Mean, squares, lowest and highest of up to four values are these values; of five on, the ends alone are exact.
+LEAST_ROWS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,4 +88,18 @@ def sentences(preparation: Preparation, names: Sequence[str] = ()) -> list[str]:
         f"Preparation ({WAYS[preparation.way]}): before round 0 each client sent {each} about "
         f"{len(preparation.sent)} columns and received {preparation.download_bytes}, "
         f"computed from {preparation.rows[least]} training rows at least{whose}."
+    ]
+
+
+def small_client_warnings(preparation: Preparation, names: Sequence[str]) -> list[str]:
+    """One warning where sums of so few rows were sent that they tell the values."""
+    few = np.flatnonzero((preparation.rows > 0) & (preparation.rows < LEAST_ROWS))
+    if preparation.way != FEDERATED or not len(few):
+        return []
+    rest = f" and {len(few) - 3} more" if len(few) > 3 else ""
+    whose = ", ".join(repr(names[client]) for client in few[:3])
+    return [
+        f"Preparation sends sums of each client's training rows, and of fewer than {LEAST_ROWS} rows these tell the "
+        f"values of every column of numbers: client {whose}{rest}. Scale each client by its own rows with "
+        'data.preparation = "local", or give the ranges with "given".'
     ]

@@ -19,7 +19,7 @@ from idiolect.collaborate import options as trying
 from idiolect.collaborate.advice import advise
 from idiolect.collaborate.many import BLOCK
 from idiolect.collaborate.options import OPTIONS, fit_options, try_options
-from idiolect.collaborate.quadratic import Sample, make_sample, score_own
+from idiolect.collaborate.quadratic import Sample, fold_rows, make_sample, score_own
 from idiolect.collaborate.threads import one_thread
 from idiolect.collaborate.verdict import Verdict, judge
 from idiolect.core.checks import RequestError
@@ -108,13 +108,14 @@ def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say, report
     _check(federation, verify)
     federation, copies = align_copies(federation)
     rows, blocks = learning_rows(federation)
-    sample = make_sample(plain_loss(federation), rows, FOLDS, seed, blocks)
+    loss = plain_loss(federation)
+    sample = make_sample(loss, rows, FOLDS, seed, blocks, least=fold_rows(loss))
     doubts = [f"Warning: {text}" for text in federation.warnings]
     notes = (*federation.describe(), *federation.notes, *doubts, *copies, *_remarks(sample, federation))
     for text in notes:
         tell(text)
     with one_thread():
-        options = try_options(sample, report=report)
+        options = try_options(sample, least=fold_rows(loss), report=report)
     return Trial(federation, rows, sample, options, advise(sample, options.losses), notes)
 
 
@@ -162,6 +163,13 @@ def _remarks(sample: Sample, federation: Federation) -> list[str]:
                 f"{_some([names[i] for i in single])} {_have(single)} one class only; a small penalty on the bias "
                 "keeps their own model from being infinitely sure."
             )
+    least = fold_rows(sample.loss)
+    silent = np.flatnonzero(counts < least)
+    if len(silent):
+        remarks.append(
+            f"{_some([names[i] for i in silent])} {_have(silent)} fewer than {least} rows to learn from, so that "
+            "sums would give rows away: they send nothing, others learn without them, and they judge what is learnt."
+        )
     lonely = np.flatnonzero(counts < 2)
     if len(lonely):
         remarks.append(

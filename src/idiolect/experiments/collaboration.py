@@ -12,7 +12,8 @@ import numpy as np
 from idiolect.collaborate import distances, neighbourhoods
 from idiolect.collaborate.blocks import learn_in_blocks
 from idiolect.collaborate.excess import Exchange
-from idiolect.collaborate.quadratic import make_sample
+from idiolect.collaborate.quadratic import fold_rows, make_sample
+from idiolect.collaborate.shadows import LEAST_ROWS, refuse_few_rows
 from idiolect.collaborate.threads import one_thread
 from idiolect.core import mixing
 from idiolect.core.algorithm import Algorithm
@@ -74,8 +75,19 @@ def _from_models(federation: Federation) -> Collaboration:
     """Weights from cross-fitted linear models on training rows; clients without a row have nothing to be judged by."""
     _check_numeric(federation, "models")
     rows, told = _counted_rows(federation.train)
+    loss = plain_loss(federation)
+    least = fold_rows(loss)
+    sample = make_sample(loss, rows, least=least)
+    heard = sample.heard(least)
+    silent = int((heard.counts == 0).sum())
+    if silent == federation.clients:
+        raise RequestError(
+            f'[collaboration] source = "models" sends sums over at least {least} rows, and the largest client has '
+            f'{sample.counts.max(initial=0)} training rows; use source = "mixture" or "file".'
+        )
+    told += f"; {silent} clients of fewer than {least} rows sent nothing" if silent else ""
     with one_thread():
-        learned = learn_in_blocks(make_sample(plain_loss(federation), rows), PENALTY)
+        learned = learn_in_blocks(heard, PENALTY)
     listener = np.repeat(np.arange(federation.clients), [len(others) for others in learned.members])
     pairs = (listener, np.concatenate(learned.members), np.concatenate(learned.shares))
     found = mixing.from_pairs(federation.clients, *pairs)
@@ -102,7 +114,11 @@ def _from_data(spec: CollaborationSpec, federation: Federation) -> Collaboration
         )
     if spec.accuracy is None:
         raise RequestError('[collaboration] source = "data" needs accuracy: pairs within half of it are close; set it.')
-    if federation.task.kind != "classification":
+    features = int(np.prod(federation.input_shape))
+    classes = federation.task.kind == "classification"
+    least = LEAST_ROWS if classes else distances.least_rows_of_moments(features)
+    refuse_few_rows(federation.train.counts, least, federation.names)
+    if not classes:
         measured = distances.moment_differences(federation.train, diameter=1.0)
     elif len(federation.task.classes) == 2:
         measured = distances.wasserstein_distances(federation.train, diameter=1.0)
