@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from idiolect.record.manifest import write_manifest
+
 RECIPE, CLIENTS, SHARED = "models/preprocessing.json", "models/clients.json", "models/fedavg-seed0/shared.safetensors"
 OWN = "models/fedavg-seed0/personal.safetensors"
 
@@ -195,6 +197,7 @@ def test_a_run_without_a_sound_method_says_so_and_the_way_out(idiolect, here, fi
             line["diverged"] = "Training diverged in round 2"
 
     content("summary.json", diverge)(here / "run")
+    write_manifest(here / "run")  # no damage: it ended so
     answer = idiolect("predict", "run", "new.csv", *options)
     assert answer.code == 2
     assert "Every method" in answer.error

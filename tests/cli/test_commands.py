@@ -18,6 +18,8 @@ import pytest
 from idiolect import __version__
 from idiolect.algorithms import ALGORITHMS
 from idiolect.objectives import OBJECTIVES
+from idiolect.record.manifest import write_manifest
+from idiolect.record.sealed import KEY, seal_json
 
 METHOD_KEYS = {
     "method",
@@ -187,9 +189,11 @@ def test_compare_tunes_on_validation_rows_and_answers(idiolect, here):
         kept = json.loads((here / f"runs/hospitals/tuning/{method['method']}.json").read_text())
         best = min(kept["trials"], key=lambda trial: trial["validation"])
         assert sorted(trial["step_size"] for trial in kept["trials"]) == [0.1, 0.3]  # those asked for, no others
-        assert kept["settings"]["step_size"] in (0.1, 0.3)
-        assert method["settings"]["step_size"] == kept["settings"]["step_size"]
-        chosen = next(trial for trial in kept["trials"] if trial["step_size"] == kept["settings"]["step_size"])
+        own = method["method"] == "local"  # alone, each client has its own step
+        assert own or method["settings"]["step_size"] == kept["settings"]["step_size"]
+        alike = kept["common"] if own else kept["settings"]
+        assert alike["step_size"] in (0.1, 0.3)
+        chosen = next(trial for trial in kept["trials"] if trial["step_size"] == alike["step_size"])
         assert chosen["validation"] <= 1.001 * best["validation"]  # the best, or as good and cheaper
         assert method["tuned"] == kept["sentence"]
         assert method["selected_rounds"] == [kept["rounds"]]
@@ -301,11 +305,12 @@ def test_predict_writes_over_nothing_and_reads_no_broken_model(idiolect, here, f
     next((here / "broken/models").glob("fedavg-*/shared.safetensors")).write_text("garbage")
     answer = idiolect("predict", "broken", "new.csv", "--method", "fedavg")
     assert answer.code == 2
-    assert "is no model that can be read" in answer.error
+    assert "shared.safetensors is damaged" in answer.error
     summary = json.loads((here / "broken/summary.json").read_text())
     line = next(line for line in summary["methods"] if line["method"] == "fedavg")
     line["diverged"] = "Training diverged in round 1"
     (here / "broken/summary.json").write_text(json.dumps(summary))
+    write_manifest(here / "broken")
     answer = idiolect("predict", "broken", "new.csv", "--method", "fedavg")
     assert answer.code == 2
     assert "'fedavg' has no answers: Training diverged in round 1; train it again" in answer.error
@@ -355,8 +360,9 @@ def test_a_reproduction_that_misses_its_numbers_exits_1(idiolect, monkeypatch, p
 def test_a_run_folder_runs_again_with_what_was_chosen_unless_the_request_changes(idiolect, here):
     asked = ("doses.csv", "--client", "site", "--target", "ill", "--methods", "local", "--rounds", "3")
     assert idiolect("compare", *asked, "--out", "first").code == 0
-    chosen = (here / "first/tuning/local.json").read_text()
-    (here / "first/tuning/local.json").write_text(json.dumps(json.loads(chosen) | {"sentence": "as it was"}))
+    kept = json.loads((here / "first/tuning/local.json").read_text())
+    del kept[KEY]
+    (here / "first/tuning/local.json").write_text(seal_json({**kept, "sentence": "as it was"}))
     again = idiolect("run", "first", "--out", "second", "--set", "name = 'again'")
     assert again.code == 0
     assert "local: as it was." in again.err

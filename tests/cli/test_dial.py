@@ -176,4 +176,5 @@ def test_a_sweep_shows_what_each_client_would_choose(idiolect, here):
     (choice,) = json.loads(again.out)["choices"]
     assert [entry["value"] for entry in choice["values"]] == [1, 0.5, 0]
     assert choice["seeds"] == [0]
-    assert choice["values"][2]["spent"]["total_bytes"] == 0
+    spent = choice["values"][2]["spent"]
+    assert spent["total_bytes"] == spent["preparation_bytes"]  # nothing was sent while training

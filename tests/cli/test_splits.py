@@ -86,7 +86,8 @@ def test_ctrl_c_says_how_to_go_on(idiolect, split, monkeypatch):
     monkeypatch.setattr(splits, "execute", interrupt)
     answer = idiolect("run", "run", "--resume")
     assert answer.code == 1
-    assert "1 of 2 splits are finished in run; `idiolect run run --resume` goes on" in answer.err
+    assert "1 of 2 splits are finished in run." in answer.err
+    assert "kept in run; `idiolect run run --resume` goes on" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ PAGE_MANIFEST = f"figures/{MANIFEST}"
 PAGE = ("report.html", "figures")
 WORKING = ("checkpoint", "cells")  # of no interest once a run is finished, or shared with other runs
 COPY_AGAIN = "copy the whole folder again, or rerun"
+READ = (".json", ".parquet", ".toml")  # what a report may read: a note that lies in the folder is nobody's business
 NOT_READ = ("predictions.parquet", "split.parquet")  # large, and no part of a report
 
 
@@ -89,7 +90,7 @@ def check_report_files(folder: Path) -> None:
     """`check_files` of all that a report may read."""
     if (folder / DONE).is_file():
         known = read_manifest(folder) or {}
-        here = (name for name in _files(folder) if "/" not in name)
+        here = (name for name in _files(folder) if name.endswith(READ))
         check_files(folder, sorted({name for name in (*known, *here) if "/" not in name and name not in NOT_READ}))
 
 
