@@ -76,11 +76,11 @@ class Counts:
 
 
 def make_table(folder: Path) -> Path:
-    """Three clients of 10 rows whose relation differs."""
+    """Three clients of 20 rows whose relation differs."""
     draw = np.random.default_rng(7)
     lines = ["site,age,dose,ill"]
     for client in range(3):
-        for age, dose in draw.normal(size=(10, 2)):
+        for age, dose in draw.normal(size=(20, 2)):
             lines.append(f"s{client},{age:.4f},{dose:.4f},{int(age + (client - 1) * dose > 0)}")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "visits.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")

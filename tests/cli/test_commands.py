@@ -165,7 +165,7 @@ def test_set_aims_at_the_only_method(idiolect, here):
 def test_a_step_beyond_its_bound_is_warned_about_with_the_theorem(idiolect):
     answer = idiolect("run", "spec.toml", "--out", "out", "--set", "methods.fedavg.step_size = 20")
     assert answer.code == 0
-    warning = next(line for line in answer.err.splitlines() if line.startswith("Warning: "))
+    warning = next(line for line in answer.err.splitlines() if line.startswith("Warning: fedavg"))
     assert "fedavg: step_size 20 is beyond 1/L" in warning
     assert "descent lemma" in warning
     assert 'write step_size = "theory"' in warning

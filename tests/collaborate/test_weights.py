@@ -125,7 +125,7 @@ def test_online_estimates_when_rows_have_doubled(bench):
     [
         (np.full((2, 2), 0.4), "row 0 sums to 0.8"),
         (np.array([[1.5, -0.5], [0, 1]]), "at least 0"),
-        (np.ones((2, 3)), "one row and one column per agent"),
+        (np.ones((2, 3)), "one row and one column per client"),
     ],
 )
 def test_bad_weights_are_refused_in_one_sentence(matrix, message):

@@ -99,7 +99,9 @@ def test_prices_add_up_and_own_optima_are_paid_once(dialled):
     assert personal[1] > 0
     assert [entry["rounds"] for entry in entries] == [4, 4, 0]
     assert entries[2]["spent"]["total_bytes"] == entries[2]["spent"]["gradients"] == 0
-    assert entries[0]["spent"]["total_bytes"] == entries[1]["spent"]["total_bytes"] > 0
+    first, second = (entry["spent"] for entry in entries[:2])
+    assert first["total_bytes"] - first["preparation_bytes"] == second["total_bytes"] > 0  # prepared once
+    assert first["preparation_bytes"] > second["preparation_bytes"] == 0
 
 
 def test_several_seeds_are_lanes_of_the_same_path(small, tmp_path, dialled):

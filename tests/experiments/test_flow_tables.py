@@ -315,7 +315,7 @@ def test_cells_need_a_folder_and_a_folder_its_own_request(spec, tmp_path, monkey
             reproduce("flow-table2", tmp_path / "run", cells=cells)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "spec.toml").write_text("name = 'other'")
-    with pytest.raises(RequestError, match="was begun with another request"):
+    with pytest.raises(RequestError, match="was begun by `idiolect run`"):
         reproduce("flow-table2", tmp_path / "run", resume=True)
 
 

@@ -20,6 +20,7 @@ from idiolect.experiments.finished import announced_method
 from idiolect.experiments.kept_models import Kept
 from idiolect.experiments.predict import predict
 from idiolect.experiments.run_folder import RunFolder
+from idiolect.record.manifest import write_manifest
 
 
 def write_wards(path):
@@ -52,6 +53,12 @@ def ask(folder, rows, **options):
     return predict(folder, table, say=said.append, **options).to_pylist(), said
 
 
+def as_of_old(folder):
+    """A folder of an earlier version has no manifest."""
+    (folder / "manifest.json").unlink()
+    (folder / "done").write_text("")
+
+
 def test_a_shared_model_of_a_regression_answers_a_row_with_one_number(wards):
     """Its bias is a plain number; kept as a vector of one, n rows had n x n answers."""
     arrays = load_file(wards / "models/fedavg-seed0/shared.safetensors")
@@ -69,8 +76,11 @@ def test_folders_of_earlier_versions_are_read_rightly(wards, tmp_path):
     arrays = {name: np.ascontiguousarray(array) for name, array in load_file(path).items()}
     assert arrays["bias"].shape == (1,)
     save_file(arrays, path)
+    as_of_old(tmp_path / "old")
     rows = [("nowhere", 50.0 + row, "a") for row in range(5)]
-    assert ask(tmp_path / "old", rows, method="fedavg") == ask(wards, rows, method="fedavg")
+    found, said = ask(tmp_path / "old", rows, method="fedavg")
+    assert found == ask(wards, rows, method="fedavg")[0]
+    assert any("could not be checked" in text for text in said)
 
 
 def test_choices_of_another_version_do_not_keep_a_folder_from_being_read(wards, tmp_path):
@@ -78,8 +88,9 @@ def test_choices_of_another_version_do_not_keep_a_folder_from_being_read(wards, 
     spec = (tmp_path / "old/spec.toml").read_text()
     assert "[resolved.fedavg]\n" in spec
     (tmp_path / "old/spec.toml").write_text(spec.replace("[resolved.fedavg]\n", "[resolved.fedavg]\nof_old = 3\n"))
+    as_of_old(tmp_path / "old")
     row = [("007", 50.0, "a")]
-    assert ask(tmp_path / "old", row, method="fedavg") == ask(wards, row, method="fedavg")
+    assert ask(tmp_path / "old", row, method="fedavg")[0] == ask(wards, row, method="fedavg")[0]
 
 
 def test_models_keep_their_shapes(tmp_path):
@@ -134,6 +145,7 @@ def test_without_a_method_the_announced_one_answers(wards, tmp_path):
     shutil.copytree(wards, tmp_path / "run")
     for label in ("local", "fedavg"):
         (tmp_path / "run/summary.json").write_text(json.dumps(summary | {"announced": {"method": label}}))
+        write_manifest(tmp_path / "run")
         rows, said = ask(tmp_path / "run", [("007", 50.0, "a")])
         assert rows == ask(wards, [("007", 50.0, "a")], method=label)[0]
         assert label in said[0]

@@ -23,7 +23,7 @@ from idiolect.experiments.spec import from_table
 SCORES = ("accuracy", "log_loss")
 FILES = {
     *("spec.toml", "history.parquet", "clients.parquet", "summary.json", "machine.json", "done"),
-    *("predictions.parquet", "split.parquet", "manifest.json", "rows.json"),
+    *("predictions.parquet", "split.parquet", "manifest.json", "rows.json", "privacy.json"),
     *("models/clients.json", "models/preprocessing.json"),
     *(f"models/fedavg-seed{seed}/{kind}.safetensors" for seed in (0, 1) for kind in ("shared", "personal")),
     *(f"models/local-seed{seed}/personal.safetensors" for seed in (0, 1)),

@@ -127,7 +127,8 @@ class Session:
         for lane, recorder in enumerate(self.recorders):
             own = tally if single else tree.take(tally, lane)
             recorder.ledger = recorder.ledger.charge_work(Tally(*(int(count) for count in own)))
-            bill_preparation(recorder, getattr(self.federation, "preparation", None))
+            if after is None:
+                bill_preparation(recorder, getattr(self.federation, "preparation", None))
         shape = rows.pad(np.arange(1), self.population.capacity)
         example = jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), to_device(shape, self._dtype))
         self.wire = start.wire_types(self.algorithms[0], example)
@@ -208,7 +209,7 @@ class Session:
         return max(who.cohort for who in self.participations)
 
     def block(self, first: int, count: int, training: Training) -> tuple[Any, Any, RoundCost]:
-        """Compute rounds first .. first + count - 1; nothing is kept. Costs have a row per round of a whole block."""
+        """Compute rounds first .. first + count - 1; nothing is kept. Costs, on the host, have a row per round."""
         looped = training.executor.startswith("looped")
         # a compiled block always has its full length, of which `count` rounds are run: one program for all
         length = training.block or demand.block_length(training, self.widest, len(self.seeds))
@@ -227,7 +228,7 @@ class Session:
         if looped:
             return self._block_by_lanes(states, data, numbers, cohorts, training.executor == "looped_steps")
         chunk = training.chunk if training.executor == "chunked" else 0
-        return run_block(
+        server, states, costs = run_block(
             self.algorithm,
             self.roots,
             self.server,
@@ -241,6 +242,9 @@ class Session:
             chunk=chunk,
             lanes=self.lanes,
         )
+        ran = slice(count) if self.lanes == "one" else (slice(None), slice(count))
+        # cut on the host: slices of device arrays would take longer than a small round
+        return server, states, tree.take(jax.tree.map(np.asarray, costs), ran)
 
     def _block_by_lanes(
         self, states: Any, data: ClientData, rounds: Any, cohorts: Cohort | None, per_step: bool
@@ -263,8 +267,7 @@ class Session:
             return
         began = time.perf_counter()
         server, states, costs = self.block(self.round, length, self.training)
-        ran = slice(length) if self.lanes == "one" else (slice(None), slice(length))
-        costs = tree.take(jax.tree.map(np.asarray, costs), ran)  # waits for the device; cut on the host, which is quick
+        costs = jax.tree.map(np.asarray, costs)  # waits for the device
         lanes, rounds = len(self.seeds), range(self.round, self.round + length)
         sound = np.asarray(_finite_servers(server, lanes))
         self._settled = False
