@@ -40,7 +40,7 @@ def renamed(value):
 
 def test_clients_and_columns_of_a_table(idiolect, here):
     table = csv.read_csv(here / "hospitals.csv")
-    evil = renamed(table.to_pydict())
+    evil = {name: 3 * values for name, values in renamed(table.to_pydict()).items()}  # advice needs rows enough
     evil["do\x1bse\n"] = evil.pop("dose")
     pq.write_table(pa.table(evil), here / "evil.parquet")
     columns = ("--client", "site", "--target", "ill", "--methods", "local,fedavg", "--rounds", "2", "--out", "out")
