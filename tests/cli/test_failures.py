@@ -156,6 +156,13 @@ def test_resuming_with_other_settings_is_refused_and_loses_nothing(idiolect, int
     assert {path: path.read_bytes() for path in interrupted.rglob("*") if path.is_file()} == before
 
 
+def test_a_run_that_does_not_know_its_rows_is_not_resumed(idiolect, interrupted):
+    (interrupted / "rows.json").unlink()
+    answer = idiolect("run", "cut", "--resume")
+    assert answer.code == 2
+    assert "rows.json is missing" in answer.error
+
+
 def test_a_truncated_checkpoint_falls_back_and_two_are_refused_with_a_way_out(idiolect, here, interrupted):
     shutil.copytree(interrupted, here / "both")
     for name in (

@@ -21,9 +21,14 @@ def note_rows(folder: RunFolder, federation: Federation) -> None:
 def check_rows(folder: RunFolder, federation: Federation) -> None:
     """RequestError where a run that is resumed would go on with other rows than those it was begun with."""
     before = folder.read_sealed(ROWS)
+    if before is None:  # it is written before the spec: a folder that can be resumed has one
+        raise RequestError(
+            f"{folder.path / ROWS} is missing, which tells whether the rows are those that the run was begun with; "
+            "copy the whole folder again, or choose another --out."
+        )
     now = _noted(federation)
-    for part in now if before is not None else ():
-        if before is not None and before.get(part) != now[part]:
+    for part in now:
+        if before.get(part) != now[part]:
             raise RequestError(
                 f"The {part.replace('_', ' ')} rows are not those that the run in {folder.path} was begun with; bring "
                 "the data back as they were, or choose another --out."
