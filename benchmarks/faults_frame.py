@@ -209,7 +209,8 @@ class FileOperations:
             return
         if self._dead is not None:
             raise self._dead
-        paths = [os.fsdecode(one) for one in arguments[:2] if isinstance(one, str | bytes | os.PathLike)]
+        named = arguments[:1] if event == "open" else arguments[:2]  # the second of `open` is a mode
+        paths = [os.fsdecode(one) for one in named if isinstance(one, str | bytes | os.PathLike)]
         within = any(path.startswith(self.home) for path in paths)
         if not within and not (event == "os.remove" and arguments[1] != -1):
             return

@@ -370,3 +370,12 @@ def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, compiled
     assert idiolect("run", "cut", "--resume").code == 0
     assert idiolect("run", "spec.toml", "--out", "whole", *changes).code == 0
     assert contents(here / "cut") == contents(here / "whole")
+
+
+def test_a_number_beyond_single_precision_is_refused(idiolect, here):
+    text = (here / "spec.toml").read_text()
+    (here / "large.toml").write_text(f'{text}\n[methods.far]\nname = "fedavg"\nstep_size = 1e300\n')
+    answer = idiolect("run", "large.toml", "--out", "far")
+    assert answer.code == 2
+    assert "step_size must be at most 3.4" in answer.error
+    assert "1e+300" in answer.error

@@ -69,6 +69,24 @@ def test_a_folder_without_a_manifest_is_read_with_a_warning(idiolect, finished):
     assert "do not fit together" in answer.err
 
 
+def test_a_run_without_its_mark_is_not_reported_and_resumed_to_its_end(idiolect, finished):
+    (finished / "done").unlink()
+    answer = idiolect("report", "out")
+    assert (answer.code, answer.out) == (2, "")
+    assert "done is missing" in answer.err
+    assert idiolect("run", "out", "--resume").code == 0
+    assert idiolect("verify", "out").code == 0
+
+
+def test_what_a_process_left_that_was_killed_after_the_end_is_removed(idiolect, finished):
+    before = set(finished.rglob("*"))
+    (finished / "checkpoint").mkdir()
+    for name in (".lock", ".done.1-1.unfinished", "checkpoint/latest.npz"):
+        (finished / name).write_bytes(b"")
+    assert idiolect("run", "spec.toml", "--out", "out").code == 2
+    assert set(finished.rglob("*")) == before
+
+
 @pytest.fixture
 def unfinished(idiolect, here, monkeypatch):
     """A run that was cut off after training, before its results were written."""

@@ -26,13 +26,14 @@ def verify(
         raise RequestError(f"The folder {run} holds no finished run: it has no file {DONE!r}; finish it with --resume.")
     problems = find_problems(run)
     if as_format is Format.json:
-        found = {kind: [one.file for one in problems if one.kind == kind] for kind in ("damaged", "missing", "extra")}
-        typer.echo(json.dumps({"folder": str(run), "sound": not problems} | found))
+        listed = {kind: [one.file for one in problems if one.kind == kind] for kind in ("damaged", "missing", "extra")}
+        typer.echo(json.dumps({"folder": str(run), "sound": not problems} | listed))
     else:
         for one in problems:
             page = any(part in PAGE for part in Path(one.file).parts)
             typer.echo(f"{one.kind:8} {one.file}" + ("    (`idiolect report` builds it again)" if page else ""))
         count = len(read_manifest(run) or {})
-        typer.echo(f"{len(problems)} problems." if problems else f"All {count} files are as the run wrote them.")
+        found = "1 problem." if len(problems) == 1 else f"{len(problems)} problems."
+        typer.echo(found if problems else f"All {count} files are as the run wrote them.")
     if problems:
         raise typer.Exit(1)

@@ -18,6 +18,7 @@ from idiolect.record.errors import DivergedError as DivergedError
 from idiolect.record.errors import NeedsRidgeError as NeedsRidgeError
 from idiolect.record.errors import RequestError as RequestError
 
+LARGEST = float(np.finfo(np.float32).max)
 FEW = 4  # entries that a sentence can show
 
 
@@ -93,6 +94,8 @@ def unset(owner: Any) -> list[str]:
 
 def check(owner: str, name: str, value: Any, limits: Range) -> None:
     """Raise RequestError unless `value` obeys `limits`."""
+    if isinstance(value, float) and LARGEST < abs(value) < float("inf"):  # it would become infinite in single precision
+        raise RequestError(f"{owner}.{name} must be at most {LARGEST:g} in size, got {shown(value)}.")
     if value is None or limits.admits(value):
         return
     way_out = f" {limits.way_out}" if limits.way_out else ""

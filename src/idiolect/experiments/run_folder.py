@@ -89,7 +89,7 @@ class RunFolder:
             raise RequestError(f"The folder {self.path} holds other files; a run needs its own: choose another --out.")
 
     def _refuse_finished(self, resume: bool) -> None:
-        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)  # of one that was killed at its very end
+        self.tidy()
         if resume and read_manifest(self.path) is not None:
             problems = find_problems(self.path)
             if problems:
@@ -99,6 +99,12 @@ class RunFolder:
                 )
         why = "there is nothing to resume" if resume else "it will not be overwritten"
         raise RequestError(f"The run in {self.path} is finished, and {why}. {self._look()}, or choose another --out.")
+
+    def tidy(self) -> None:
+        """Remove what a process left that was killed after it had marked the run as complete, unless one is at work."""
+        with contextlib.suppress(RequestError, OSError), locked(self.path):
+            remove_leftovers(self.path)
+            shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
 
     def _look(self) -> str:
         """How to see what a finished run holds; a reproduction has numbers and figures instead of a report."""

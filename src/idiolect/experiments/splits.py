@@ -132,6 +132,9 @@ def _train(
     """Every split that is not finished yet, in turn: programs that are compiled for one serve the others."""
     folders = [RunFolder(split_folder(path, place)) for place in range(len(seeds))]
     waiting = [place for place, folder in enumerate(folders) if not folder.done]
+    for folder in folders:
+        if folder.done:
+            folder.tidy()
     said: set[str] = set()
     for number, place in enumerate(waiting):
         begun = time.monotonic()
