@@ -20,7 +20,7 @@ from benchmarks.rows_sliced import fraction_recovered
 from idiolect.algorithms import ALGORITHMS
 from idiolect.collaborate.neighbourhoods import uniform
 from idiolect.core.addressing import address
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import unset
 from idiolect.core.data import Rows
 from idiolect.core.settings import know_population
@@ -70,7 +70,7 @@ class Listener:
 def recovered(name: str, rows: int, quick: bool = False) -> Recovered:
     """What two attacks make of one client's uploads, on full batches and a linear model of one number."""
     algorithm, classes = build(name), False
-    if algorithm.misfit() is not None:
+    if fit_of(algorithm).refused is not None:
         algorithm, classes = build(name, classes=True), True
     federation = _federation(rows, classes)
     heard = Listener()

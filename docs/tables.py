@@ -20,10 +20,12 @@ import jax.numpy as jnp
 from idiolect.accounting.bytes import model_units
 from idiolect.accounting.time_model import TIME_MODELS
 from idiolect.algorithms import ALGORITHMS
+from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import unset
 from idiolect.core.data import ClientData
 from idiolect.core.settings import know_population
 from idiolect.data.partition import PARTITIONERS
+from idiolect.engines.billing import sends
 from idiolect.engines.start import wire_types
 from idiolect.experiments import spec
 from idiolect.experiments.networks import NETWORKS, network_settings
@@ -288,7 +290,7 @@ def _units(name: str, given: dict[str, Any]) -> tuple[str, str, str]:
     algorithm = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))  # no type depends on them
     rows = ClientData(jnp.zeros((1, 5, 3)), jnp.zeros((1, 5), jnp.int32), jnp.full(1, 5, jnp.int32))
     types = wire_types(algorithm, rows)
-    if algorithm.traffic(types.sent, 1) == (0, 0):
+    if not sends(algorithm):
         return "0", "0", "0"
     unit = model.init(jax.random.key(0))
     # how large the shared part is depends on the network
@@ -354,7 +356,7 @@ def objectives_table() -> str:
 def _fits(method: Any, cls: type) -> bool:
     required = [f for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name != "client_loss"]
     objective = cls(ClientLoss(model=Linear(3, 2)), **{field.name: 0.5 for field in required})
-    return method.algorithm(objective, **method.preset).misfit() is None
+    return fit_of(method.algorithm(objective, **method.preset)).refused is None
 
 
 def models_table() -> str:

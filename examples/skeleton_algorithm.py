@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from idiolect.core import NOTHING, Algorithm, setting, settings, tree
+from idiolect.core import NOTHING, Batched, Fit, setting, settings, tree
 
 
 class ServerState(NamedTuple):  # what the server keeps between rounds
@@ -29,13 +29,14 @@ class Upload(NamedTuple):  # what goes up
 
 
 @settings
-class Skeleton(Algorithm):
+class Skeleton(Batched):
     """FedAvg, to be copied and changed."""
 
     step_size: float = setting(default=0.1, above=0, way_out="Try 0.1.", doc="step eta")
 
-    def skip(self):
-        return "it trains one shared model; use the global_model objective" if self.objective.has_personal else None
+    def fit(self, chance=1.0):
+        one_model = self.objective.has_shared and not self.objective.has_personal
+        return Fit(None if one_model else "it trains one shared model; use the global_model objective")
 
     def init_server(self, key):
         return ServerState(self.objective.init_shared(key))
@@ -58,6 +59,3 @@ class Skeleton(Algorithm):
 
     def shared_model(self, server):
         return server.shared
-
-    def personal_model(self, key, sent, client, data):
-        return sent.shared, NOTHING

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from idiolect.algorithms import ALGORITHMS
+from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import unset
 from idiolect.core.data import Rows
 from idiolect.core.settings import know_population
@@ -181,9 +182,14 @@ DECIDED = {
 }
 
 
+BATCHING = ("epochs", "local_steps", "batch_size")  # of algorithms that draw batches; given to all, they take theirs
+
+
 def build(name, objective=None, kind="classification", **settings):
     """The named algorithm with its preset, on the named objective or else its own; what theory decides is decided."""
     method = ALGORITHMS[name]
+    has = {field.name for field in dataclasses.fields(method.algorithm)}
+    settings = {key: value for key, value in settings.items() if key in has or key not in BATCHING}
     preset = method.objective_preset if objective in (None, method.objective) else {}
     chosen = build_objective(objective or method.objective or "additive", kind, **preset)
     algorithm = know_population(method.algorithm(chosen, **{**method.preset, **settings}), len(RAGGED))
@@ -212,7 +218,7 @@ def fitting_rows():
             repeats = (_contract(method.algorithm), objective) in made and blocks in made
             elsewhere = repeats or (method.algorithm, objective) in made
             new = alike not in made and name not in PART_OF if objective == method.objective else not elsewhere
-            if new and build(name, objective).misfit() is None:
+            if new and fit_of(build(name, objective)).refused is None:
                 made |= {(method.algorithm, objective), (_contract(method.algorithm), objective), alike, blocks}
                 rows.append((name, objective, {}))
         made |= {(method.algorithm, field, value) for field, value in method.preset.items()}
@@ -248,7 +254,7 @@ def misfit_rows():
         (name, objective)
         for name in ALGORITHMS
         for objective in OBJECTIVES
-        if build(name, objective).misfit() is not None
+        if fit_of(build(name, objective)).refused is not None
     ]
 
 

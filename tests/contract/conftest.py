@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from idiolect.core.algorithm import fit_of
 from idiolect.core.tally import Tally
 from idiolect.engines import door, start
 from idiolect.engines.cohorts import Participation
@@ -58,8 +59,8 @@ class Trial:
         self.name, self.objective, self.more = name, objective, more
         self.workbench, self.federation = workbench, federation
         wished = [workbench.build(name, objective, **more, **batching) for batching in (BY_EPOCHS, BY_STEPS, EXACT)]
-        self.algorithm = next(algorithm for algorithm in wished if algorithm.misfit() is None)
-        self.training = FULL if self.algorithm.needs_everybody else PARTIAL
+        self.algorithm = next(algorithm for algorithm in wished if fit_of(algorithm).refused is None)
+        self.training = FULL if self.algorithm.fit(chance=0.5).refused else PARTIAL
         self.seed = telling_seed(federation.train.clients)
         self.uploads = {}  # client -> its latest upload, filled by `debugged`
 

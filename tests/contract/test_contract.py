@@ -14,6 +14,7 @@ from idiolect.accounting.bytes import bytes_of, leaves_of
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core import keys, tree
 from idiolect.core.addressing import is_per_client
+from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.engines import door, start
 from idiolect.engines.block import TRACES, run_block
@@ -55,7 +56,7 @@ def test_rounds_equal_plain_python(trial, workbench):
 
 def test_full_cohort_equals_plain_python(own_pair, workbench, ragged, tallied):
     wished = [workbench.build(*own_pair, local_steps=2, **more) for more in ({"batch_size": 2}, {})]
-    algorithm = next(algorithm for algorithm in wished if algorithm.misfit() is None)
+    algorithm = next(algorithm for algorithm in wished if fit_of(algorithm).refused is None)
     (run,) = Session([algorithm], ragged, FULL, [SEED], ("log_loss",), None).run()
     plain = debug(algorithm, ragged, FULL, seed=SEED)
     assert workbench.distance(run.server, plain.server) < 1e-10
@@ -176,7 +177,7 @@ def test_what_leaves_a_client_is_what_a_run_states(trial):
 
 
 def test_absent_clients_keep_their_state_and_move_nobody(trial, workbench):
-    if trial.algorithm.needs_everybody:
+    if trial.algorithm.fit(chance=0.5).refused:
         with pytest.raises(RequestError, match="needs every client in every round"):
             Session([trial.algorithm], trial.federation, PARTIAL, [0], ("log_loss",), None)
         return
@@ -210,7 +211,7 @@ def test_a_pair_that_does_not_fit_is_refused_before_compiling(misfit, workbench,
     sentence = str(refused.value)
     assert type(algorithm).__name__ in sentence
     assert type(algorithm.objective).__name__ in sentence
-    assert algorithm.misfit() in sentence
+    assert fit_of(algorithm).refused in sentence
     assert sentence.endswith(".")
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from idiolect import ALGORITHMS, Training, own_code, simulate
 from idiolect.algorithms import find
+from idiolect.core.algorithm import fit_of
 from idiolect.engines.debug import debug
 from idiolect.engines.door import EXECUTORS
 
@@ -282,7 +283,7 @@ def test_the_skeleton_in_plain_python(skeleton, workbench, ragged):
 
 @pytest.mark.parametrize("objective", ["local_only", "additive"])
 def test_the_skeleton_refuses_what_does_not_fit(objective, skeleton, workbench):
-    assert "global_model" in skeleton(workbench.build_objective(objective)).skip()
+    assert "global_model" in fit_of(skeleton(workbench.build_objective(objective))).refused
 
 
 def test_the_skeleton_is_found_by_its_path_from_a_shell(tmp_path):

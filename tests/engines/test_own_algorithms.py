@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from idiolect.core import NOTHING, Algorithm, PerClient, RequestError, Tally, settings, tree
+from idiolect.core import NOTHING, Batched, Models, PerClient, RequestError, Tally, settings, tree
 from idiolect.core.reduction import gather
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.debug import debug
@@ -45,17 +45,16 @@ class Upload(NamedTuple):
 
 
 @settings
-class Mailbox(Algorithm):
+class Mailbox(Batched):
     """Client i gets row i of a table, adds its own step_size in every local step, and sends it back."""
 
     step_size: float = 1.0
     reduction = gather
-    settles = True
 
     def init_server(self, key):
         return ServerState(100.0 * jnp.arange(self.clients, dtype=jnp.float32), jnp.zeros((), jnp.int32))
 
-    def init_client(self, key, data):
+    def init_client(self, keys, data):
         return ClientState(jnp.full((), -1, jnp.int32), jnp.zeros(())), Tally(forward=1)
 
     def broadcast(self, key, server):
@@ -79,8 +78,8 @@ class Mailbox(Algorithm):
     def settle(self, key, sent, client, data):
         return client._replace(settled=sent.rounds)
 
-    def personal_model(self, key, sent, client, data):
-        return self.objective.init_personal(key), NOTHING
+    def models(self, key, sent, client, data):
+        return Models(self.objective.init_personal(key)), NOTHING
 
 
 @pytest.fixture(scope="module")

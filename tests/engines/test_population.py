@@ -11,7 +11,7 @@ import pytest
 
 from idiolect.core import PerClient, RequestError, keys, tree
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Purpose
+from idiolect.core.keys import Purpose, StartKeys
 from idiolect.data.store import open_rows, save_rows
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.debug import client_round
@@ -145,7 +145,7 @@ def test_a_new_client_without_a_training_row_is_refused(bench, workbench):
 
 
 def test_a_new_client_is_what_it_would_have_been_in_plain_python(bench, workbench):
-    """init_client, one local round with its upload discarded, personal_model: written out for the first new client."""
+    """init_client, one local round with its upload discarded, models: written out for the first new client."""
     federation = workbench.make_federation((3, 5, 4, 5, 3, 4), held_out=(4, 3))
     run = simulate(bench.personal, federation, bench.full, seed=2)
     new, number = federation.held_out, 6  # numbered after the six that train
@@ -154,12 +154,14 @@ def test_a_new_client_is_what_it_would_have_been_in_plain_python(bench, workbenc
     data = ClientData(rows.inputs.astype(np.float32), rows.targets, np.int32(rows.count))
     data = jax.tree.map(jax.numpy.asarray, data)
     root = keys.root_key(2)
-    state, _ = run.algorithm.init_client(keys.client_key(root, Purpose.INIT_CLIENT, 0, number), data)
+    state, _ = run.algorithm.init_client(
+        StartKeys(keys.init_key(root), keys.client_key(root, Purpose.INIT_CLIENT, 0, number)), data
+    )
     sent = run.algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, rounds), server)
     _, state, _ = client_round(run.algorithm, root, rounds, number, sent, state, data)
     delivered = run.algorithm.deliver(keys.round_key(root, Purpose.DELIVER, rounds), server)
     key = keys.client_key(root, Purpose.PERSONAL_MODEL, rounds, number)
-    model, _ = run.algorithm.personal_model(key, delivered, state, data)
+    model = run.algorithm.models(key, delivered, state, data)[0].personal
     inputs, targets = new.test.of(0)
     outputs = run.algorithm.predict(model, jax.numpy.asarray(inputs, np.float32))
     expected = SCORES["log_loss"].function(outputs, jax.numpy.asarray(targets), jax.numpy.ones(len(targets), bool))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from idiolect.algorithms import ALGORITHMS
+from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import unset
 from idiolect.core.settings import know_population
 from idiolect.data import Federation, Split
@@ -41,10 +42,12 @@ def build(name):
     )  # a split may name normalisation layers
     objective = OBJECTIVES[method.objective](ClientLoss(model=network), **method.objective_preset)
     for batching in ({"batch_size": 5, "epochs": 1}, {"batch_size": 5}, {}):
-        algorithm = know_population(method.algorithm(objective, **(batching | dict(method.preset))), 8)
+        has = {field.name for field in dataclasses.fields(method.algorithm)}
+        given = {key: value for key, value in batching.items() if key in has} | dict(method.preset)
+        algorithm = know_population(method.algorithm(objective, **given), 8)
         small = {"step_size": 0.05} if "step_size" in {field.name for field in dataclasses.fields(algorithm)} else {}
         algorithm = dataclasses.replace(algorithm, **(dict.fromkeys(unset(algorithm), 0.3) | small))
-        if algorithm.misfit() is None:
+        if fit_of(algorithm).refused is None:
             return algorithm
     raise AssertionError(name)
 
@@ -52,7 +55,7 @@ def build(name):
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_the_gpu_agrees_with_plain_python_on_the_cpu(name, federation):
     algorithm = build(name)
-    cohort = 0 if algorithm.needs_everybody else 5
+    cohort = 0 if algorithm.fit(chance=0.5).refused else 5
     training = Training(rounds=3, cohort=cohort, executor="batched", record_every=3)
     with jax.default_device(jax.devices("cpu")[0]):
         expected = debug(algorithm, federation, training)

@@ -96,7 +96,7 @@ def train():
             lanes="one",
         )
         sent = algorithm.deliver(root, server)
-        return jax.vmap(lambda state, own: algorithm.personal_model(root, sent, state, own)[0])(states, data)
+        return jax.vmap(lambda state, own: algorithm.models(root, sent, state, own)[0].personal)(states, data)
 
     return build
 

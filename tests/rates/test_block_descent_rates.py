@@ -30,7 +30,7 @@ from idiolect.algorithms.block_descent import (
 from idiolect.algorithms.schedule import no_rows
 from idiolect.core import tree
 from idiolect.core.data import ClientData
-from idiolect.core.keys import root_key
+from idiolect.core.keys import StartKeys, root_key
 from idiolect.core.settings import register
 from idiolect.engines import door
 from idiolect.models import Linear
@@ -354,7 +354,7 @@ def test_scd_is_unbiased_over_coins_components_and_cohorts():
         view = one_row(data, rows)
 
         def one(beta, rows):
-            state = algorithm.init_client(None, rows)[0]._replace(personal={"weights": beta})
+            state = algorithm.init_client(StartKeys(None, None), rows)[0]._replace(personal={"weights": beta})
             working, _ = algorithm.receive(root_key(0), sent, state, rows)
             upload, _, _ = algorithm.send(root_key(1), sent, working, state, rows)
             moved, _ = algorithm.step(root_key(0), 0, sent, working, rows)

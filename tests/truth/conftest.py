@@ -139,7 +139,7 @@ def trajectory(algorithm, data, rounds, *, start=None, seed=0):
 def _personal_models(algorithm, root, rounds, server, states, data):
     sent = algorithm.deliver(keys.round_key(root, Purpose.DELIVER, rounds), server)
     own = keys.client_keys(root, Purpose.PERSONAL_MODEL, rounds, everybody(data).clients)
-    return jax.vmap(lambda key, state, rows: algorithm.personal_model(key, sent, state, rows)[0])(own, states, data)
+    return jax.vmap(lambda key, state, rows: algorithm.models(key, sent, state, rows)[0].personal)(own, states, data)
 
 
 def personal_models(algorithm, data, run, rounds, seed=0):

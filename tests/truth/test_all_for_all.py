@@ -14,6 +14,7 @@ import pytest
 from idiolect.algorithms import AllForAll, AllForAllAdaptive, AllForAllNaive, AllForOne, Local, MinibatchSGD
 from idiolect.algorithms.one_point import Upload
 from idiolect.core import keys, mixing
+from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.core.reduction import gather
 from idiolect.core.settings import in_precision
@@ -45,7 +46,7 @@ def all_for_all(client_loss, matrix=None, dense=None, clients=CLIENTS, **setting
     neighbours = None if matrix is None else mixing.from_dense(matrix, dense=dense)
     settings = {"step_size": ETA} | settings
     algorithm = AllForAll(LocalOnly(client_loss), neighbours=neighbours, clients=clients, **settings)
-    assert algorithm.misfit() is None
+    assert fit_of(algorithm).refused is None
     return in_precision(algorithm, jnp.float64)
 
 
@@ -260,8 +261,8 @@ def test_who_is_billed(six):
     cases = [({"neighbours": mixing.from_dense(six)}, 10), ({"own_share": 0.9}, 30), ({"own_share": 1.0}, 0)]
     for given, messages in cases:
         algorithm = AllForAll(LocalOnly(None), clients=6, route="peers", **given)
-        assert algorithm.traffic_of(None, shape, *everybody) == (2 * messages,) * 2 + (2 * messages * 40,) * 2
-        assert dataclasses.replace(algorithm, route="server").traffic_of(None, shape, *everybody) is None
+        assert algorithm.bill(None, shape, *everybody) == (2 * messages,) * 2 + (2 * messages * 40,) * 2
+        assert dataclasses.replace(algorithm, route="server").bill(None, shape, *everybody) is None
 
 
 def test_lists_run_alike_compiled_and_in_plain_python(workbench, ragged, six):
@@ -308,7 +309,7 @@ def test_adaptive_rounds_equal_the_reference(lab, dense, between):
         phases=PHASES,
         between_phases=between,
     )
-    assert algorithm.misplaced(CLIENTS) is None
+    assert fit_of(dataclasses.replace(algorithm, clients=CLIENTS)).refused is None
     algorithm = in_precision(algorithm, jnp.float64)
     x, delivered = np.zeros((CLIENTS, 12)), []
     for number, place in enumerate([0, 0, 1, 1, 1, 2, 2, 2]):  # the last phase goes on
@@ -333,16 +334,16 @@ def test_adaptive_peers_are_billed_by_the_phase(six):
     sent = [(phase_weights(place) @ phase_weights(place).T > 0).sum() - CLIENTS for place in range(3)]
     assert len(set(sent)) == 3
     everybody = (np.tile(np.arange(CLIENTS), (3, 1)), np.ones((3, CLIENTS), bool))
-    assert algorithm.traffic_of(None, shape, rounds, *everybody).up == sum(sent)
+    assert algorithm.bill(None, shape, rounds, *everybody).up == sum(sent)
 
 
 def test_adaptive_needs_all_of_its_parts(lab):
     client_loss, _, _ = lab.softmax_problem()
     algorithm = AllForAllAdaptive(LocalOnly(client_loss), discrepancies=mixing.discrepancies_from_dense(B))
-    assert "needs phases" in algorithm.misplaced(CLIENTS)
-    assert "all 6 clients, got those of 5" in dataclasses.replace(algorithm, phases=PHASES).misplaced(6)
+    assert "needs phases" in fit_of(dataclasses.replace(algorithm, clients=CLIENTS)).refused
+    assert "all 6 clients, got those of 5" in fit_of(dataclasses.replace(algorithm, phases=PHASES, clients=6)).refused
     twisted = PHASES._replace(end=PHASES.end[::-1])
-    assert "ascend" in dataclasses.replace(algorithm, phases=twisted).misplaced(CLIENTS)
+    assert "ascend" in fit_of(dataclasses.replace(algorithm, phases=twisted, clients=CLIENTS)).refused
 
 
 @FORMS
@@ -378,7 +379,7 @@ def test_naive_bills_true_listeners(route, messages):
         algorithm = AllForAllNaive(LocalOnly(None), clients=CLIENTS, neighbours=neighbours, route=route)
         slots = algorithm._listeners()[0].shape[0]
         types = SimpleNamespace(gradient=jax.ShapeDtypeStruct((slots, 10), np.float32))
-        assert algorithm.traffic_of(None, types, *everybody) == (messages, messages, 40 * messages, 40 * messages)
+        assert algorithm.bill(None, types, *everybody) == (messages, messages, 40 * messages, 40 * messages)
 
 
 @FORMS
@@ -401,7 +402,7 @@ def test_all_for_one(lab, dense):
     np.testing.assert_array_equal(each[3], 0)
     wire = wire_types(algorithm, data)
     everybody = (np.zeros(1, int), np.arange(CLIENTS)[None], np.array([[True, False, True, True, True]]))
-    bill = algorithm.traffic_of(wire.sent, wire.upload, *everybody)
+    bill = algorithm.bill(wire.sent, wire.upload, *everybody)
     assert bill == (3, 2, 3 * (12 * 8 + 8), 2 * (12 * 8 + 8))  # agent 1 was asked and vanished
 
 
@@ -418,4 +419,4 @@ def test_all_for_one_special_cases(lab):
     one = MinibatchSGD(GlobalModel(client_loss), step_size=ETA, clients=CLIENTS)
     found, expected = (lab.flat(lab.simulate(algorithm, data, 5).server.shared) for algorithm in (everybody, one))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
-    assert "agents are numbered from 0 to 4" in dataclasses.replace(alone, target=5).misplaced(CLIENTS)
+    assert "agents are numbered from 0 to 4" in fit_of(dataclasses.replace(alone, target=5, clients=CLIENTS)).refused

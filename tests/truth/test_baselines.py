@@ -11,6 +11,7 @@ import pytest
 from idiolect.algorithms import APFL, IFCA, Ditto, Local, LocalSGD, PartialAveraging, PartialFed, PerFedAvg, find
 from idiolect.core import RequestError, keys
 from idiolect.core.data import ClientData
+from idiolect.core.keys import StartKeys
 from idiolect.core.settings import check_settings
 from idiolect.core.tree import take
 from idiolect.engines.door import admit
@@ -41,7 +42,7 @@ def bench(request, lab):
 
         def walked(algorithm, **states):
             server = algorithm.init_server(keys.root_key(0))  # a linear model's zeros: not worth a program
-            state = algorithm.init_client(keys.root_key(0), take(data, 0))[0]
+            state = algorithm.init_client(StartKeys(keys.root_key(0), keys.root_key(0)), take(data, 0))[0]
             clients = jax.tree.map(lambda leaf: jnp.stack([leaf] * 5), state)
             draw = np.random.default_rng(3)
             w = {
@@ -256,7 +257,7 @@ def test_values_out_of_range_are_refused(lab, name, wrong, message):
 
 def test_more_clusters_than_clients_are_refused(lab):
     algorithm = IFCA(GlobalModel(lab.softmax_problem()[0]), clusters=9)
-    with pytest.raises(RequestError, match="IFCA needs at most as many clusters as there are clients, 5, got 9"):
+    with pytest.raises(RequestError, match="at most as many clusters as clients, 5, got 9"):
         admit(algorithm, 5, "float32")
     assert admit(algorithm, 9, "float32").clusters == 9
 

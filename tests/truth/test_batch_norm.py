@@ -12,6 +12,7 @@ import pytest
 
 from idiolect.algorithms import ALGORITHMS, Ditto, Local, LocalSGD, PartialAveraging, find
 from idiolect.core import RequestError, keys, statistics, tree
+from idiolect.core.algorithm import fit_of
 from idiolect.core.data import Batch, Rows
 from idiolect.data.federation import Federation
 from idiolect.data.task import Task
@@ -263,7 +264,7 @@ def test_a_method_that_would_lose_them_says_so_before_it_runs(name):
     method = ALGORITHMS[name]
     objective = OBJECTIVES[method.objective](ClientLoss(model=MODEL), **method.objective_preset)
     given = dict(method.preset)
-    reason = method.algorithm(objective, **given, clients=3).misfit()
+    reason = fit_of(method.algorithm(objective, **given, clients=3)).refused
     if name in CARRIED:
         assert reason is None
     else:
@@ -272,7 +273,7 @@ def test_a_method_that_would_lose_them_says_so_before_it_runs(name):
 
 def test_a_rescaled_part_and_other_objectives_are_refused():
     rescaled = PartialAveraging(WS2(ClientLoss(model=MODEL), personal_part="head"))
-    assert rescaled.misfit().endswith("set rescale = false, or set normalize to 'none' or 'layer'")
+    assert fit_of(rescaled).refused.endswith("set rescale = false, or set normalize to 'none' or 'layer'")
     with pytest.raises(RequestError, match="running statistics"):
         simulate(rescaled, shifted(), Training(rounds=1))
 

@@ -14,6 +14,7 @@ from idiolect.accounting.bytes import bytes_of
 from idiolect.algorithms import Flow, LocalSGD, find
 from idiolect.algorithms.halves import halves
 from idiolect.core import batches, keys, tree
+from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose
@@ -157,7 +158,8 @@ def close(ours, theirs):
 
 @jax.jit
 def personal_model(algorithm, key, server, rows):
-    model, cost = algorithm.personal_model(key, algorithm.deliver(key, server), (), rows)
+    models, cost = algorithm.models(key, algorithm.deliver(key, server), (), rows)
+    model = models.personal
     return model, cost.counters()
 
 
@@ -289,5 +291,5 @@ def test_the_local_model_never_travels(lab):
 )
 def test_a_route_that_names_no_layer_is_refused(model, routed, sentence):
     with pytest.raises(RequestError) as refused:
-        flow(model, routed=routed).misfit()
+        fit_of(flow(model, routed=routed))
     assert sentence in str(refused.value)

@@ -12,6 +12,7 @@ import pytest
 
 from idiolect.algorithms import KNNPer, LocalSGD
 from idiolect.core import RequestError, keys
+from idiolect.core.algorithm import fit_of
 from idiolect.core.data import ClientData
 from idiolect.core.tree import take
 from idiolect.models import MLP, Linear, Location, Model
@@ -36,7 +37,8 @@ def trained(lab):
 def answer(algorithm, server, rows, queries):
     """The client's model, what it cost, and its outputs."""
     sent = algorithm.deliver(None, server)
-    model, cost = algorithm.personal_model(keys.root_key(0), sent, (), rows)
+    models, cost = algorithm.models(keys.root_key(0), sent, (), rows)
+    model = models.personal
     return model, cost.counters(), algorithm.predict(model, queries)
 
 
@@ -135,7 +137,8 @@ def test_of_sequences_every_position_is_a_row_but_those_without_a_target():
     of_rows = dataclasses.replace(algorithm, objective=GlobalModel(ClientLoss(model=Linear(3, 3, bias=False))))
     sent = algorithm.deliver(None, algorithm.init_server(keys.root_key(0)))
     four = jnp.asarray(4, jnp.int32)  # the fifth sequence is padding
-    model, cost = algorithm.personal_model(keys.root_key(0), sent, (), ClientData(jnp.asarray(x), jnp.asarray(y), four))
+    models, cost = algorithm.models(keys.root_key(0), sent, (), ClientData(jnp.asarray(x), jnp.asarray(y), four))
+    model = models.personal
     outputs = jax.jit(algorithm.predict)(model, queries)
     assert outputs.shape == (2, 4, 3)
     kept = y[:4] >= 0
@@ -176,7 +179,7 @@ def test_a_client_with_one_row_votes_with_it(trained):
 def test_what_it_cannot_do_is_refused(lab):
     quadratic, rows = lab.quadratic_problem([[1.0]], [[0.0]])
     algorithm = KNNPer(GlobalModel(quadratic))
-    assert algorithm.misfit().startswith("it votes on classes")  # at the door, before anything trains
+    assert fit_of(algorithm).refused.startswith("it votes on classes")  # at the door, before anything trains
     with pytest.raises(RequestError, match="KNNPer votes on classes, got targets of type float64; use another method"):
         answer(algorithm, lab.begin(algorithm, rows)[0], take(rows, 0), QUERIES)
 
@@ -189,7 +192,9 @@ def test_what_it_cannot_do_is_refused(lab):
 
     _, data, _ = lab.softmax_problem()
     stranger = KNNPer(GlobalModel(ClientLoss(model=Own())))
-    assert "give it a method represent(params, inputs)" in stranger.misfit()  # at the door, before anything trains
+    assert (
+        "give it a method represent(params, inputs)" in fit_of(stranger).refused
+    )  # at the door, before anything trains
     with pytest.raises(RequestError, match=r"Own does not say what its last layer sees.* represent\(params, inputs\)"):
         answer(stranger, lab.begin(stranger, data)[0], take(data, 0), QUERIES)
 

@@ -12,6 +12,7 @@ from idiolect.accounting.bytes import bytes_of, model_units, wire
 from idiolect.algorithms.l2gd import L2GD, Broadcast, ClientState, L2SGDPlus, Working
 from idiolect.algorithms.schedule import AHEAD
 from idiolect.core import RequestError, batches, keys
+from idiolect.core.algorithm import fit_of
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose
 from idiolect.core.settings import check_settings
@@ -87,7 +88,7 @@ def plain_loop(plus, x, gradient, sizes, iterations, components, present):
 def test_rounds_equal_a_plain_loop(lab, softmax, cls):
     objective, data, gradient, sizes = softmax
     algorithm = cls(objective, clients=CLIENTS, **COIN)
-    assert algorithm.skip() is None
+    assert fit_of(algorithm).refused is None
     server, states = lab.begin(algorithm, data, SEED, scale=0.5)
     iterations, components = drawn_by_the_package(algorithm, server, data)
     assert max(iterations) > AHEAD  # rows are drawn more than once in a round
@@ -272,12 +273,13 @@ def test_one_model_each_way_and_none_delivered(lab, softmax, cls):
 
 def test_what_does_not_fit_is_refused(softmax):
     objective, _, _, _ = softmax
-    assert "mx2" in L2GD(GlobalModel(objective.client_loss), **COIN).skip()
-    assert "mx2" in L2SGDPlus(GlobalModel(objective.client_loss), **COIN).skip()
-    assert "set batch_size = 0" in L2GD(objective, batch_size=1, **COIN).skip()
+    assert "mx2" in fit_of(L2GD(GlobalModel(objective.client_loss), **COIN)).refused
+    assert "mx2" in fit_of(L2SGDPlus(GlobalModel(objective.client_loss), **COIN)).refused
     for size in (0, 2):
-        assert "set batch_size = 1" in L2SGDPlus(objective, batch_size=size, **COIN).skip()
-    assert "epochs" in L2GD(objective, epochs=1, **COIN).skip()
+        assert "set batch_size = 1" in fit_of(L2SGDPlus(objective, batch_size=size, **COIN)).refused
+    for name in ("epochs", "local_steps", "batch_size"):  # it has no use for them, so they are no settings
+        with pytest.raises(TypeError, match=name):
+            L2GD(objective, **{name: 1}, **COIN)
     with pytest.raises(RequestError, match=r"L2GD\.averaging_probability must be above 0 and below 1, got 1"):
         check_settings(L2GD(objective, step_size=0.1, averaging_probability=1.0))
     with pytest.raises(RequestError, match="L2SGDPlus needs step_size, averaging_probability"):

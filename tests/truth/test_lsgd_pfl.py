@@ -11,6 +11,7 @@ import pytest
 
 from idiolect.algorithms import LSGDPFL, Local, LocalSGD, PersonalizedLocalSGD
 from idiolect.core import RequestError, settings
+from idiolect.core.algorithm import fit_of
 from idiolect.core.objective import Objective
 from idiolect.objectives import ClientLoss, GlobalModel, LocalOnly
 
@@ -140,8 +141,8 @@ def test_one_block_is_local_sgd_or_local_training(lab, output):
 def test_unequal_numbers_of_steps_have_no_weighted_average(lab):
     client_loss, _, _ = lab.softmax_problem()
     algorithm = LSGDPFL(GlobalModel(client_loss), output="weighted_average", epochs=2)
-    assert algorithm.skip() is None  # all rows at once: two steps for everybody
-    assert "set local_steps instead of epochs" in dataclasses.replace(algorithm, batch_size=3).skip()
+    assert fit_of(algorithm).refused is None  # all rows at once: two steps for everybody
+    assert "set local_steps instead of epochs" in fit_of(dataclasses.replace(algorithm, batch_size=3)).refused
 
 
 def test_the_number_of_clients_is_never_guessed(lab):

@@ -17,6 +17,7 @@ import pytest
 
 from idiolect.algorithms import find
 from idiolect.core import keys
+from idiolect.core.algorithm import fit_of
 from idiolect.core.keys import Purpose
 from idiolect.core.settings import check_settings
 from idiolect.core.tree import take
@@ -293,7 +294,7 @@ def test_three_rounds_equal_the_reference(lab, case, batching):
     own = {name: value for name, value in given.items() if name not in of_objective}
     algorithm = method.algorithm(objective, clients=CLIENTS, **own, **BATCHING[batching])
     check_settings(algorithm)
-    assert algorithm.misfit() is None
+    assert fit_of(algorithm).refused is None
     server, states = lab.begin(algorithm, data, SEED, scale=0.5)
     if case.reference is ifca:  # one model steps toward client 0, the other toward client 3: each finds some clients
         near = np.array([-lab.softmax_gradient(np.zeros(12), *rows[m]) for m in (0, 3)])

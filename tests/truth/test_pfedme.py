@@ -11,6 +11,7 @@ import pytest
 from idiolect.accounting.bytes import bytes_of, model_units, wire
 from idiolect.algorithms.pfedme import PFedMe
 from idiolect.core import RequestError, keys
+from idiolect.core.algorithm import fit_of
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose
 from idiolect.core.tree import take
@@ -27,7 +28,6 @@ STEPS = {"step_size": 0.3, "inner_step": 0.2, "inner_steps": 3}
 CASES = [
     {"local_steps": 4, "batch_size": 2},
     {"local_steps": 2, "batch_size": 0, "restart": True, "weighting": "samples", "server_step_size": 1.5},
-    {"epochs": 2, "batch_size": 3, "rescale": False},
 ]
 
 
@@ -39,18 +39,16 @@ def batches_of(algorithm, data, r, m, n):
     drawn = np.asarray(
         algorithm.draw_batches(keys.client_key(keys.root_key(SEED), Purpose.RECEIVE, r, m), take(data, m))
     )
-    return (
-        [order[i : min(i + size, n)] for order in drawn for i in range(0, n, size)] if algorithm.epochs else list(drawn)
-    )
+    return list(drawn)
 
 
-@pytest.mark.parametrize("case", CASES, ids=["persists", "restarts", "epochs"])
+@pytest.mark.parametrize("case", CASES, ids=["persists", "restarts"])
 def test_rounds_equal_a_plain_loop(lab, case):
     client_loss, data, rows = lab.softmax_problem()
     settings = STEPS | case
     objective = MX2(client_loss, penalty=PENALTY, clients=CLIENTS, rescale=settings.pop("rescale", True))
     algorithm = PFedMe(objective, clients=CLIENTS, **settings)
-    assert algorithm.skip() is None
+    assert fit_of(algorithm).refused is None
     start = lab.begin(algorithm, data, SEED, scale=0.5)
     eta, a, inner_steps = STEPS["step_size"], STEPS["inner_step"], STEPS["inner_steps"]
     for present in (EVERYBODY, PARTIAL):
@@ -185,7 +183,7 @@ def test_defaults_are_the_papers_text(lab):
 
 def test_what_does_not_fit_is_refused(lab):
     client_loss, _, _ = lab.softmax_problem()
-    assert "mx2" in PFedMe(GlobalModel(client_loss), inner_step=0.1).skip()
+    assert "mx2" in fit_of(PFedMe(GlobalModel(client_loss), inner_step=0.1)).refused
     with pytest.raises(RequestError, match=r"PFedMe cannot minimise GlobalModel: .* mx2"):
         door.admit(PFedMe(GlobalModel(client_loss), inner_step=0.1), CLIENTS, "float64")
     with pytest.raises(RequestError, match="PFedMe needs inner_step:"):

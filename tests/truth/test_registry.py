@@ -10,6 +10,7 @@ import pytest
 from idiolect.algorithms import ALGORITHMS, LocalSGD, PersonalizedLocalSGD, find
 from idiolect.algorithms.server_optimizer import OPTIMIZERS
 from idiolect.core import RequestError, own_code
+from idiolect.core.algorithm import fit_of
 from idiolect.core.settings import check_settings
 from idiolect.objectives import OBJECTIVES
 
@@ -25,7 +26,7 @@ def test_presets_are_settings_within_their_ranges(lab, name):
     check_settings(objective)
     algorithm = method.algorithm(objective, **method.preset)
     check_settings(algorithm)
-    assert algorithm.misfit() is None
+    assert fit_of(algorithm).refused is None
     assert method.summary
     assert method.reference
 
@@ -46,7 +47,8 @@ def test_objectives_that_do_not_fit_are_refused(lab, name):
     client_loss, _, _ = lab.softmax_problem()
     algorithm = find(name).algorithm
     reasons = {
-        key: algorithm(OBJECTIVES[key](client_loss)).misfit() for key in ("global_model", "local_only", "additive")
+        key: fit_of(algorithm(OBJECTIVES[key](client_loss))).refused
+        for key in ("global_model", "local_only", "additive")
     }
     assert {key for key, reason in reasons.items() if reason} == REFUSED[name]
     assert all("; use the " in reason for reason in reasons.values() if reason)  # every refusal names a way out

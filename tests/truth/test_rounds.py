@@ -16,6 +16,7 @@ import pytest
 
 from idiolect.algorithms import ALGORITHMS, find
 from idiolect.core import batches, keys
+from idiolect.core.algorithm import fit_of
 from idiolect.core.keys import Purpose
 from idiolect.core.settings import check_settings
 from idiolect.core.tree import take
@@ -315,7 +316,7 @@ def test_three_rounds_equal_the_reference(lab, plans, case, batching):
     objective = OBJECTIVES[method.objective](client_loss)
     algorithm = method.algorithm(objective, clients=CLIENTS, **settings, **BATCHING[batching])
     check_settings(algorithm)
-    assert algorithm.skip() is None
+    assert fit_of(algorithm).refused is None
     server, states = lab.begin(algorithm, data, SEED, scale=0.5)
     w = lab.flat(server.shared) if hasattr(server, "shared") else None
     personal = lab.flat_rows(states.personal) if hasattr(states, "personal") else None

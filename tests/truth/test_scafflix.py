@@ -16,13 +16,14 @@ from idiolect.algorithms.scafflix import Scafflix, Working
 from idiolect.algorithms.schedule import AHEAD
 from idiolect.core import batches, keys
 from idiolect.core.addressing import PerClient, address
+from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.core.keys import Purpose
 from idiolect.core.settings import check_settings, settings
 from idiolect.core.tree import take
 from idiolect.engines import door
 from idiolect.engines.debug import debug
-from idiolect.engines.evaluate import Moment, personal_models
+from idiolect.engines.evaluate import Moment, client_models
 from idiolect.engines.simulate import Training, simulate
 from idiolect.objectives import FLIX, MX2, GlobalModel
 
@@ -98,7 +99,7 @@ def test_rounds_equal_a_plain_loop(lab, softmax, batch_size):
         communication_probability=P,
         batch_size=batch_size,
     )
-    assert algorithm.misfit() is None
+    assert fit_of(algorithm).refused is None
     server, states = lab.begin(algorithm, data, SEED, scale=0.5)
     iterations, components = drawn_by_the_package(algorithm, server, data, sizes)
     assert max(iterations) > AHEAD  # rows are drawn more than once in a round
@@ -109,11 +110,11 @@ def test_rounds_equal_a_plain_loop(lab, softmax, batch_size):
         w, h = plain_loop(*start, optima, gradient, components, present)
         np.testing.assert_allclose(lab.flat(run.server.shared), w, rtol=1e-11, atol=1e-12)
         np.testing.assert_allclose(lab.flat_rows(run.states.control), h, rtol=1e-11, atol=1e-12)
-        models, _ = personal_models(
+        models, _ = client_models(
             Moment(algorithm, keys.root_key(SEED), ROUNDS, run.server, jnp.arange(5), run.states, data)
         )
         mixed = ALPHAS[:, None] * w + (1 - ALPHAS[:, None]) * optima
-        np.testing.assert_allclose(lab.flat_rows(models), mixed, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(lab.flat_rows(models.personal), mixed, rtol=1e-11, atol=1e-12)
         work = (np.array(iterations) + 1) @ present  # one gradient per iteration, that of the exchange included
         rows = work @ (np.full(5, batch_size) if batch_size else sizes)
         tally = run.tally()
@@ -419,8 +420,9 @@ def test_added_noise_has_the_stated_variance(lab):
 def test_what_does_not_fit_is_refused(lab, ragged):
     client_loss, _, _ = lab.softmax_problem()
     fine = {"local_step": 0.1, "communication_probability": 0.5}
-    assert "flix or the global_model" in Scafflix(MX2(client_loss), **fine).skip()
-    assert "one by one" in Scafflix(FLIX(client_loss), epochs=1, **fine).skip()
+    assert "flix or the global_model" in fit_of(Scafflix(MX2(client_loss), **fine)).refused
+    with pytest.raises(TypeError, match="epochs"):
+        Scafflix(FLIX(client_loss), epochs=1, **fine)
     admit = functools.partial(door.admit, clients=6, precision="float64")
     for value in (-0.1, 1.2):
         with pytest.raises(RequestError, match=r"FLIX\.personalization must be at least 0 and at most 1, got .* alone"):

@@ -27,8 +27,6 @@ from idiolect.core.settings import settings
 class ACDPFL(BlockDescent):
     """Accelerated descent on one block at a time; the shared block costs an exchange, the personal one does not."""
 
-    without = ("epochs", "local_steps", "batch_size")
-
     strong_convexity: float = setting(default=None, above=0, theory=True, doc="mu of F")
     shared_smoothness: float = setting(default=None, at_least=0, theory=True, doc="L^w: smoothness of F in w")
     personal_smoothness: float = setting(
@@ -37,12 +35,6 @@ class ACDPFL(BlockDescent):
     shared_probability: float | None = setting(
         default=None, above=0, at_most=1, doc="p_w, the chance that an iteration samples w; unset: sqrt(L^w) / S"
     )
-
-    def skip(self) -> str | None:
-        """Exact gradients only."""
-        if self.batch_size:
-            return f"its gradients are exact, so batch_size must be 0, got {self.batch_size}; ascd_pfl takes batches"
-        return super().skip()
 
     @property
     def coefficients(self) -> Coefficients:

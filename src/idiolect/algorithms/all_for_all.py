@@ -26,11 +26,12 @@ from idiolect.algorithms.one_point import OnePoint, Upload, Working
 from idiolect.algorithms.population import population
 from idiolect.core import batches, mixing, tree
 from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Messages
+from idiolect.core.algorithm import Fit, beyond_theory
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key
-from idiolect.core.mixing import Neighbours
+from idiolect.core.keys import Key, StartKeys
+from idiolect.core.kinds import Listens, Messages
+from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.reduction import Reduction, gather
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -58,11 +59,8 @@ class Broadcast(NamedTuple):
 
 
 @settings
-class AllForAll(OnePoint):
+class AllForAll(OnePoint, Listens):
     """SGD on everybody's own loss, with gradients shared among those who are alike."""
-
-    listens = True
-    beyond_theory = "the paper treats one agent or all of them per round; eta is not adapted to a cohort in between"
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L rho(W)) for L-smooth losses.", doc="step eta on every x_i"
@@ -81,19 +79,17 @@ class AllForAll(OnePoint):
         default="server", choices=("server", "peers"), doc="who is billed: a relay, or every agent that uses a gradient"
     )
 
-    def skip(self) -> str | None:
+    _cohorts = "the paper treats one agent or all of them per round; eta is not adapted to a cohort in between"
+
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a personal block and nothing else."""
         if self.objective.has_shared or not self.objective.has_personal:
-            return "every agent has a model of its own and nothing is shared; use the local_only objective"
+            return Fit("every agent has a model of its own and nothing is shared; use the local_only objective")
         if self.order == "stream" and (self.batch_size == 0 or self.epochs):
-            return "a stream of rows needs batch_size above 0, and no epochs"
-        return None
-
-    def misplaced(self, clients: int) -> str | None:
-        """Lambda needs a row per client."""
-        if self.neighbours is not None and self.neighbours.agents != clients:
-            return f"must be told the neighbours of all {clients} clients, got those of {self.neighbours.agents}"
-        return None
+            return Fit("a stream of rows needs batch_size above 0, and no epochs")
+        if missed := misses_agents("neighbours", self.neighbours, self.clients):
+            return Fit(missed)
+        return beyond_theory(chance, self._cohorts)
 
     @property
     def reduction(self) -> Reduction:
@@ -104,7 +100,7 @@ class AllForAll(OnePoint):
         """A common start."""
         return ServerState(self._everywhere(self.objective.init_personal(key)))
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[Any, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Any, Tally]:
         """The first row, for a stream."""
         return (ClientState(jnp.zeros((), jnp.int32)) if self.order == "stream" else ()), NOTHING
 
@@ -155,11 +151,7 @@ class AllForAll(OnePoint):
         """x_i is the agent's own block."""
         return (), sent.model
 
-    def personal_model(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of x_i."""
-        return self.objective.personalize(key, (), sent.model, data.batch())
-
-    def traffic_of(
+    def bill(
         self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
     ) -> Messages | None:
         """Peer to peer, a gradient goes to every other agent with W_ij > 0; through a server types tell."""

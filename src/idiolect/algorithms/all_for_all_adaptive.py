@@ -22,9 +22,10 @@ import numpy as np
 from idiolect.algorithms.all_for_all import AllForAll, Broadcast
 from idiolect.core import mixing, tree
 from idiolect.core.addressing import PerClient
+from idiolect.core.algorithm import Fit
 from idiolect.core.checks import setting
 from idiolect.core.keys import Key
-from idiolect.core.mixing import Discrepancies, Neighbours, Phases
+from idiolect.core.mixing import Discrepancies, Neighbours, Phases, misses_agents
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
 
@@ -49,15 +50,17 @@ class AllForAllAdaptive(AllForAll):
         default="continue", choices=("continue", "restart"), doc="what a new phase begins with: x as it is, or x0"
     )
 
-    def misplaced(self, clients: int) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Discrepancies need a row per client, and phases that say how far is close."""
-        if self.discrepancies is not None and self.discrepancies.agents != clients:
-            return f"must be told the discrepancies of all {clients} clients, got those of {self.discrepancies.agents}"
+        if missed := misses_agents("discrepancies", self.discrepancies, self.clients):
+            return Fit(missed)
         if self.discrepancies is not None and self.phases is None:
-            return "needs phases that say which discrepancies are small; take them from idiolect.theory.all_for_all"
+            return Fit(
+                "it needs phases that say which discrepancies are small; take them from idiolect.theory.all_for_all"
+            )
         if self.phases is not None and not (np.diff(np.asarray(self.phases.end)) > 0).all():
-            return "needs phases whose ends ascend"
-        return super().misplaced(clients)
+            return Fit("it needs phases whose ends ascend")
+        return super().fit(chance)
 
     def init_server(self, key: Key) -> ServerState:
         """A common start, round 0."""

@@ -20,10 +20,10 @@ from idiolect.algorithms.all_for_all import AllForAll, ServerState
 from idiolect.algorithms.population import population
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Messages
 from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
+from idiolect.core.data import Batch
 from idiolect.core.keys import Key
+from idiolect.core.kinds import Messages
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
@@ -40,7 +40,7 @@ class Broadcast(NamedTuple):
 class AllForAllNaive(AllForAll):
     """One weighted gradient averaging per agent, side by side."""
 
-    beyond_theory = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
+    _cohorts = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
 
     participation: float = setting(
         default=1.0, above=0, at_most=1, doc="P(present), the chance of a client to be in a round; from the engine"
@@ -84,13 +84,7 @@ class AllForAllNaive(AllForAll):
         """x_j, as delivered."""
         return (), sent.models
 
-    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of x_j, as delivered."""
-        return self.objective.personalize(key, (), sent.models, data.batch())
-
-    def traffic_of(
-        self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
-    ) -> Messages:
+    def bill(self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray) -> Messages:
         """A model down and a gradient up for every true listener; between peers each is sent and received."""
         listeners, weights = map(np.asarray, self._listeners())
         helped = (weights > 0).sum(axis=0)

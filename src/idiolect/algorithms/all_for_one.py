@@ -18,11 +18,12 @@ from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.population import population
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Messages
+from idiolect.core.algorithm import Fit, beyond_theory
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
-from idiolect.core.mixing import Neighbours
+from idiolect.core.kinds import Listens, Messages
+from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
@@ -42,11 +43,8 @@ class Broadcast(NamedTuple):
 
 
 @settings
-class AllForOne(OnePoint):
+class AllForOne(OnePoint, Listens):
     """SGD for one agent on the gradients of all who are like it."""
-
-    listens = True
-    beyond_theory = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L) for L-smooth losses.", doc="step eta of the target's model"
@@ -63,19 +61,17 @@ class AllForOne(OnePoint):
         default=1.0, above=0, at_most=1, doc="P(present), the chance of a client to be in a round; from the engine"
     )
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
         if not self.objective.has_shared or self.objective.has_personal:
-            return "it trains one model, that of its target; use the global_model objective"
-        return None
-
-    def misplaced(self, clients: int) -> str | None:
-        """The target must exist, and Lambda needs a row per client."""
-        if self.target >= clients:
-            return f"has target {self.target}, and agents are numbered from 0 to {clients - 1}"
-        if self.neighbours is not None and self.neighbours.agents != clients:
-            return f"must be told the neighbours of all {clients} clients, got those of {self.neighbours.agents}"
-        return None
+            return Fit("it trains one model, that of its target; use the global_model objective")
+        if 0 < self.clients <= self.target:
+            return Fit(f"its target is {self.target}, and agents are numbered from 0 to {self.clients - 1}")
+        if missed := misses_agents("neighbours", self.neighbours, self.clients):
+            return Fit(missed)
+        return beyond_theory(
+            chance, "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
+        )
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
@@ -111,13 +107,12 @@ class AllForOne(OnePoint):
         """x."""
         return server.shared
 
-    def personal_model(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of x, the target's or not."""
-        return self.objective.personalize(key, sent.shared, (), data.batch())
+    @property
+    def delivers(self) -> bool:
+        """The target's model goes to every client."""
+        return True
 
-    def traffic_of(
-        self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
-    ) -> Messages:
+    def bill(self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray) -> Messages:
         """Only agents that count are asked."""
         counts = np.asarray(self._shares()) > 0
         asked, arrived = int(counts[clients].sum()), int(counts[clients[present]].sum())

@@ -21,9 +21,10 @@ import jax.numpy as jnp
 from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging, Upload
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
+from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -49,8 +50,6 @@ class Working(NamedTuple):
 class APFL(FederatedAveraging):
     """A shared model, and on every client a mix of it with a model of its own."""
 
-    starts_alike = True
-
     own_share: float | PerClient = setting(
         default=0.25,
         at_least=0,
@@ -61,14 +60,14 @@ class APFL(FederatedAveraging):
     )
     learn_share: bool = setting(default=False, doc="every client learns its own a")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        return self.unless_plain()
+        return Fit(self.unless_plain())
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """v_m at the objective's start."""
         share = jnp.asarray(self.own_share, jnp.result_type(float)) if self.learn_share else ()
-        return ClientState(self.objective.init_shared(key), share), NOTHING
+        return ClientState(self.objective.init_shared(keys.common), share), NOTHING
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Start from w and the client's own v_m."""
@@ -94,9 +93,10 @@ class APFL(FederatedAveraging):
         kept = ClientState(working.personal, working.own_share)
         return self.upload(sent, working.shared, data), kept, NOTHING
 
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+    def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """a v_m + (1-a) w."""
-        return self.objective.personalize(key, self._mix(sent.shared, client), (), data.batch())
+        model, tally = self.objective.personalize(key, self._mix(sent.shared, client), (), data.batch())
+        return Models(model), tally
 
     def _share(self, own: ClientState | Working) -> Any:
         return own.own_share if self.learn_share else self.own_share

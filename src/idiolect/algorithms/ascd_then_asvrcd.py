@@ -31,6 +31,7 @@ from idiolect.algorithms.block_descent import (
     Working,
 )
 from idiolect.core import tree
+from idiolect.core.algorithm import Fit
 from idiolect.core.checks import setting
 from idiolect.core.control import cond, repeat, switch
 from idiolect.core.data import ClientData
@@ -75,11 +76,11 @@ class ASCDThenASVRCD(ASVRCDPFL):
         default=0.1, above=0, doc="switch when a stretch gains less than this share of the mean stretch"
     )
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a block to exchange."""
         if not self.objective.has_shared:
-            return "without a shared block there is nothing to exchange; asvrcd_pfl takes it"
-        return super().skip()
+            return Fit("without a shared block there is nothing to exchange; asvrcd_pfl takes it")
+        return super().fit(chance)
 
     def _server_at(self, start: Params) -> Any:
         """Everything at `start`; the first round evaluates F."""

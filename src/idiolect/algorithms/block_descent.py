@@ -30,10 +30,11 @@ import jax.numpy as jnp
 from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
 from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, Fit
 from idiolect.core.control import repeat, switch
 from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.reduction import Reduction, nothing, weighted_mean
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -113,11 +114,9 @@ Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
 class BlockDescent(Algorithm):
     """The contract of every block-coordinate solver; still abstract: a solver brings its coefficients."""
 
-    without: ClassVar[tuple[str, ...]] = ("epochs", "local_steps")
-    needs_everybody = "all clients keep the same copy of w's iterates, which an absent one would lose"
-
     accelerated: ClassVar[bool] = True  # keeps z
     reduces_variance: ClassVar[bool] = False  # keeps v and grad F(v)
+    batch_size = 0  # exact gradients; a setting of solvers that draw components
 
     @property
     @abc.abstractmethod
@@ -135,15 +134,23 @@ class BlockDescent(Algorithm):
         """Whether the block that was not sampled follows x; otherwise its y and z stay."""
         return True
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Takes any objective that keeps convexity, full or component gradients."""
         if not self.objective.keeps_convexity:
-            return "it needs a convex objective, which this one is not even for convex losses; lsgd_pfl takes it"
+            return Fit("it needs a convex objective, which this one is not even for convex losses; lsgd_pfl takes it")
         if self.objective.has_shared and getattr(self, "shared_probability", None) == 0:
-            return "it would never sample the shared block; set shared_probability above 0"
-        if self.epochs:
-            return "it draws its iterations one by one; set batch_size instead of epochs"
-        return None
+            return Fit("it would never sample the shared block; set shared_probability above 0")
+        if chance < 1:
+            return Fit(
+                "it needs every client in every round: all keep the same copy of w's iterates, which an absent one "
+                "would lose; set training.cohort and training.dropout to 0"
+            )
+        return Fit()
+
+    @property
+    def reduction(self) -> Reduction:
+        """Nothing is sent where nothing is shared: each client could draw its own schedule."""
+        return weighted_mean if self.objective.has_shared else nothing
 
     def init_server(self, key: Key) -> ServerState:
         """Everything at the objective's start; a snapshot needs its gradient before the first iteration."""
@@ -158,9 +165,9 @@ class BlockDescent(Algorithm):
         """A new start at both blocks' y: momentum and the snapshot's gradient belong to the old F."""
         return self._server_at(server.shared.y), clients._replace(personal=self._start(clients.personal.y))
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """beta_m at the objective's start; the copy of w starts with the first broadcast."""
-        shared, personal = tree.zeros(self.objective.init_shared(key)), self.objective.init_personal(key)
+        shared, personal = tree.zeros(self.objective.init_shared(keys.own)), self.objective.init_personal(keys.own)
         return ClientState(self._start(shared), self._start(personal)), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
@@ -176,7 +183,7 @@ class BlockDescent(Algorithm):
         """The drawn iterations; fixed where a block is absent, since nothing is drawn then."""
         if not self.objective.has_personal:
             return 0
-        return sent.iterations if self._draws else self.local_steps
+        return sent.iterations if self._draws else 1
 
     def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One iteration that samples beta: nothing to send."""
@@ -208,11 +215,6 @@ class BlockDescent(Algorithm):
             due = sent.ending == SAMPLE_BEFORE_REFRESH
         return ServerState(self._exchanged(shared, sent.ending, mean), mean, sent.ending, due)
 
-    @property
-    def settles(self) -> bool:
-        """The mean comes back at once: what w becomes needs it."""
-        return self.objective.has_shared
-
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
         """w finishes the iteration, or stores its full gradient."""
         return client._replace(shared=self._exchanged(client.shared, sent.ended, sent.mean))
@@ -225,17 +227,9 @@ class BlockDescent(Algorithm):
         """w's y alone."""
         return Broadcast((), (), (), (), server.shared.y)
 
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of both blocks' y."""
-        return self.objective.personalize(key, *self.point(sent, client), data.batch())
-
     def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
         """Both blocks' y."""
         return sent.shared, client.personal.y
-
-    def traffic(self, sent: Broadcast, cohort: int) -> tuple[int, int] | None:
-        """Nothing, where nothing is shared: each client could draw its own schedule."""
-        return None if self.objective.has_shared else (0, 0)
 
     @property
     def _draws(self) -> bool:

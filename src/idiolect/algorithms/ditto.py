@@ -19,9 +19,10 @@ from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveragin
 from idiolect.algorithms.walk import walk
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
+from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -45,7 +46,6 @@ class Working(NamedTuple):
 class Ditto(FederatedAveraging):
     """FedAvg, and a personal model held near it."""
 
-    starts_alike = True
     carries_statistics = True
 
     penalty: float | PerClient = setting(
@@ -68,13 +68,13 @@ class Ditto(FederatedAveraging):
     )
     personal_step_size: float | None = setting(default=None, above=0, doc="their step; unset: step_size")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        return self.unless_plain()
+        return Fit(self.unless_plain())
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """v_m at the objective's start."""
-        return ClientState(self.objective.init_shared(key)), NOTHING
+        return ClientState(self.objective.init_shared(keys.common)), NOTHING
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Start from w and the client's own v_m."""
@@ -103,9 +103,10 @@ class Ditto(FederatedAveraging):
         personal, tally = walk(self, key, working.personal, data, gradient, step_size=eta, steps=steps)
         return self.upload(sent, working.shared, data), ClientState(personal), tally
 
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+    def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """v_m."""
-        return self.objective.personalize(key, client.personal, (), data.batch())
+        model, tally = self.objective.personalize(key, client.personal, (), data.batch())
+        return Models(model), tally
 
     @property
     def _personal_step(self) -> Any:

@@ -17,7 +17,7 @@ from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.walk import Gradient, walk
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, step_key
@@ -49,7 +49,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class FederatedAveraging(Algorithm):
+class FederatedAveraging(Batched):
     """A shared block, averaged: plain local steps unless told otherwise; still abstract."""
 
     step_size: float = setting(
@@ -89,10 +89,6 @@ class FederatedAveraging(Algorithm):
     def shared_model(self, server: ServerState) -> Params | None:
         """What w alone stands for, where that is a whole model."""
         return self.objective.shared_model(server.shared)
-
-    def point(self, sent: Any, client: Any) -> tuple[Params, Params]:
-        """w, and beta_m where the objective knows one: a model kept beside w is no block of F."""
-        return sent.shared, client.personal if self.objective.has_personal else ()
 
     @property
     def optimizer(self) -> optax.GradientTransformation:

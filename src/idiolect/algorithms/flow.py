@@ -25,11 +25,13 @@ import jax.numpy as jnp
 from idiolect.algorithms.halves import Half, first_part, halves
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.core import batches, tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Fit, Models
+from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.control import repeat
 from idiolect.core.data import Batch, ClientData, masked_mean
 from idiolect.core.keys import Key, step_key
+from idiolect.core.kinds import PredictsWithMore
 from idiolect.core.objective import Routed
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -83,10 +85,8 @@ Move = Callable[[Key, Working, Batch], tuple[Working, Tally]]
 
 
 @settings
-class Flow(Algorithm):
+class Flow(Batched, PredictsWithMore):
     """Per-instance routing between shared and local layers."""
-
-    more_than_parameters = True
 
     step_size: float = setting(default=0.1, above=0, way_out="Try 0.1 or 0.01.", doc="step eta of w_l, psi and w_g")
     routing_penalty: float = setting(
@@ -129,11 +129,11 @@ class Flow(Algorithm):
         default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name; it sees the mean drift as a gradient"
     )
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs one model's plain loss."""
         if self._find_routes() is None:
-            return "it routes between two versions of one shared model; use the global_model objective"
-        return None
+            return Fit("it routes between two versions of one shared model; use the global_model objective")
+        return Fit()
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start, and psi's."""
@@ -193,17 +193,17 @@ class Flow(Algorithm):
         """w_g, before any adaptation."""
         return server.shared
 
-    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
+    def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
         """w_g, the client's own w_l and its adapted psi."""
         if self.second_route == "shared":  # no parameter is the client's own
-            return _personal(sent.shared, sent.second, sent.routing), NOTHING
+            return Models(_personal(sent.shared, sent.second, sent.routing)), NOTHING
         local, half, drawn, tally = self._begin(key, sent, data)
         working = Working(sent.shared, sent.routing, local, half, drawn)
         if self.adaptation == "both" or (self.adaptation == "routing" and not self._fixed):
             move = self._move_both if self.adaptation == "both" else self._move_routing
             working, more = self._walk(key, working, data, move)
             tally = tally.plus(more)
-        return _personal(working.shared, local, working.routing), tally
+        return Models(_personal(working.shared, local, working.routing)), tally
 
     def predict(self, model: Params, inputs: Any) -> Any:
         """Outputs of w_g, or of a personal model by its routes."""
@@ -224,7 +224,7 @@ class Flow(Algorithm):
     @property
     def _routes(self) -> Routed:
         found = self._find_routes()
-        assert found is not None, self.skip()  # the door refused other objectives
+        assert found is not None, self.fit()  # the door refused other objectives
         return found
 
     def _find_routes(self) -> Routed | None:

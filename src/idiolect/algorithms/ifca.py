@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.federated_averaging import Broadcast, FineTuned, ServerState
 from idiolect.algorithms.weighting import client_weight
 from idiolect.core import tree
+from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
@@ -57,15 +58,11 @@ class IFCA(FineTuned):
         default=0.1, above=0, doc="noise that parts the starts of a model whose start is not random"
     )
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        return self.unless_plain()
-
-    def misplaced(self, clients: int) -> str | None:
-        """A cluster that nobody can be in is no cluster."""
-        if self.clusters > clients:
-            return f"needs at most as many clusters as there are clients, {clients}, got {self.clusters}"
-        return None
+        if 0 < self.clients < self.clusters:
+            return Fit(f"it needs at most as many clusters as clients, {self.clients}, got {self.clusters}")
+        return Fit(self.unless_plain())
 
     @property
     def reduction(self) -> Reduction:
@@ -102,20 +99,17 @@ class IFCA(FineTuned):
         """None: there is one per cluster."""
         return None
 
-    def received_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> Params:
-        """The chosen cluster's model, as it came."""
-        return tree.take(sent.shared, self._choose(key, sent, data)[0])
-
-    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
-        """The model that fits the client's training rows best, fine-tuned on them if asked for."""
+    def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
+        """The cluster's model that fits the client's training rows best, and fine-tuned on them if asked for."""
         cluster, chosen = self._choose(key, sent, data)
+        received = tree.take(sent.shared, cluster)
 
         def gradient(at: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
             return self.objective.gradient_shared(at, shared, (), batch)
 
-        tuned, spent = self.fine_tuned(key, tree.take(sent.shared, cluster), data, gradient)
+        tuned, spent = self.fine_tuned(key, received, data, gradient)
         model, more = self.objective.personalize(key, tuned, (), data.batch())
-        return model, chosen.plus(spent).plus(more)
+        return Models(model, received), chosen.plus(spent).plus(more)
 
     def point(self, sent: Broadcast, client: Any) -> tuple[Params, Params]:
         """None: several models are no point of F."""

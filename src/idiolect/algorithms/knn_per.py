@@ -20,19 +20,19 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.federated_averaging import Broadcast
 from idiolect.algorithms.local_sgd import LocalSGD
+from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import RequestError, setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
+from idiolect.core.kinds import PredictsWithMore
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 
 
 @settings
-class KNNPer(LocalSGD):
+class KNNPer(LocalSGD, PredictsWithMore):
     """FedAvg, interpolated on each client with a vote of its own nearest rows."""
-
-    more_than_parameters = True
 
     neighbours: int = setting(default=10, at_least=1, doc="rows that vote (k); all of a client that has fewer")
     own_share: float = setting(
@@ -45,28 +45,28 @@ class KNNPer(LocalSGD):
     )
     kernel_scale: float = setting(default=1.0, above=0, doc="how fast a vote fades with distance (scale)")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs classes to vote on, and to know what the last layer sees."""
         if not self.objective.classifies:
-            return "it votes on classes; use another method where a number is to be predicted"
+            return Fit("it votes on classes; use another method where a number is to be predicted")
         if not self.objective.represents:
-            return (
+            return Fit(
                 "its model does not say what its last layer sees, which nearest neighbours are found by; give it a "
                 "method represent(params, inputs)"
             )
-        return super().skip()
+        return super().fit(chance)
 
-    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
+    def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
         """The shared model's parameters, and the client's rows as its last layer sees them."""
         if jnp.issubdtype(data.targets.dtype, jnp.floating):
             raise RequestError(
                 f"{type(self).__name__} votes on classes, got targets of type {data.targets.dtype}; "
                 "use another method where a number is to be predicted."
             )
-        params, tally = super().personal_model(key, sent, client, data)
-        seen = self.objective.represent(params, data.inputs)
-        model = {"parameters": params, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
-        return model, tally.plus(Tally(forward=data.count, samples=data.count))
+        fitted, tally = super().models(key, sent, client, data)
+        seen = self.objective.represent(fitted.personal, data.inputs)
+        model = {"parameters": fitted.personal, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
+        return Models(model), tally.plus(Tally(forward=data.count, samples=data.count))
 
     def predict(self, model: Params, inputs: Any) -> Any:
         """Log-probabilities of a personal model; the plain outputs of a shared one."""

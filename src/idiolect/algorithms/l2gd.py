@@ -26,10 +26,10 @@ import jax.numpy as jnp
 from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import AHEAD, iterations_before_exchange, no_rows, rows_ahead
 from idiolect.core import batches, tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, Fit, Models, beyond_theory
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.objective import Mixture
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -76,29 +76,29 @@ class Upload(NamedTuple):
 class L2GD(Algorithm):
     """Exact gradient steps at home, now and then a step toward the mean of all personal models."""
 
-    without = ("epochs", "local_steps", "batch_size")
-    beyond_theory = (
-        "the paper treats full participation; here xbar is the mean of those present, the absent stand still"
-    )
+    batch_size = 0  # exact gradients
 
     step_size: float = setting(default=None, above=0, theory=True, doc="step a")
     averaging_probability: float = setting(
         default=None, above=0, below=1, theory=True, doc="p, the chance that an iteration is a step toward the mean"
     )
 
-    def skip(self) -> str | None:
-        """Needs the mixture objective and exact gradients."""
-        if self.batch_size:
-            return "it takes exact gradients; set batch_size = 0, or use l2sgd_plus, which draws components"
-        return self._misfit()
+    def fit(self, chance: float = 1.0) -> Fit:
+        """Needs the mixture objective."""
+        if not isinstance(self.objective, Mixture):
+            return Fit("it pulls personal models toward their mean, which only the mx2 objective asks for")
+        return beyond_theory(
+            chance,
+            "the paper treats full participation; xbar is the mean of those present, the absent stand still",
+        )
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start, until the first exchange."""
         return ServerState(self._mixture.to_model(self.objective.init_shared(key)))
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
-        return ClientState(self.objective.init_personal(key), (), (), ()), NOTHING
+        return ClientState(self.objective.init_personal(keys.own), (), (), ()), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """xbar and the schedule."""
@@ -129,11 +129,6 @@ class L2GD(Algorithm):
         """xbar."""
         return ServerState(received.mean.personal)
 
-    @property
-    def settles(self) -> bool:
-        """xbar comes back at once: coin 1 needs it."""
-        return True
-
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
         """Coin 1: a step toward the mean."""
         moved = tree.descend(client.personal, self._scale / self.averaging_probability, self._away(sent, client))
@@ -147,17 +142,11 @@ class L2GD(Algorithm):
         """Nothing: a client predicts with its own x_m."""
         return Broadcast((), ())
 
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+    def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """x_m."""
         shared = self._mixture.from_model(client.personal)
-        return self.objective.personalize(key, shared, client.personal, data.batch())
-
-    def _misfit(self) -> str | None:
-        if not isinstance(self.objective, Mixture):
-            return "it pulls personal models toward their mean, which only the mx2 objective asks for"
-        if self.epochs:
-            return "it draws its iterations one by one; leave epochs at 0"
-        return None
+        model, tally = self.objective.personalize(key, shared, client.personal, data.batch())
+        return Models(model), tally
 
     @property
     def _mixture(self) -> Mixture:
@@ -185,15 +174,15 @@ class L2SGDPlus(L2GD):
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; the gradient table takes 1 alone")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs the mixture objective and one component at a time."""
         if self.batch_size != 1:
-            return "its table keeps the gradient of every component, drawn one at a time; set batch_size = 1"
-        return self._misfit()
+            return Fit("its table keeps the gradient of every component, drawn one at a time; set batch_size = 1")
+        return super().fit(chance)
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start, an empty table and no pull; rows beyond the client's own stay 0."""
-        personal = self.objective.init_personal(key)
+        personal = self.objective.init_personal(keys.own)
         nothing = tree.zeros(personal)
         slopes = jax.tree.map(lambda leaf: jnp.zeros((data.capacity, *leaf.shape), leaf.dtype), personal)
         return ClientState(personal, slopes, nothing, nothing), NOTHING

@@ -15,10 +15,12 @@ import jax.numpy as jnp
 
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Fit
+from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.reduction import Reduction, nothing
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -46,13 +48,13 @@ class Working(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """Nothing goes up: every reduction reads a weight, and `traffic` bills it as nothing."""
+    """Nothing goes up: every reduction reads a weight."""
 
     weight: Any
 
 
 @settings
-class Local(Algorithm):
+class Local(Batched):
     """SGD on each client's own rows, without communication."""
 
     carries_statistics = True
@@ -61,19 +63,19 @@ class Local(Algorithm):
         default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="step eta"
     )
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a personal block and nothing else."""
         if self.objective.has_shared or not self.objective.has_personal:
-            return "it trains every client alone and has no shared block; use the local_only objective"
-        return None
+            return Fit("it trains every client alone and has no shared block; use the local_only objective")
+        return Fit()
 
     def init_server(self, key: Key) -> ServerState:
         """Nothing."""
         return ServerState()
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
-        return ClientState(self.objective.init_personal(key)), NOTHING
+        return ClientState(self.objective.init_personal(keys.own)), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """Nothing."""
@@ -100,10 +102,7 @@ class Local(Algorithm):
         """Nothing."""
         return server
 
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
-        """v_m."""
-        return self.objective.personalize(key, (), client.personal, data.batch())
-
-    def traffic(self, sent: Any, cohort: int) -> tuple[int, int]:
+    @property
+    def reduction(self) -> Reduction:
         """No byte in either direction."""
-        return 0, 0
+        return nothing

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 from idiolect.algorithms.federated_averaging import Broadcast, FineTuned
 from idiolect.core import tree
+from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.kinds import KeepsPrepared
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -37,24 +39,23 @@ class Working(NamedTuple):
 
 
 @settings
-class LocalSGD(FineTuned):
+class LocalSGD(FineTuned, KeepsPrepared):
     """Local SGD with inner and outer steps."""
 
-    takes_prepared = True
     carries_statistics = True
     makes_another = ("penalty",)  # FedAvg with a penalty is FedProx
 
     penalty: float | None = setting(default=None, at_least=0, doc="FedProx's mu; unset: no proximal term")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        return self.unless_one_model()
+        return Fit(self.unless_one_model())
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[Any, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Any, Tally]:
         """What the objective prepares, if anything."""
         if not self.objective.prepares:
             return (), NOTHING
-        prepared, tally = self.objective.prepare(key, data)
+        prepared, tally = self.objective.prepare(keys.common, data)
         return ClientState(prepared), tally
 
     def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
@@ -69,7 +70,7 @@ class LocalSGD(FineTuned):
             slope = tree.pull(slope, self.penalty, working.shared, sent.shared)
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
 
-    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
+    def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
         """What the objective makes of w, after fine-tuning on the client's own training rows if asked for."""
         own = _prepared(client)
 
@@ -78,7 +79,7 @@ class LocalSGD(FineTuned):
 
         tuned, spent = self.fine_tuned(key, sent.shared, data, gradient)
         model, more = self.objective.personalize(key, tuned, own, data.batch())
-        return model, spent.plus(more)
+        return Models(model), spent.plus(more)
 
 
 def _prepared(client: Any) -> Params:

@@ -21,10 +21,11 @@ from idiolect.algorithms.averaging import share, toward
 from idiolect.algorithms.population import population
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
+from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -71,10 +72,8 @@ class Upload(NamedTuple):
 
 
 @settings
-class LSGDPFL(Algorithm):
+class LSGDPFL(Batched):
     """Local SGD on a shared and a personal block, with the step of each at its own scale."""
-
-    beyond_theory = "the paper treats full participation; w becomes the mean of those present, the absent keep beta_m"
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1 / (4 L), L the larger of F's L^w and L^beta.", doc="step eta"
@@ -85,20 +84,22 @@ class LSGDPFL(Algorithm):
     strong_convexity: float = setting(default=0.0, at_least=0, way_out="0 weights all iterates equally.", doc="mu of F")
     weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Takes any objective; its average needs the same steps on every client."""
         if self._averages and self.epochs and self.batch_size:
-            return "its weighted average needs equal steps on all clients; set local_steps instead of epochs"
-        return None
+            return Fit("its weighted average needs equal steps on all clients; set local_steps instead of epochs")
+        return beyond_theory(
+            chance, "the paper treats full participation; w is the mean of those present, the absent keep beta_m"
+        )
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
         shared = self.objective.init_shared(key)
         return ServerState(shared, *((shared, jnp.zeros((), jnp.int32)) if self._averages else ((), ())))
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
-        personal = self.objective.init_personal(key)
+        personal = self.objective.init_personal(keys.own)
         average = (personal, jnp.zeros((), jnp.int32)) if self._averages else ((), ())
         return ClientState(personal, *average), NOTHING
 
@@ -158,10 +159,6 @@ class LSGDPFL(Algorithm):
         if not self._averages:
             return self.broadcast(key, server)
         return Broadcast(self._with_current(server.averaged, server.shared, server.rounds), server.rounds)
-
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of w and beta_m, or of their weighted averages."""
-        return self.objective.personalize(key, *self.point(sent, client), data.batch())
 
     def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
         """w and beta_m, or their weighted averages."""

@@ -17,6 +17,7 @@ from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
+from idiolect.core.algorithm import Fit
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
@@ -48,11 +49,11 @@ class MinibatchSGD(OnePoint):
     server_optimizer: str = setting(default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name")
     weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
         if not self.objective.has_shared or self.objective.has_personal:
-            return "it trains one shared model; use the global_model objective"
-        return None
+            return Fit("it trains one shared model; use the global_model objective")
+        return Fit()
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
@@ -83,10 +84,6 @@ class MinibatchSGD(OnePoint):
     def shared_model(self, server: ServerState) -> Params:
         """w."""
         return server.shared
-
-    def personal_model(self, key: Key, sent: Broadcast, client: tuple[()], data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of w."""
-        return self.objective.personalize(key, sent.shared, (), data.batch())
 
     def _optimizer(self) -> Any:
         return server_optimizer(self.server_optimizer, self.step_size)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.averaging import toward
 from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.batched import Batched
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, step_key
 from idiolect.core.settings import settings
@@ -37,7 +37,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class OnePoint(Algorithm):
+class OnePoint(Batched):
     """Gradients at the point that was sent; still abstract."""
 
     @abc.abstractmethod

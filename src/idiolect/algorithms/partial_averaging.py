@@ -21,9 +21,10 @@ import jax
 from idiolect.algorithms.federated_averaging import Broadcast, FineTuned, Upload
 from idiolect.algorithms.walk import walk
 from idiolect.core import tree
+from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.objective import Parted
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -51,7 +52,6 @@ class Working(NamedTuple):
 class PartialAveraging(FineTuned):
     """One network in two parts: one averaged, one personal."""
 
-    starts_alike = True
     carries_statistics = True
 
     trains: str = setting(
@@ -61,15 +61,15 @@ class PartialAveraging(FineTuned):
         default=1, at_least=1, doc="personal_then_shared: personal steps (or epochs) to one of the shared part (tau)"
     )
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs one model in two parts."""
         if not isinstance(self.objective, Parted):
-            return "it divides one model into a shared and a personal part; use the ws2 objective"
-        return None
+            return Fit("it divides one model into a shared and a personal part; use the ws2 objective")
+        return Fit()
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
-        return ClientState(self.objective.init_personal(key)), NOTHING
+        return ClientState(self.objective.init_personal(keys.common)), NOTHING
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Start from w and the client's own part, which walks at once if it walks first."""
@@ -104,15 +104,16 @@ class PartialAveraging(FineTuned):
         """The drift of w_m; b_m stays."""
         return self.upload(sent, working.shared, data), ClientState(working.personal), NOTHING
 
-    def received_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> Params | None:
-        """[w, b] where no round trains b: then it is the common start still, and a part of no client's own."""
-        return self.objective.deployed(sent.shared, client.personal) if self.trains == SHARED_ONLY else None
+    def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
+        """[w, b_m], after fine-tuning of b_m if asked for; [w, b] as received where no round trains b.
 
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
-        """[w, b_m], after fine-tuning of b_m if asked for."""
+        Then b is the common start still, and a part of no client's own.
+        """
+        untouched = self.trains == SHARED_ONLY
+        received = self.objective.deployed(sent.shared, client.personal) if untouched else None
         personal, spent = self.fine_tuned(key, client.personal, data, self._beside(sent.shared))
         model, more = self.objective.personalize(key, sent.shared, personal, data.batch())
-        return model, spent.plus(more)
+        return Models(model, received), spent.plus(more)
 
     def _beside(self, shared: Params) -> Any:
         """The gradient of the personal part beside a fixed shared one."""

@@ -21,9 +21,10 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging, Upload
 from idiolect.algorithms.walk import walk
+from idiolect.core.algorithm import Fit, Models, beyond_theory
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key
+from idiolect.core.keys import Key, StartKeys
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -50,21 +51,20 @@ class Working(NamedTuple):
 class PartialFed(FederatedAveraging):
     """Federated averaging in which every client chooses, layer by layer, between w and its own previous model."""
 
-    starts_alike = True
     carries_statistics = True
-    beyond_theory = "the method was made for full participation; the absent keep their models and preferences"
 
     strategy_steps: int = setting(default=1, at_least=0, doc="steps on the preferences per round (S)")
     strategy_step_size: float = setting(default=0.1, above=0, doc="their step (eta_s)")
     temperature: float = setting(default=1.0, above=0, doc="how soft a choice is while it is learnt (T)")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        return self.unless_plain()
+        absent = "the method was made for full participation; the absent keep their models and preferences"
+        return beyond_theory(chance, absent)._replace(refused=self.unless_plain())
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """v_m at the objective's start, no preference."""
-        start = self.objective.init_shared(key)
+        start = self.objective.init_shared(keys.common)
         return ClientState(start, jnp.zeros(max(_layers(start)) + 1)), NOTHING
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
@@ -93,10 +93,12 @@ class PartialFed(FederatedAveraging):
         """The whole model goes up, and stays as the client's own."""
         return self.upload(sent, working.shared, data), ClientState(working.shared, working.preference), NOTHING
 
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+    def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """Every layer from where it is preferred; w's where neither is."""
         chosen = (client.preference >= 0).astype(client.preference.dtype)
-        return self.objective.personalize(key, _mix(chosen, sent.shared, client.personal), (), data.batch())
+        mixed = _mix(chosen, sent.shared, client.personal)
+        model, tally = self.objective.personalize(key, mixed, (), data.batch())
+        return Models(model), tally
 
 
 def _layers(params: Params) -> list[int]:

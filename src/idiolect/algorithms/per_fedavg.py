@@ -19,6 +19,7 @@ import jax
 
 from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging
 from idiolect.core import tree
+from idiolect.core.algorithm import Fit
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, step_key
@@ -47,11 +48,11 @@ class PerFedAvg(FederatedAveraging):
     )
     difference: float = setting(default=1e-3, above=0, doc="hessian_free: half the length of the difference (d)")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs an objective with an inner step."""
         if not isinstance(self.objective, Adapting):
-            return "it learns a start for one own step; use the maml objective"
-        return None
+            return Fit("it learns a start for one own step; use the maml objective")
+        return Fit()
 
     def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """Start from w."""
@@ -77,7 +78,3 @@ class PerFedAvg(FederatedAveraging):
             slope = tree.descend(slope, correction, tree.subtract(ahead, behind))
             tally = tally.plus(cost).plus(more)
         return Working(tree.descend(start, self.step_size, slope), working.drawn), tally
-
-    def personal_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
-        """w after one step on the client's training rows."""
-        return self.objective.personalize(key, sent.shared, (), data.batch())

@@ -20,10 +20,11 @@ import jax.numpy as jnp
 from idiolect.algorithms.averaging import share, toward
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Fit, Models
+from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -73,7 +74,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class PersonalizedLocalSGD(Algorithm):
+class PersonalizedLocalSGD(Batched):
     """Local SGD in which every client also keeps a correction of its own."""
 
     step_size: float = setting(
@@ -92,23 +93,23 @@ class PersonalizedLocalSGD(Algorithm):
     output: str = setting(default="last", choices=OUTPUTS, doc="the paper's options I, II and III")
     weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs both blocks."""
         if not (self.objective.has_shared and self.objective.has_personal):
-            return "it trains a shared and a personal block; use the additive objective"
-        return None
+            return Fit("it trains a shared and a personal block; use the additive objective")
+        return Fit()
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
         shared = self.objective.init_shared(key)
         return ServerState(shared, *((shared, jnp.zeros((), jnp.int32)) if self._means else ((), ())))
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
-        personal = self.objective.init_personal(key)
+        personal = self.objective.init_personal(keys.own)
         if self.output == "last":
             return ClientState(personal, (), ()), NOTHING
-        averaged = personal if self._means else self.objective.deployed(self.objective.init_shared(key), personal)
+        averaged = personal if self._means else self.objective.deployed(self.objective.init_shared(keys.own), personal)
         return ClientState(personal, averaged, jnp.zeros((), jnp.int32)), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
@@ -163,12 +164,12 @@ class PersonalizedLocalSGD(Algorithm):
         """w, or its mean."""
         return Broadcast(server.averaged if self._means else server.shared, server.rounds)
 
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
+    def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """The chosen output; before its first round a client's own mean is where it would start."""
-        model, tally = self.objective.personalize(key, *self.point(sent, client), data.batch())
-        if self.output != "own_mean":
-            return model, tally
-        return tree.choose(client.covered > 0, client.averaged, model), tally
+        models, tally = super().models(key, sent, client, data)
+        if self.output == "own_mean":
+            models = Models(tree.choose(client.covered > 0, client.averaged, models.personal))
+        return models, tally
 
     def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
         """w and theta_m, or their means; a mean of models is not a point of its own."""

@@ -20,12 +20,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core import batches, tree
+from idiolect.core.algorithm import Algorithm, Fit
 from idiolect.core.checks import setting
 from idiolect.core.control import repeat
 from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.objective import Mixture
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -69,9 +69,6 @@ class Upload(NamedTuple):
 class PFedMe(Algorithm):
     """A shared model at the centre of personal ones, each found by a proximal problem of its own."""
 
-    without = ("epochs",)
-    starts_alike = True  # theta_m starts at w
-
     local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R)")
     batch_size: int = setting(default=5, at_least=0, doc="rows per outer iteration; 0: all rows, exact gradients")
     step_size: float = setting(default=0.005, above=0, doc="outer step eta")
@@ -81,19 +78,19 @@ class PFedMe(Algorithm):
     restart: bool = setting(default=False, doc="theta_m starts from w every round instead of where it stood")
     weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs the mixture objective."""
         if not isinstance(self.objective, Mixture):
-            return "its proximal problems are those of the mx2 objective; use that"
-        return None
+            return Fit("its proximal problems are those of the mx2 objective; use that")
+        return Fit()
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
         return ServerState(self._mixture.to_model(self.objective.init_shared(key)))
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
-        return ClientState(self.objective.init_personal(key)), NOTHING
+        return ClientState(self.objective.init_personal(keys.common)), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """w."""
@@ -106,7 +103,7 @@ class PFedMe(Algorithm):
 
     def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One outer iteration: solve for theta_m, then move w_m toward it."""
-        batch = self.batch(t, working.drawn, data)
+        batch = batches.take_drawn(data, working.drawn, t) if self.batch_size else data.batch()
         personal, tally = self._solve(step_key(key, t), working.shared, working.personal, batch)
         apart = tree.subtract(working.shared, personal)
         shared = tree.descend(working.shared, self.step_size * self._mixture.penalty, apart)
@@ -127,13 +124,18 @@ class PFedMe(Algorithm):
         """w."""
         return server.shared
 
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
-        """theta_m."""
-        return self.objective.personalize(key, *self.point(sent, client), data.batch())
-
     def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
         """w as the objective stores it, and theta_m."""
         return self._mixture.from_model(sent.shared), client.personal
+
+    def steps(self, sent: Broadcast, rows: Any) -> int:
+        """R."""
+        return self.local_steps
+
+    def draw_batches(self, key: Key, data: ClientData) -> Any:
+        """The rows of each outer iteration; empty when all use all rows."""
+        drawn = self.local_steps, self.batch_size
+        return batches.draw_with_replacement(key, *drawn, data) if self.batch_size else ()
 
     @property
     def _mixture(self) -> Mixture:

@@ -29,10 +29,11 @@ import jax.numpy as jnp
 from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.kinds import KeepsPrepared
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -76,13 +77,10 @@ class Upload(NamedTuple):
 
 
 @settings
-class Scafflix(Algorithm):
+class Scafflix(Algorithm, KeepsPrepared):
     """Local steps corrected by h_m, an exchange now and then; linear convergence to the exact optimum."""
 
-    without = ("epochs", "local_steps")
-    takes_prepared = True
-    beyond_theory = "the paper's theorems treat full participation; the mean here is over those present"
-
+    batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
     local_step: float | PerClient = setting(
         default=None, above=0, theory=True, doc="gamma_m, the client's own local step"
     )
@@ -101,22 +99,22 @@ class Scafflix(Algorithm):
         default=None, above=0, doc="eps of corollary 6: theory takes smaller steps to get this near; unset: 1/A_m"
     )
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
         if not self.objective.has_shared or self.objective.has_personal:
-            return "it trains one shared model, mixed or not; use the flix or the global_model objective"
-        if self.epochs:
-            return "it draws its iterations one by one; set batch_size and use the communication probability"
-        return None
+            return Fit("it trains one shared model, mixed or not; use the flix or the global_model objective")
+        return beyond_theory(
+            chance, "the paper's theorems treat full participation; the mean here is over those present"
+        )
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
         return ServerState(self.objective.init_shared(key))
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """h_m = 0, and what the objective prepares; x_m comes with the first broadcast."""
-        nothing = tree.zeros(self.objective.init_shared(key))
-        prepared, tally = self.objective.prepare(key, data)
+        nothing = tree.zeros(self.objective.init_shared(keys.common))
+        prepared, tally = self.objective.prepare(keys.common, data)
         return ClientState(nothing, nothing, prepared), tally
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
@@ -149,11 +147,6 @@ class Scafflix(Algorithm):
         """xbar; it stays where nobody who came has a weight."""
         return ServerState(tree.choose(received.weight > 0, received.mean.iterate, server.shared))
 
-    @property
-    def settles(self) -> bool:
-        """xbar comes back at once: h_m needs it."""
-        return True
-
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
         """h_m takes what separates xbar from xh_m."""
         change = self.communication_probability * self._share / self._step
@@ -171,10 +164,6 @@ class Scafflix(Algorithm):
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """xbar alone."""
         return Broadcast(server.shared, ())
-
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of xbar and x*_m."""
-        return self.objective.personalize(key, sent.shared, client.prepared, data.batch())
 
     def carry(self, earlier: Algorithm, server: ServerState, clients: ClientState) -> tuple[ServerState, ClientState]:
         """h_m follows alpha: near the optimum h_m = grad f'_m(xt_m) is proportional to alpha_m.

@@ -19,10 +19,11 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.population import population
 from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Fit
+from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -65,7 +66,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class Scaffold(Algorithm):
+class Scaffold(Batched):
     """Local SGD with control variates."""
 
     step_size: float = setting(
@@ -78,20 +79,20 @@ class Scaffold(Algorithm):
         default=2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps"
     )
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
         if not self.objective.has_shared or self.objective.has_personal:
-            return "it trains one shared model; use the global_model objective"
-        return None
+            return Fit("it trains one shared model; use the global_model objective")
+        return Fit()
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start, no control."""
         shared = self.objective.init_shared(key)
         return ServerState(shared, tree.zeros(shared))
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """No control, so that c = mean_m c_m from the start."""
-        return ClientState(tree.zeros(self.objective.init_shared(key))), NOTHING
+        return ClientState(tree.zeros(self.objective.init_shared(keys.own))), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """The shared model and its control."""
@@ -134,10 +135,6 @@ class Scaffold(Algorithm):
     def shared_model(self, server: ServerState) -> Params:
         """w."""
         return server.shared
-
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of w."""
-        return self.objective.personalize(key, sent.shared, (), data.batch())
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """The model alone: predicting needs no control."""

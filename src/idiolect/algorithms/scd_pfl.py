@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
 from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -64,9 +64,6 @@ class Upload(NamedTuple):
 class SCDPFL(Algorithm):
     """Plain stochastic descent on one block at a time."""
 
-    without = ("epochs", "local_steps")
-    beyond_theory = "the paper treats full participation; the estimators stay unbiased over uniform cohorts"
-
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")
     step_size: float = setting(default=None, above=0, theory=True, doc="step eta")
     shared_probability: float = setting(
@@ -76,23 +73,23 @@ class SCDPFL(Algorithm):
         default=1.0, above=0, at_most=1, doc="P(present), the chance of a client to be in a round; from the engine"
     )
 
-    def skip(self) -> str | None:
+    def fit(self, chance: float = 1.0) -> Fit:
         """Needs a block to exchange; which components it draws is its own affair."""
         if not self.objective.has_shared:
-            return "without a shared block there is nothing to exchange; local trains every client alone"
+            return Fit("without a shared block there is nothing to exchange; local trains every client alone")
         if not self.objective.keeps_convexity:
-            return "it needs a convex objective, which this one is not even for convex losses; lsgd_pfl takes it"
-        if self.epochs:
-            return "it draws its iterations one by one; set batch_size instead of epochs"
-        return None
+            return Fit("it needs a convex objective, which this one is not even for convex losses; lsgd_pfl takes it")
+        return beyond_theory(
+            chance, "the paper treats full participation; the estimators stay unbiased over uniform cohorts"
+        )
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
         return ServerState(self.objective.init_shared(key))
 
-    def init_client(self, key: Key, data: ClientData) -> tuple[ClientState, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
-        return ClientState(self.objective.init_personal(key)), NOTHING
+        return ClientState(self.objective.init_personal(keys.own)), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """w and the schedule."""
@@ -134,10 +131,6 @@ class SCDPFL(Algorithm):
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """w alone."""
         return Broadcast(server.shared, ())
-
-    def personal_model(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of w and beta_m."""
-        return self.objective.personalize(key, sent.shared, client.personal, data.batch())
 
     @property
     def _probability(self) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.batched import Batched
 from idiolect.core.control import repeat
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, step_key
@@ -19,7 +19,7 @@ Gradient = Callable[[Key, Params, Batch], tuple[Params, Tally]]
 
 
 def walk(
-    algorithm: Algorithm,
+    algorithm: Batched,
     key: Key,
     start: Params,
     data: ClientData,
@@ -43,4 +43,4 @@ def walk(
         slope, cost = gradient(step_key(key, t), params, plan.batch(t, drawn, data))
         return tree.descend(params, step_size, slope), tally.plus(cost.counters())
 
-    return repeat(Algorithm.steps(plan, (), data.count), one_step, (start, NOTHING.counters()))
+    return repeat(Batched.steps(plan, (), data.count), one_step, (start, NOTHING.counters()))

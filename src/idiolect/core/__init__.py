@@ -3,6 +3,9 @@
 
 from idiolect.core.addressing import PerClient as PerClient
 from idiolect.core.algorithm import Algorithm as Algorithm
+from idiolect.core.algorithm import Fit as Fit
+from idiolect.core.algorithm import Models as Models
+from idiolect.core.batched import Batched as Batched
 from idiolect.core.checks import DivergedError as DivergedError
 from idiolect.core.checks import RequestError as RequestError
 from idiolect.core.checks import setting as setting

@@ -8,7 +8,7 @@ in which order. Draws on the host use the counter-based Philox generator with th
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +16,13 @@ import numpy as np
 from idiolect.core.threefry import threefry
 
 Key = Any
+
+
+class StartKeys(NamedTuple):
+    """What a client draws its start with."""
+
+    common: Key  # the server's own: what is drawn with it is the same on every client
+    own: Key
 
 
 class Purpose(enum.IntEnum):

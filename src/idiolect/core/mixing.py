@@ -66,6 +66,13 @@ class Phases(NamedTuple):
     end: Any  # the first round of the next phase, ascending whole numbers
 
 
+def misses_agents(name: str, told: Any, clients: int) -> str | None:
+    """Why a table with a row per agent does not fit the number of clients (0: not known yet), or None."""
+    if told is None or not clients or told.agents == clients:
+        return None
+    return f"it must be told the {name} of all {clients} clients, got those of {told.agents}"
+
+
 def mix(neighbours: Neighbours, tree: Any) -> Any:
     """Lambda v for every leaf v, whose leading axis is agents: the weighted mean of what agent i listens to."""
     if neighbours.is_dense:

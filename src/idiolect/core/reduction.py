@@ -81,6 +81,7 @@ def _cohort(present: Any) -> Any:
 class WeightedMean:
     """sum_m weight_m upload_m / sum_m weight_m; reads `Upload.weight`."""
 
+    sends: bool = True  # False: the server has no use for it, and no byte goes down or up
     stacks = False
 
     def collect(self, uploads: Any, clients: Any, present: Any) -> Mean:
@@ -159,6 +160,7 @@ class Gather:
 
 
 weighted_mean = WeightedMean()
+nothing = WeightedMean(sends=False)
 total = Sum()
 gather = Gather()
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from idiolect.accounting.bytes import bytes_of
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.kinds import Bills
 from idiolect.core.tally import Tally
 from idiolect.engines.cohorts import NOBODY, Participation
 from idiolect.engines.recording import Recorder
@@ -60,9 +61,10 @@ def bill_block(
     executed = int(costs.executed_steps.sum(dtype=np.int64))
     ledger = recorder.ledger.charge_rounds(len(rounds)).charge_work(Tally(*tally), useful, executed)
     recorder.slowest_gradients += _slowest(costs)
-    traffic = algorithm.traffic(wire.sent, cohort)
     clients, present = _without_nobodies(costs, cohort)
-    messages = algorithm.traffic_of(wire.sent, wire.upload, np.arange(rounds.start, rounds.stop), clients, present)
+    messages = None
+    if isinstance(algorithm, Bills):
+        messages = algorithm.bill(wire.sent, wire.upload, np.arange(rounds.start, rounds.stop), clients, present)
     if messages is not None:
         ledger = ledger.charge(
             download_bytes=messages.download_bytes,
@@ -71,15 +73,10 @@ def bill_block(
             messages_up=messages.up,
         )
         recorder.client_bytes = []  # whose they are, only the method knows
-    elif traffic is not None:
-        down, up = traffic
-        ledger = ledger.charge(download_bytes=len(rounds) * down, upload_bytes=len(rounds) * up)
-        if down or up:
-            recorder.client_bytes = []
-    else:
+    elif sends(algorithm):
         sent_bytes, upload_bytes = bytes_of(wire.sent), bytes_of(wire.upload)
         ledger = ledger.charge_download(cohort * len(rounds), sent_bytes).charge_upload(arrived, upload_bytes)
-        if algorithm.settles and not participation.full:
+        if algorithm.settle is not None and not participation.full:
             # with the same clients in every round, what settles is the next round's broadcast and is billed there
             ledger = ledger.charge_download(arrived, sent_bytes)
             upload_bytes += sent_bytes
@@ -89,6 +86,16 @@ def bill_block(
             _bill_clients(recorder, clients.reshape(-1), sent_bytes)
             _bill_clients(recorder, clients[present], upload_bytes)
     recorder.ledger = ledger
+
+
+def sends(algorithm: Algorithm) -> bool:
+    """Whether anything goes down or up in a round."""
+    return getattr(algorithm.reduction, "sends", True)
+
+
+def delivers(algorithm: Algorithm) -> bool:
+    """Whether models are handed out at the end."""
+    return sends(algorithm) and (not isinstance(algorithm, Bills) or algorithm.delivers)
 
 
 def _slowest(costs: RoundCost) -> int:
@@ -123,6 +130,6 @@ def bill_delivery(
     """
     takes = slice(None) if participation.able is None else participation.able
     recorder.ledger = recorder.ledger.charge_work(Tally(*(int(np.sum(count[takes], dtype=np.int64)) for count in cost)))
-    if recorder.ledger.rounds and algorithm.delivers and algorithm.traffic(wire.sent, 1) != (0, 0):
+    if recorder.ledger.rounds and delivers(algorithm):
         recorder.ledger = recorder.ledger.charge_delivery(participation.candidates, bytes_of(wire.delivered))
         _bill_clients(recorder, np.arange(participation.clients)[takes], bytes_of(wire.delivered))

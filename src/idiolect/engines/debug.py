@@ -20,7 +20,7 @@ from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, Purpose
+from idiolect.core.keys import Key, Purpose, StartKeys
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.engines import door
 from idiolect.engines.door import Training
@@ -90,8 +90,8 @@ def debug(
         for client in range(rows.clients):
             with _stage(-1, client, "init_client"):
                 own_key = keys.client_key(root, Purpose.INIT_CLIENT, 0, client)
-                key = keys.init_key(root) if admitted.common_start else own_key
-                state, cost = address(admitted, client).init_client(key, data[client])
+                starts = StartKeys(keys.init_key(root), own_key)
+                state, cost = address(admitted, client).init_client(starts, data[client])
             if admitted.objective.prepares and bool(admitted.objective.unprepared(state.prepared)):
                 raise RequestError(f"Client {federation.names[client]!r} {admitted.objective.why_unprepared()}.")
             clients.append(state)
@@ -141,7 +141,7 @@ def _round(
         check_form("server_step", "server's state", server, moved)
     server = moved
     watch(Event(number, -1, "server_step", -1, server))
-    if algorithm.settles:
+    if algorithm.settle is not None:
         sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number + 1), server)
         for client in cohort:
             own, seen = address((algorithm, sent), client)
@@ -192,6 +192,6 @@ def personal_models(run: DebugRun, seed: int, round_number: int, precision: str 
         for client, (state, data) in enumerate(zip(run.clients, run.data)):
             own, seen = address((run.algorithm, sent), client)
             key = keys.client_key(root, Purpose.PERSONAL_MODEL, round_number, client)
-            with _stage(round_number, client, "personal_model"):
-                models.append(own.personal_model(key, seen, state, data)[0])
+            with _stage(round_number, client, "models"):
+                models.append(own.models(key, seen, state, data)[0].personal)
     return models

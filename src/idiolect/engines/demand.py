@@ -27,12 +27,10 @@ def block_length(training: Training, widest: int, lanes: int) -> int:
 def check_demand(algorithm: Algorithm, rows: Rows, training: Training, lanes: int = 1) -> None:
     """RequestError for numbers that ask for more local steps than can be counted, or for more memory than is free."""
     capacity = max(1, int(rows.counts.max(initial=1)))
-    has = [name for name in ("epochs", "local_steps", "batch_size") if name not in algorithm.without]
-    size = int(algorithm.batch_size) if "batch_size" in has else 0
-    epochs = int(algorithm.epochs) if "epochs" in has else 0
-    steps = epochs * batches_per_epoch(capacity, size) if epochs else int(algorithm.local_steps)
-    asked = f"epochs = {epochs}" if epochs else f"local_steps = {int(algorithm.local_steps)}"
-    if steps >= COUNTABLE and (epochs or "local_steps" in has):
+    size, epochs, local = (int(getattr(algorithm, name, 0)) for name in ("batch_size", "epochs", "local_steps"))
+    steps = epochs * batches_per_epoch(capacity, size) if epochs else local
+    asked = f"epochs = {epochs}" if epochs else f"local_steps = {local}"
+    if steps >= COUNTABLE:
         raise RequestError(
             f"{asked} makes {steps} local steps in a round, and they must be below 2^31; use fewer, and more rounds."
         )
@@ -41,7 +39,7 @@ def check_demand(algorithm: Algorithm, rows: Rows, training: Training, lanes: in
         return
     at_once = _at_once(training, rows.clients) * lanes
     if size:
-        drawn = (epochs * capacity if epochs else int(algorithm.local_steps) * size) * 2 * INTEGER
+        drawn = (epochs * capacity if epochs else local * size) * 2 * INTEGER
         check_bytes(at_once * drawn, f"{asked} with batch_size = {size}", "use fewer, and more rounds", free)
     _check_state(algorithm, rows, training, lanes, at_once, free)
 

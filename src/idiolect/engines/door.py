@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.core.addressing import PerClient, is_per_client
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError, check, setting, unset
 from idiolect.core.data import Rows
 from idiolect.core.settings import check_settings, in_precision, know_population
@@ -64,14 +64,8 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
         raise RequestError(f"{name} must be decorated with @settings (from idiolect.core), as every algorithm is.")
     check_settings(algorithm)  # and, inside it, the objective
     algorithm.objective.check_parts()
-    check_participation(algorithm, chance)
-    reason = algorithm.misfit()
-    if reason is not None:
-        pair = f"{type(algorithm).__name__} cannot minimise {type(algorithm.objective).__name__}"
-        raise RequestError(f"{pair}: {reason}.")
-    wrong = algorithm.misplaced(clients)
-    if wrong is not None:
-        raise RequestError(f"{type(algorithm).__name__} {wrong}.")
+    filled = know_population(algorithm, clients, chance)
+    check_participation(filled, chance)
     check_addressed(algorithm, clients)
     left = unset(algorithm)
     if left:
@@ -79,7 +73,6 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
             f"{type(algorithm).__name__} needs {', '.join(left)}: give numbers, or take them from the problem's "
             "constants with idiolect.theory.parameters.from_theory."
         )
-    filled = know_population(algorithm, clients, chance)
     return in_precision(filled, PRECISIONS[precision])
 
 
@@ -100,7 +93,7 @@ def participation_of(algorithm: Algorithm, training: Training, clients: int) -> 
     """Who takes part in the rounds of `algorithm`: cohorts are drawn from those that ever do."""
     check_settings(algorithm)
     check_addressed(algorithm, clients)
-    takes = np.broadcast_to(np.asarray(algorithm.takes_part(), bool), (clients,))
+    takes = np.broadcast_to(np.asarray(algorithm.objective.takes_part(), bool), (clients,))
     if takes.all():
         return Participation(clients, training.cohort or clients, training.dropout)
     able = np.flatnonzero(takes).astype(np.int32)
@@ -113,16 +106,11 @@ def participation_of(algorithm: Algorithm, training: Training, clients: int) -> 
 
 
 def check_participation(algorithm: Algorithm, chance: float) -> str | None:
-    """Refuse absent clients where they make a method meaningless; the sentence to warn with where they leave theory."""
-    name = type(algorithm).__name__
-    if chance < 1 and algorithm.needs_everybody:
-        raise RequestError(
-            f"{name} needs every client in every round: {algorithm.needs_everybody}. "
-            "Set training.cohort and training.dropout to 0."
-        )
-    if chance < 1 and algorithm.beyond_theory:
-        return f"with absent clients {name} is beyond its theory: {algorithm.beyond_theory}."
-    return None
+    """Refuse what an algorithm cannot do; the sentence to warn with where absent clients are beyond its theory."""
+    name, fit = type(algorithm).__name__, fit_of(algorithm, chance)
+    if fit.refused is not None:
+        raise RequestError(f"{name} cannot minimise {type(algorithm.objective).__name__}: {fit.refused}.")
+    return fit.warning and f"with absent clients {name} is beyond its theory: {fit.warning}."
 
 
 def admit_lanes(algorithms: Sequence[Algorithm]) -> Any:

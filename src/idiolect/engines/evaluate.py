@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation: what every client receives and its personal model on its own held-back rows, in one compiled program.
 
-"shared" is the whole model that a client has before its rows move a parameter: the one for everybody, or
-`received_model`. Where neither is, there is no such entry.
+"shared" is the whole model that a client has before its rows move a parameter: the one for all clients, or
+`Models.received`. Where neither is, there is no such entry.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import jax.numpy as jnp
 
 from idiolect.core import keys, tree
 from idiolect.core.addressing import address, axes
-from idiolect.core.algorithm import Algorithm, Routes
+from idiolect.core.algorithm import Algorithm, Models
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
+from idiolect.core.kinds import Routes
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.engines.block import TRACES
@@ -69,30 +70,22 @@ def _delivered(now: Moment) -> Any:
     return now.algorithm.deliver(keys.round_key(now.root, Purpose.DELIVER, now.round), now.server)
 
 
-def personal_models(now: Moment) -> tuple[Params, Tally]:
-    """What each of the clients would predict with now, stacked, and what that costs them."""
+def client_models(now: Moment) -> tuple[Models, Tally]:
+    """The models of each of the clients as they are now, stacked, and what making them costs."""
     seen = (now.algorithm, _delivered(now))
 
-    def one(own: Any, key: Key, state: Any, rows: ClientData) -> tuple[Params, Tally]:
-        model, cost = own[0].personal_model(key, own[1], state, rows)
-        return model, cost.counters()
+    def one(own: Any, key: Key, state: Any, rows: ClientData) -> tuple[Models, Tally]:
+        models, cost = own[0].models(key, own[1], state, rows)
+        return models, cost.counters()
 
     model_keys = keys.client_keys(now.root, Purpose.PERSONAL_MODEL, now.round, now.clients)
     in_axes = (axes(seen), 0, 0, 0)
     return jax.vmap(one, in_axes=in_axes)(address(seen, now.clients), model_keys, now.states, now.train)
 
 
-def received_models(now: Moment) -> Params | None:
-    """What each client has before its rows move a parameter, stacked, where that is not one model for everybody."""
-    seen = (now.algorithm, _delivered(now))
-    model_keys = keys.client_keys(now.root, Purpose.PERSONAL_MODEL, now.round, now.clients)
-    one = jax.vmap(lambda own, *rest: own[0].received_model(rest[0], own[1], *rest[1:]), in_axes=(axes(seen), 0, 0, 0))
-    return one(address(seen, now.clients), model_keys, now.states, now.train)
-
-
 def _for_both(
     now: Moment,
-    personal: Params,
+    models: Models,
     function: Callable[[Algorithm, dict[str, Params], Any], Any],
     rows: Any,
     one_by_one: bool = False,
@@ -102,11 +95,10 @@ def _for_both(
     One client after another, a branch that depends on a client's rows is taken or not; side by side, both are computed.
     """
     common = now.algorithm.shared_model(now.server)
-    own_models: dict[str, Params] = {"personal": personal}
+    own_models: dict[str, Params] = {"personal": models.personal}
     models_axes: dict[str, int | None] = {"personal": 0}
-    received = received_models(now) if common is None else None
-    if received is not None:
-        own_models["shared"], models_axes["shared"] = received, 0
+    if common is None and models.received is not None:
+        own_models["shared"], models_axes["shared"] = models.received, 0
     if one_by_one:
 
         def alone(of: tuple[Any, dict[str, Params], Any]) -> Any:
@@ -165,8 +157,8 @@ def evaluate(
         return found | {"instances": instance_shares(outputs, held.targets, mask, *weights)} if classes else found
 
     def some(now: Moment, held: ClientData) -> tuple[Scores, Tally]:
-        personal, cost = personal_models(now)
-        return _for_both(now, personal, score, held, one_by_one), cost
+        models, cost = client_models(now)
+        return _for_both(now, models, score, held, one_by_one), cost
 
     return _over_lanes(lambda lane: _in_chunks(some, lane, rows, chunk), now, lanes)
 
@@ -190,8 +182,7 @@ def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> tuple[Any,
         return shares, *right, real
 
     def some(now: Moment, held: ClientData) -> tuple[Any, Any, Any, Any]:
-        personal, _ = personal_models(now)
-        return _for_both(now, personal, of_client, held)
+        return _for_both(now, client_models(now)[0], of_client, held)
 
     return _in_chunks(some, now, rows, chunk)
 
@@ -201,7 +192,7 @@ def standing(now: Moment, *, lanes: str) -> Standing:
     """Where every lane stands."""
 
     def one_run(now: Moment) -> Standing:
-        models, _ = personal_models(now)
+        models = client_models(now)[0].personal
         seen = (now.algorithm, _delivered(now))
         shared, personal = jax.vmap(
             lambda own, state: own[0].point(own[1], state), in_axes=(axes(seen), 0), axis_size=now.clients.shape[0]
@@ -211,18 +202,18 @@ def standing(now: Moment, *, lanes: str) -> Standing:
     return _over_lanes(one_run, now, lanes)
 
 
-def _both_answers(now: Moment, personal: Params, inputs: Any) -> dict[str, Any]:
+def _both_answers(now: Moment, models: Models, inputs: Any) -> dict[str, Any]:
     def answer(own: Algorithm, models: dict[str, Params], held: Any) -> dict[str, Any]:
         return {kind: own.predict(model, held) for kind, model in models.items()}
 
-    return _for_both(now, personal, answer, inputs)
+    return _for_both(now, models, answer, inputs)
 
 
 @jax.jit
 def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str, Any]]:
     """The clients' personal models, stacked, and what both models answer on each client's `rows`."""
-    personal, _ = personal_models(now)
-    return jax.tree.map(jnp.asarray, personal), _both_answers(now, personal, rows.inputs)
+    models, _ = client_models(now)
+    return jax.tree.map(jnp.asarray, models.personal), _both_answers(now, models, rows.inputs)
 
 
 @functools.partial(jax.jit, static_argnames=("chunk",))
@@ -230,7 +221,6 @@ def outputs_alone(now: Moment, rows: ClientData, *, chunk: int) -> dict[str, Any
     """What both models answer, `chunk` clients at a time: nobody's model is kept, so that memory is theirs alone."""
 
     def some(now: Moment, held: ClientData) -> dict[str, Any]:
-        personal, _ = personal_models(now)
-        return _both_answers(now, personal, held.inputs)
+        return _both_answers(now, client_models(now)[0], held.inputs)
 
     return _in_chunks(some, now, rows, chunk)

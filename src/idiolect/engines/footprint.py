@@ -18,7 +18,7 @@ from idiolect.core import keys
 from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData, Rows
-from idiolect.core.keys import Key, Purpose
+from idiolect.core.keys import Key, Purpose, StartKeys
 from idiolect.engines import door
 from idiolect.engines.start import LOOK_AHEAD
 
@@ -51,8 +51,8 @@ def storage(algorithm: Algorithm, rows: Rows, precision: str) -> Storage:
             root = keys.root_key(0)
             server = algorithm.init_server(root)
             own, sent = address((algorithm, algorithm.deliver(root, server)), 0)
-            state, _ = own.init_client(root, held)
-            return state, server, own.personal_model(root, sent, state, held)[0]
+            state, _ = own.init_client(StartKeys(root, root), held)
+            return state, server, own.models(root, sent, state, held)[0].personal
 
         return Storage(*(_bytes(part) for part in jax.eval_shape(start, data)))
 
@@ -74,7 +74,9 @@ def client_flops(algorithm: Algorithm, server: Any, seed: int, rows: Rows, preci
         def rows_of(inputs: Any, targets: Any) -> ClientData:
             return held._replace(inputs=inputs, targets=targets)
 
-        state = jax.eval_shape(lambda *part: address(algorithm, 0).init_client(root, rows_of(*part))[0], *data[:2])
+        state = jax.eval_shape(
+            lambda *part: address(algorithm, 0).init_client(StartKeys(root, root), rows_of(*part))[0], *data[:2]
+        )
 
         def receive(server: Any, state: Any, *part: Any) -> Any:
             own, sent = seen(server)
@@ -87,11 +89,11 @@ def client_flops(algorithm: Algorithm, server: Any, seed: int, rows: Rows, preci
         def send(server: Any, working: Any, state: Any, *part: Any) -> Any:
             own, sent = seen(server)
             upload, kept, _ = own.send(root, sent, working, state, rows_of(*part))
-            return upload, own.settle(root, sent, kept, rows_of(*part)) if algorithm.settles else kept
+            return upload, kept if own.settle is None else own.settle(root, sent, kept, rows_of(*part))
 
         def adapt(server: Any, state: Any, *part: Any) -> Any:
             own, sent = seen(server, deliver=True)
-            return own.personal_model(root, sent, state, rows_of(*part))[0]
+            return own.models(root, sent, state, rows_of(*part))[0].personal
 
         def predict(model: Any, inputs: Any) -> Any:
             return address(algorithm, 0).predict(model, inputs)

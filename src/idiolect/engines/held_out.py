@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New clients: init_client, one local round whose upload is discarded, personal_model."""
+"""New clients: init_client, one local round whose upload is discarded, `models`."""
 
 from __future__ import annotations
 

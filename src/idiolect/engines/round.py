@@ -236,7 +236,7 @@ def finish_round(
     moved = algorithm.server_step(server_key, server, sent, received)
     if partial_cohort:  # a round from which everybody dropped out leaves the server as it was
         moved = tree.choose(received.cohort > 0, moved, server)
-    if algorithm.settles:
+    if algorithm.settle is not None:
         own = (states, data) if not partial_cohort else tree.take((states, data), members.rows)
         settled = _settle(algorithm, root, round_number, members, moved, *own)
         states = put_back(states, members, settled) if partial_cohort else settled

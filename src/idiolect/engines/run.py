@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from idiolect.accounting.ledger import Ledger
-from idiolect.core.algorithm import Algorithm, Routes
+from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import Rows
+from idiolect.core.kinds import Routes
 from idiolect.core.tree import Params
 from idiolect.engines.door import Training, run_precision
 from idiolect.engines.evaluate import outputs_alone, routes_taken

@@ -412,7 +412,7 @@ class Session:
         held_out = getattr(self.federation, "held_out", None)
         addressed = jax.tree.leaves((run.algorithm, self.wire), is_leaf=is_per_client)
         no_row = any(is_per_client(node) for node in addressed)  # a value is addressed client by client
-        if held_out is None or no_row or run.algorithm.needs_everybody:
+        if held_out is None or no_row or run.algorithm.fit(chance=0.5).refused:
             return {}
         with door.run_precision(self.training.precision):
             clients = np.arange(held_out.train.clients)

@@ -14,7 +14,8 @@ from idiolect.core import keys
 from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, Purpose
+from idiolect.core.keys import Key, Purpose, StartKeys
+from idiolect.core.kinds import Carries
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.engines.forms import check_form
 
@@ -29,15 +30,13 @@ def init_server(algorithm: Algorithm, root: Key) -> Any:
 def init_clients(algorithm: Algorithm, root: Key, clients: Any, data: ClientData) -> tuple[Any, Tally]:
     """The named clients' starts and what they cost, one row each."""
 
-    def one(own: Algorithm, key: Key, rows: ClientData) -> tuple[Any, Tally]:
-        state, cost = own.init_client(key, rows)
+    def one(own: Algorithm, starts: StartKeys, rows: ClientData) -> tuple[Any, Tally]:
+        state, cost = own.init_client(starts, rows)
         return jax.tree.map(jnp.asarray, state), cost.counters()
 
     # one key for all is no row per client: with equal rows the compiler's simplifier runs in circles over their draws
-    common = algorithm.common_start
-    key = keys.init_key(root) if common else keys.client_keys(root, Purpose.INIT_CLIENT, 0, clients)
-    own = address(algorithm, clients)
-    return jax.vmap(one, in_axes=(axes(algorithm), None if common else 0, 0))(own, key, data)
+    starts = StartKeys(keys.init_key(root), keys.client_keys(root, Purpose.INIT_CLIENT, 0, clients))
+    return jax.vmap(one, in_axes=(axes(algorithm), StartKeys(None, 0), 0))(address(algorithm, clients), starts, data)
 
 
 @jax.jit
@@ -56,7 +55,8 @@ def carry(
         again = jax.vmap(prepare, in_axes=(axes(both), None, 0, 0))
         prepared, cost = again(address(both, clients), keys.init_key(root), states.prepared, data)
         states = states._replace(prepared=prepared)
-    return *algorithm.carry(earlier, server, states), cost
+    moved = algorithm.carry(earlier, server, states) if isinstance(algorithm, Carries) else (server, states)
+    return *moved, cost
 
 
 class WireTypes(NamedTuple):
@@ -79,7 +79,7 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
         server = algorithm.init_server(root)
         sent = algorithm.broadcast(root, server)
         own, seen = address((algorithm, sent), 0)
-        state, _ = own.init_client(root, rows)
+        state, _ = own.init_client(StartKeys(root, root), rows)
         working, _ = own.receive(root, seen, state, rows)
         upload, kept, _ = own.send(root, seen, working, state, rows)
         check_form(f"{type(algorithm).__name__}.send", "client's state", state, kept)
@@ -141,6 +141,6 @@ def turns(algorithm: Algorithm, roots: Key, server: Any, capacity: int) -> np.nd
     """
     schedules = np.asarray(_drawn_steps(algorithm, roots, server, capacity=capacity))
     _, group, sizes = np.unique(schedules, axis=0, return_inverse=True, return_counts=True)
-    if algorithm.batch_size or (sizes != sizes[0]).any():
+    if getattr(algorithm, "batch_size", 0) or (sizes != sizes[0]).any():
         return np.arange(len(schedules), dtype=np.int32)[:, None]
     return np.argsort(group.reshape(-1), kind="stable").astype(np.int32).reshape(len(sizes), -1)

@@ -15,7 +15,7 @@ import numpy as np
 from idiolect.algorithms import find
 from idiolect.collaborate.excess import Exchange
 from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError, check, nearest
 from idiolect.core.settings import check_settings, know_population
 from idiolect.data.federation import Federation
@@ -169,7 +169,7 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     algorithm = know_population(algorithm, clients)
     check_settings(algorithm)
     algorithm.objective.check_parts()
-    reason = algorithm.misfit()
+    reason = fit_of(algorithm).refused
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
     return Assembled(algorithm, wanted, [key for key in own_settings(entry.algorithm) if key not in given])

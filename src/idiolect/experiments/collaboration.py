@@ -19,6 +19,7 @@ from idiolect.core import mixing
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
+from idiolect.core.kinds import Listens
 from idiolect.core.mixing import Discrepancies, Neighbours
 from idiolect.data.federation import Federation, take_rows
 from idiolect.experiments.spec import CollaborationSpec
@@ -179,7 +180,7 @@ def join(
     algorithm: Algorithm, found: Collaboration | None, constants: Constants | None, where: str
 ) -> tuple[Algorithm, list[str]]:
     """The algorithm with neighbours, discrepancies and phases filled in where it asks for them; and how."""
-    if not algorithm.listens:
+    if not isinstance(algorithm, Listens):
         return algorithm, []
     if "discrepancies" in {field.name for field in dataclasses.fields(algorithm)}:
         return _adaptive(algorithm, found, constants, where)

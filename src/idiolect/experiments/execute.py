@@ -17,6 +17,7 @@ from idiolect.accounting.time_model import find_time_model
 from idiolect.algorithms import find
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
+from idiolect.core.kinds import PredictsWithMore
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.demand import check_demand
@@ -334,7 +335,7 @@ def _measure(
         return None
     own: list[Callable[[Standing], dict[str, float]] | None] = []
     for label, algorithm in zip(labels, algorithms):
-        if algorithm.more_than_parameters:  # what it predicts with is no point of its objective
+        if isinstance(algorithm, PredictsWithMore):  # what it predicts with is no point of its objective
             own.append(None)
             continue
         cache = folder.path / "optima" / f"{safe_name(label)}.npz"

@@ -24,6 +24,7 @@ from idiolect.core.checks import RequestError, nearest, setting, unset
 from idiolect.core.data import ClientData
 from idiolect.core.keys import root_key
 from idiolect.core.settings import check_settings, know_population
+from idiolect.engines.billing import sends
 from idiolect.engines.start import wire_types
 from idiolect.experiments.build import Assembled, assemble, build_objective
 from idiolect.experiments.spec import MethodSpec, own_settings, setting_names
@@ -167,7 +168,7 @@ def _traffic(algorithm: Algorithm) -> dict[str, Any]:
     rows = ClientData(jnp.zeros((1, 8, FEATURES)), jnp.zeros((1, 8), jnp.int32), jnp.zeros(1, jnp.int32))
     types = wire_types(complete, rows)
     table = wire(types.sent, types.upload)
-    sends_nothing = complete.traffic(types.sent, 1) == (0, 0)
+    sends_nothing = not sends(complete)
     nothing = {"down": [], "up": [], "download_bytes": 0, "upload_bytes": 0, "warnings": []}
     return {
         "wire": nothing if sends_nothing else table.to_dict(),

@@ -12,6 +12,7 @@ import numpy as np
 
 from idiolect.algorithms import find
 from idiolect.core.checks import NeedsRidgeError, RequestError
+from idiolect.core.kinds import Listens
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import sentences
 from idiolect.engines.door import check_fit, check_participation, check_training, participation_of, run_precision
@@ -58,7 +59,7 @@ class Prepared:
     def on_rows(self, federation: Federation, method: MethodSpec) -> Prepared:
         """The same on other rows of the clients: who is alike is found anew where the method asks."""
         collaboration = self.collaboration
-        if find(method.algorithm).algorithm.listens:
+        if issubclass(find(method.algorithm).algorithm, Listens):
             collaboration = find_collaboration(self.spec.collaboration, federation)
         return dataclasses.replace(self, federation=federation, collaboration=collaboration)
 
@@ -103,7 +104,7 @@ def prepare(spec: Spec) -> Prepared:
 
 def _collaboration(spec: Spec, federation: Federation) -> tuple[Collaboration | None, dict[str, str]]:
     """Who is alike, and why methods that ask for it are to be left out, by label."""
-    asking = [method.label for method in spec.methods if find(method.algorithm).algorithm.listens]
+    asking = [method.label for method in spec.methods if issubclass(find(method.algorithm).algorithm, Listens)]
     coefficients = (1 + math.prod(federation.input_shape)) * max(1, federation.task.outputs - 1)
     if spec.evaluation.unfit == "leave_out" and coefficients > MOST_COEFFICIENTS:
         reason = (

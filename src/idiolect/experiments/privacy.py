@@ -10,6 +10,7 @@ import numpy as np
 from idiolect.accounting.bytes import Leaf, leaves_of
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import WAYS, Preparation
+from idiolect.engines.billing import delivers, sends
 from idiolect.engines.run import Run
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.refit import with_validation_rows
@@ -68,7 +69,7 @@ def _also(prepared: Prepared, trained: list[Trained]) -> list[dict[str, Any]]:
 
 def _method(entry: Trained, fitted: Federation) -> dict[str, Any]:
     run = entry.runs[0]
-    silent = run.algorithm.traffic(run.session.wire.sent, 1) == (0, 0)
+    silent = not sends(run.algorithm)
     wire = run.session.wire
     least = int(fitted.train.counts.argmin())
     rows = _rows_of_an_upload(run, int(fitted.train.counts[least]))
@@ -76,7 +77,7 @@ def _method(entry: Trained, fitted: Federation) -> dict[str, Any]:
         "method": entry.method.label,
         "uploads": [] if silent else list(map(_array, leaves_of(wire.upload))),
         "downloads": [] if silent else list(map(_array, leaves_of(wire.sent))),
-        "deliveries": [] if silent or not run.algorithm.delivers else list(map(_array, leaves_of(wire.delivered))),
+        "deliveries": [] if not delivers(run.algorithm) else list(map(_array, leaves_of(wire.delivered))),
         "rounds": run.ledger.rounds,
         "rounds_to_choose": 0 if entry.choice is None else entry.choice.spent,
         "uploads_in_all": run.ledger.messages_up,

@@ -351,8 +351,7 @@ def _asks_theory(algorithm: str) -> bool:
 
 def own_settings(cls: type) -> list[str]:
     """What can be set on an algorithm or an objective; the rest is filled in for it, or of no use to it."""
-    filled_in = ("objective", "client_loss", "clients", "participation", *getattr(cls, "without", ()))
-    filled_in += array_fields(cls)
+    filled_in = ("objective", "client_loss", "clients", "participation", *array_fields(cls))
     return [field.name for field in dataclasses.fields(cls) if field.name not in filled_in]
 
 

@@ -66,7 +66,7 @@ class Rule(NamedTuple):
 
 
 def _draws(question: Question) -> dict[str, Any]:
-    return {"batch_size": question.algorithm.batch_size, "given": question.given}
+    return {"batch_size": question.option("batch_size", 0), "given": question.given}
 
 
 def _refreshes(question: Question) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _scafflix(question: Question, individual: bool = True) -> Parameters:
     if accuracy is not None:
         noise = float(question.option("noise", None) or 0.0)
         if own.rows is not None:
-            terms = scafflix.noise_constants(algorithm.objective, own.rows, algorithm.batch_size, noise)
+            terms = scafflix.noise_constants(algorithm.objective, own.rows, question.option("batch_size", 0), noise)
         if terms is None:
             raise RequestError(
                 f"{question.owner}.target_accuracy needs the noise C_m at the optimum, which is not known here; "
@@ -100,7 +100,7 @@ def _scafflix(question: Question, individual: bool = True) -> Parameters:
         own,
         shares,
         individual=individual,
-        batch_size=algorithm.batch_size,
+        batch_size=question.option("batch_size", 0),
         target_accuracy=accuracy,
         noise_terms=terms,
         given=given,

@@ -16,6 +16,7 @@ import numpy as np
 from idiolect.core import mixing
 from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.batched import Batched
 from idiolect.objectives import Additive
 from idiolect.theory import all_for_all
 from idiolect.theory.constants import Constants, block_constants, term_constants
@@ -115,16 +116,16 @@ class StepAdvice(NamedTuple):
         )
 
 
-StepRule = Callable[[Algorithm, Constants], StepAdvice | None]
+StepRule = Callable[[Any, Constants], StepAdvice | None]
 
 
-def local_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+def local_sgd_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
     """1/L on exact gradients, 1/(2 L_b) on batches; a proximal term adds its weight to the curvature."""
     own = term_constants(algorithm.objective, constants)
     return _descent(algorithm.batch_size, own, float(getattr(algorithm, "penalty", None) or 0.0))
 
 
-def minibatch_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+def minibatch_sgd_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
     """As local SGD with one step per round, on K batches at once; a whole epoch is an exact gradient."""
     return _descent(0 if algorithm.epochs else algorithm.batch_size * algorithm.local_steps, constants)
 
@@ -147,7 +148,7 @@ def _descent(batch_size: int, constants: Constants, extra: float = 0.0) -> StepA
     )
 
 
-def personalized_local_sgd_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice | None:
+def personalized_local_sgd_rule(algorithm: Batched, constants: Constants) -> StepAdvice | None:
     """Paper 000: half of theorem 1's bound, which is theorem 2's; a batch's smoothness replaces L."""
     if not isinstance(algorithm.objective, Additive):
         return None  # only there do both blocks move along one gradient
@@ -164,7 +165,7 @@ def personalized_local_sgd_rule(algorithm: Algorithm, constants: Constants) -> S
     )
 
 
-def lsgd_pfl_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice | None:
+def lsgd_pfl_rule(algorithm: Batched, constants: Constants) -> StepAdvice | None:
     """Paper 002, theorem 5, for the objective's own blocks."""
     blocks = block_constants(algorithm.objective, constants)
     if blocks is None:
@@ -184,7 +185,7 @@ def lsgd_pfl_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice | No
     )
 
 
-def all_for_all_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+def all_for_all_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
     """Paper 004, theorems 3 and 4, corrected: 1/(2 L rho(W)), less where a target accuracy and the noise ask for it."""
     neighbours = algorithm.neighbours  # type: ignore[attr-defined]
     radius = 1.0 if neighbours is None else mixing.spectral_radius(neighbours)  # a mixture is doubly stochastic
@@ -192,14 +193,14 @@ def all_for_all_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
     return _filtered(algorithm, constants, radius, "1/(2 L rho(W))", float((1 / number).mean()))
 
 
-def naive_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+def naive_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
     """Paper 004, theorem 2.2, for the agent with the fewest neighbours."""
     neighbours = algorithm.neighbours  # type: ignore[attr-defined]
     number = mixture_counts(algorithm) if neighbours is None else mixing.counts(neighbours)
     return _filtered(algorithm, constants, 1.0, "1/(2L)", float((1 / number).max()))
 
 
-def all_for_one_rule(algorithm: Algorithm, constants: Constants) -> StepAdvice:
+def all_for_one_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
     """Paper 004, theorem 2.2, for the target."""
     neighbours = algorithm.neighbours  # type: ignore[attr-defined]
     number = mixture_counts(algorithm) if neighbours is None else mixing.counts(neighbours)
@@ -212,7 +213,7 @@ def mixture_counts(algorithm: Algorithm) -> np.ndarray:
     return np.full(agents, 1 / (share**2 + (1 - share**2) / agents))
 
 
-def _filtered(algorithm: Algorithm, constants: Constants, radius: float, formula: str, share: float) -> StepAdvice:
+def _filtered(algorithm: Batched, constants: Constants, radius: float, formula: str, share: float) -> StepAdvice:
     """`share` is the mean (or the largest) 1/N_i: the part of sigma^2 that averaging leaves."""
     bound = all_for_all.stable_step(constants.smoothness, radius)
     recommended = all_for_all.stable_step(constants.batch_smoothness(algorithm.batch_size), radius)
@@ -272,11 +273,11 @@ def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) 
     if warning is not None:
         return [warning]
     server_step = float(np.max(getattr(algorithm, "server_step_size", 0.0)))  # 0: it has none
-    if getattr(algorithm, "server_optimizer", "sgd") != "sgd" or algorithm.epochs:
+    if getattr(algorithm, "server_optimizer", "sgd") != "sgd" or getattr(algorithm, "epochs", 0):
         return []
     personal_step_scale = float(getattr(algorithm, "personal_step_scale", 0.0))
     smoothness = term_constants(algorithm.objective, constants).smoothness
-    largest = server_step_bound(smoothness, personal_step_scale, step_size, algorithm.local_steps)
+    largest = server_step_bound(smoothness, personal_step_scale, step_size, getattr(algorithm, "local_steps", 1))
     if server_step < largest:
         return []
     return [

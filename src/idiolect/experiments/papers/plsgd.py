@@ -11,7 +11,7 @@ import numpy as np
 
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.personalized_local_sgd import PersonalizedLocalSGD
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.batched import Batched
 from idiolect.data.problem import Problem
 from idiolect.engines.debug import Event, debug
 from idiolect.engines.door import Training, run_precision
@@ -48,7 +48,7 @@ def personalized(problem: Problem, **settings: Any) -> PersonalizedLocalSGD:
     return PersonalizedLocalSGD(Additive(client_loss(problem)), **settings)
 
 
-def every_step(algorithm: Algorithm, problem: Problem, rounds: int) -> Walk:
+def every_step(algorithm: Batched, problem: Problem, rounds: int) -> Walk:
     """Run in the debug engine, which shows every local step, and keep all of them."""
     steps = algorithm.local_steps
     shape = (rounds, steps + 1, problem.clients, problem.dimension)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only some algorithms do, as base classes and protocols beside the contract: the engines ask by `isinstance`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from idiolect.core.tree import Params
+
+
+class KeepsPrepared:
+    """An algorithm whose ClientState has a field `prepared`: what the objective's clients prepare is kept there."""
+
+
+class Listens:
+    """An algorithm whose setting `neighbours`, who listens to whom, comes from [collaboration]."""
+
+
+class PredictsWithMore:
+    """An algorithm whose personal models hold more than parameters of the objective's model."""
+
+
+class Messages(NamedTuple):
+    """Messages of some rounds and their bytes, down and up. What one client sends another counts on both sides."""
+
+    down: int
+    up: int
+    download_bytes: int
+    upload_bytes: int
+
+
+@runtime_checkable
+class Bills(Protocol):
+    """An algorithm that knows better than its types what is sent, between peers say."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether models are handed out at the end; not where every client holds its own already."""
+
+    def bill(
+        self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
+    ) -> Messages | None:
+        """What some rounds sent; None: the types tell.
+
+        `sent` and `upload` are types; `rounds` are round numbers, `clients` and `present` (rounds, cohort). Runs on the
+        host, with the settings as admitted.
+        """
+
+
+@runtime_checkable
+class Carries(Protocol):
+    """An algorithm whose states are right for its own settings only, and are corrected when these change."""
+
+    def carry(self, earlier: Any, server: Any, clients: Any) -> tuple[Any, Any]:
+        """(server, clients) to go on with when settings change from those of `earlier`, between two rounds.
+
+        `clients` has a row per client, and PerClient settings are whole.
+        """
+
+
+@runtime_checkable
+class Routes(Protocol):
+    """An algorithm that routes inputs between two versions of some layers."""
+
+    @property
+    def route_names(self) -> tuple[str, ...]:
+        """What each exit routes."""
+
+    def shared_shares(self, model: Params, inputs: Any) -> Any:
+        """Of a personal model, the weight of each exit's shared version: (rows, exits), or (rows, time, exits)."""
