@@ -17,10 +17,11 @@ from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.engines import door, start
-from idiolect.engines.block import TRACES, run_block
+from idiolect.engines.block import TRACES, Lane, Rounds, run_block
 from idiolect.engines.debug import debug, personal_models
 from idiolect.engines.door import Training
 from idiolect.engines.population import to_device
+from idiolect.engines.round import How
 from idiolect.engines.simulate import Session, simulate
 
 SEED = 4
@@ -110,9 +111,9 @@ def test_a_round_keeps_structure_shapes_and_dtypes_in_float32(trial):
         states, _ = jax.eval_shape(start.init_clients, algorithm, root, everyone, data)
 
         def block(server, states):
-            rounds, count = jnp.arange(1, dtype=jnp.int32), np.int32(1)
-            shape = {"uniform": False, "chunk": 0, "lanes": "one"}
-            return run_block(algorithm, root, server, states, data, rounds, count, None, **shape)
+            rounds = Rounds(jnp.arange(1, dtype=jnp.int32), np.int32(1))
+            shape = {"how": How(uniform=False, chunk=0), "lanes": "one"}
+            return run_block(Lane(algorithm, root, server, states, None), data, rounds, **shape)
 
         moved = jax.eval_shape(block, server, states)
         wire = start.wire_types(algorithm, data)

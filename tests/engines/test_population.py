@@ -14,7 +14,7 @@ from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose, StartKeys
 from idiolect.data.store import open_rows, save_rows
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.debug import client_round
+from idiolect.engines.client import Task, client_round, open_round
 from idiolect.engines.population import OnDisk
 from idiolect.engines.simulate import Session, simulate
 from idiolect.metrics.scores import SCORES
@@ -157,8 +157,7 @@ def test_a_new_client_is_what_it_would_have_been_in_plain_python(bench, workbenc
     state, _ = run.algorithm.init_client(
         StartKeys(keys.init_key(root), keys.client_key(root, Purpose.INIT_CLIENT, 0, number)), data
     )
-    sent = run.algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, rounds), server)
-    _, state, _ = client_round(run.algorithm, root, rounds, number, sent, state, data)
+    state = client_round(Task(open_round(run.algorithm, root, rounds, server), number, state, data)).state
     delivered = run.algorithm.deliver(keys.round_key(root, Purpose.DELIVER, rounds), server)
     key = keys.client_key(root, Purpose.PERSONAL_MODEL, rounds, number)
     model = run.algorithm.models(key, delivered, state, data)[0].personal

@@ -11,7 +11,8 @@ import pytest
 from idiolect.core import keys
 from idiolect.core.data import Rows
 from idiolect.core.tree import squared_norm
-from idiolect.engines.block import run_block
+from idiolect.engines.block import Lane, Rounds, run_block
+from idiolect.engines.round import How
 from idiolect.engines.start import init_clients, init_server
 from idiolect.models import Linear, Location
 from idiolect.objectives import ClientLoss
@@ -83,16 +84,10 @@ def train():
         server = init_server(algorithm, root)
         states, _ = init_clients(algorithm, root, clients, data)
         server, states, _ = run_block(
-            algorithm,
-            root,
-            server,
-            states,
+            Lane(algorithm, root, server, states, None),
             data,
-            jnp.arange(rounds, dtype=jnp.int32),
-            np.int32(rounds),
-            None,
-            uniform=True,
-            chunk=0,
+            Rounds(jnp.arange(rounds, dtype=jnp.int32), np.int32(rounds)),
+            how=How(uniform=True, chunk=0),
             lanes="one",
         )
         sent = algorithm.deliver(root, server)

@@ -19,7 +19,8 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.data import Rows
 from idiolect.core.settings import settings
 from idiolect.engines import door
-from idiolect.engines.block import run_block
+from idiolect.engines.block import Lane, Rounds, run_block
+from idiolect.engines.round import How
 from idiolect.engines.start import init_clients, init_server
 from idiolect.models import Linear
 from idiolect.objectives import APFL2, MT2, MX2, WS2, ClientLoss
@@ -99,7 +100,11 @@ def gaps(algorithm, case, seed=0, *, block=32, rounds=4096, until=GAP):
     for first in range(0, rounds, block):
         numbers = jnp.arange(first, first + block, dtype=jnp.int32)
         server, states, _ = run_block(
-            algorithm, root, server, states, data, numbers, np.int32(block), None, uniform=uniform, chunk=0, lanes="one"
+            Lane(algorithm, root, server, states, None),
+            data,
+            Rounds(numbers, np.int32(block)),
+            how=How(uniform, chunk=0),
+            lanes="one",
         )
         found.append(gap() / start)
         if not found[-1] > until:

@@ -15,7 +15,7 @@ from idiolect.core import keys
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose
 from idiolect.core.tally import Tally
-from idiolect.engines.block import run_block
+from idiolect.engines.block import Lane, Rounds, run_block
 from idiolect.engines.round import Cohort, everybody
 from idiolect.engines.start import init_clients, init_server
 from idiolect.models import Linear, Location
@@ -102,9 +102,9 @@ def simulate(algorithm, data, rounds, *, present=None, start=None, seed=0):
         there = jnp.zeros((room, data.count.shape[0]), bool).at[:rounds].set(present)
         clients = jnp.broadcast_to(jnp.arange(there.shape[1], dtype=jnp.int32), there.shape)
         cohorts = Cohort(clients, clients, there)
-    block = (data, jnp.arange(room, dtype=jnp.int32), jnp.asarray(rounds, jnp.int32), cohorts)
-    root = keys.root_key(seed)
-    return Run(*run_block(algorithm, root, server, states, *block, uniform=False, chunk=0, lanes="one"))
+    lane = Lane(algorithm, keys.root_key(seed), server, states, cohorts)
+    numbers = Rounds(jnp.arange(room, dtype=jnp.int32), jnp.asarray(rounds, jnp.int32))
+    return Run(*run_block(lane, data, numbers, how=How(uniform=False, chunk=0), lanes="one"))
 
 
 def trajectory(algorithm, data, rounds, *, start=None, seed=0):

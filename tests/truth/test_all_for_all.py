@@ -18,11 +18,11 @@ from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.core.reduction import gather
 from idiolect.core.settings import in_precision
-from idiolect.engines.block import run_block
+from idiolect.engines.block import Lane, Rounds, run_block
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training
-from idiolect.engines.round import Cohort
+from idiolect.engines.round import Cohort, How
 from idiolect.engines.simulate import simulate
 from idiolect.engines.start import wire_types
 from idiolect.objectives import GlobalModel, LocalOnly
@@ -56,9 +56,9 @@ def one_at_a_time(algorithm, data, agents):
     cohorts = Cohort(agents, agents, jnp.ones(agents.shape, bool))
     root = keys.root_key(0)
     server = algorithm.init_server(root)
-    rounds = jnp.arange(len(agents), dtype=jnp.int32)
-    shape = {"uniform": False, "chunk": 0, "lanes": "one"}
-    return run_block(algorithm, root, server, (), data, rounds, jnp.asarray(len(agents)), cohorts, **shape)[0]
+    rounds = Rounds(jnp.arange(len(agents), dtype=jnp.int32), jnp.asarray(len(agents)))
+    shape = {"how": How(uniform=False, chunk=0), "lanes": "one"}
+    return run_block(Lane(algorithm, root, server, (), cohorts), data, rounds, **shape)[0]
 
 
 def slopes(lab, rows, x):

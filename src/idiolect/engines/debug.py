@@ -20,9 +20,10 @@ from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, Purpose, StartKeys
+from idiolect.core.keys import Purpose, StartKeys
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.engines import door
+from idiolect.engines.client import Round, Task, open_round, receive, send, step, steps_of
 from idiolect.engines.door import Training
 from idiolect.engines.forms import check_form
 from idiolect.engines.population import to_device
@@ -99,7 +100,10 @@ def debug(
         members, present = participation.draw(seed, range(training.rounds))
         for number in range(training.rounds):
             cohort = [int(client) for client, here in zip(members[number], present[number]) if here]
-            server, cost = _round(admitted, root, number, server, clients, data, cohort, watch)
+            with _stage(number, -1, "broadcast"):
+                now = open_round(admitted, root, number, server)
+            watch(Event(number, -1, "broadcast", -1, now.sent))
+            server, cost = _round(now, server, (clients, data), cohort, watch)
             tally = tally.plus(cost)
     return DebugRun(admitted, server, clients, Tally(*(int(count) for count in tally)), data)
 
@@ -110,23 +114,14 @@ def _rows_of(rows: Any, client: int, dtype: Any) -> ClientData:
 
 
 def _round(
-    algorithm: Algorithm,
-    root: Key,
-    number: int,
-    server: Any,
-    clients: list[Any],
-    data: list[ClientData],
-    cohort: list[int],
-    watch: Observer,
+    now: Round, server: Any, people: tuple[list[Any], list[ClientData]], cohort: list[int], watch: Observer
 ) -> tuple[Any, Tally]:
-    with _stage(number, -1, "broadcast"):
-        sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number), server)
-    watch(Event(number, -1, "broadcast", -1, sent))
+    """The rest of a round: (server, cost); the states among `people` become the new ones."""
+    algorithm, root, number, sent = now
+    clients, data = people
     uploads, tally = [], NOTHING
     for client in cohort:
-        upload, clients[client], cost = client_round(
-            algorithm, root, number, client, sent, clients[client], data[client], watch
-        )
+        upload, clients[client], cost = watched_round(Task(now, client, clients[client], data[client]), watch)
         uploads.append(upload)
         tally = tally.plus(cost)
     if not uploads:
@@ -139,46 +134,34 @@ def _round(
     with _stage(number, -1, "server_step"):
         moved = algorithm.server_step(keys.round_key(root, Purpose.SERVER_STEP, number), server, sent, received)
         check_form("server_step", "server's state", server, moved)
-    server = moved
-    watch(Event(number, -1, "server_step", -1, server))
+    watch(Event(number, -1, "server_step", -1, moved))
     if algorithm.settle is not None:
-        sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number + 1), server)
+        after = open_round(algorithm, root, number + 1, moved)
         for client in cohort:
-            own, seen = address((algorithm, sent), client)
+            own, seen = address((algorithm, after.sent), client)
             key = keys.client_key(root, Purpose.SETTLE, number, client)
             with _stage(number, client, "settle"):
                 clients[client] = own.settle(key, seen, clients[client], data[client])
             watch(Event(number, client, "settle", -1, clients[client]))
-    return server, tally
+    return moved, tally
 
 
-def client_round(
-    algorithm: Algorithm,
-    root: Key,
-    number: int,
-    client: int,
-    sent: Any,
-    state: Any,
-    data: ClientData,
-    watch: Observer = lambda event: None,
-) -> tuple[Any, Any, Tally]:
-    """receive, step x steps, send on one client."""
-    own, seen = address((algorithm, sent), client)
+def watched_round(task: Task, watch: Observer = lambda event: None) -> tuple[Any, Any, Tally]:
+    """`engines.client.client_round` step by step: (upload, state, cost)."""
+    number, client = task.round.number, task.client
     with _stage(number, client, "receive"):
-        working, tally = own.receive(keys.client_key(root, Purpose.RECEIVE, number, client), seen, state, data)
+        working, tally = receive(task)
     watch(Event(number, client, "receive", -1, working))
-    step_key = keys.client_key(root, Purpose.STEP, number, client)
-    for t in range(int(own.steps(seen, int(data.count)))):
+    for t in range(int(steps_of(task))):
         with _stage(number, client, "step"):
-            moved, cost = own.step(step_key, t, seen, working, data)
+            moved, cost = step(task, t, working)
             check_form("step", "working state", working, moved)
         working = moved
         tally = tally.plus(cost)
         watch(Event(number, client, "step", t, working))
     with _stage(number, client, "send"):
-        send_key = keys.client_key(root, Purpose.SEND, number, client)
-        upload, kept, cost = own.send(send_key, seen, working, state, data)
-        check_form("send", "client's state", state, kept)
+        upload, kept, cost = send(task, working)
+        check_form("send", "client's state", task.state, kept)
     watch(Event(number, client, "send", -1, upload))
     return upload, kept, tally.plus(cost)
 

@@ -20,6 +20,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key, Purpose, StartKeys
 from idiolect.engines import door
+from idiolect.engines.client import Round, Task, receive, send, step
 from idiolect.engines.start import LOOK_AHEAD
 
 
@@ -68,9 +69,6 @@ def client_flops(algorithm: Algorithm, server: Any, seed: int, rows: Rows, preci
         held = data._replace(count=np.int32(number))
         steps = _steps(algorithm, root, server, number)
 
-        def seen(server: Any, deliver: bool = False) -> Any:
-            return address((algorithm, (algorithm.deliver if deliver else algorithm.broadcast)(root, server)), 0)
-
         def rows_of(inputs: Any, targets: Any) -> ClientData:
             return held._replace(inputs=inputs, targets=targets)
 
@@ -78,34 +76,36 @@ def client_flops(algorithm: Algorithm, server: Any, seed: int, rows: Rows, preci
             lambda *part: address(algorithm, 0).init_client(StartKeys(root, root), rows_of(*part))[0], *data[:2]
         )
 
-        def receive(server: Any, state: Any, *part: Any) -> Any:
-            own, sent = seen(server)
-            return own.receive(root, sent, state, rows_of(*part))[0]
+        def task(server: Any, state: Any, *part: Any) -> Task:
+            return Task(Round(algorithm, root, 0, algorithm.broadcast(root, server)), 0, state, rows_of(*part))
 
-        def step(server: Any, working: Any, t: Any, *part: Any) -> Any:
-            own, sent = seen(server)
-            return own.step(root, t, sent, working, rows_of(*part))[0]
+        def begin(server: Any, state: Any, *part: Any) -> Any:
+            return receive(task(server, state, *part))[0]
 
-        def send(server: Any, working: Any, state: Any, *part: Any) -> Any:
-            own, sent = seen(server)
-            upload, kept, _ = own.send(root, sent, working, state, rows_of(*part))
-            return upload, kept if own.settle is None else own.settle(root, sent, kept, rows_of(*part))
+        def move(server: Any, working: Any, t: Any, *part: Any) -> Any:
+            return step(task(server, (), *part), t, working)[0]
+
+        def end(server: Any, working: Any, state: Any, *part: Any) -> Any:
+            own = task(server, state, *part)
+            upload, kept, _ = send(own, working)
+            settle, sent = own.seen[0].settle, own.seen[1]
+            return upload, kept if settle is None else settle(root, sent, kept, own.data)
 
         def adapt(server: Any, state: Any, *part: Any) -> Any:
-            own, sent = seen(server, deliver=True)
+            own, sent = address((algorithm, algorithm.deliver(root, server)), 0)
             return own.models(root, sent, state, rows_of(*part))[0].personal
 
         def predict(model: Any, inputs: Any) -> Any:
             return address(algorithm, 0).predict(model, inputs)
 
-        working = jax.eval_shape(receive, shapes, state, *data[:2])
+        working = jax.eval_shape(begin, shapes, state, *data[:2])
         moment = jax.ShapeDtypeStruct((), jnp.int32)
         received, one_step, sent_up = (
             _count(function, *arguments, *data[:2])
             for function, arguments in (
-                (receive, (shapes, state)),
-                (step, (shapes, working, moment)),
-                (send, (shapes, working, state)),
+                (begin, (shapes, state)),
+                (move, (shapes, working, moment)),
+                (end, (shapes, working, state)),
             )
         )
         adapted = _count(adapt, shapes, state, *data[:2])

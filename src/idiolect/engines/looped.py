@@ -14,91 +14,56 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.core import keys, tree
-from idiolect.core.addressing import address
+from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
-from idiolect.engines.block import TRACES
-from idiolect.engines.round import Cohort, RoundCost, everybody, finish_round, finite_rows, put_back, round_cost
+from idiolect.engines.block import TRACES, Lane
+from idiolect.engines.client import Done, Task, client_round, open_round, receive, send, step, steps_of
+from idiolect.engines.round import (
+    Clients,
+    Cohort,
+    RoundCost,
+    everybody,
+    finish_round,
+    finite_rows,
+    put_back,
+    round_cost,
+)
+
+_open = jax.jit(open_round)
 
 
 @jax.jit
-def _broadcast(algorithm: Algorithm, root: Key, round_number: Any, server: Any) -> Any:
-    return algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number), server)
+def _whole_client(task: Task) -> Done:
+    TRACES["client"] += 1
+    return client_round(task)
 
 
 @jax.jit
-def _receive(
-    algorithm: Algorithm, root: Key, round_number: Any, client: Any, sent: Any, state: Any, data: ClientData
-) -> tuple[Any, Tally, Any]:
-    own, seen = address((algorithm, sent), client)
-    key = keys.client_key(root, Purpose.RECEIVE, round_number, client)
-    working, cost = own.receive(key, seen, state, data)
-    return working, cost.counters(), jnp.asarray(own.steps(seen, data.count), jnp.int32)
+def _receive(task: Task) -> tuple[Any, Tally, Any]:
+    working, cost = receive(task)
+    return working, cost.counters(), jnp.asarray(steps_of(task), jnp.int32)
 
 
 @jax.jit
-def _step(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    client: Any,
-    t: Any,
-    sent: Any,
-    carried: Any,
-    data: ClientData,
-) -> tuple[Any, Tally]:
-    own, seen = address((algorithm, sent), client)
-    working, tally = carried
-    key = keys.client_key(root, Purpose.STEP, round_number, client)
-    working, cost = own.step(key, t, seen, working, data)
+def _step(task: Task, t: Any, working: Any, tally: Tally) -> tuple[Any, Tally]:
+    working, cost = step(task, t, working)
     return working, tally.plus(cost.counters())
 
 
 @jax.jit
-def _send(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    client: Any,
-    sent: Any,
-    working: Any,
-    state: Any,
-    data: ClientData,
-) -> tuple[Any, Any, Tally]:
-    own, seen = address((algorithm, sent), client)
-    key = keys.client_key(root, Purpose.SEND, round_number, client)
-    upload, kept, cost = own.send(key, seen, working, state, data)
+def _send(task: Task, working: Any) -> tuple[Any, Any, Tally]:
+    upload, kept, cost = send(task, working)
     return upload, jax.tree.map(jnp.asarray, kept), cost.counters()
 
 
-@jax.jit
-def _whole_client(
-    algorithm: Algorithm, root: Key, round_number: Any, client: Any, sent: Any, state: Any, data: ClientData
-) -> tuple[Any, Any, Tally, Any]:
-    TRACES["client"] += 1
-    working, tally, steps = _receive(algorithm, root, round_number, client, sent, state, data)
-
-    def one_step(t: Any, carried: Any) -> Any:
-        return _step(algorithm, root, round_number, client, t, sent, carried, data)
-
-    working, tally = jax.lax.fori_loop(0, steps, one_step, (working, tally))
-    upload, kept, cost = _send(algorithm, root, round_number, client, sent, working, state, data)
-    return upload, kept, tally.plus(cost), steps
-
-
-def _client_by_steps(
-    algorithm: Algorithm, root: Key, round_number: Any, client: Any, sent: Any, state: Any, data: ClientData
-) -> tuple[Any, Any, Tally, Any]:
-    working, tally, steps = _receive(algorithm, root, round_number, client, sent, state, data)
-    carried = (working, tally)
+def _client_by_steps(task: Task) -> Done:
+    working, tally, steps = _receive(task)
     for t in range(int(steps)):
-        carried = _step(algorithm, root, round_number, client, np.int32(t), sent, carried, data)
-    working, tally = carried
-    upload, kept, cost = _send(algorithm, root, round_number, client, sent, working, state, data)
-    return upload, kept, tally.plus(cost), steps
+        working, tally = _step(task, np.int32(t), working, tally)
+    upload, kept, cost = _send(task, working)
+    return Done(upload, kept, tally.plus(cost), steps)
 
 
 @jax.jit
@@ -110,48 +75,33 @@ _finish = functools.partial(jax.jit, static_argnames=("partial_cohort",))(finish
 _put_back = jax.jit(put_back)
 
 
-def run_looped(
-    algorithm: Algorithm,
-    root: Key,
-    server: Any,
-    states: Any,
-    data: ClientData,
-    rounds: Any,
-    cohorts: Cohort | None,
-    *,
-    per_step: bool,
-) -> tuple[Any, Any, RoundCost]:
+def run_looped(lane: Lane, data: ClientData, rounds: Any, *, per_step: bool) -> tuple[Any, Any, RoundCost]:
     """The same result as `engines.block.run_block` for one lane, client by client."""
     work = _client_by_steps if per_step else _whole_client
-    costs = []
-    for place, round_number in enumerate(np.asarray(rounds)):
-        members = everybody(data) if cohorts is None else tree.take(cohorts, place)
-        sent = _broadcast(algorithm, root, round_number, server)
-        uploads, kept, counts = [], [], []
+    server, states, costs = lane.server, lane.states, []
+    for place, number in enumerate(np.asarray(rounds)):
+        members = everybody(data) if lane.cohorts is None else tree.take(lane.cohorts, place)
+        now = _open(lane.algorithm, lane.root, number, server)
+        arrived, done = [], []
         for client, row, present in zip(*(np.asarray(part) for part in members)):
-            if not present:
-                continue
-            upload, state, tally, steps = work(
-                algorithm, root, round_number, client, sent, tree.take(states, row), tree.take(data, row)
-            )
-            uploads.append(upload)
-            kept.append((client, row, state))
-            counts.append((tally, steps, _finite((upload, state))))
-        costs.append(_cost(members, [entry[0] for entry in kept], counts))
-        if not uploads:
+            if present:
+                arrived.append((client, row))
+                done.append(work(Task(now, client, *tree.take((states, data), row))))
+        costs.append(_cost(members, [client for client, _ in arrived], done))
+        if not done:
             continue
-        clients, rows = (np.asarray([entry[i] for entry in kept], np.int32) for i in (0, 1))
-        arrived = Cohort(clients, rows, np.ones(len(kept), bool))
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *uploads)
-        partial = _collect(algorithm, stacked, arrived.clients, arrived.present)
-        states = _put_back(states, arrived, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(k[2] for k in kept)))
-        arguments = (algorithm, root, round_number, arrived, server, sent, partial, states, data)
-        server, states = _finish(*arguments, partial_cohort=cohorts is not None)
+        clients, rows = (np.asarray(column, np.int32) for column in zip(*arrived))
+        there = Cohort(clients, rows, np.ones(len(done), bool))
+        uploads, kept = (jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in list(zip(*done))[:2])
+        partial = _collect(lane.algorithm, uploads, there.clients, there.present)
+        people = Clients(_put_back(states, there, kept), data)
+        server, states = _finish(now, server, there, partial, people, partial_cohort=lane.cohorts is not None)
     return server, states, jax.tree.map(lambda *leaves: jnp.stack(leaves), *costs)
 
 
-def _cost(members: Cohort, arrived: list[int], counts: list[Any]) -> RoundCost:
+def _cost(members: Cohort, arrived: list[int], done: list[Done]) -> RoundCost:
     """The round's cost with one row per cohort member; absent members cost nothing."""
+    counts = [(one.tally, one.steps, _finite((one.upload, one.state))) for one in done]
     table = {int(client): jax.device_get(count) for client, count in zip(arrived, counts)}
     nothing = (Tally(), 0, True)
     rows = [table.get(int(client), nothing) for client in members.clients]

@@ -115,8 +115,8 @@ class InMemory(Population):
     ) -> tuple[Any, Tally]:
         """Take over the states of a run of `earlier`; returns the server to go on with and the cost, per lane."""
         clients = jnp.arange(self.rows.clients, dtype=jnp.int32)
-        ready = jax.vmap(carry, in_axes=(0, 0, 0, 0, None, 0, None)) if lanes else carry
-        server, self.states, tally = ready(algorithm, earlier, roots, server, clients, states, self.data)
+        ready = jax.vmap(carry, in_axes=(0, 0, 0, None, 0, None)) if lanes else carry
+        server, self.states, tally = ready((algorithm, earlier), roots, server, clients, states, self.data)
         self.look_at_start(algorithm, np.arange(self.rows.clients), self.states)
         return server, sum_counts(tally)
 

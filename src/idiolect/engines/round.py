@@ -16,10 +16,10 @@ import jax.numpy as jnp
 
 from idiolect.core import keys, tree
 from idiolect.core.addressing import address, axes
-from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
+from idiolect.engines.client import Round, open_round
 from idiolect.engines.cohorts import NOBODY
 
 
@@ -29,6 +29,27 @@ class Cohort(NamedTuple):
     clients: Any  # (cohort,) client numbers
     rows: Any  # (cohort,) where their data and state stand in the tables at hand
     present: Any  # (cohort,) False: dropped out of the round
+
+
+class Clients(NamedTuple):
+    """What clients hold, one row each."""
+
+    states: Any
+    data: ClientData
+
+
+class How(NamedTuple):
+    """How a round is compiled."""
+
+    uniform: bool  # every client fills its padding, so that all take the same number of steps
+    chunk: int  # clients that are advanced as one batch, formed by size; 0: the whole cohort
+
+
+class Steps(NamedTuple):
+    """The local steps of a cohort."""
+
+    trips: Any  # of the loop
+    own: Any  # (cohort,) of each client; None: every client takes every step
 
 
 @jax.tree_util.register_static
@@ -75,26 +96,17 @@ def _plain(tally: Tally) -> Tally:
     return Tally(*(int(count) if isinstance(count, Fixed) else count for count in tally))
 
 
-def local_work(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    cohort: Cohort,
-    sent: Any,
-    states: Any,
-    data: ClientData,
-    uniform: bool,
-) -> tuple[Any, Any, RoundCost]:
-    """receive, step x steps, send for every client of the cohort.
+def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> tuple[Any, Any, RoundCost]:
+    """receive, step x steps, send for every client of the cohort; `clients` has one row per member.
 
-    `states` and `data` have one row per cohort member. `uniform` promises that every client fills its padding, so all
-    take the same number of steps. Returns stacked uploads, new states (absent clients keep theirs) and the cost.
+    Returns stacked uploads, new states (absent clients keep theirs) and the cost.
     """
+    algorithm, sent, (states, data) = now.algorithm, now.sent, clients
     view = address((algorithm, sent), cohort.clients)
     view_axes = axes((algorithm, sent))
 
     def key_of(purpose: Purpose) -> Key:
-        return keys.client_keys(root, purpose, round_number, cohort.clients)
+        return keys.client_keys(now.root, purpose, now.number, cohort.clients)
 
     def receive(seen: Any, key: Key, state: Any, rows: ClientData) -> Any:
         working, cost = seen[0].receive(key, seen[1], state, rows)
@@ -109,7 +121,8 @@ def local_work(
     if not uniform and not isinstance(trips, int) and algorithm.steps(sent, data.count[0]) is not trips:
         own_steps = jax.vmap(lambda count: jnp.asarray(algorithm.steps(sent, count), jnp.int32))(data.count)
 
-    working, step_tally, useful = _walk(view, view_axes, key_of(Purpose.STEP), trips, own_steps, working, data)
+    steps = Steps(trips, own_steps)
+    working, step_tally, useful = _walk((view, view_axes), key_of(Purpose.STEP), steps, working, data)
 
     def send(seen: Any, key: Key, work: Any, state: Any, rows: ClientData) -> Any:
         upload, kept, cost = seen[0].send(key, seen[1], work, state, rows)
@@ -125,9 +138,10 @@ def local_work(
 
 
 def _walk(
-    view: Any, view_axes: Any, step_keys: Key, trips: Any, own_steps: Any, working: Any, data: ClientData
+    seen: tuple[Any, Any], step_keys: Key, steps: Steps, working: Any, data: ClientData
 ) -> tuple[Any, Tally, Any]:
-    """The local steps: (working, tally per client, useful steps per client)."""
+    """The local steps: (working, tally per client, useful steps per client); `seen` comes with its client axes."""
+    (view, view_axes), (trips, own_steps) = seen, steps
 
     def step(seen: Any, key: Key, t: Any, work: Any, rows: ClientData) -> Any:
         moved, cost = seen[0].step(key, t, seen[1], work, rows)
@@ -169,78 +183,34 @@ def finite_rows(stacked: Any, rows: int) -> Any:
     return functools.reduce(jnp.logical_and, sums, jnp.ones(rows, bool))
 
 
-def run_round(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    server: Any,
-    states: Any,
-    data: ClientData,
-    cohort: Cohort | None,
-    *,
-    uniform: bool,
-    chunk: int,
-) -> tuple[Any, Any, RoundCost]:
-    """One whole round: broadcast, local work, reduction, server step, settle. `cohort` None means everybody.
-
-    `chunk` 0 advances the whole cohort as one batch; otherwise that many clients at a time, formed by size.
-    """
-    sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number), server)
-    members = everybody(data) if cohort is None else cohort
-    if cohort is None and not chunk:
-        uploads, states, cost = local_work(algorithm, root, round_number, members, sent, states, data, uniform)
-        partial = algorithm.reduction.collect(uploads, members.clients, members.present)
+def run_round(now: Round, server: Any, clients: Clients, cohort: Cohort | None, how: How) -> tuple[Any, Any, RoundCost]:
+    """One whole round: local work, reduction, server step, settle. `cohort` None means everybody."""
+    members = everybody(clients.data) if cohort is None else cohort
+    if cohort is None and not how.chunk:
+        uploads, states, cost = local_work(now, members, clients, how.uniform)
+        partial = now.algorithm.reduction.collect(uploads, members.clients, members.present)
     else:
-        partial, states, cost = _work_in_chunks(
-            algorithm,
-            root,
-            round_number,
-            members,
-            sent,
-            states,
-            data,
-            uniform,
-            chunk or members.clients.shape[0],
-        )
-    server, states = finish_round(
-        algorithm,
-        root,
-        round_number,
-        members,
-        server,
-        sent,
-        partial,
-        states,
-        data,
-        partial_cohort=cohort is not None,
-    )
-    return server, states, cost
+        chunk = how.chunk or members.clients.shape[0]
+        partial, states, cost = _work_in_chunks(now, members, clients, how._replace(chunk=chunk))
+    clients = clients._replace(states=states)
+    return *finish_round(now, server, members, partial, clients, partial_cohort=cohort is not None), cost
 
 
 def finish_round(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    members: Cohort,
-    server: Any,
-    sent: Any,
-    partial: Any,
-    states: Any,
-    data: ClientData,
-    *,
-    partial_cohort: bool,
+    now: Round, server: Any, members: Cohort, partial: Any, clients: Clients, *, partial_cohort: bool
 ) -> tuple[Any, Any]:
     """What follows once the uploads are summed: lower, server step, settle."""
+    algorithm = now.algorithm
     received = algorithm.reduction.lower(partial)
-    server_key = keys.round_key(root, Purpose.SERVER_STEP, round_number)
-    moved = algorithm.server_step(server_key, server, sent, received)
+    server_key = keys.round_key(now.root, Purpose.SERVER_STEP, now.number)
+    moved = algorithm.server_step(server_key, server, now.sent, received)
     if partial_cohort:  # a round from which everybody dropped out leaves the server as it was
         moved = tree.choose(received.cohort > 0, moved, server)
-    if algorithm.settle is not None:
-        own = (states, data) if not partial_cohort else tree.take((states, data), members.rows)
-        settled = _settle(algorithm, root, round_number, members, moved, *own)
-        states = put_back(states, members, settled) if partial_cohort else settled
-    return moved, states
+    if algorithm.settle is None:
+        return moved, clients.states
+    own = clients if not partial_cohort else Clients(*tree.take(tuple(clients), members.rows))
+    settled = _settle(now, members, moved, own)
+    return moved, put_back(clients.states, members, settled) if partial_cohort else settled
 
 
 def everybody(data: ClientData) -> Cohort:
@@ -249,32 +219,15 @@ def everybody(data: ClientData) -> Cohort:
     return Cohort(clients, clients, jnp.ones(clients.shape, bool))
 
 
-def _work_in_chunks(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    cohort: Cohort,
-    sent: Any,
-    states: Any,
-    data: ClientData,
-    uniform: bool,
-    chunk: int,
-) -> tuple[Any, Any, RoundCost]:
-    """`local_work` for `chunk` clients at a time; clients of similar size share a chunk, so few steps are wasted."""
-    members = _chunks_by_size(cohort, data, chunk)
-    reduction = algorithm.reduction
+def _work_in_chunks(now: Round, cohort: Cohort, clients: Clients, how: How) -> tuple[Any, Any, RoundCost]:
+    """`local_work` for a chunk of clients at a time; clients of similar size share one, so few steps are wasted."""
+    states, data = clients
+    members = _chunks_by_size(cohort, data, how.chunk)
+    reduction = now.algorithm.reduction
 
     def one_chunk(part: Cohort) -> tuple[Any, Any, RoundCost]:
-        uploads, kept, cost = local_work(
-            algorithm,
-            root,
-            round_number,
-            part,
-            sent,
-            tree.take(states, part.rows),
-            tree.take(data, part.rows),
-            uniform,
-        )
+        own = Clients(tree.take(states, part.rows), tree.take(data, part.rows))
+        uploads, kept, cost = local_work(now, part, own, how.uniform)
         return reduction.collect(uploads, part.clients, part.present), kept, cost
 
     if members.clients.shape[0] == 1:
@@ -315,20 +268,12 @@ def put_back(states: Any, cohort: Cohort, kept: Any) -> Any:
     return jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states, kept)
 
 
-def _settle(
-    algorithm: Algorithm,
-    root: Key,
-    round_number: Any,
-    cohort: Cohort,
-    server: Any,
-    states: Any,
-    data: ClientData,
-) -> Any:
-    """Hand the new Broadcast to the cohort that has just uploaded; `states` and `data` are the members'."""
-    sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, round_number + 1), server)
-    view = address((algorithm, sent), cohort.clients)
-    settle_keys = keys.client_keys(root, Purpose.SETTLE, round_number, cohort.clients)
+def _settle(now: Round, cohort: Cohort, server: Any, clients: Clients) -> Any:
+    """Hand the new Broadcast to the cohort that has just uploaded; `clients` are the members."""
+    after = open_round(now.algorithm, now.root, now.number + 1, server)
+    both = (now.algorithm, after.sent)
+    settle_keys = keys.client_keys(now.root, Purpose.SETTLE, now.number, cohort.clients)
     return jax.vmap(
         lambda seen, key, state, rows: seen[0].settle(key, seen[1], state, rows),
-        in_axes=(axes((algorithm, sent)), 0, 0, 0),
-    )(view, settle_keys, states, data)
+        in_axes=(axes(both), 0, 0, 0),
+    )(address(both, cohort.clients), settle_keys, *clients)

@@ -22,7 +22,7 @@ from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.engines import auto, demand, door, resuming, start
 from idiolect.engines.billing import bill_block, bill_delivery, bill_preparation
-from idiolect.engines.block import run_block
+from idiolect.engines.block import Lane, Rounds, run_block
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.cohorts import NOBODY
 from idiolect.engines.door import Training
@@ -32,7 +32,7 @@ from idiolect.engines.history_file import Mark
 from idiolect.engines.looped import run_looped
 from idiolect.engines.population import InMemory, OnDisk, load, to_device
 from idiolect.engines.recording import ClientScores, Recorder, to_lists
-from idiolect.engines.round import Cohort, RoundCost, finite_rows
+from idiolect.engines.round import Cohort, How, RoundCost, finite_rows
 from idiolect.engines.run import Run, Snapshot, Splits
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
@@ -228,19 +228,10 @@ class Session:
         if looped:
             return self._block_by_lanes(states, data, numbers, cohorts, training.executor == "looped_steps")
         chunk = training.chunk if training.executor == "chunked" else 0
+        lane = Lane(self.algorithm, self.roots, self.server, states, cohorts)
+        how = How(self.uniform, chunk)
         server, states, costs = run_block(
-            self.algorithm,
-            self.roots,
-            self.server,
-            states,
-            data,
-            numbers,
-            np.int32(count),
-            cohorts,
-            self._turns,
-            uniform=self.uniform,
-            chunk=chunk,
-            lanes=self.lanes,
+            lane, data, Rounds(numbers, np.int32(count)), self._turns, how=how, lanes=self.lanes
         )
         ran = slice(count) if self.lanes == "one" else (slice(None), slice(count))
         # cut on the host: slices of device arrays would take longer than a small round
@@ -251,13 +242,12 @@ class Session:
     ) -> tuple[Any, Any, RoundCost]:
         """A block of the looped executor, which knows one lane: one after another where there are several."""
         if self.lanes == "one":
-            arguments = (self.algorithm, self.roots, self.server, states, data, rounds, cohorts)
-            return run_looped(*arguments, per_step=per_step)
+            only = Lane(self.algorithm, self.roots, self.server, states, cohorts)
+            return run_looped(only, data, rounds, per_step=per_step)
         done = []
         for lane in range(len(self.seeds)):
-            server, own, members = tree.take((self.server, states, cohorts), lane)
-            arguments = (self.algorithms[lane], self.roots[lane], server, own, data, rounds, members)
-            done.append(run_looped(*arguments, per_step=per_step))
+            own = Lane(self.algorithms[lane], self.roots[lane], *tree.take((self.server, states, cohorts), lane))
+            done.append(run_looped(own, data, rounds, per_step=per_step))
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *done)
 
     def _advance(self, length: int, checkpoint: Checkpoint | None) -> None:
@@ -421,9 +411,9 @@ class Session:
             splits = {name: to_device(rows.pad(clients, capacity), self._dtype) for name, rows in both.items()}
             data = to_device(held_out.train.pad(clients), self._dtype)
             chosen = run.selected  # the round that every other answer is about
-            arguments = (run.algorithm, self._root(run.lane), np.int32(chosen.round), chosen.server, data)
+            at = Lane(run.algorithm, self._root(run.lane), chosen.server, (), None)
             return {
-                name: to_lists(evaluate_new_clients(*arguments, rows, names=self.scores))
+                name: to_lists(evaluate_new_clients(at, np.int32(chosen.round), data, rows, names=self.scores))
                 for name, rows in splits.items()
             }
 

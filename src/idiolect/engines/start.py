@@ -17,6 +17,7 @@ from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose, StartKeys
 from idiolect.core.kinds import Carries
 from idiolect.core.tally import NOTHING, Tally
+from idiolect.engines.client import Round, Task, receive, send
 from idiolect.engines.forms import check_form
 
 
@@ -41,9 +42,13 @@ def init_clients(algorithm: Algorithm, root: Key, clients: Any, data: ClientData
 
 @jax.jit
 def carry(
-    algorithm: Algorithm, earlier: Algorithm, root: Key, server: Any, clients: Any, states: Any, data: ClientData
+    change: tuple[Algorithm, Algorithm], root: Key, server: Any, clients: Any, states: Any, data: ClientData
 ) -> tuple[Any, Any, Tally]:
-    """Server and clients of a run of `earlier`, ready to go on with `algorithm`; and the cost, a row per client."""
+    """Server and clients of a run, ready to go on with other settings, and the cost, a row per client.
+
+    `change` is the algorithm to go on with, and the earlier one.
+    """
+    algorithm, earlier = change
 
     def prepare(own: tuple[Algorithm, Algorithm], key: Key, before: Any, rows: ClientData) -> tuple[Any, Tally]:
         prepared, cost = own[0].objective.prepare_again(key, rows, before, own[1].objective)
@@ -51,9 +56,8 @@ def carry(
 
     cost = jax.tree.map(lambda count: jnp.broadcast_to(count, jnp.shape(clients)), NOTHING.counters())
     if algorithm.objective.prepares:
-        both = (algorithm, earlier)
-        again = jax.vmap(prepare, in_axes=(axes(both), None, 0, 0))
-        prepared, cost = again(address(both, clients), keys.init_key(root), states.prepared, data)
+        again = jax.vmap(prepare, in_axes=(axes(change), None, 0, 0))
+        prepared, cost = again(address(change, clients), keys.init_key(root), states.prepared, data)
         states = states._replace(prepared=prepared)
     moved = algorithm.carry(earlier, server, states) if isinstance(algorithm, Carries) else (server, states)
     return *moved, cost
@@ -80,8 +84,9 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
         sent = algorithm.broadcast(root, server)
         own, seen = address((algorithm, sent), 0)
         state, _ = own.init_client(StartKeys(root, root), rows)
-        working, _ = own.receive(root, seen, state, rows)
-        upload, kept, _ = own.send(root, seen, working, state, rows)
+        task = Task(Round(algorithm, root, 0, sent), 0, state, rows)
+        working, _ = receive(task)
+        upload, kept, _ = send(task, working)
         check_form(f"{type(algorithm).__name__}.send", "client's state", state, kept)
         if not type(algorithm).__module__.startswith("idiolect."):  # ours are tested; to trace these takes time
             _check_own(algorithm, root, (server, sent), (own, seen, working), upload, rows)
