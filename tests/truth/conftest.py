@@ -16,7 +16,7 @@ from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose
 from idiolect.core.tally import Tally
 from idiolect.engines.block import Lane, Rounds, run_block
-from idiolect.engines.round import Cohort, everybody
+from idiolect.engines.round import Cohort, How, everybody
 from idiolect.engines.start import init_clients, init_server
 from idiolect.models import Linear, Location
 from idiolect.objectives import ClientLoss
