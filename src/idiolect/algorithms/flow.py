@@ -32,7 +32,7 @@ from idiolect.core.control import repeat
 from idiolect.core.data import Batch, ClientData, masked_mean
 from idiolect.core.keys import Key, step_key
 from idiolect.core.kinds import PredictsWithMore
-from idiolect.core.objective import Routed
+from idiolect.core.objective import Routable, Routed
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -228,6 +228,8 @@ class Flow(Batched, PredictsWithMore):
         return found
 
     def _find_routes(self) -> Routed | None:
+        if not isinstance(self.objective, Routable):
+            return None
         return self.objective.routed(self.routed, self.routing_widths, self._fixed, self.token_routing)
 
     @property

@@ -25,6 +25,7 @@ from idiolect.core.checks import RequestError, setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
 from idiolect.core.kinds import PredictsWithMore
+from idiolect.core.objective import Represents
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
@@ -47,9 +48,10 @@ class KNNPer(LocalSGD, PredictsWithMore):
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs classes to vote on, and to know what the last layer sees."""
-        if not self.objective.classifies:
+        objective = self.objective
+        if not isinstance(objective, Represents) or not objective.classifies:
             return Fit("it votes on classes; use another method where a number is to be predicted")
-        if not self.objective.represents:
+        if not objective.represents:
             return Fit(
                 "its model does not say what its last layer sees, which nearest neighbours are found by; give it a "
                 "method represent(params, inputs)"
@@ -64,7 +66,7 @@ class KNNPer(LocalSGD, PredictsWithMore):
                 "use another method where a number is to be predicted."
             )
         fitted, tally = super().models(key, sent, client, data)
-        seen = self.objective.represent(fitted.personal, data.inputs)
+        seen = self._represent(fitted.personal, data.inputs)
         model = {"parameters": fitted.personal, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
         return Models(model), tally.plus(Tally(forward=data.count, samples=data.count))
 
@@ -74,13 +76,17 @@ class KNNPer(LocalSGD, PredictsWithMore):
             return super().predict(model, inputs)
         params, rows = model["parameters"], model["rows"]
         alone = jax.nn.log_softmax(super().predict(params, inputs), axis=-1)
-        queries = self.objective.represent(params, inputs)
+        queries = self._represent(params, inputs)
         if queries.ndim == 2:
             vote = self._vote(queries, rows, alone.shape[-1])
         else:  # one sequence at a time: distances of all positions to all would be as many as both squared
             vote = jax.lax.map(lambda sequence: self._vote(sequence, rows, alone.shape[-1]), queries)
         share = jnp.asarray(self.own_share, alone.dtype)
         return jnp.logaddexp(jnp.log(share) + jnp.log(vote), jnp.log1p(-share) + alone)
+
+    def _represent(self, params: Params, inputs: Any) -> Any:
+        assert isinstance(self.objective, Represents), self.fit()  # the door refused other objectives
+        return self.objective.represent(params, inputs)
 
     def _vote(self, queries: Any, rows: Any, classes: int) -> Any:
         """(queries, classes): the normalised vote of each query's nearest rows."""

@@ -19,6 +19,7 @@ from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.kinds import KeepsPrepared
+from idiolect.core.objective import Prepares
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -53,7 +54,7 @@ class LocalSGD(FineTuned, KeepsPrepared):
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Any, Tally]:
         """What the objective prepares, if anything."""
-        if not self.objective.prepares:
+        if not isinstance(self.objective, Prepares):
             return (), NOTHING
         prepared, tally = self.objective.prepare(keys.common, data)
         return ClientState(prepared), tally

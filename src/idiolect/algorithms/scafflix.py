@@ -34,6 +34,7 @@ from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.kinds import KeepsPrepared
+from idiolect.core.objective import Prepares
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -114,8 +115,10 @@ class Scafflix(Algorithm, KeepsPrepared):
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """h_m = 0, and what the objective prepares; x_m comes with the first broadcast."""
         nothing = tree.zeros(self.objective.init_shared(keys.common))
-        prepared, tally = self.objective.prepare(keys.common, data)
-        return ClientState(nothing, nothing, prepared), tally
+        prepared: tuple[Any, Tally] = ((), NOTHING)
+        if isinstance(self.objective, Prepares):
+            prepared = self.objective.prepare(keys.common, data)
+        return ClientState(nothing, nothing, prepared[0]), prepared[1]
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """xbar and the schedule."""

@@ -25,7 +25,7 @@ from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, StartKeys
 from idiolect.core.kinds import KeepsPrepared
-from idiolect.core.objective import Objective
+from idiolect.core.objective import Objective, Prepares, Statistics
 from idiolect.core.reduction import Reduction, weighted_mean
 from idiolect.core.settings import Settings, settings
 from idiolect.core.tally import NOTHING, Tally
@@ -114,7 +114,7 @@ class Algorithm(Settings, abc.ABC):
     def models(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Models, Tally]:
         """What client m predicts with, from what `deliver` sent; may fine-tune on its training rows."""
         shared, personal = self.point(sent, client)
-        own = client.prepared if self.objective.prepares else personal
+        own = client.prepared if isinstance(self.objective, Prepares) else personal
         model, tally = self.objective.personalize(key, shared, own, data.batch())
         return Models(model), tally
 
@@ -138,21 +138,20 @@ def beyond_theory(chance: float, why: str) -> Fit:
 def fit_of(algorithm: Algorithm, chance: float = 1.0) -> Fit:
     """`algorithm.fit`, and what no algorithm needs to say for itself."""
     objective = algorithm.objective
-    if objective.prepares and not isinstance(algorithm, KeepsPrepared):
+    if isinstance(objective, Prepares) and not isinstance(algorithm, KeepsPrepared):
         return Fit(
             "its clients keep something that they prepared from their own rows, which this algorithm does not carry; "
             "use scafflix, flix_gd or flix_sgd"
         )
     fit = algorithm.fit(chance)
-    if fit.refused is None and objective.keeps_statistics:
-        fit = fit._replace(refused=_lost_statistics(algorithm))
+    if fit.refused is None and objective.statistics is not None:
+        fit = fit._replace(refused=_lost_statistics(algorithm, objective.statistics))
     return fit
 
 
-def _lost_statistics(algorithm: Algorithm) -> str | None:
+def _lost_statistics(algorithm: Algorithm, kept: Statistics) -> str | None:
     """Why running statistics would be lost, or None."""
-    lost = algorithm.objective.drops_statistics()
+    lost = kept.lost
     if not algorithm.carries_statistics:
         lost = "this algorithm does not carry; use fedavg, fedbn or another of those that docs/networks.md names"
-    way_out = algorithm.objective.without_statistics()
-    return lost and f"its model keeps running statistics (batch normalisation), which {lost}, or {way_out}"
+    return lost and f"its model keeps running statistics (batch normalisation), which {lost}, or {kept.way_out}"

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
-from idiolect.core.checks import RequestError
 from idiolect.core.data import Batch, ClientData, Rows
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings
@@ -18,26 +17,24 @@ from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
 
 
+class Statistics(NamedTuple):
+    """Running statistics of a model, of batch normalisation say: both are the rest of a sentence."""
+
+    lost: str | None  # why the objective's gradients would not carry them; None: they do
+    way_out: str  # how to have a model without them
+
+
 class Objective(Settings, abc.ABC):
     """How shared and personal parameters become one client's loss. A block that is absent is the empty tuple."""
 
     has_shared: ClassVar[bool]
     has_personal: ClassVar[bool]
     keeps_convexity: ClassVar[bool] = True  # whether F is convex wherever the plain losses f'_m are
-    prepares: ClassVar[bool] = False  # whether clients `prepare`; then `personal` below is what they prepared
 
     @property
-    def keeps_statistics(self) -> bool:
-        """Whether its model has running statistics."""
-        return False
-
-    def drops_statistics(self) -> str | None:
-        """Why its gradients would not carry running statistics: the rest of a sentence; None: they do."""
-        return "this objective does not carry; use global_model, local_only, ws2 or maml"
-
-    def without_statistics(self) -> str:
-        """How to have a model without running statistics: the rest of a sentence."""
-        return "use a model without batch normalisation"
+    def statistics(self) -> Statistics | None:
+        """What becomes of its model's running statistics; None where it has none."""
+        return None
 
     @abc.abstractmethod
     def init_shared(self, key: Key) -> Params:
@@ -67,63 +64,15 @@ class Objective(Settings, abc.ABC):
         """The whole model that w alone stands for, before any beta_m; None where w is only a part of one."""
         return None if self.has_personal else shared
 
-    @property
-    def classifies(self) -> bool:
-        """Whether its targets are classes."""
-        return False
-
-    @property
-    def represents(self) -> bool:
-        """Whether it says what the last layer of a deployed model sees."""
-        return False
-
-    def represent(self, model: Params, inputs: Any) -> Any:
-        """What the last layer of a deployed model sees: (rows, width)."""
-        raise RequestError(
-            f"{type(self).__name__} does not say what the last layer of its model sees; use the global_model objective."
-        )
-
-    def prepare(self, key: Key, data: ClientData) -> tuple[Params, Tally]:
-        """What a client works out from its own rows before training and keeps: constants, no block of parameters.
-
-        The key is the server's own start, the same for every client: what starts at `init_shared` starts where w does.
-        """
-        return (), NOTHING
-
-    def prepare_again(self, key: Key, data: ClientData, prepared: Params, earlier: Objective) -> tuple[Params, Tally]:
-        """What a client keeps when settings change from `earlier`'s to these, and what that costs beyond `prepared`."""
-        return self.prepare(key, data)
-
     def check_parts(self) -> None:
         """RequestError where its settings name parts that its model does not have."""
 
     def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
         """RequestError for rows that the loss would not understand: inputs of another shape, labels out of range."""
 
-    def takes_part(self) -> Any:
-        """Whether a client's term depends on w, one truth value or one per client; PerClient settings are whole."""
-        return True
-
-    def unprepared(self, prepared: Params) -> Any:
-        """Whether `prepare` did not find what it looked for."""
-        return False
-
-    def why_unprepared(self) -> str:
-        """What then is wrong with the client, and the way out: the rest of a sentence that begins with its name."""
-        return ""
-
     def personalize(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """The model that client m predicts with and its cost; may adapt to `batch`, the client's training rows."""
         return self.deployed(shared, personal), NOTHING
-
-    def routed(self, routed: str, widths: tuple[int, ...], fixed: bool, token_routing: str) -> Routed | None:
-        """The loss with the named layers in two versions; None where f_m is not one model's plain loss.
-
-        `widths` are those of the net psi that weighs the versions, row by row; `token_routing` is what it reads of a
-        text: the "states" of the model, or "frequencies" of tokens. With `fixed` shares, q_0 itself stands where psi
-        would.
-        """
-        return None
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_w f_m, with the change of running statistics in their places, and its cost."""
@@ -157,6 +106,65 @@ class Objective(Settings, abc.ABC):
             slope, tally = self.gradient_personal(key, shared, personal, batch)
             return ((), slope), tally
         return self.gradient_both(key, shared, personal, batch)
+
+
+class Prepares(abc.ABC):
+    """An objective whose clients work something out from their own rows before training, and keep it.
+
+    Its functions get what a client prepared in the place of a personal block.
+    """
+
+    @abc.abstractmethod
+    def prepare(self, key: Key, data: ClientData) -> tuple[Params, Tally]:
+        """What a client prepares: constants, no block of parameters.
+
+        The key is the server's own start, the same for every client: what starts at `init_shared` starts where w does.
+        """
+
+    @abc.abstractmethod
+    def prepare_again(self, key: Key, data: ClientData, prepared: Params, earlier: Any) -> tuple[Params, Tally]:
+        """What a client keeps when settings change from `earlier`'s to these, and what that costs beyond `prepared`."""
+
+    @abc.abstractmethod
+    def takes_part(self) -> Any:
+        """Whether a client's term depends on w, one truth value or one per client; PerClient settings are whole."""
+
+    @abc.abstractmethod
+    def unprepared(self, prepared: Params) -> Any:
+        """Whether `prepare` did not find what it looked for."""
+
+    @abc.abstractmethod
+    def why_unprepared(self) -> str:
+        """What then is wrong with the client, and the way out: the rest of a sentence that begins with its name."""
+
+
+@runtime_checkable
+class Represents(Protocol):
+    """An objective that knows what the last layer of a deployed model sees."""
+
+    @property
+    def classifies(self) -> bool:
+        """Whether its targets are classes."""
+
+    @property
+    def represents(self) -> bool:
+        """Whether its model says what its last layer sees."""
+
+    def represent(self, model: Params, inputs: Any) -> Any:
+        """What it sees: (rows, width)."""
+
+
+@runtime_checkable
+class Routable(Protocol):
+    """An objective of one model's plain loss, whose layers can be routed."""
+
+    def routed(self, routed: str, widths: tuple[int, ...], fixed: bool, token_routing: str) -> Routed:
+        """The loss with the named layers in two versions.
+
+        `widths` are those of the net psi that weighs the versions, row by row; `token_routing` is what it reads of a
+        text: the "states" of the model, or "frequencies" of tokens. With `fixed` weights, q_0 itself stands where psi
+        would.
+        """
 
 
 class Routed(Protocol):

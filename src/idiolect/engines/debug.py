@@ -21,6 +21,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose, StartKeys
+from idiolect.core.objective import Prepares
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.engines import door
 from idiolect.engines.client import Round, Task, open_round, receive, send, step, steps_of
@@ -93,8 +94,9 @@ def debug(
                 own_key = keys.client_key(root, Purpose.INIT_CLIENT, 0, client)
                 starts = StartKeys(keys.init_key(root), own_key)
                 state, cost = address(admitted, client).init_client(starts, data[client])
-            if admitted.objective.prepares and bool(admitted.objective.unprepared(state.prepared)):
-                raise RequestError(f"Client {federation.names[client]!r} {admitted.objective.why_unprepared()}.")
+            objective = admitted.objective
+            if isinstance(objective, Prepares) and bool(objective.unprepared(state.prepared)):
+                raise RequestError(f"Client {federation.names[client]!r} {objective.why_unprepared()}.")
             clients.append(state)
             tally = tally.plus(cost)
         members, present = participation.draw(seed, range(training.rounds))

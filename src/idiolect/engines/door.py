@@ -16,6 +16,7 @@ from idiolect.core.addressing import PerClient, is_per_client
 from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError, check, setting, unset
 from idiolect.core.data import Rows
+from idiolect.core.objective import Prepares
 from idiolect.core.settings import check_settings, in_precision, know_population
 from idiolect.engines.cohorts import Participation
 
@@ -93,7 +94,9 @@ def participation_of(algorithm: Algorithm, training: Training, clients: int) -> 
     """Who takes part in the rounds of `algorithm`: cohorts are drawn from those that ever do."""
     check_settings(algorithm)
     check_addressed(algorithm, clients)
-    takes = np.broadcast_to(np.asarray(algorithm.objective.takes_part(), bool), (clients,))
+    objective = algorithm.objective
+    able_to = objective.takes_part() if isinstance(objective, Prepares) else True
+    takes = np.broadcast_to(np.asarray(able_to, bool), (clients,))
     if takes.all():
         return Participation(clients, training.cohort or clients, training.dropout)
     able = np.flatnonzero(takes).astype(np.int32)

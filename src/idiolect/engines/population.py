@@ -16,6 +16,7 @@ import numpy as np
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key
+from idiolect.core.objective import Prepares
 from idiolect.core.tally import Tally
 from idiolect.data.store import RecordFile
 from idiolect.engines.start import carry, init_clients
@@ -67,8 +68,9 @@ class Population(abc.ABC):
 
     def look_at_start(self, algorithm: Algorithm, clients: np.ndarray, states: Any) -> None:
         """Note a client whose preparation failed; with lanes, `states` carry a leading lane axis."""
-        if algorithm.objective.prepares and self.unprepared is None:
-            failed = np.asarray(algorithm.objective.unprepared(states.prepared))
+        objective = algorithm.objective
+        if isinstance(objective, Prepares) and self.unprepared is None:
+            failed = np.asarray(objective.unprepared(states.prepared))
             numbers = clients[failed.reshape(-1, len(clients)).any(axis=0)]
             self.unprepared = int(numbers[0]) if numbers.size else None
 

@@ -18,6 +18,7 @@ from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.core.data import ClientData
+from idiolect.core.objective import Prepares
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
 from idiolect.engines import auto, demand, door, resuming, start
@@ -118,8 +119,9 @@ class Session:
                 self.population = OnDisk(rows, self._dtype, state_folder)
                 tally = self.population.start(self.algorithm, self.roots)
         if self.population.unprepared is not None:
-            name = self.federation.names[self.population.unprepared]
-            raise RequestError(f"Client {name!r} {self.algorithms[0].objective.why_unprepared()}.")
+            name, objective = self.federation.names[self.population.unprepared], self.algorithms[0].objective
+            assert isinstance(objective, Prepares)
+            raise RequestError(f"Client {name!r} {objective.why_unprepared()}.")
         self._turns = None
         if self.lanes == "in_turn":
             self._turns = start.turns(self.algorithm, self.roots, self.server, self.population.capacity)

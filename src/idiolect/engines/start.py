@@ -16,6 +16,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose, StartKeys
 from idiolect.core.kinds import Carries
+from idiolect.core.objective import Prepares
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.engines.client import Round, Task, receive, send
 from idiolect.engines.forms import check_form
@@ -51,11 +52,12 @@ def carry(
     algorithm, earlier = change
 
     def prepare(own: tuple[Algorithm, Algorithm], key: Key, before: Any, rows: ClientData) -> tuple[Any, Tally]:
-        prepared, cost = own[0].objective.prepare_again(key, rows, before, own[1].objective)
+        objective: Any = own[0].objective
+        prepared, cost = objective.prepare_again(key, rows, before, own[1].objective)
         return prepared, cost.counters()
 
     cost = jax.tree.map(lambda count: jnp.broadcast_to(count, jnp.shape(clients)), NOTHING.counters())
-    if algorithm.objective.prepares:
+    if isinstance(algorithm.objective, Prepares):
         again = jax.vmap(prepare, in_axes=(axes(change), None, 0, 0))
         prepared, cost = again(address(change, clients), keys.init_key(root), states.prepared, data)
         states = states._replace(prepared=prepared)

@@ -22,7 +22,7 @@ from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest, setting, unset
 from idiolect.core.data import ClientData
-from idiolect.core.keys import root_key
+from idiolect.core.keys import StartKeys, root_key
 from idiolect.core.settings import check_settings, know_population
 from idiolect.engines.billing import sends
 from idiolect.engines.start import wire_types
@@ -289,5 +289,5 @@ def _setting(field: Any, preset: Any) -> dict[str, Any]:
 def _kept(algorithm: Algorithm, rows: ClientData) -> list[str]:
     """The fields of a client's state that hold something."""
     own = address(algorithm, 0)
-    state, _ = jax.eval_shape(own.init_client, root_key(0), tree.take(rows, 0))
+    state, _ = jax.eval_shape(own.init_client, StartKeys(root_key(0), root_key(0)), tree.take(rows, 0))
     return [name for name in getattr(state, "_fields", ()) if jax.tree.leaves(getattr(state, name))]

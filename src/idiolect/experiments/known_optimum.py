@@ -13,7 +13,7 @@ import numpy as np
 
 from idiolect.core.addressing import address, axes
 from idiolect.core.data import Rows
-from idiolect.core.objective import Objective
+from idiolect.core.objective import Objective, Prepares
 from idiolect.core.tree import Params
 from idiolect.engines.evaluate import Standing
 from idiolect.metrics.optimum import distance_to_optimum, suboptimality
@@ -61,7 +61,7 @@ def optimum_measure(
 
 def _models(objective: Objective, best: JointOptimum, prepared: Params, clients: int) -> Params:
     """What every client would predict with at the optimum, stacked, in float64."""
-    own_part = prepared if objective.prepares else best.personal
+    own_part = prepared if isinstance(objective, Prepares) else best.personal
     numbers = np.arange(clients)
     deployed = jax.vmap(
         lambda own, personal: own.deployed(best.shared, personal), in_axes=(axes(objective), 0), axis_size=clients

@@ -19,6 +19,7 @@ import numpy as np
 from idiolect.algorithms import find
 from idiolect.core.addressing import PerClient
 from idiolect.core.checks import Range, RequestError
+from idiolect.core.objective import Prepares
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.diverging import blame
 from idiolect.experiments.folds import fold_count
@@ -230,7 +231,7 @@ def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> 
     objective = OBJECTIVES.get(method.objective or find(method.algorithm).objective or "")
     if (
         objective is None
-        or not objective.prepares
+        or not issubclass(objective, Prepares)
         or "solver_epochs" in method.settings
         or not prepared.spec.tuning.auto
     ):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from idiolect.core.data import Rows
-from idiolect.core.objective import Objective
+from idiolect.core.objective import Objective, Statistics
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
 from idiolect.objectives.client_loss import ClientLoss
@@ -26,14 +26,17 @@ class ComposedObjective(Objective):
     client_loss: ClientLoss = dataclasses.field(kw_only=False)
 
     @property
-    def keeps_statistics(self) -> bool:
-        """The model's running statistics."""
-        return self.client_loss.model.keeps_statistics
+    def statistics(self) -> Statistics | None:
+        """Those of the model, and what it can be told instead, where it has a choice."""
+        model = self.client_loss.model
+        if not model.keeps_statistics:
+            return None
+        instead = " or ".join(map(repr, model.normalizations))
+        way_out = f"set normalize to {instead}" if instead else "use a model without batch normalisation"
+        return Statistics(self._lost_statistics(), way_out)
 
-    def without_statistics(self) -> str:
-        """What the model can be told instead, where it has a choice."""
-        others = self.client_loss.model.normalizations
-        return f"set normalize to {' or '.join(map(repr, others))}" if others else super().without_statistics()
+    def _lost_statistics(self) -> str | None:
+        return "this objective does not carry; use global_model, local_only, ws2 or maml"
 
     def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
         """RequestError for rows that the plain loss would not understand."""

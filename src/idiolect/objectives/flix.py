@@ -14,7 +14,7 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
-from idiolect.core.objective import Objective
+from idiolect.core.objective import Prepares
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
@@ -32,7 +32,7 @@ class Prepared(NamedTuple):
 
 
 @settings
-class FLIX(ComposedObjective):
+class FLIX(ComposedObjective, Prepares):
     """f_m(w) = f'_m(alpha_m w + (1 - alpha_m) x*_m), with alpha_m = personalization and x*_m = argmin f'_m.
 
     F is (mean alpha_m^2 L_m)-smooth and (mean alpha_m^2 mu_m)-strongly convex. x*_m is found once, on the client, from
@@ -42,7 +42,6 @@ class FLIX(ComposedObjective):
 
     has_shared = True
     has_personal = False
-    prepares = True
 
     personalization: float | PerClient = setting(
         default=0.5,
@@ -86,9 +85,7 @@ class FLIX(ComposedObjective):
         """x*_m, from the model's start; zeros, for nothing, where alpha_m = 1."""
         return self._solve(key, data, self._share < 1)
 
-    def prepare_again(
-        self, key: Key, data: ClientData, prepared: Prepared, earlier: Objective
-    ) -> tuple[Prepared, Tally]:
+    def prepare_again(self, key: Key, data: ClientData, prepared: Prepared, earlier: Any) -> tuple[Prepared, Tally]:
         """x*_m does not depend on alpha_m: solved only where it is needed now and was not before."""
         new = jnp.logical_and(self._share < 1, cast(FLIX, earlier)._share >= 1)
         solved, tally = self._solve(key, data, new)

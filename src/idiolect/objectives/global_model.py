@@ -47,6 +47,6 @@ class GlobalModel(ComposedObjective):
         """w."""
         return shared
 
-    def drops_statistics(self) -> str | None:
+    def _lost_statistics(self) -> str | None:
         """It carries them: one model, one pass."""
         return None

@@ -35,6 +35,6 @@ class LocalOnly(ComposedObjective):
         """beta_m."""
         return personal
 
-    def drops_statistics(self) -> str | None:
+    def _lost_statistics(self) -> str | None:
         """It carries them: one model, one pass."""
         return None

@@ -67,7 +67,7 @@ class MAML(ComposedObjective, Adapting):
         slope = self.client_loss.gradient(key, shared, batch)
         return slope, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
 
-    def drops_statistics(self) -> str | None:
+    def _lost_statistics(self) -> str | None:
         """It carries them: both passes are of one model."""
         return None
 

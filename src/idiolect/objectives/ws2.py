@@ -56,6 +56,6 @@ class WS2(RescaledObjective, Parted):
         """None: u is a part of a model."""
         return None
 
-    def drops_statistics(self) -> str | None:
+    def _lost_statistics(self) -> str | None:
         """It carries them in either block, as long as a block is the model's own parameters."""
         return "a rescaled block does not carry; set rescale = false" if self.rescale else None
