@@ -27,7 +27,7 @@ from idiolect.data.partition import PARTITIONERS
 from idiolect.engines.start import wire_types
 from idiolect.experiments import spec
 from idiolect.experiments.networks import NETWORKS, network_settings
-from idiolect.experiments.papers import REPRODUCTIONS
+from papers import REPRODUCTIONS
 from idiolect.experiments.sources import READERS, SOURCES
 from idiolect.metrics.scores import SCORES
 from idiolect.models import MLP, MODELS, Linear
