@@ -12,7 +12,7 @@ import numpy as np
 
 from idiolect import Algorithm, Federation, Training
 from idiolect.engines.door import run_precision
-from idiolect.engines.evaluate import Standing
+from idiolect.engines.evaluate import Standing as Standing
 from idiolect.engines.simulate import Session
 from idiolect.engines.simulate import sweep as sweep  # the same with test rows, and the models of each lane
 

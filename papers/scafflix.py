@@ -18,15 +18,14 @@ import numpy as np
 from idiolect import Algorithm, ClientLoss, Federation, Linear, PerClient, Tally
 from idiolect.algorithms import Scafflix, find
 from idiolect.core import NOTHING, ClientData, Rows, settings
-from idiolect.core.keys import Key
 from idiolect.core.tree import Params
 from idiolect.data import Partition, shared_files
-from idiolect.engines.evaluate import Standing
 from idiolect.objectives import FLIX
 from idiolect.objectives.flix import Prepared
 from idiolect.theory import Constants, client_constants, from_theory
 from idiolect.theory.scafflix import contraction
 from papers import lanes
+from papers.lanes import Standing
 from papers.reproduction import Spec
 
 PAPER = "001: Explicit personalization and local training: double communication acceleration in federated learning"
@@ -46,11 +45,11 @@ class FromOnes(FLIX):
 
     known: PerClient | None = None  # they depend neither on alpha nor on the seed: lanes need not solve them again
 
-    def init_shared(self, key: Key) -> Params:
+    def init_shared(self, key: jax.Array) -> Params:
         """All ones."""
         return jax.tree.map(jnp.ones_like, self.client_loss.init(key))
 
-    def prepare(self, key: Key, data: ClientData) -> tuple[Prepared, Tally]:
+    def prepare(self, key: jax.Array, data: ClientData) -> tuple[Prepared, Tally]:
         """What is known, for nothing."""
         if self.known is None:
             return super().prepare(key, data)

@@ -24,7 +24,6 @@ from idiolect.core.keys import root_key
 from idiolect.core.settings import know_population
 from idiolect.core.tree import Params
 from idiolect.engines.door import PRECISIONS, run_precision
-from idiolect.engines.evaluate import Standing
 from idiolect.engines.population import load
 from idiolect.objectives import Mixture
 from idiolect.theory import (
@@ -38,7 +37,7 @@ from idiolect.theory import (
 )
 from idiolect.theory.parameters import RULES, Question
 from papers import lanes
-from papers.lanes import Curves
+from papers.lanes import Curves, Standing
 
 PAPER = "002: Personalized federated learning: a unified framework and universal optimization techniques"
 Extra = Callable[[Standing], dict[str, float]]  # further numbers from where a lane stands

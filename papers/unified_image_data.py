@@ -26,9 +26,8 @@ from idiolect.data.draws import generator
 from idiolect.data.federation import no_rows
 from idiolect.data.partition import labels_per_client
 from idiolect.data.shared_files import image_arrays
-from idiolect.engines.evaluate import Standing
 from papers import unified
-from papers.lanes import Curves
+from papers.lanes import Curves, Standing
 from papers.reproduction import Spec
 
 CLASSES = 10  # digits, characters or garments

@@ -16,10 +16,9 @@ import numpy as np
 
 from idiolect import Algorithm, RequestError
 from idiolect.data import Problem
-from idiolect.engines.evaluate import Standing
 from idiolect.theory import JointOptimum, joint_problem
 from papers import lanes
-from papers.lanes import Curves
+from papers.lanes import Curves, Standing
 from papers.reproduction import Measured, Progress, Spec, count_parts
 from papers.unified import Setup, lower_bound, run, solver, upper_bound
 

@@ -19,13 +19,13 @@ from idiolect.algorithms import Scafflix
 from idiolect.core import Rows
 from idiolect.data import Task
 from idiolect.data.problem import federate
-from idiolect.engines.evaluate import Standing
 from idiolect.objectives import FLIX
 from idiolect.theory import Constants, block_constants, client_constants, joint_problem, predict
 from idiolect.theory.constants import shares_of
 from idiolect.theory.scafflix import contraction, gap_over_psi
 from papers import lanes, scafflix
 from papers.drawing import BLUE, INK, MUTED, VERMILION, blank, draw_band
+from papers.lanes import Standing
 from papers.reproduction import Measured, Progress, Reproduction, Spec
 from papers.scafflix import communications_to, solver
 

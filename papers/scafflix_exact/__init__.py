@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 
 from idiolect import ClientLoss, Linear, PerClient
 from idiolect.data import shared_files
-from idiolect.engines.evaluate import Standing
 from idiolect.objectives import FLIX
 from idiolect.theory.scafflix import Solution, solution
 from papers import lanes, scafflix
 from papers.drawing import BLUE, GREEN, MUTED, VERMILION, blank
+from papers.lanes import Standing
 from papers.reproduction import Measured, Progress, Reproduction, Spec
 from papers.scafflix import constants_of, solver
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from idiolect import MX2
 from idiolect.data.synthetic_logistic import logistic_mixture
-from idiolect.engines.evaluate import Standing
 from papers import unified
+from papers.lanes import Standing
 from papers.problems import problem_loss
 from papers.reproduction import Measured, Progress, Reproduction, Spec
 from papers.unified import set_up, solver

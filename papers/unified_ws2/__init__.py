@@ -7,8 +7,8 @@ import numpy as np
 
 from idiolect import WS2
 from idiolect.data.synthetic_logistic import logistic_weight_sharing
-from idiolect.engines.evaluate import Standing
 from papers import unified
+from papers.lanes import Standing
 from papers.problems import problem_loss
 from papers.reproduction import Measured, Progress, Reproduction, Spec
 from papers.unified import set_up, solver
