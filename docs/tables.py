@@ -393,7 +393,7 @@ def time_models_table() -> str:
 def papers_table() -> str:
     """Reproductions."""
     with reproductions("catalogue") as papers:
-        every = papers.all_reproductions().items()
+        every = papers.all_entries().items()
     rows = [(f"`{slug}`", entry.title, entry.shows, entry.paper) for slug, entry in every]
     return markdown(("slug", "what it shows", "in the paper", "paper"), rows)
 

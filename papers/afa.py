@@ -17,8 +17,6 @@ from idiolect.data import Problem
 from papers import lanes
 from papers.problems import problem_loss
 
-PAPER = "004: Sample optimality and all-for-all strategies in personalized federated and collaborative learning"
-
 
 def streaming(problem: Problem, b: np.ndarray, phases: Phases) -> AllForAllAdaptive:
     """Time-adaptive all-for-all on fresh rows, one per agent and round."""

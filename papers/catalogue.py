@@ -7,13 +7,13 @@ import importlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from idiolect import RequestError
 from idiolect.core.checks import nearest
 from idiolect.experiments.spec import override
 from idiolect.experiments.strict import fill
-from papers.reproduction import Reproduction
 from papers.verdicts import Expectation
 
 SLUGS = (  # paper by paper; the folder has underscores where the slug has hyphens
@@ -43,14 +43,40 @@ SLUGS = (  # paper by paper; the folder has underscores where the slug has hyphe
 )
 
 
-def find_reproduction(slug: str) -> Reproduction:
-    """The named reproduction; RequestError with the nearest name otherwise."""
-    return importlib.import_module(f"papers.{find_folder(slug).name}").REPRODUCTION
+PAPERS = {
+    "000": "000: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning",
+    "001": "001: Explicit personalization and local training: double communication acceleration in federated learning",
+    "002": "002: Personalized federated learning: a unified framework and universal optimization techniques",
+    "003": "003: Flow: per-instance personalized federated learning",
+    "004": "004: Sample optimality and all-for-all strategies in personalized federated and collaborative learning",
+}
 
 
-def all_reproductions() -> dict[str, Reproduction]:
+class Entry(NamedTuple):
+    """Where a published result stands, by the head of its expected.toml."""
+
+    title: str
+    paper: str
+    shows: str  # the figure, table or theorem
+
+
+def find_entry(slug: str) -> Entry:
+    """What the named reproduction is about; its code is not imported."""
+    table = _read_expected(slug)
+    return Entry(table["title"], PAPERS[table["paper"]], table["shows"])
+
+
+def all_entries() -> dict[str, Entry]:
     """Every one by its slug."""
-    return {slug: find_reproduction(slug) for slug in SLUGS}
+    return {slug: find_entry(slug) for slug in SLUGS}
+
+
+def find_code(slug: str) -> ModuleType:
+    """The reproduction's code: `measure` (spec and progress, and cells where it is made of them, to `Measured`),
+
+    `draw` (spec and `Measured.curves` to a figure) and, where a request can be wrong, `check` (of a spec).
+    """
+    return importlib.import_module(f"papers.{find_folder(slug).name}")
 
 
 def find_folder(slug: str) -> Path:
@@ -72,8 +98,12 @@ def load_spec(slug: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 def load_expected(slug: str) -> tuple[Expectation, ...]:
     """What expected.toml says must come out."""
-    table = tomllib.loads((find_folder(slug) / "expected.toml").read_text(encoding="utf-8"))
-    return tuple(fill(Expectation, entry, f"{slug} expected.toml") for entry in table["expectation"])
+    entries = _read_expected(slug)["expectation"]
+    return tuple(fill(Expectation, entry, f"{slug} expected.toml") for entry in entries)
+
+
+def _read_expected(slug: str) -> dict[str, Any]:
+    return tomllib.loads((find_folder(slug) / "expected.toml").read_text(encoding="utf-8"))
 
 
 def read_me(slug: str) -> str:

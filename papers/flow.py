@@ -33,7 +33,6 @@ from papers.flow_sizes import check_column
 from papers.problems import network_loss
 from papers.reproduction import Spec, chosen_size
 
-PAPER = "003: Flow: per-instance personalized federated learning"
 SCORES = ("accuracy",)
 EXTENSIONS = 2  # how often a grid of steps grows where its best stands at an edge
 FINE_TUNING = "fedavg_fine_tuning"

@@ -18,8 +18,6 @@ from papers import lanes
 from papers.lanes import PRECISION
 from papers.problems import problem_loss
 
-PAPER = "000: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning"
-
 
 class Walk(NamedTuple):
     """Every local iterate: (rounds, K + 1, clients, dimension), the first of each round as received."""

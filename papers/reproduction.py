@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reproduction is: a spec to numbers, and numbers to a figure. `papers.runner` compares and writes."""
+"""The vocabulary of reproductions: a spec, what was measured, how far that is, and sizes."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-
-from matplotlib.figure import Figure
 
 from idiolect import RequestError
 from idiolect.core.checks import nearest
@@ -22,19 +19,6 @@ class Measured(NamedTuple):
     numbers: dict[str, float]
     curves: Any
     table: str = ""  # further numbers with their intervals, printed above the comparison
-
-
-@dataclasses.dataclass(frozen=True)
-class Reproduction:
-    """One published result: where it stands, how it is measured and how it is drawn."""
-
-    title: str
-    paper: str
-    shows: str  # the figure, table or theorem
-    measure: Callable[..., Measured]  # takes Spec and Progress, and Cells where it is made of them
-    draw: Callable[[Spec, Any], Figure]  # takes Measured.curves
-    check: Callable[[Spec], None] | None = None  # refuses a request before anything is written
-    in_cells: bool = False  # whether it is made of cells, so that a command that was cut off can go on
 
 
 def count_parts(progress: Progress, total: int, label: str = "") -> Callable[..., None]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ import tomli_w
 from idiolect import RequestError
 from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
 from idiolect.record.files import make_writable
-from papers.catalogue import find_reproduction, load_expected, load_spec, sized
+from papers.catalogue import find_code, find_entry, load_expected, load_spec, sized
 from papers.cells import Cells
 from papers.drawing import drawing, to_bytes
-from papers.reproduction import Progress, Reproduction
+from papers.reproduction import Progress
 from papers.verdicts import Outcome, compare
 
 
@@ -34,43 +35,40 @@ def reproduce(
     A result that is made of cells keeps them in `cells` (default: a folder of that name in `folder`) and finds there
     what an earlier command computed; with `resume`, `folder` is one that an earlier command left unfinished.
     """
-    wanted = find_reproduction(slug)
     spec = load_spec(slug, (*sized(slug, sizes), *overrides))
     expected = [entry for entry in load_expected(slug) if entry.belongs_to(spec)]
-    if wanted.check is not None:
-        wanted.check(spec)
-    target = _check_folders(slug, wanted, folder, spec, resume, cells)
+    code = find_code(slug)
+    in_cells = "cells" in inspect.signature(code.measure).parameters
+    if hasattr(code, "check"):
+        code.check(spec)
+    if not in_cells and (resume or cells is not None):
+        raise RequestError(f"{slug} is not made of cells, which could be found again; leave out --resume and --cells.")
+    target = RunFolder(folder, "reproduce --resume" if in_cells else "reproduce")
+    _check_folders(target, spec, resume, cells)
     with target.open(resume, {"command": target.command, "slug": slug}):
         target.write_text("spec.toml", tomli_w.dumps(spec))  # begun: what is computed from here on can be found again
         tell = progress or (lambda label, done, total: None)
-        kept = (Cells(cells or folder / "cells"),) if wanted.in_cells else ()
-        measured = wanted.measure(spec, tell, *kept)
-        rows = compare(slug, expected, measured.numbers)
-        outcome = Outcome(slug, wanted.title, wanted.paper, wanted.shows, rows, folder, measured.table)
+        kept = {"cells": Cells(cells or folder / "cells")} if in_cells else {}
+        measured = code.measure(spec, tell, **kept)
+        outcome = Outcome(slug, *find_entry(slug), compare(slug, expected, measured.numbers), folder, measured.table)
         with drawing(slug):
-            figure = wanted.draw(spec, measured.curves)
+            figure = code.draw(spec, measured.curves)
             images = {kind: to_bytes(figure, kind) for kind in ("png", "svg")}
         _write(target, outcome, images)
     return outcome
 
 
-def _check_folders(
-    slug: str, wanted: Reproduction, folder: Path, spec: dict[str, Any], resume: bool, cells: Path | None
-) -> RunFolder:
+def _check_folders(target: RunFolder, spec: dict[str, Any], resume: bool, cells: Path | None) -> None:
     """RequestError unless the folders can take the result, before anything is computed."""
-    target = RunFolder(folder, "reproduce --resume" if wanted.in_cells else "reproduce")
     if cells is not None and (cells.is_file() or cells == Path()):
         raise RequestError(f"--cells must name a folder, got {str(cells)!r}; it will be made if need be.")
-    if not wanted.in_cells and (resume or cells is not None):
-        raise RequestError(f"{slug} is not made of cells, which could be found again; leave out --resume and --cells.")
     target.check(resume)
     if cells is not None:
         make_writable(cells, "folder of cells", "--cells")
-    if resume and (folder / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
+    if resume and (target.path / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
         raise RequestError(
-            f"The folder {folder} was begun with another request; repeat that one, or choose another --out."
+            f"The folder {target.path} was begun with another request; repeat that one, or choose another --out."
         )
-    return target
 
 
 def _write(target: RunFolder, outcome: Outcome, images: Mapping[str, bytes]) -> None:

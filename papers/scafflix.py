@@ -28,7 +28,6 @@ from papers import lanes
 from papers.lanes import Standing
 from papers.reproduction import Spec
 
-PAPER = "001: Explicit personalization and local training: double communication acceleration in federated learning"
 # the paper's word -> our partitioner and its options
 SPLITS: dict[str, tuple[str, dict[str, Any]]] = {
     "iid": ("iid", {}),

@@ -39,7 +39,6 @@ from idiolect.theory.parameters import RULES, Question
 from papers import lanes
 from papers.lanes import Curves, Standing
 
-PAPER = "002: Personalized federated learning: a unified framework and universal optimization techniques"
 Extra = Callable[[Standing], dict[str, float]]  # further numbers from where a lane stands
 
 

@@ -20,7 +20,7 @@ from papers.afa_means import (
     single,
 )
 from papers.drawing import BLUE, GREEN, MUTED, PURPLE, VERMILION, blank
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 
 METHODS = {  # drawn as
     "alone": ("no collaboration", VERMILION, "-"),
@@ -65,6 +65,3 @@ def draw(spec: Spec, curves: Curves) -> Figure:
     axes.axhline(1 / 24, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
     label_axes(axes, spec, "All-for-all against its limits, b told exactly")
     return figure
-
-
-REPRODUCTION = Reproduction("All-for-all on means of Bernoulli draws", afa.PAPER, "figure 1(a)", measure, draw)

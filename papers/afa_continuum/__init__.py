@@ -22,7 +22,7 @@ from idiolect.data.synthetic_means import means_at
 from idiolect.theory import all_for_all as theory
 from papers import afa
 from papers.drawing import BLUE, GREEN, MUTED, PURPLE, VERMILION, blank
-from papers.reproduction import Measured, Progress, Reproduction, Spec, count_parts
+from papers.reproduction import Measured, Progress, Spec, count_parts
 
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE)
 
@@ -173,8 +173,3 @@ def draw(spec: Spec, curves: Curves) -> Figure:
         f"One agent at a time with the promised number of samples: mean error {reached}", fontsize=7.5, color=MUTED
     )
     return figure
-
-
-REPRODUCTION = Reproduction(
-    "Infinitely many agents: how samples grow with accuracy", afa.PAPER, "appendix A.4, proposition 2", measure, draw
-)

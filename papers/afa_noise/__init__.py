@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from papers import afa
 from papers.afa_means import Curves, Told, alone, doubling, draw_line, label_axes, measure_draws, single
 from papers.drawing import GREEN, INK, VERMILION, blank
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 
 
 def measure(spec: Spec, progress: Progress) -> Measured:
@@ -51,6 +51,3 @@ def draw(spec: Spec, curves: Curves) -> Figure:
         draw_line(axes, curves, f"noise_{level:g}", f"noise {level:g}", colour, "-", band=False)
     label_axes(axes, spec, "All-for-all with noise in b")
     return figure
-
-
-REPRODUCTION = Reproduction("All-for-all with noise in the discrepancies", afa.PAPER, "figure 1(b)", measure, draw)

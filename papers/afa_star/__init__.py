@@ -17,7 +17,7 @@ from idiolect.data.synthetic_means import means_at
 from idiolect.theory import all_for_all as theory
 from papers import afa
 from papers.drawing import BLUE, GREEN, MUTED, PURPLE, VERMILION, blank
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 
 
 class Curves(NamedTuple):
@@ -120,12 +120,3 @@ def draw(spec: Spec, curves: Curves) -> Figure:
     axes.set_title(f"A star of {spec['agents']} agents: rho(W) = 25, not 1")
     axes.legend(loc="upper right", fontsize=7.5)
     return figure
-
-
-REPRODUCTION = Reproduction(
-    "The printed step diverges on a star, the corrected one does not",
-    afa.PAPER,
-    "theorem 3.b, erratum E004-4",
-    measure,
-    draw,
-)

@@ -20,9 +20,8 @@ from idiolect.core import Rows
 from idiolect.core.keys import Purpose, host_generator
 from idiolect.metrics.summary import bootstrap_interval
 from idiolect.theory.convex import ConvexLoss
-from papers import afa
 from papers.drawing import BLUE, GREEN, INK, MUTED, VERMILION, blank
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 
 LOSS = ConvexLoss("squared", 1, 0, bias=False, diagonal=True, l2=0.0)  # (x - toss)^2 / 2
 WAYS = ("alone", "single", "told", "estimated")
@@ -153,12 +152,3 @@ def _panel(axes: Axes, curves: Curves, name: str, title: str) -> None:
     axes.set_title(title)
     axes.set_xlabel("samples per agent")
     axes.set_ylabel(r"mean over agents of $(x_i-p_i)^2/2$")
-
-
-REPRODUCTION = Reproduction(
-    "Mean estimation with estimated discrepancies",
-    afa.PAPER,
-    "beyond figure 1: the paper's open question",
-    measure,
-    draw,
-)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from papers import flow, flow_figures
 from papers.cells import Cell, Cells, in_processes
 from papers.flow import FINE_TUNING, Column
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 
 FLOW = "flow"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {  # label -> method, changes
@@ -159,14 +159,3 @@ def draw(spec: Spec, results: Results) -> Figure:
 def _curve(own: list[Cell]) -> tuple[np.ndarray, np.ndarray]:
     history = np.array([[line[:2] for line in one["history"]] for one in own], float)
     return history[0, :, 0], 100 * history[:, :, 1].mean(axis=0)
-
-
-REPRODUCTION = Reproduction(
-    "Flow without its parts, in other orders, with other splits",
-    flow.PAPER,
-    "figures 3, 4, 7 and 8, table 8, appendix D",
-    measure,
-    draw,
-    check,
-    in_cells=True,
-)

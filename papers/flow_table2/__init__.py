@@ -6,11 +6,12 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from papers import flow, flow_figures
+from papers import flow_figures
 from papers.cells import Cells
 from papers.flow import FINE_TUNING
-from papers.flow_tables import NAMES, PUBLISHED, Results, cell_text, check, fill, of_paper
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.flow_tables import NAMES, PUBLISHED, Results, cell_text, fill, of_paper
+from papers.flow_tables import check as check
+from papers.reproduction import Measured, Progress, Spec
 
 
 def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
@@ -60,14 +61,3 @@ def _spread(values: np.ndarray) -> str:
 def draw(spec: Spec, results: Results) -> Figure:
     """Shared and personal accuracy of every method, a panel per column."""
     return flow_figures.draw_accuracy(results.table, NAMES, of_paper(results, 1))
-
-
-REPRODUCTION = Reproduction(
-    "Flow and ten baselines: accuracy of shared and personal models",
-    flow.PAPER,
-    "tables 2, 5 and 6",
-    measure,
-    draw,
-    check,
-    in_cells=True,
-)

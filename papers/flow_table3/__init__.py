@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from papers import flow, flow_figures
+from papers import flow_figures
 from papers.cells import Cells
-from papers.flow_tables import NAMES, PUBLISHED, Results, cell_text, check, fill, of_paper
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.flow_tables import NAMES, PUBLISHED, Results, cell_text, fill, of_paper
+from papers.flow_tables import check as check
+from papers.reproduction import Measured, Progress, Spec
 
 
 def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
@@ -42,14 +43,3 @@ def _helped_text(results: Results) -> str:
 def draw(spec: Spec, results: Results) -> Figure:
     """Clients helped and hurt, and who gets which rows right."""
     return flow_figures.draw_helped(results.table, NAMES, of_paper(results, 2))
-
-
-REPRODUCTION = Reproduction(
-    "Flow and ten baselines: who is better off with a personal model",
-    flow.PAPER,
-    "tables 3 and 7, figures 2 and 10",
-    measure,
-    draw,
-    check,
-    in_cells=True,
-)

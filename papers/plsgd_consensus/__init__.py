@@ -16,10 +16,9 @@ from idiolect import RequestError
 from idiolect.data import Problem
 from idiolect.data.synthetic import two_clients
 from idiolect.theory import rates
-from papers import plsgd
 from papers.drawing import BLUE, INK, MUTED, VERMILION, blank
 from papers.plsgd import consensus_errors, every_step, local_sgd, personalized
-from papers.reproduction import Measured, Progress, Reproduction, Spec, count_parts
+from papers.reproduction import Measured, Progress, Spec, count_parts
 
 
 class Curves(NamedTuple):
@@ -154,8 +153,3 @@ def _draw_curve(
         times = np.arange(start + first, start + steps)
         axes.plot(times, exact[times], color=colour, linewidth=5, alpha=0.28, solid_capstyle="round")
         axes.plot(times, measured[times], marker, color=colour, linestyle="-", linewidth=1.0, markersize=3.6)
-
-
-REPRODUCTION = Reproduction(
-    "Consensus error vanishes with personalization", plsgd.PAPER, "figure 2, proposition 1", measure, draw
-)

@@ -17,11 +17,10 @@ from idiolect.data import Problem
 from idiolect.data.synthetic import noisy_quadratics
 from idiolect.theory import rates
 from idiolect.theory.step_sizes import theorem_1_step, tuned_condition_range, tuned_step
-from papers import plsgd
 from papers.plsgd import every_round, personalized, radius, squared_errors
 from papers.plsgd_rates.figure import draw as draw
 from papers.plsgd_rates.figure import middle
-from papers.reproduction import Measured, Progress, Reproduction, Spec, count_parts
+from papers.reproduction import Measured, Progress, Spec, count_parts
 
 _AT_REST = 1e-9  # a multiplier this near 1 neither grows nor shrinks in float64
 _DIGITS_LEFT = 1e-6  # an error this small beside its start still has ten digits
@@ -320,6 +319,3 @@ def _threshold(spec: Spec, done: Callable[[], None]) -> tuple[dict[str, Any], di
         "threshold_smallest_unstable": betas[np.abs(growth) > 1].min(initial=np.inf),
     }
     return numbers, {"beta": betas, "multiplier": growth, "predicted": predicted}
-
-
-REPRODUCTION = Reproduction("The rate of personalized local SGD", plsgd.PAPER, "theorem 1", measure, draw)

@@ -14,7 +14,6 @@ from idiolect import Training, simulate
 from idiolect.data import Problem
 from idiolect.data.synthetic import trajectory_instance
 from idiolect.theory import client_constants, local_optima, shared_optimum
-from papers import plsgd
 from papers.drawing import BLUE, INK, MUTED, VERMILION, blank
 from papers.plsgd import (
     PRECISION,
@@ -24,7 +23,7 @@ from papers.plsgd import (
     personalized,
 )
 from papers.problems import problem_loss
-from papers.reproduction import Measured, Progress, Reproduction, Spec, count_parts
+from papers.reproduction import Measured, Progress, Spec, count_parts
 
 
 class Curves(NamedTuple):
@@ -142,8 +141,3 @@ def _legend() -> list[Line2D]:
         entry("optimum of the average", color=INK, marker="P", markersize=7, linestyle=""),
         entry("contours of $F_1$, $F_2$", color=MUTED, linewidth=0.7, alpha=0.6),
     ]
-
-
-REPRODUCTION = Reproduction(
-    "Trajectories of local GD with and without personalization", plsgd.PAPER, "figure 1(b)", measure, draw
-)

@@ -23,10 +23,10 @@ from idiolect.objectives import FLIX
 from idiolect.theory import Constants, block_constants, client_constants, joint_problem, predict
 from idiolect.theory.constants import shares_of
 from idiolect.theory.scafflix import contraction, gap_over_psi
-from papers import lanes, scafflix
+from papers import lanes
 from papers.drawing import BLUE, INK, MUTED, VERMILION, blank, draw_band
 from papers.lanes import Standing
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 from papers.scafflix import communications_to, solver
 
 RECORDS = 300  # of a run, at most
@@ -180,8 +180,3 @@ def _draw_growth(axes: Axes, spec: Spec, results: Results) -> None:
     axes.set_xlabel(r"condition number $\kappa$ of every client")
     axes.set_ylabel("communications")
     axes.legend(loc="upper left")
-
-
-REPRODUCTION = Reproduction(
-    "Communications grow like the root of the condition number", scafflix.PAPER, "theorem 4", measure, draw
-)

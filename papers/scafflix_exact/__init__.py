@@ -16,10 +16,10 @@ from idiolect import ClientLoss, Linear, PerClient
 from idiolect.data import shared_files
 from idiolect.objectives import FLIX
 from idiolect.theory.scafflix import Solution, solution
-from papers import lanes, scafflix
+from papers import lanes
 from papers.drawing import BLUE, GREEN, MUTED, VERMILION, blank
 from papers.lanes import Standing
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 from papers.scafflix import constants_of, solver
 
 COLORS = (BLUE, VERMILION, GREEN)
@@ -93,8 +93,3 @@ def draw(spec: Spec, results: Results) -> Figure:
     axes.set_ylabel("of w, or of the farthest client's model")
     axes.legend(loc="upper right", ncols=1)
     return figure
-
-
-REPRODUCTION = Reproduction(
-    "Scafflix ends at the exact personalized optimum", scafflix.PAPER, "theorem 4", measure, draw
-)

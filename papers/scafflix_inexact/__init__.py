@@ -14,9 +14,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from papers import scafflix
 from papers.drawing import BLUE, INK, VERMILION, blank
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 from papers.scafflix import Problem, Traces, constants_of, deal, flix, run, solver
 
 
@@ -113,6 +112,3 @@ def draw(spec: Spec, results: Results) -> Figure:
     ):
         axes.set_title(title, fontsize=8.5)
     return figure
-
-
-REPRODUCTION = Reproduction("Inexact local optima", scafflix.PAPER, "figures 4, 12 and 13", measure, draw)

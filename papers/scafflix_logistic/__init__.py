@@ -14,9 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from papers import scafflix
 from papers.drawing import INK, blank, draw_band
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 from papers.scafflix import (
     IN_ORDER,
     Problem,
@@ -151,8 +150,3 @@ def _draw_lines(axes: Axes, rounds: np.ndarray, values: np.ndarray, shades: np.n
         draw_band(axes, rounds, own, geometric=True, floor=1e-300, color=shade, linestyle=dash, linewidth=1.2)
     axes.set_yscale("log")
     axes.tick_params(labelsize=7)
-
-
-REPRODUCTION = Reproduction(
-    "Scafflix against gradient descent on FLIX", scafflix.PAPER, "figures 1, 9, 10 and 11", measure, draw
-)

@@ -18,10 +18,10 @@ from idiolect.algorithms import LocalSGD, Scafflix
 from idiolect.data.shared_files import mnist_writers
 from idiolect.data.speeches import shakespeare
 from idiolect.objectives import FLIX
-from papers import lanes, scafflix
+from papers import lanes
 from papers.problems import network_loss
-from papers.reproduction import Measured, Progress, Reproduction, Spec, chosen_size, count_parts
-from papers.scafflix_networks.figure import draw
+from papers.reproduction import Measured, Progress, Spec, chosen_size, count_parts
+from papers.scafflix_networks.figure import draw as draw
 
 METHODS = ("fedavg", "flix", "scaffnew", "scafflix")
 DATA_SETS = ("writers", "shakespeare")
@@ -213,8 +213,3 @@ def _numbers(
     )
     numbers["large_cohorts_minus_small"] = many - few
     return numbers
-
-
-REPRODUCTION = Reproduction(
-    "FedAvg, FLIX, Scaffnew and Scafflix with networks", scafflix.PAPER, "figures 2 and 3, table 1", measure, draw
-)

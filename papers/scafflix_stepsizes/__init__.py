@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 
 from idiolect import Algorithm
 from idiolect.algorithms import Scafflix
-from papers import scafflix
 from papers.drawing import BLUE, INK, VERMILION, blank, draw_band
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 from papers.scafflix import (
     Problem,
     common_step,
@@ -108,6 +107,3 @@ def draw(spec: Spec, results: Results) -> Figure:
     labels = [r"individual $\gamma_m = 1/L_m$", r"common $\gamma = 1/\max L_m$", "theorem 4's bound, individual"]
     figure.legend(handles, labels, loc="outside lower center", ncols=3, labelcolor=INK)
     return figure
-
-
-REPRODUCTION = Reproduction("Individual steps against a common one", scafflix.PAPER, "figure 5", measure, draw)

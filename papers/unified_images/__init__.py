@@ -9,10 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from idiolect.data.shared_files import image_arrays
-from papers import unified
 from papers.drawing import BLUE, GREEN, VERMILION
 from papers.lanes import Curves
-from papers.reproduction import Measured, Progress, Reproduction, Spec, count_parts
+from papers.reproduction import Measured, Progress, Spec, count_parts
 from papers.unified import Setup, solver
 from papers.unified_image_data import (
     TITLES,
@@ -155,8 +154,3 @@ def draw(spec: Spec, results: Results) -> Figure:
 
 def _title(cell: Cell) -> str:
     return f"{TITLES[cell.objective]}, K = {cell.labels}"
-
-
-REPRODUCTION = Reproduction(
-    "Three solvers on three objectives and three image sets", unified.PAPER, "figures 3, 4 and 5", measure, draw
-)

@@ -9,10 +9,9 @@ import numpy as np
 
 from idiolect import MX2
 from idiolect.data.synthetic_logistic import logistic_mixture
-from papers import unified
 from papers.lanes import Standing
 from papers.problems import problem_loss
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 from papers.unified import set_up, solver
 from papers.unified_synthetic import (
     Case,
@@ -23,7 +22,7 @@ from papers.unified_synthetic import (
     optimum,
     paper_solvers,
 )
-from papers.unified_synthetic_figure import draw
+from papers.unified_synthetic_figure import draw as draw
 
 
 def measure(spec: Spec, progress: Progress) -> Measured:
@@ -55,6 +54,3 @@ def mixture(spec: Spec, level: float) -> Case:
         algorithm = solver("pfedme", setup, batch_size=rows, **spec["pfedme"])
         methods[f"pfedme_batch_{rows}"] = Runner("pfedme", algorithm, setup, few)
     return Case(level, setup, optimum(setup), error, methods)
-
-
-REPRODUCTION = Reproduction("Solvers of the mixture objective", unified.PAPER, "figure 1, table 4", measure, draw)

@@ -8,10 +8,9 @@ import itertools
 from matplotlib.figure import Figure
 
 from idiolect import MT2
-from papers import unified
 from papers.drawing import BLUE, GREEN, PURPLE, VERMILION
 from papers.lanes import Curves
-from papers.reproduction import Measured, Progress, Reproduction, Spec, count_parts
+from papers.reproduction import Measured, Progress, Spec, count_parts
 from papers.unified_image_data import dealt_from, image_loss, read_images, set_up, train
 from papers.unified_image_figures import draw_panels
 
@@ -49,8 +48,3 @@ def draw(spec: Spec, results: Results) -> Figure:
     }
     panels = {("MT2", data_set): row for data_set, row in results.items()}
     return draw_panels(["MT2"], spec["data_sets"], panels, looks)
-
-
-REPRODUCTION = Reproduction(
-    "More or less weight on the shared model's own loss", unified.PAPER, "figure 8", measure, draw
-)

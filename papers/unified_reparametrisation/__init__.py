@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from papers import unified
 from papers.drawing import BLUE, VERMILION
 from papers.lanes import Curves
-from papers.reproduction import Measured, Progress, Reproduction, Spec, count_parts
+from papers.reproduction import Measured, Progress, Spec, count_parts
 from papers.unified_image_data import (
     TITLES,
     dealt_from,
@@ -52,6 +51,3 @@ def draw(spec: Spec, results: Results) -> Figure:
     """A row per objective."""
     panels = {(TITLES[objective], data_set): row for (objective, data_set), row in results.items()}
     return draw_panels([TITLES[name] for name in spec["objectives"]], spec["data_sets"], panels, LOOKS)
-
-
-REPRODUCTION = Reproduction("What rescaling the shared block brings", unified.PAPER, "figure 7", measure, draw)

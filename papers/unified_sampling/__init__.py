@@ -12,10 +12,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from papers import unified
 from papers.drawing import INK
 from papers.lanes import Curves
-from papers.reproduction import Measured, Progress, Reproduction, Spec, count_parts
+from papers.reproduction import Measured, Progress, Spec, count_parts
 from papers.unified import solver
 from papers.unified_image_data import (
     TITLES,
@@ -97,8 +96,3 @@ def draw(spec: Spec, results: Results) -> Figure:
         for (objective, data_set), row in results.items()
     }
     return draw_panels([TITLES[name] for name in spec["objectives"]], spec["data_sets"], ordered, looks)
-
-
-REPRODUCTION = Reproduction(
-    "How often to communicate: the p_w of theory and others", unified.PAPER, "figure 6", measure, draw
-)

@@ -7,13 +7,12 @@ import numpy as np
 
 from idiolect import WS2
 from idiolect.data.synthetic_logistic import logistic_weight_sharing
-from papers import unified
 from papers.lanes import Standing
 from papers.problems import problem_loss
-from papers.reproduction import Measured, Progress, Reproduction, Spec
+from papers.reproduction import Measured, Progress, Spec
 from papers.unified import set_up, solver
 from papers.unified_synthetic import Case, Runner, curvature, measure_cases, optimum, paper_solvers
-from papers.unified_synthetic_figure import draw
+from papers.unified_synthetic_figure import draw as draw
 
 
 def measure(spec: Spec, progress: Progress) -> Measured:
@@ -38,6 +37,3 @@ def weight_sharing(spec: Spec, level: float) -> Case:
     released = dict(spec["lsgd"]) | {"step_size": setup.clients * spec["lsgd"]["step_size"]}
     methods["lsgd_released"] = Runner("lsgd_pfl", solver("lsgd_pfl", setup, **released), setup, spec["seeds"])
     return Case(level, setup, optimum(setup), error, methods)
-
-
-REPRODUCTION = Reproduction("Solvers of explicit weight sharing", unified.PAPER, "figure 2, table 5", measure, draw)

@@ -9,7 +9,7 @@ import pytest
 from idiolect.core.mixing import Phases
 from idiolect.data.synthetic import bernoulli_means
 from papers import afa, afa_means
-from papers.catalogue import find_reproduction, load_expected, load_spec, read_me
+from papers.catalogue import find_code, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
 from papers.runner import reproduce
 
@@ -42,7 +42,7 @@ SMALL = {
 
 @pytest.mark.parametrize("slug", SMALL)
 def test_the_others_run_small_and_are_drawn(slug):
-    spec, entry = load_spec(slug, SMALL[slug]), find_reproduction(slug)
+    spec, entry = load_spec(slug, SMALL[slug]), find_code(slug)
     measured = entry.measure(spec, silent)
     assert all(np.isfinite(value) for value in measured.numbers.values())
     with drawing(slug):

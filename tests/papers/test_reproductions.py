@@ -15,7 +15,7 @@ import pytest
 
 from idiolect.core.checks import RequestError
 from papers import runner
-from papers.catalogue import find_folder, find_reproduction, load_expected, load_spec, read_me
+from papers.catalogue import find_code, load_expected, load_spec, read_me
 from papers.reproduction import Measured
 from papers.runner import reproduce
 from papers.verdicts import Expectation, compare
@@ -43,10 +43,9 @@ def cheap(monkeypatch):
     """Replace what one slug measures by given numbers, so that only the comparison runs."""
 
     def replace(slug, numbers):
-        measured = Measured(numbers, None)
-        real = find_reproduction(slug)
-        fake = dataclasses.replace(real, measure=lambda spec, progress: measured, draw=lambda spec, curves: _blank())
-        monkeypatch.setattr(f"papers.{find_folder(slug).name}.REPRODUCTION", fake)
+        code, measured = find_code(slug), Measured(numbers, None)
+        monkeypatch.setattr(code, "measure", lambda spec, progress: measured)
+        monkeypatch.setattr(code, "draw", lambda spec, curves: _blank())
 
     return replace
 

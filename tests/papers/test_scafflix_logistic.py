@@ -22,7 +22,7 @@ from papers import (
     scafflix_logistic,
     scafflix_stepsizes,
 )
-from papers.catalogue import find_reproduction, load_expected, load_spec, read_me
+from papers.catalogue import find_entry, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
 from papers.scafflix import Problem, communications_to, flix, released_probability
 from papers.verdicts import compare
@@ -178,7 +178,7 @@ def test_theorem_4_from_the_start(problem):
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_every_slug_is_registered_documented_and_can_fail(slug):
-    assert find_reproduction(slug).shows.startswith(("figure", "theorem"))
+    assert find_entry(slug).shows.startswith(("figure", "theorem"))
     text = read_me(slug)
     for part in ("Claim", "Data", "Hardware", "Hyperparameters", "Command", "Expected result", "Errata that apply"):
         assert f"**{part}" in text

@@ -19,7 +19,7 @@ from papers import (
     unified_reparametrisation,
     unified_sampling,
 )
-from papers.catalogue import find_reproduction, load_expected, load_spec, read_me
+from papers.catalogue import find_entry, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
 from papers.lanes import Curves
 from papers.unified import solver
@@ -221,7 +221,7 @@ def test_reparametrisation_and_relaxation_at_a_small_size(small):
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_every_slug_is_registered_documented_and_can_fail(slug):
-    assert find_reproduction(slug).shows.startswith("figure")
+    assert find_entry(slug).shows.startswith("figure")
     text = read_me(slug)
     for part in ("Claim", "Data", "Hardware", "Hyperparameters", "Command", "Expected result", "Errata that apply"):
         assert f"**{part}" in text

@@ -16,7 +16,7 @@ from idiolect.experiments.spec import ModelSpec
 from idiolect.objectives import MX2, WS2
 from idiolect.theory.joint import joint_problem
 from papers import lanes, unified, unified_mx2, unified_synthetic, unified_ws2
-from papers.catalogue import find_reproduction, load_expected, load_spec, read_me
+from papers.catalogue import find_code, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
 
 SLUGS = ("unified-mx2", "unified-ws2")
@@ -106,7 +106,7 @@ def test_every_method_starts_at_log_2_and_descends(measured, slug):
 def test_the_figure_has_a_line_per_method_in_every_panel(measured, slug):
     spec, outcome, _ = measured(slug)
     with drawing(slug):
-        figure = find_reproduction(slug).draw(spec, outcome.curves)
+        figure = find_code(slug).draw(spec, outcome.curves)
         assert to_bytes(figure, "png").startswith(b"\x89PNG")
     # two methods; the gap also has two bounds, where ACD is there to ask for them, and the error that at F*
     bounds = 2 if "acd" in FEW[slug] else 0

@@ -26,7 +26,7 @@ def names(group: str = "all") -> dict[str, dict[str, str]]:
     }
     if group == "papers" or (group == "all" and are_installed()):
         with reproductions("catalogue") as papers:
-            listed["papers"] = {slug: entry.title for slug, entry in papers.all_reproductions().items()}
+            listed["papers"] = {slug: entry.title for slug, entry in papers.all_entries().items()}
     return listed if group == "all" else {group: listed[group]}
 
 
