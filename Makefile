@@ -18,13 +18,13 @@ test: .venv/installed ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: .venv/installed ## format, lint, types
-	$(BIN)/ruff format --check src tests benchmarks examples docs
-	$(BIN)/ruff check src tests benchmarks examples docs
+	$(BIN)/ruff format --check src papers tests benchmarks examples docs
+	$(BIN)/ruff check src papers tests benchmarks examples docs
 	$(BIN)/mypy
 
 format: .venv/installed ## rewrite files in the house format
-	$(BIN)/ruff format src tests benchmarks examples docs
-	$(BIN)/ruff check --fix src tests benchmarks examples docs
+	$(BIN)/ruff format src papers tests benchmarks examples docs
+	$(BIN)/ruff check --fix src papers tests benchmarks examples docs
 
 docs: .venv/installed ## rewrite the tables of the docs that repeat what the code says
 	$(BIN)/python docs/tables.py

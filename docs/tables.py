@@ -29,7 +29,7 @@ from idiolect.engines.billing import sends
 from idiolect.engines.start import wire_types
 from idiolect.experiments import spec
 from idiolect.experiments.networks import NETWORKS, network_settings
-from idiolect.experiments.papers import REPRODUCTIONS
+from idiolect.experiments.reproductions import reproductions
 from idiolect.experiments.sources import READERS, SOURCES
 from idiolect.metrics.scores import SCORES
 from idiolect.models import MLP, MODELS, Linear
@@ -394,7 +394,9 @@ def time_models_table() -> str:
 
 def papers_table() -> str:
     """Reproductions."""
-    rows = [(f"`{slug}`", entry.title, entry.shows, entry.paper) for slug, entry in REPRODUCTIONS.items()]
+    with reproductions("catalogue") as papers:
+        every = papers.all_entries().items()
+    rows = [(f"`{slug}`", entry.title, entry.shows, entry.paper) for slug, entry in every]
     return markdown(("slug", "what it shows", "in the paper", "paper"), rows)
 
 

@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "idiolect.algorithms": ("ALGORITHMS",),
-    "idiolect.core": ("Algorithm", "DivergedError", "Objective", "PerClient", "RequestError", "Tally", "own_code"),
+    "idiolect.core": ("Algorithm", "Batched", "DivergedError", "Objective", "PerClient", "RequestError", "Tally", "own_code"),
     "idiolect.data": ("Federation", "Split", "digits"),
     "idiolect.engines.debug": ("debug",),
     "idiolect.engines.simulate": ("Checkpoint", "Run", "Training", "simulate", "sweep"),
@@ -43,3 +43,44 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+TYPE_CHECKING = False  # which type checkers take for true; `typing` itself could be a planted file
+if TYPE_CHECKING:
+    from idiolect.algorithms import ALGORITHMS as ALGORITHMS
+    from idiolect.core import Algorithm as Algorithm
+    from idiolect.core import DivergedError as DivergedError
+    from idiolect.core import Objective as Objective
+    from idiolect.core import PerClient as PerClient
+    from idiolect.core import RequestError as RequestError
+    from idiolect.core import Tally as Tally
+    from idiolect.core import own_code as own_code
+    from idiolect.data.bundled import digits as digits
+    from idiolect.data.federation import Federation as Federation
+    from idiolect.data.split import Split as Split
+    from idiolect.engines.debug import debug as debug
+    from idiolect.engines.simulate import Checkpoint as Checkpoint
+    from idiolect.engines.simulate import Run as Run
+    from idiolect.engines.simulate import Training as Training
+    from idiolect.engines.simulate import simulate as simulate
+    from idiolect.engines.simulate import sweep as sweep
+    from idiolect.models import CNN as CNN
+    from idiolect.models import MLP as MLP
+    from idiolect.models import MODELS as MODELS
+    from idiolect.models import CharacterLSTM as CharacterLSTM
+    from idiolect.models import Linear as Linear
+    from idiolect.models import Location as Location
+    from idiolect.models import Model as Model
+    from idiolect.models import ResNet18 as ResNet18
+    from idiolect.models import WordLSTM as WordLSTM
+    from idiolect.objectives import APFL2 as APFL2
+    from idiolect.objectives import MAML as MAML
+    from idiolect.objectives import MT2 as MT2
+    from idiolect.objectives import MX2 as MX2
+    from idiolect.objectives import OBJECTIVES as OBJECTIVES
+    from idiolect.objectives import WS2 as WS2
+    from idiolect.objectives import Additive as Additive
+    from idiolect.objectives import ClientLoss as ClientLoss
+    from idiolect.objectives import GlobalModel as GlobalModel
+    from idiolect.objectives import LocalOnly as LocalOnly
+    from idiolect.objectives import Residual as Residual

@@ -351,7 +351,7 @@ def test_reproduce_prints_expected_and_measured(idiolect, here):
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
 def test_a_reproduction_that_misses_its_numbers_exits_1(idiolect, monkeypatch, passed, code):
     outcome = SimpleNamespace(passed=passed, to_text=lambda: "expected 1, measured 2", as_dict=lambda: {"rows": []})
-    monkeypatch.setattr("idiolect.experiments.reproduce.reproduce", lambda *arguments, **options: outcome)
+    monkeypatch.setattr("papers.runner.reproduce", lambda *arguments, **options: outcome)
     answer = idiolect("reproduce", "anything", "--out", "out")
     assert (answer.code, answer.out) == (code, "expected 1, measured 2\nNumbers and figure: out\n")
     assert json.loads(idiolect("reproduce", "anything", "--format", "json").out)["folder"] == "runs/anything"

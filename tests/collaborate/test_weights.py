@@ -11,7 +11,7 @@ from idiolect.collaborate.map import check_shares, collaboration_map
 from idiolect.collaborate.online import OnlineWeights
 from idiolect.collaborate.weights import alone, exchange_of, learn_weights, stack, together
 from idiolect.core.checks import RequestError
-from idiolect.experiments.papers.collaborate_bernoulli import errors_of, ratio_interval
+from papers.collaborate_bernoulli import errors_of, ratio_interval
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ import pytest
 from idiolect.data import shared_files
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.simulate import Session, Training
-from idiolect.experiments.papers import scafflix_condition, scafflix_exact
-from idiolect.experiments.reproduce import load_spec
 from idiolect.theory import joint_problem
+from papers import scafflix_condition, scafflix_exact
+from papers.catalogue import load_spec
 
 SPEC = load_spec("scafflix-condition")
 GAP, CLIENTS, FEATURES, SEEDS = SPEC["target"], len(SPEC["alphas"]), SPEC["features"], range(SPEC["seeds"])

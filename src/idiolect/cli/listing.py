@@ -30,7 +30,7 @@ def list_names(
     """List algorithms, objectives, models, data sets, scores and reproductions."""
     from idiolect.experiments.listing import names
 
-    listed = {group: entries for group, entries in names().items() if kind in (Kind.all, group)}
+    listed = names(kind)
     if as_format is Format.json:
         typer.echo(json.dumps(listed))
         return

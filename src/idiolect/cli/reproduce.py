@@ -30,33 +30,17 @@ def reproduce(
     """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a miss."""
     from idiolect.cli.training import Bar
     from idiolect.experiments.compilation import enable_cache
-    from idiolect.experiments.reproduce import reproduce as run
+    from idiolect.experiments.reproductions import reproductions
 
     enable_cache()
     sizes = [name for name, asked in (("quick", quick), ("gpu", gpu), ("full", full)) if asked]
-    override = [*_sized(slug, sizes), *(override or [])]
     folder = out or free_folder(Path("runs") / slug)
-    with Bar(quiet or not sys.stderr.isatty()) as bar:
-        outcome = run(slug, folder, progress=bar.update, overrides=override, resume=resume, cells=cells)
+    with reproductions("runner") as papers, Bar(quiet or not sys.stderr.isatty()) as bar:
+        options = {"overrides": override or (), "sizes": sizes, "resume": resume, "cells": cells}
+        outcome = papers.reproduce(slug, folder, progress=bar.update, **options)
     if as_format is Format.json:
         typer.echo(json.dumps(outcome.as_dict() | {"folder": str(folder)}))
     else:
         typer.echo(outcome.to_text())
         typer.echo(f"Numbers and figure: {folder}")
     raise typer.Exit(0 if outcome.passed else 1)
-
-
-def _sized(slug: str, asked: list[str]) -> list[str]:
-    """The override that chooses a size; refuses one that the experiment does not have."""
-    from idiolect.core.checks import RequestError
-    from idiolect.experiments.reproduce import load_spec
-
-    if not asked:
-        return []
-    spec = load_spec(slug)
-    sizes = [name for name in ("quick", "gpu", "full") if name in spec and "size" in spec]
-    if len(asked) > 1 or asked[0] not in sizes:
-        given = " and ".join(f"--{name}" for name in asked)
-        had = f"sizes: {', '.join(f'--{name}' for name in sizes)}; name one" if sizes else "one size only; leave it out"
-        raise RequestError(f"{slug} has {had}, got {given}.")
-    return [f'size = "{asked[0]}"']

@@ -7,7 +7,7 @@ Names are loaded on first use, so that importing this package does not import py
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "bundled": ("digits",),
@@ -51,3 +51,21 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if TYPE_CHECKING:
+    from idiolect.data.bundled import digits as digits
+    from idiolect.data.compressed import read_bytes as read_bytes
+    from idiolect.data.federation import Federation as Federation
+    from idiolect.data.leaf import LeafData as LeafData
+    from idiolect.data.leaf import read_leaf_json as read_leaf_json
+    from idiolect.data.partition import PARTITIONERS as PARTITIONERS
+    from idiolect.data.partition import Partition as Partition
+    from idiolect.data.preprocessing import Preprocessing as Preprocessing
+    from idiolect.data.sources import read_idx as read_idx
+    from idiolect.data.sources import read_libsvm as read_libsvm
+    from idiolect.data.sources import read_npz as read_npz
+    from idiolect.data.split import Split as Split
+    from idiolect.data.synthetic import Problem as Problem
+    from idiolect.data.tables import read_table as read_table
+    from idiolect.data.task import Task as Task

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiments: specs, what they build, the run folder they write, and the papers' reproductions."""
+"""Experiments: specs, what they build, and the run folder they write."""

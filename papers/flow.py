@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tables of paper 003 share: columns (data and a network), methods at one budget, and cells of one run each.
+
+Budget: in a round every method computes the gradient of `gradients` batches on each client of the cohort. FedAvg makes
+as many steps; APFL two gradients a step; Ditto and FedRep one half for each of their parts; Flow a third each for w_l,
+psi and w_g. Methods that adapt before they predict may use two thirds of a round's budget, as Flow does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idiolect import Algorithm, ClientLoss, Federation, RequestError, Run, Split, Training
+from idiolect.algorithms import Flow
+from idiolect.core.checks import nearest
+from idiolect.data.partition import dirichlet_mixtures
+from idiolect.data.shared_files import image_arrays, mnist_writers
+from idiolect.data.speeches import shakespeare
+from idiolect.engines.cohorts import Participation
+from idiolect.experiments.build import assemble
+from idiolect.experiments.spec import MethodSpec, check_seeds
+from idiolect.experiments.strict import coerce
+from idiolect.metrics import breakdown
+from papers import lanes
+from papers.cells import Cell, Cells
+from papers.flow_sizes import check_column
+from papers.problems import network_loss
+from papers.reproduction import Spec, chosen_size
+
+SCORES = ("accuracy",)
+EXTENSIONS = 2  # how often a grid of steps grows where its best stands at an edge
+FINE_TUNING = "fedavg_fine_tuning"
+ROUTING = ("flow", "pi_flow")
+KIND = 2  # of a cell; a change of what cells hold is another kind
+ROUTING_KIND = 3  # before, slopes of pooled mixtures were wrong
+
+
+class Column(NamedTuple):
+    """One data set with its network."""
+
+    name: str
+    size: Mapping[str, Any]
+    federation: Federation
+    loss: ClientLoss
+
+
+def processes(spec: Spec) -> dict[str, Any]:
+    """How many processes compute the cells of the size, and what their compiler is told."""
+    size = chosen_size(spec, spec["name"])
+    return {"workers": size["workers"], "xla_flags": size["xla_flags"]}
+
+
+def columns(spec: Spec, use: str = "tables") -> dict[str, Mapping[str, Any]]:
+    """The data sets that the size has for the tables or for the ablations, by name."""
+    size = chosen_size(spec, spec["name"])
+    known = [name for name, part in size.items() if isinstance(part, Mapping)]
+    for asked, among in ((size[use], known), (spec["data"], size[use])):
+        for name in asked:
+            if name not in among:
+                close = nearest(str(name), map(str, among))
+                raise RequestError(f"[{spec['name']}] {use} of this size have no {name!r}.{close}")
+    named = {name: size[name] for name in size[use]}
+    return {name: part for name, part in named.items() if not spec["data"] or name in spec["data"]}
+
+
+def check(spec: Spec, use: str, methods: Collection[str]) -> None:
+    """RequestError for settings that no run could be made with; `methods` may have steps of their own."""
+    where = f"[{spec['name']}]"
+    check_seeds(coerce(list[int], spec["seeds"], "seeds"))
+    tuning = check_seeds(
+        coerce(list[int], chosen_size(spec, spec["name"])["tuning_seeds"], "tuning_seeds"), "tuning_seeds"
+    )
+    coerce(list[str], spec["methods"], "methods")
+    if spec["data_seed"] < 0:
+        raise RequestError(f"{where} data_seed must be at least 0, got {spec['data_seed']}.")
+    if both := sorted(set(tuning) & set(spec["seeds"])):
+        raise RequestError(f"{where} tuning_seeds must have none of seeds, got {both[0]} in both; use others.")
+    for name in spec["methods"]:
+        if name not in methods and use == "tables":
+            raise RequestError(
+                f"{where} methods has {name!r}, which is none of the table's.{nearest(str(name), methods)}"
+            )
+    workers = chosen_size(spec, spec["name"])["workers"]
+    if workers < 1:
+        raise RequestError(f"{where} workers must be at least 1, got {workers}.")
+    asked = columns(spec, use)
+    if not asked:
+        raise RequestError(f"{where} {use} of size {spec['size']!r} must name at least one column, got none.")
+    for name, size in asked.items():
+        check_column(size, f"{spec['size']}.{name}")
+        for method in size["steps"]:
+            if method not in methods and use == "tables":
+                raise RequestError(f"{where} {name}: steps has no method {method!r}.{nearest(method, methods)}")
+
+
+@functools.lru_cache(maxsize=4)
+def _column(name: str, size: str, data_seed: int) -> Column:
+    settings = json.loads(size)
+    federation = _federation(settings, data_seed)
+    loss = network_loss(settings["model"], settings["model_settings"], federation)
+    return Column(name, settings, federation, loss)
+
+
+def column(name: str, spec: Spec) -> Column:
+    """Data and network of one column; read once per process."""
+    return _column(name, json.dumps(chosen_size(spec, spec["name"])[name], sort_keys=True), spec["data_seed"])
+
+
+def _federation(size: Mapping[str, Any], seed: int) -> Federation:
+    split, clients = Split(*size["split"]), size["clients"]
+    if size["source"] == "mnist_writers":
+        return mnist_writers(clients, held_out=size["held_out"], split=split, seed=seed)
+    if size["source"] == "shakespeare":
+        return shakespeare(clients, length=size["length"], split=split, held_out=size["held_out"], seed=seed)
+    parts = image_arrays(size["source"])
+    images, labels = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
+    rows = clients * size["rows"]
+    if rows > len(labels):
+        raise RequestError(f"{size['source']} has {len(labels)} images, fewer than {clients} clients x {size['rows']}.")
+    kept = np.random.default_rng(seed).permutation(len(labels))[:rows]
+    dealt = dirichlet_mixtures(labels[kept], clients, size["concentration"], seed)
+    names = tuple(map(str, range(int(labels.max()) + 1)))
+    return Federation.from_arrays(images[kept], labels[kept], dealt.assignment, classes=names, split=split, seed=seed)
+
+
+def settings_of(method: str, size: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's settings but its step: equal budgets, and the paper's own constants."""
+    whole = size["gradients"]
+    half, third = whole // 2, whole // 3
+    budgets: dict[str, dict[str, Any]] = {
+        FINE_TUNING: {"fine_tuning_steps": 2 * third},
+        "knn_per": {"neighbours": size["neighbours"], "own_share": size["vote_share"]},
+        "partialfed": {"local_steps": half, "strategy_steps": half},
+        "apfl": {"local_steps": half, "own_share": size["apfl_share"], "weighting": "samples"},
+        "ditto": {"local_steps": half, "personal_steps": half, "penalty": size["penalty"], "weighting": "samples"},
+        "fedrep": {"local_steps": half, "weighting": "samples"},
+        "hypcluster": {"clusters": 2},
+        "flow": {"local_steps": third, "routing_penalty": size["routing_penalty"]},
+        "pi_flow": {"local_steps": third, "routing_penalty": size["routing_penalty"]},
+    }
+    own = {"local_steps": whole, "batch_size": size["batch_size"]} | budgets.get(method, {})
+    if method in ROUTING:
+        own |= {"routing_widths": list(size["routing_widths"]), "routed": size["routed"]}
+        if size["source"] == "shakespeare":
+            own["token_routing"] = size.get("token_routing", "states")
+    return own
+
+
+def algorithm(subject: Column, method: str, step: float, changes: Mapping[str, Any] | None = None) -> Algorithm:
+    """A method on a column; `changes` are what an ablation does to its settings."""
+    settings = settings_of(method, subject.size) | dict(changes or {}) | {"step_size": step}
+    entry = MethodSpec(label=method, algorithm=method, settings=settings)
+    return assemble(entry, subject.loss, subject.federation.train.clients, method).algorithm
+
+
+def train(subject: Column, algorithms: Sequence[Algorithm], seeds: Sequence[int], how: Callable[..., Any]) -> Any:
+    """`how` (`lanes.sweep` or `lanes.train`) of runs side by side; one that diverges is marked."""
+    if len(seeds) == 1:  # a run by itself would end with an error
+        algorithms, seeds = [*algorithms, *algorithms], [*seeds, *seeds]
+    keys = ("rounds", "cohort", "record_every", "executor", "chunk")
+    training = Training(**{key: subject.size[key] for key in keys})
+    return how(algorithms, subject.federation, training, seeds=seeds, scores=SCORES)
+
+
+def useful_steps(subject: Column, seed: int) -> float:
+    """Useful / executed steps, if a round were an epoch: a cohort goes on until its largest client is through."""
+    counts, size = subject.federation.train.counts, subject.size
+    members, _ = Participation(len(counts), size["cohort"], 0.0).draw(seed, range(size["rounds"]), size["cohort"])
+    steps = -(-counts // size["batch_size"])[members]
+    return float(steps.sum() / (steps.max(axis=1).sum() * steps.shape[1]))
+
+
+def best_step(subject: Column, method: str, spec: Spec, cells: Cells) -> tuple[float, str]:
+    """The step with the best validation accuracy of personal models, and how it was found.
+
+    Where the best stands at an edge, as many steps again are tried beyond it. A step that diverges with any tuning seed
+    is the worst.
+    """
+    given = None if spec["tune"] else subject.size["steps"].get(method)
+    if given is not None:
+        return float(given), "given"
+    grid = sorted(float(step) for step in subject.size["grid"])
+    ratio, found = grid[1] / grid[0], _tried(subject, method, grid, spec, cells)
+    for _ in range(EXTENSIONS):
+        best = max(found, key=lambda step: found[step])
+        if best not in (min(found), max(found)):
+            break
+        edge, way = (min(found), 1 / ratio) if best == min(found) else (max(found), ratio)
+        further = [float(f"{edge * way ** (place + 1):.2g}") for place in range(len(grid))]
+        found |= _tried(subject, method, further, spec, cells)
+    best = max(found, key=lambda step: found[step])
+    place = "inside" if best not in (min(found), max(found)) else "at the edge of"
+    return best, f"{place} {min(found):g} to {max(found):g}"
+
+
+def _tried(subject: Column, method: str, steps: Sequence[float], spec: Spec, cells: Cells) -> dict[float, float]:
+    """Validation accuracy after the last round with each step, mean over the tuning seeds."""
+    found: dict[tuple[float, int], Cell | None] = {}
+    for seed in chosen_size(spec, spec["name"])[
+        "tuning_seeds"
+    ]:  # one after another: all at once would need as many times the memory
+        names = {step: f"{subject.name}/{method}/tuning-{step:g}-seed-{seed}" for step in steps}
+        known = {step: _made_of(subject, method, step, seed, spec) | {"for": "tuning"} for step in steps}
+        found |= {(step, seed): cells.find(names[step], known[step]) for step in steps}
+        if all(found[step, seed] for step in steps):
+            continue
+        tried = train(subject, [algorithm(subject, method, step) for step in steps], [seed] * len(steps), lanes.train)
+        for step, last, diverged in zip(steps, tried.last("validation_personal_accuracy_mean"), tried.diverged):
+            lost = diverged is not None or not np.isfinite(last)
+            found[step, seed] = cells.keep(names[step], known[step], {"validation": -1.0 if lost else float(last)})
+    values = {step: [one["validation"] for pair, one in found.items() if one and pair[0] == step] for step in steps}
+    return {step: min(own) if min(own) < 0 else float(np.mean(own)) for step, own in values.items()}
+
+
+def cells_of(
+    subject: Column,
+    method: str,
+    spec: Spec,
+    cells: Cells,
+    *,
+    label: str = "",
+    step: tuple[float, str] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    soft: bool = True,
+) -> list[Cell]:
+    """A cell per seed: accuracies per client, who is right on which rows, what it cost.
+
+    `label` names a method with changes; without `soft`, Flow's models are not asked for soft answers too.
+    """
+    chosen, how = step or best_step(subject, method, spec, cells)
+    names = {seed: f"{subject.name}/{label or method}/seed-{seed}" for seed in spec["seeds"]}
+    more = {"changes": dict(changes or {})} | ({"soft": soft} if method in ROUTING else {})
+    known = {seed: _made_of(subject, method, chosen, seed, spec) | more for seed in spec["seeds"]}
+    found = {seed: cells.find(names[seed], known[seed]) for seed in spec["seeds"]}
+    missing = [seed for seed, one in found.items() if one is None]
+    if missing:
+        same = [algorithm(subject, method, chosen, changes)] * len(missing)
+        for trained in train(subject, same, missing, lanes.sweep)[: len(missing)]:
+            own = {"step": chosen, "tuned": how} | measured(trained, subject, soft)
+            found[trained.seed] = cells.keep(names[trained.seed], known[trained.seed], own)
+    return [one for one in found.values() if one is not None]
+
+
+def _made_of(subject: Column, method: str, step: float, seed: int, spec: Spec) -> dict[str, Any]:
+    # by which way a result is found, not what it is; and what is among the settings of those whom it concerns
+    how = ("steps", "grid", "executor", "chunk", "token_routing")
+    size = {key: value for key, value in subject.size.items() if key not in how}
+    kind = ROUTING_KIND if method in ROUTING else KIND
+    made_of = {"kind": kind, "size": size, "method": method, "settings": settings_of(method, subject.size)}
+    return made_of | {"step": step, "seed": seed, "data_seed": spec["data_seed"]}
+
+
+def measured(trained: Run, subject: Column, soft: bool = True) -> Cell:
+    """What one run brought, as plain values."""
+    last = trained.recorder.last["test"]
+    ledger = trained.ledger
+    new = trained.new_clients().get("test", {})
+    facts: Cell = {
+        "personal": last["personal"]["accuracy"],
+        "shared": last["shared"]["accuracy"] if "shared" in last else None,
+        "new_personal": new["personal"]["accuracy"] if new else None,
+        "new_shared": new["shared"]["accuracy"] if "shared" in new else None,
+        "download_bytes": ledger.download_bytes,
+        "upload_bytes": ledger.upload_bytes,
+        "diverged": trained.recorder.diverged,
+        "history": [
+            [row["round"], row["validation_personal_accuracy_mean"], row.get("validation_shared_accuracy_mean")]
+            for row in trained.history
+        ],
+    }
+    outputs, test = trained.outputs(), subject.federation.test
+    if "shared" in outputs:
+        right, mask = _right(outputs, test)
+        counts = breakdown(right["shared"], right["personal"], mask)
+        facts["rows"] = {name: np.asarray(count).tolist() for name, count in counts._asdict().items()}
+    if isinstance(trained.algorithm, Flow):
+        facts |= _flow_facts(trained)
+        facts |= _soft_facts(trained, outputs, test) if soft else {}
+    return facts
+
+
+def _right(outputs: Mapping[str, np.ndarray], test: Any) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Which rows (of sequences: which positions) each model gets right, and which are real; (clients, answers)."""
+    clients, capacity = outputs["personal"].shape[:2]
+    padded = test.pad(np.arange(clients), capacity)
+    targets = np.asarray(padded.targets)
+    real = np.arange(capacity) < np.asarray(padded.count)[:, None]
+    real = real.reshape(*real.shape, *(1,) * (targets.ndim - 2)) & (targets >= 0)
+    right = {name: (answer.argmax(-1) == targets).reshape(clients, -1) for name, answer in outputs.items()}
+    return right, real.reshape(clients, -1)
+
+
+def _flow_facts(trained: Run) -> Cell:
+    """Where rows are routed, by who gets them right."""
+    report = trained.routing(trained.last)
+    assert report is not None
+    return {
+        "routes": list(report.names),
+        "shares": report.shared_share.tolist(),
+        "taken": report.taken.tolist(),
+        "shares_by_category": {name: part.tolist() for name, part in report.by_category.items()},
+    }
+
+
+def _soft_facts(trained: Run, outputs: Mapping[str, np.ndarray], test: Any) -> Cell:
+    """Accuracy per client of the same models with soft and with hard routing."""
+    flow = trained.algorithm
+    assert isinstance(flow, Flow)
+    soft = dataclasses.replace(trained, algorithm=dataclasses.replace(flow, soft_inference=True)).outputs()
+    hard, mask = _right(outputs, test)
+    answers = np.where(mask.any(1), mask.sum(1), np.nan)  # a client without test rows has no accuracy
+    right = {"soft": _right(soft, test)[0]["personal"], "hard": hard["personal"]}
+    return {name: ((own & mask).sum(1) / answers).tolist() for name, own in right.items()}

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Table 2 of paper 003 (5 and 6 in its appendix): accuracy of the shared and of the personal models."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from papers import flow_figures
+from papers.cells import Cells
+from papers.flow import FINE_TUNING
+from papers.flow_tables import NAMES, PUBLISHED, Results, cell_text, fill, of_paper
+from papers.flow_tables import check as check
+from papers.reproduction import Measured, Progress, Spec
+
+
+def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
+    """Table 2: accuracy of the shared model before and of the personal model after adaptation."""
+    results = fill(spec, progress, cells)
+    numbers = {}
+    for name, row in results.table.items():
+        gap = row["flow"].clients - row[FINE_TUNING].clients
+        numbers[f"{name}_flow_minus_fine_tuning"] = float(np.nanmean(gap))
+        soft, hard = (100 * np.mean([np.nanmean(one[key]) for one in results.flow[name]]) for key in ("soft", "hard"))
+        numbers[f"{name}_soft_minus_hard"] = float(soft - hard)
+    return Measured(numbers, results, _accuracy_text(results, spec))
+
+
+def _accuracy_text(results: Results, spec: Spec) -> str:
+    lines = []
+    for name, row in results.table.items():
+        lines.append(
+            f"{name}: accuracy in per cent, mean over clients, then over seeds {spec['seeds']} (spread over seeds)"
+        )
+        lines.append(
+            f"{'':12} {'shared':>14} {'personal':>14} {'worst tenth':>11} {'new: shared':>11} {'personal':>8} "
+            f"{'MB':>7} {'paper':>13}   step"
+        )
+        for method, one in row.items():
+            ours = f"{_spread(one.shared):>14} {_spread(one.personal):>14} {cell_text(one.worst_tenth):>11}"
+            new = f"{cell_text(one.new_shared):>11} {cell_text(one.new_personal):>8}"
+            shared, personal, _ = PUBLISHED.get(name, {}).get(method, (None, None, None))
+            paper = f"{cell_text(shared)} / {cell_text(personal)}"
+            lines.append(
+                f"{NAMES[method]:12} {ours} {new} {one.megabytes:7.0f} {paper:>13}   {one.step:g}, {one.tuned}"
+            )
+        lines.append(
+            "Steps useful / executed: 1, since all clients make equally many; "
+            f"{results.useful[name]:.2f} if rounds were epochs."
+        )
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _spread(values: np.ndarray) -> str:
+    if not np.isfinite(values).all():
+        return "-"
+    return f"{values.mean():.1f} ({values.std():.1f})" if len(values) > 1 else f"{values.mean():.1f}"
+
+
+def draw(spec: Spec, results: Results) -> Figure:
+    """Shared and personal accuracy of every method, a panel per column."""
+    return flow_figures.draw_accuracy(results.table, NAMES, of_paper(results, 1))

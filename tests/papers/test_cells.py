@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells of a table: computed once, found again, and told apart by what they were computed from."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from idiolect.core.checks import RequestError
+from papers.cells import Cells, in_processes
+
+
+def test_a_cell_is_found_again_by_what_it_was_made_of(tmp_path):
+    cells = Cells(tmp_path / "cells")
+    assert cells.find("data/method/seed-0", {"step": 0.1}) is None
+    cells.keep("data/method/seed-0", {"step": 0.1}, {"accuracy": [0.5, float("nan")]})
+    again = Cells(tmp_path / "cells").find("data/method/seed-0", {"step": 0.1})
+    assert again["accuracy"][0] == 0.5
+    assert str(again["accuracy"][1]) == "nan"  # a client without test rows stays one
+    assert cells.find("data/method/seed-0", {"step": 0.2}) is None
+    assert cells.find("data/other/seed-0", {"step": 0.1}) is None
+
+
+def test_a_file_that_is_no_cell_is_named(tmp_path):
+    cells = Cells(tmp_path)
+    cells.keep("a", {}, {"value": 1})
+    (file,) = tmp_path.iterdir()
+    file.write_text("{}")
+    with pytest.raises(RequestError, match="is no cell of a table; delete it"):
+        cells.find("a", {})
+
+
+def test_a_cell_that_was_changed_by_hand_is_named(tmp_path):
+    cells = Cells(tmp_path)
+    cells.keep("a", {"step": 0.1, "size": (1, 2)}, {"value": 1})
+    assert cells.find("a", {"step": 0.1, "size": (1, 2)}) == {"value": 1}
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text().replace("0.1", "0.2"))
+    with pytest.raises(RequestError, match="is not what its name says; delete it"):
+        cells.find("a", {"step": 0.1, "size": (1, 2)})
+
+
+@pytest.mark.parametrize(("workers", "xla_flags"), [(1, ""), (2, "")])
+def test_tasks_are_done_in_processes(tmp_path, workers, xla_flags):
+    before, told = dict(os.environ), []
+    tasks = {name: str(tmp_path / name) for name in "abc"}
+    in_processes(os.mkdir, tasks, workers=workers, xla_flags=xla_flags, told=lambda *news: told.append(news))
+    assert sorted(name for name, _, _ in told) == ["a", "b", "c"]
+    assert [counts for _, *counts in told] == [[1, 3], [2, 3], [3, 3]]
+    assert all((tmp_path / name).is_dir() for name in "abc")
+    assert dict(os.environ) == before
+
+
+def test_a_task_that_fails_does_not_keep_others_from_being_done(tmp_path):
+    (tmp_path / "taken").mkdir()
+    tasks = {name: str(tmp_path / name) for name in ("taken", "free")}
+    with pytest.raises(FileExistsError):
+        in_processes(os.mkdir, tasks, workers=2, xla_flags="", told=lambda *news: None)
+    assert (tmp_path / "free").is_dir()
+
+
+def needs_quiet(task):
+    """Runs out of memory once, and keeps count of its tries."""
+    folder, name = task
+    path = os.path.join(folder, name)
+    os.makedirs(path, exist_ok=True)
+    tries = len(os.listdir(path))
+    os.mkdir(os.path.join(path, str(tries)))
+    if not tries:
+        raise MemoryError if name == "b" else RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate")
+
+
+def test_a_task_that_ran_out_of_memory_is_tried_again_with_fewer_beside_it(tmp_path):
+    told = []
+    tasks = {name: (str(tmp_path), name) for name in "ab"}
+    in_processes(needs_quiet, tasks, workers=2, xla_flags="", told=lambda *news: told.append(news))
+    assert sorted(told) in ([("a", 1, 2), ("b", 2, 2)], [("a", 2, 2), ("b", 1, 2)])
+    assert [sorted(os.listdir(tmp_path / name)) for name in "ab"] == [["0", "1"]] * 2
+
+
+def test_memory_that_does_not_suffice_for_one_process_is_an_error(tmp_path):
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        in_processes(
+            needs_quiet,
+            {"a": (str(tmp_path), "a")},
+            workers=1,
+            xla_flags="--xla_gpu_enable_triton_gemm=false",
+            told=lambda *news: None,
+        )
+    assert os.listdir(tmp_path / "a") == ["0"]
+
+
+INTERRUPTED = """
+import sys, time
+from pathlib import Path
+from papers.cells import in_processes
+
+def work(task):
+    (Path(sys.argv[1]) / f"begun-{task}").touch()
+    time.sleep(20)
+
+if __name__ == "__main__":
+    in_processes(work, {str(n): n for n in range(9)}, workers=2, xla_flags="", told=lambda *news: None)
+"""
+
+
+def test_an_interruption_does_not_wait_for_what_was_not_begun(tmp_path):
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: len(list(tmp_path.glob("begun-*"))) == 2, seconds=60)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(15) != 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert len(list(tmp_path.glob("begun-*"))) == 2
+
+
+def until(holds, seconds):
+    """Wait, with a bound."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.1)

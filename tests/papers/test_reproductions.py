@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every reproduction of paper 000 at its real size, and a comparison that can fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tomllib
+from fractions import Fraction
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from idiolect.core.checks import RequestError
+from papers import runner
+from papers.catalogue import find_code, load_expected, load_spec, read_me
+from papers.reproduction import Measured
+from papers.runner import reproduce
+from papers.verdicts import Expectation, compare
+
+SLUGS = ("plsgd-consensus", "plsgd-trajectory", "plsgd-rates")
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """Each slug is run once for the whole file."""
+    done = {}
+
+    def run(slug):
+        if slug not in done:
+            heard = []
+            folder = tmp_path_factory.mktemp(slug) / "run"
+            done[slug] = (reproduce(slug, folder, lambda *news: heard.append(news)), heard)
+        return done[slug]
+
+    return run
+
+
+@pytest.fixture
+def cheap(monkeypatch):
+    """Replace what one slug measures by given numbers, so that only the comparison runs."""
+
+    def replace(slug, numbers):
+        code, measured = find_code(slug), Measured(numbers, None)
+        monkeypatch.setattr(code, "measure", lambda spec, progress: measured)
+        monkeypatch.setattr(code, "draw", lambda spec, curves: _blank())
+
+    return replace
+
+
+def _blank():
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(1, 1))
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_reproduces(outcomes, slug):
+    outcome, heard = outcomes(slug)
+    assert outcome.passed, outcome.misses
+    assert len(outcome.rows) == len(load_expected(slug))
+    _, done, total = heard[-1]
+    assert done == total == len(heard)
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_the_folder_is_complete(outcomes, slug):
+    outcome, _ = outcomes(slug)
+    names = {path.name for path in outcome.folder.iterdir()}
+    assert names == {
+        "numbers.json", "numbers.parquet", "spec.toml", "machine.json", "figure.png", "figure.svg", "done",
+        "manifest.json", "request.json",
+    }  # fmt: skip
+    written = json.loads((outcome.folder / "numbers.json").read_text())
+    assert written["passed"] is True
+    assert written["numbers"] == [dataclasses.asdict(row) for row in outcome.rows]
+    assert pq.read_table(outcome.folder / "numbers.parquet").to_pylist() == written["numbers"]
+    assert tomllib.loads((outcome.folder / "spec.toml").read_text()) == load_spec(slug)
+    assert (outcome.folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (outcome.folder / "figure.svg").read_text()
+    assert "time_model" not in json.loads((outcome.folder / "machine.json").read_text())
+    with pytest.raises(RequestError, match="choose another --out"):
+        reproduce(slug, outcome.folder)
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_every_expectation_can_be_missed(outcomes, slug):
+    outcome, _ = outcomes(slug)
+    expected = load_expected(slug)
+    numbers = {row.name: row.measured for row in outcome.rows}
+    for place, expectation in enumerate(expected):
+        wrong = expectation.value + 3 * expectation.slack + 1e-9
+        moved = {"equal": wrong, "at_most": wrong, "at_least": expectation.value - 3 * expectation.slack - 1e-9}
+        rows = compare(slug, expected, numbers | {expectation.name: moved[expectation.kind]})
+        assert [row.verdict for row in rows].index("miss") == place
+        rows = compare(slug, expected, numbers | {expectation.name: math.nan})
+        assert rows[place].verdict == "miss"
+
+
+def test_a_perturbed_expectation_is_a_miss_and_no_exception(outcomes, cheap, monkeypatch, tmp_path):
+    slug = "plsgd-consensus"
+    outcome, _ = outcomes(slug)
+    cheap(slug, {row.name: row.measured for row in outcome.rows})
+    assert reproduce(slug, tmp_path / "right").passed
+    first, *others = load_expected(slug)
+    moved = (dataclasses.replace(first, value=first.value + 1e-6), *others)
+    monkeypatch.setattr(runner, "load_expected", lambda slug: moved)
+    missed = reproduce(slug, tmp_path / "wrong")
+    assert not missed.passed
+    assert [row.name for row in missed.misses] == [first.name]
+    assert json.loads((tmp_path / "wrong" / "numbers.json").read_text())["passed"] is False
+
+
+def test_numbers_and_expectations_name_the_same_things(outcomes, cheap, tmp_path):
+    slug = "plsgd-consensus"
+    outcome, _ = outcomes(slug)
+    numbers = {row.name: row.measured for row in outcome.rows}
+    cheap(slug, {name: value for name, value in numbers.items() if name != "equation_20_3_steps"})
+    with pytest.raises(RequestError, match="expects 'equation_20_3_steps', which was not measured"):
+        reproduce(slug, tmp_path / "fewer")
+    cheap(slug, numbers | {"equation_22": 1.0})
+    with pytest.raises(RequestError, match="measured 'equation_22', of which its expected"):
+        reproduce(slug, tmp_path / "more")
+    assert not (tmp_path / "fewer" / "done").exists()
+    twice = (*load_expected(slug), load_expected(slug)[0])
+    with pytest.raises(RequestError, match="'local_sgd_step_0' twice"):
+        compare(slug, twice, numbers)
+
+
+def test_unknown_names_are_refused_with_the_nearest(tmp_path):
+    with pytest.raises(RequestError, match="Did you mean 'plsgd-rates'"):
+        reproduce("plsgd-rate", tmp_path / "run")
+    with pytest.raises(RequestError, match="Did you mean 'plsgd-rates'"):
+        read_me("plsgd-rate")
+    with pytest.raises(RequestError, match=r"local_sgd\] has no setting 'stepsize'. Did you mean 'step_size'"):
+        reproduce("plsgd-consensus", tmp_path / "run", overrides=("local_sgd.stepsize = 1.0",))
+    with pytest.raises(RequestError, match=r"rounds must be of type int like 8, got 2\.5"):
+        load_spec("plsgd-consensus", ("rounds = 2.5",))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_override_changes_the_experiment_and_its_record(tmp_path):
+    # eta = 0.4: the second value is (1 - 0.6)^2 = 0.16 where 0.25 is expected; equation 20 has its own steps
+    changes = ("local_sgd.step_size = 0.4", "rounds = 2", "equation_21.rounds = 2")
+    outcome = reproduce("plsgd-consensus", tmp_path / "run", overrides=changes)
+    assert not outcome.passed
+    numbers = {row.name: row for row in outcome.rows}
+    assert numbers["local_sgd_step_1"].measured == pytest.approx(0.16, rel=1e-12)
+    assert numbers["local_sgd_step_1"].verdict == "miss"
+    assert numbers["local_sgd_largest_deviation"].verdict == "pass"
+    assert numbers["equation_20_3_steps"].verdict == "pass"
+    assert tomllib.loads((tmp_path / "run" / "spec.toml").read_text())["local_sgd"]["step_size"] == 0.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "measured", "admitted"),
+    [
+        ("equal", 2.1, True), ("equal", 1.9, True), ("equal", 2.3, False), ("equal", 1.7, False),
+        ("at_most", 0.0, True), ("at_most", 2.1, True), ("at_most", 2.3, False),
+        ("at_least", 9.0, True), ("at_least", 1.9, True), ("at_least", 1.7, False),
+        ("at_least", math.inf, False), ("at_most", -math.inf, False), ("at_most", math.nan, False),
+    ],
+)  # fmt: skip
+def test_kinds_and_tolerances(kind, measured, admitted):
+    assert Expectation("x", 2.0, "here", kind, relative=0.1).admits(measured) == admitted
+    assert Expectation("x", 2.0, "here", kind, absolute=0.2).admits(measured) == admitted
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_every_reproduction_is_documented(slug):
+    text = read_me(slug)
+    for part in ("Claim", "Data", "Hardware", "Hyperparameters", "Command", "Expected result", "Errata that apply"):
+        assert f"**{part}" in text
+    assert f"idiolect reproduce {slug}" in text
+    assert all(expectation.source for expectation in load_expected(slug))
+
+
+def expected_values(slug):
+    return {expectation.name: expectation.value for expectation in load_expected(slug)}
+
+
+def test_expected_trajectory_is_the_recursion_in_fractions():
+    # diagonal quadratics: K local steps take v to v* + (1 - eta h)^K (v - v*), and averaging is linear
+    curvature, optima, eta, K, R = ((2, 4), (4, 2)), ((7, 18), (18, 13)), Fraction(1, 20), 3, 8
+    server, ends, personal = [], [[], []], [[], []]
+    for j in range(2):
+        w, theta, shared = Fraction(0), [Fraction(0)] * 2, Fraction(0)
+        for _ in range(R):
+            end = [optima[m][j] + (1 - eta * curvature[m][j]) ** K * (w - optima[m][j]) for m in range(2)]
+            w = sum(end) / 2
+            # alpha = 1: v moves by twice what w_m and theta_m each move
+            moves = [
+                (1 - (1 - 2 * eta * curvature[m][j]) ** K) / 2 * (optima[m][j] - shared - theta[m]) for m in range(2)
+            ]
+            theta, shared = [theta[m] + moves[m] for m in range(2)], shared + sum(moves) / 2
+        server.append(w)
+        for m in range(2):
+            ends[m].append(end[m])
+            personal[m].append(shared + theta[m])
+    values = expected_values("plsgd-trajectory")
+
+    def distance(point, m):
+        return math.hypot(*(float(x - goal) for x, goal in zip(point, optima[m])))
+
+    assert values["local_gd_server_x"] == pytest.approx(float(server[0]), rel=1e-14)
+    assert values["local_gd_server_y"] == pytest.approx(float(server[1]), rel=1e-14)
+    for m in range(2):
+        assert values[f"local_gd_server_to_optimum_{m + 1}"] == pytest.approx(distance(server, m), rel=1e-13)
+        assert values[f"local_gd_client_{m + 1}_to_optimum"] == pytest.approx(distance(ends[m], m), rel=1e-13)
+        assert values[f"personalized_client_{m + 1}_to_optimum"] == pytest.approx(distance(personal[m], m), rel=1e-13)
+
+
+def test_expected_noise_is_the_exact_expectation():
+    # one Hessian, the identity: per round the mean of v_m - v*_m and the deviations from it gain the noise gathered in
+    # K steps, eta^2 sigma^2 sum_k nu^(2k), times (alpha+beta)^2/M and alpha^2 (1-1/M), and shrink by psi^2 and phi^2
+    asked, values = load_spec("plsgd-rates")["noise"], expected_values("plsgd-rates")
+    eta, K, beta, totals = asked["step_size"], asked["local_steps"], asked["server_step_size"], []
+    for M in asked["clients"]:
+        for name, alpha in ((f"noise_{M}_clients", 1.0), (f"noise_{M}_clients_small_alpha", M**-0.5)):
+            nu = 1 - eta * (1 + alpha)
+            gathered = (eta * asked["noise"]) ** 2 * sum(nu ** (2 * k) for k in range(K))
+            phi, psi = (1 + alpha * nu**K) / (1 + alpha), 1 - (alpha + beta) * (1 - nu**K) / (1 + alpha)
+            own = mean = 0.0
+            seen = []
+            for _ in range(asked["rounds"]):
+                own = phi**2 * own + alpha**2 * gathered * (1 - 1 / M)
+                mean = psi**2 * mean + (alpha + beta) ** 2 * gathered / M
+                seen.append(own + mean)
+            totals.append(np.mean(seen[-asked["window"] :]))
+            assert values[name] == pytest.approx(totals[-1], rel=1e-4)
+    slope = np.polyfit(np.log(asked["clients"]), np.log(totals[1::2]), 1)[0]
+    assert values["small_alpha_noise_slope"] == pytest.approx(slope, abs=1e-5)
