@@ -11,7 +11,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "idiolect.algorithms": ("ALGORITHMS",),
-    "idiolect.core": ("Algorithm", "Batched", "DivergedError", "Objective", "PerClient", "RequestError", "Tally", "own_code"),
+    "idiolect.core": (
+        "Algorithm",
+        "Batched",
+        "DivergedError",
+        "Objective",
+        "PerClient",
+        "RequestError",
+        "Tally",
+        "own_code",
+    ),
     "idiolect.data": ("Federation", "Split", "digits"),
     "idiolect.engines.debug": ("debug",),
     "idiolect.engines.simulate": ("Checkpoint", "Run", "Training", "simulate", "sweep"),
@@ -49,6 +58,7 @@ TYPE_CHECKING = False  # which type checkers take for true; `typing` itself coul
 if TYPE_CHECKING:
     from idiolect.algorithms import ALGORITHMS as ALGORITHMS
     from idiolect.core import Algorithm as Algorithm
+    from idiolect.core import Batched as Batched
     from idiolect.core import DivergedError as DivergedError
     from idiolect.core import Objective as Objective
     from idiolect.core import PerClient as PerClient

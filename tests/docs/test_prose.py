@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages are written for a reader: short paragraphs, wrapped lines, a place in the navigation of the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+WIDTH, LINES = 100, 5
+# Pages that are still to be wrapped and divided; one that follows the rules leaves this list.
+TO_CONVERT = {
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/advise.md",
+    "docs/algorithms/README.md",
+    "docs/algorithms/acd_pfl.md",
+    "docs/algorithms/all_for_all.md",
+    "docs/algorithms/all_for_all_adaptive.md",
+    "docs/algorithms/all_for_all_naive.md",
+    "docs/algorithms/all_for_one.md",
+    "docs/algorithms/apfl.md",
+    "docs/algorithms/ascd_pfl.md",
+    "docs/algorithms/ascd_then_asvrcd.md",
+    "docs/algorithms/asvrcd_pfl.md",
+    "docs/algorithms/ditto.md",
+    "docs/algorithms/flow.md",
+    "docs/algorithms/ifca.md",
+    "docs/algorithms/knn_per.md",
+    "docs/algorithms/l2gd.md",
+    "docs/algorithms/local.md",
+    "docs/algorithms/local_sgd.md",
+    "docs/algorithms/lsgd_pfl.md",
+    "docs/algorithms/minibatch_sgd.md",
+    "docs/algorithms/partial_averaging.md",
+    "docs/algorithms/partialfed.md",
+    "docs/algorithms/per_fedavg.md",
+    "docs/algorithms/personalized_local_sgd.md",
+    "docs/algorithms/pfedme.md",
+    "docs/algorithms/scafflix.md",
+    "docs/algorithms/scaffold.md",
+    "docs/algorithms/scd_pfl.md",
+    "docs/command-line.md",
+    "docs/concepts.md",
+    "docs/data.md",
+    "docs/objectives.md",
+    "docs/reliability.md",
+    "docs/spec.md",
+    "docs/theory.md",
+    "docs/trust.md",
+}
+NOT_PROSE = re.compile(r"^( *)```.*?^\1```$|^\$\$.*?\$\$$|<!--.*?-->", re.S | re.M)
+ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
+
+
+def paragraphs(text):
+    """The paragraphs and list items of a page, as lines; no fences, equations, tables and headings."""
+    found = [[]]
+    for line in NOT_PROSE.sub("\n", text).splitlines():
+        if not line.strip() or line.lstrip().startswith(("|", "#", ">")) or ITEM.match(line):
+            found.append([])
+        if line.strip() and not line.lstrip().startswith(("|", "#")):
+            found[-1].append(line)
+    return [lines for lines in found if lines]
+
+
+def faults(text):
+    """What a reader would stumble over: the first words of paragraphs that are too long or too wide."""
+    return [
+        f"{lines[0][:60]}: {len(lines)} lines, {max(map(len, lines))} wide"
+        for lines in paragraphs(text)
+        if len(lines) > LINES or max(map(len, lines)) > WIDTH
+    ]
+
+
+def name_of(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_paragraphs_are_short_and_lines_are_wrapped(page):
+    found = faults(page.read_text(encoding="utf-8"))
+    if name_of(page) in TO_CONVERT:
+        assert found, "this page follows the rules: take it off the list"
+    else:
+        assert not found
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a\n" * 5, 0),
+        ("a\n" * 6, 1),
+        ("a\n" * 3 + "\n" + "b\n" * 3, 0),
+        ("- a\n  b\n  c\n" * 9, 0),
+        ("x" * 101, 1),
+        ("| " + "x" * 101 + " |", 0),
+        ("```text\n" + "x" * 101 + "\n```\n", 0),
+        ("1. a\n   ```text\n" + "   x\n" * 9 + "   ```\n", 0),
+        ("$$" + "x" * 101 + "$$", 0),
+    ],
+)
+def test_the_rules_can_fail(text, wanted):
+    assert len(faults(text)) == wanted
+
+
+def test_the_list_names_pages():
+    assert {name_of(page) for page in PAGES} >= TO_CONVERT
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "docs" in page.parts[-3:-1]], ids=name_of)
+def test_every_page_has_its_place_in_the_navigation(page):
+    place = page.relative_to(ROOT / "docs").as_posix()
+    assert re.search(rf": {re.escape(place)}$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
