@@ -11,9 +11,12 @@ from typer.testing import CliRunner
 
 from idiolect.cli import app
 from idiolect.core.checks import RequestError
+from idiolect.experiments.advise import advise_on
+from idiolect.experiments.dial import walk
 from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
 from idiolect.experiments.spec import from_table
+from idiolect.record.manifest import read_manifest
 
 CLIENTS, ROWS = 4, 20
 
@@ -84,6 +87,73 @@ def test_the_statement_is_printed_and_on_the_page(done):
     page = (done.folder / "report.html").read_text()
     assert "What left each client" in page
     assert "drift.weights" in page
+
+
+@pytest.fixture(scope="module")
+def dialled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dialled")
+    methods = {"methods": {"scafflix": {}}, "model": {"l2": 0.1}, "training": {"rounds": 2}}
+    data = {"source": "table", "path": str(write(folder)), "client": "site", "target": "y"}
+    found = walk(
+        from_table({"name": "dial", "data": data} | methods),
+        folder / "run",
+        "personalization",
+        (1.0, 0.5, 0.0),
+        refit=True,
+        ridge_chosen=True,
+    )
+    return found, folder / "run"
+
+
+def test_a_dial_states_the_uploads_of_every_value(dialled):
+    found, folder = dialled
+    stated = json.loads((folder / "privacy.json").read_text())
+    assert [entry["upload_bytes"] for entry in stated["methods"]] == [
+        one["spent"]["upload_bytes"] for one in found["values"]
+    ]
+    spent = found["values"][-1]["spent_so_far"]
+    assert sum(entry["upload_bytes"] for entry in stated["methods"]) == spent["upload_bytes"] > 0
+    for entry in stated["methods"]:
+        assert entry["upload_bytes"] == entry["uploads_in_all"] * sum(one["bytes"] for one in entry["uploads"])
+    assert stated["methods"][-1]["uploads"] == []  # alone: no round, nothing sent
+    assert {entry["rows_at_least"]["rows"] for entry in stated["methods"]} == {12}
+    assert stated["preparation"]["total_bytes"] == spent["preparation_bytes"] > 0  # once, though it is walked twice
+    assert any("ridge" in part["what"] for part in stated["also"])
+
+
+@pytest.fixture(scope="module")
+def advised(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("advised")
+    data = {"source": "table", "path": str(write(folder)), "client": "site", "target": "y"}
+    return advise_on({"data": data}, folder / "run", name="advice", verify=True), folder / "run"
+
+
+def test_advice_states_its_sums_models_and_judgements(advised):
+    found, folder = advised
+    stated = json.loads((folder / "privacy.json").read_text())
+    sent = stated["exchange"]
+    for way in ("upload", "download"):
+        each = sum(one[f"{way}s"] * one["bytes"] for one in sent["arrays"])
+        assert sent[f"{way}_bytes"] == found["exchange"][f"{way}_bytes"] == each > 0
+    size = found["coefficients"]
+    assert {tuple(one["shape"]) for one in sent["arrays"]} == {(size,), (size * (size + 1) // 2,), ()}
+    assert sent["rows_at_least"] == 5
+    assert stated["methods"] == []
+    assert stated["preparation"]["total_bytes"] > 0
+    assert any("test rows" in part["what"] for part in stated["also"])
+
+
+@pytest.mark.parametrize(
+    ("fixture", "word"), [("dialled", "scafflix, personalization 0.5"), ("advised", "sum of Hessians")]
+)
+def test_statements_of_dials_and_advice_are_printed_covered_and_on_the_page(fixture, word, request):
+    _, folder = request.getfixturevalue(fixture)
+    assert "privacy.json" in read_manifest(folder)
+    assert word in CliRunner().invoke(app, ["explain", str(folder)]).stdout
+    assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
+    page = (folder / "report.html").read_text()
+    assert '<section id="privacy"' in page
+    assert word in page
 
 
 def test_a_client_alone_is_not_moved_by_others_where_it_is_prepared_alone(tmp_path):
