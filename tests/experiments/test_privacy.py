@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from idiolect.cli import app
 from idiolect.core.checks import RequestError
 from idiolect.experiments.advise import advise_on
+from idiolect.experiments.candidates import comparison
 from idiolect.experiments.dial import walk
 from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
@@ -28,7 +30,8 @@ def write(folder, shift=0.0):
     for row in range(CLIENTS * ROWS):
         a, b = draw.normal(size=2)
         client = row // ROWS
-        lines.append(f"s{client},{a + shift * (client == 3):.4f},{b:.4f},{a - b + draw.normal():.4f}")
+        moved = a + shift * (client == 3) * (1 + b)  # more than its own scaling takes back
+        lines.append(f"s{client},{moved:.4f},{b:.4f},{a - b + draw.normal():.4f}")
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -167,6 +170,21 @@ def test_a_client_alone_is_not_moved_by_others_where_it_is_prepared_alone(tmp_pa
             scores[way, shift] = done.trained[0].runs[0].recorder.selected["test"]["personal"]["squared_error"]
     assert scores["local", 0.0][:3] == scores["local", 30.0][:3]
     assert scores["federated", 0.0][:3] != scores["federated", 30.0][:3]
+
+
+def test_what_a_client_alone_chooses_is_not_moved_by_others_either(tmp_path):
+    """Its grid of step sizes, its choice of step and rounds, and its final fit: the same bits, as `compare` does it."""
+    models = []
+    for shift in (0.0, 30.0):
+        folder = tmp_path / str(shift)
+        folder.mkdir()
+        data = {"source": "table", "path": str(write(folder, shift)), "client": "site", "target": "y"}
+        spec = from_table(comparison(data | {"preparation": "local"}, methods="local") | {"name": "alone"})
+        done = execute(spec, folder / "run")
+        models.append(jax.tree.leaves(done.trained[0].runs[0].personal_models()))
+    for one, other in zip(*models):
+        np.testing.assert_array_equal(one[:3], other[:3])
+    assert any((one[3] != other[3]).any() for one, other in zip(*models))
 
 
 def test_a_recipe_goes_with_the_way_that_needs_it(done, tmp_path):

@@ -77,7 +77,8 @@ def _main(splits: SplitsFound) -> str:
         sections.append(("clients", "Client by client", _clients(splits)))
     remarks = remarks_section((("Warnings", found["warnings"]), ("Notes on the data, first split", found["notes"])))
     facts = {key: found[key] for key in ("seeds", "score", "choose_by", "refit", "test_over_train")}
-    later = [("privacy", TITLE, f"<p>{e(EACH_SPLIT)} <code>idiolect explain {e(splits.path.name)}</code> prints the first.</p>")]
+    sent = f"<p>{e(EACH_SPLIT)} <code>idiolect explain {e(splits.path.name)}</code> prints the first.</p>"
+    later = [("privacy", TITLE, sent)]
     later += [("settings", "Settings", facts_list(facts) + _spec(splits.path))]
     later.append(("machine", "Machine", facts_list(_json(splits.path / "machine.json"))))
     return "".join(map(_section, sections)) + remarks + "".join(map(_section, later))
