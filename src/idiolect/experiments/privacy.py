@@ -15,6 +15,7 @@ from idiolect.collaborate.options import Options
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import WAYS, Preparation
 from idiolect.engines.run import Run
+from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import Tried
 from idiolect.experiments.dial_path import RIDGES
 from idiolect.experiments.prepare import Prepared
@@ -103,7 +104,7 @@ def _preparation(preparation: Preparation | None, names: tuple[str, ...]) -> dic
 def _also(prepared: Prepared, trained: list[Trained]) -> list[dict[str, Any]]:
     """What is sent beside preparation and rounds: constants, scores on validation rows, who is alike."""
     found = []
-    if prepared.constants is not None:
+    if prepared.constants is not None and any(entry.method.algorithm != LOCAL for entry in trained):
         found.append(_CONSTANTS)
     if any(entry.choice is not None for entry in trained):
         scores = len(prepared.scores)
