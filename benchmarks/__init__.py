@@ -17,4 +17,5 @@ NAMES = (
     "networks-gpu",
     "answers",
     "faults",
+    "rows",
 )

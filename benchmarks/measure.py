@@ -148,8 +148,9 @@ def write(folder: Path, name: str, command: str, result: Result, facts: Mapping[
     path = folder / f"{name}.json"
     path.write_text(json.dumps(_rounded(content), indent=1) + "\n", encoding="utf-8")
     if result.text is not None:
-        text = "\n".join(_lines(name, result, facts, quick))
-        path.with_suffix(".txt").write_text(text + "\n", encoding="utf-8")
+        where = f"{facts['platform']} {facts['processor']}, Python {facts['python']}, jax {facts['jax']}"
+        lines = [f"{command}    {content['date']}    {where}", *_lines(name, result, facts, quick)]
+        path.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 

@@ -67,8 +67,11 @@ class Listener:
         return [np.array(one).reshape(-1, FEATURES + 1) for one in (plain, moved, changed)]
 
 
-def recovered(name: str, rows: int, quick: bool = False) -> Recovered:
-    """What two attacks make of one client's uploads, on full batches and a linear model of one number."""
+def recovered(name: str, rows: int, quick: bool = False) -> Recovered | None:
+    """What two attacks make of one client's uploads, on full batches and a linear model of one number.
+
+    None where no upload has a layer that takes a row: there is nothing to attack.
+    """
     algorithm, classes = build(name), False
     if fit_of(algorithm).refused is not None:
         algorithm, classes = build(name, classes=True), True
@@ -78,6 +81,8 @@ def recovered(name: str, rows: int, quick: bool = False) -> Recovered:
     debug(algorithm, federation, training, observe=heard)
     own = np.asarray(federation.train.inputs[:rows], float)
     several = heard.differences()
+    if len(several[0]) == 0:
+        return None
     blind = max(fraction_recovered(_ratios(one), own) for one in several)
     return Recovered(blind, max(blind, *(_picked(one, own) for one in several)))
 

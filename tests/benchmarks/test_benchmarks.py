@@ -26,6 +26,7 @@ NAMES = (
     "coverage",
     "advice-coverage",
     "faults",
+    "rows",
     *DEVICE,
 )
 

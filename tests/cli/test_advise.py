@@ -43,7 +43,7 @@ def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
     assert "12 clients hold 300 rows" in answer.err
     folder = clinics / "runs" / "clinics-advise"
     assert {path.name for path in folder.iterdir()} == {
-        "advise.json", "advise.parquet", "figures", "machine.json", "spec.toml", "report.html", "done",
+        "advise.json", "advise.parquet", "figures", "machine.json", "privacy.json", "spec.toml", "report.html", "done",
         "manifest.json", "request.json",
     }  # fmt: skip
     assert (folder / "figures" / "map.png").read_bytes().startswith(b"\x89PNG")

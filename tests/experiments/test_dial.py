@@ -60,6 +60,7 @@ def test_the_folder_says_what_was_found(dialled):
         "spec.toml",
         "request.json",
         "machine.json",
+        "privacy.json",
         "models",
         "done",
         "rows.json",

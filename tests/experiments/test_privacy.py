@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from idiolect.cli import app
 from idiolect.core.checks import RequestError
+from idiolect.experiments.advise import advise_on
+from idiolect.experiments.candidates import comparison
+from idiolect.experiments.dial import walk
 from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
 from idiolect.experiments.spec import from_table
+from idiolect.record.manifest import read_manifest
 
 CLIENTS, ROWS = 4, 20
 
@@ -25,7 +30,8 @@ def write(folder, shift=0.0):
     for row in range(CLIENTS * ROWS):
         a, b = draw.normal(size=2)
         client = row // ROWS
-        lines.append(f"s{client},{a + shift * (client == 3):.4f},{b:.4f},{a - b + draw.normal():.4f}")
+        moved = a + shift * (client == 3) * (1 + b)  # more than its own scaling takes back
+        lines.append(f"s{client},{moved:.4f},{b:.4f},{a - b + draw.normal():.4f}")
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -86,6 +92,73 @@ def test_the_statement_is_printed_and_on_the_page(done):
     assert "drift.weights" in page
 
 
+@pytest.fixture(scope="module")
+def dialled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dialled")
+    methods = {"methods": {"scafflix": {}}, "model": {"l2": 0.1}, "training": {"rounds": 2}}
+    data = {"source": "table", "path": str(write(folder)), "client": "site", "target": "y"}
+    found = walk(
+        from_table({"name": "dial", "data": data} | methods),
+        folder / "run",
+        "personalization",
+        (1.0, 0.5, 0.0),
+        refit=True,
+        ridge_chosen=True,
+    )
+    return found, folder / "run"
+
+
+def test_a_dial_states_the_uploads_of_every_value(dialled):
+    found, folder = dialled
+    stated = json.loads((folder / "privacy.json").read_text())
+    assert [entry["upload_bytes"] for entry in stated["methods"]] == [
+        one["spent"]["upload_bytes"] for one in found["values"]
+    ]
+    spent = found["values"][-1]["spent_so_far"]
+    assert sum(entry["upload_bytes"] for entry in stated["methods"]) == spent["upload_bytes"] > 0
+    for entry in stated["methods"]:
+        assert entry["upload_bytes"] == entry["uploads_in_all"] * sum(one["bytes"] for one in entry["uploads"])
+    assert stated["methods"][-1]["uploads"] == []  # alone: no round, nothing sent
+    assert {entry["rows_at_least"]["rows"] for entry in stated["methods"]} == {12}
+    assert stated["preparation"]["total_bytes"] == spent["preparation_bytes"] > 0  # once, though it is walked twice
+    assert any("ridge" in part["what"] for part in stated["also"])
+
+
+@pytest.fixture(scope="module")
+def advised(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("advised")
+    data = {"source": "table", "path": str(write(folder)), "client": "site", "target": "y"}
+    return advise_on({"data": data}, folder / "run", name="advice", verify=True), folder / "run"
+
+
+def test_advice_states_its_sums_models_and_judgements(advised):
+    found, folder = advised
+    stated = json.loads((folder / "privacy.json").read_text())
+    sent = stated["exchange"]
+    for way in ("upload", "download"):
+        each = sum(one[f"{way}s"] * one["bytes"] for one in sent["arrays"])
+        assert sent[f"{way}_bytes"] == found["exchange"][f"{way}_bytes"] == each > 0
+    size = found["coefficients"]
+    assert {tuple(one["shape"]) for one in sent["arrays"]} == {(size,), (size * (size + 1) // 2,), ()}
+    assert sent["rows_at_least"] == 5
+    assert stated["methods"] == []
+    assert stated["preparation"]["total_bytes"] > 0
+    assert any("test rows" in part["what"] for part in stated["also"])
+
+
+@pytest.mark.parametrize(
+    ("fixture", "word"), [("dialled", "scafflix, personalization 0.5"), ("advised", "sum of Hessians")]
+)
+def test_statements_of_dials_and_advice_are_printed_covered_and_on_the_page(fixture, word, request):
+    _, folder = request.getfixturevalue(fixture)
+    assert "privacy.json" in read_manifest(folder)
+    assert word in CliRunner().invoke(app, ["explain", str(folder)]).stdout
+    assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
+    page = (folder / "report.html").read_text()
+    assert '<section id="privacy"' in page
+    assert word in page
+
+
 def test_a_client_alone_is_not_moved_by_others_where_it_is_prepared_alone(tmp_path):
     """Changing one client's rows changes no number of another's that trains alone, by its own rows."""
     scores = {}
@@ -97,6 +170,21 @@ def test_a_client_alone_is_not_moved_by_others_where_it_is_prepared_alone(tmp_pa
             scores[way, shift] = done.trained[0].runs[0].recorder.selected["test"]["personal"]["squared_error"]
     assert scores["local", 0.0][:3] == scores["local", 30.0][:3]
     assert scores["federated", 0.0][:3] != scores["federated", 30.0][:3]
+
+
+def test_what_a_client_alone_chooses_is_not_moved_by_others_either(tmp_path):
+    """Its grid of step sizes, its choice of step and rounds, and its final fit: the same bits, as `compare` does it."""
+    models = []
+    for shift in (0.0, 30.0):
+        folder = tmp_path / str(shift)
+        folder.mkdir()
+        data = {"source": "table", "path": str(write(folder, shift)), "client": "site", "target": "y"}
+        spec = from_table(comparison(data | {"preparation": "local"}, methods="local") | {"name": "alone"})
+        done = execute(spec, folder / "run")
+        models.append(jax.tree.leaves(done.trained[0].runs[0].personal_models()))
+    for one, other in zip(*models):
+        np.testing.assert_array_equal(one[:3], other[:3])
+    assert any((one[3] != other[3]).any() for one, other in zip(*models))
 
 
 def test_a_recipe_goes_with_the_way_that_needs_it(done, tmp_path):

@@ -135,6 +135,7 @@ def dial(
             refit=refit,
             to_the_end=not own_rounds,
             by_loss=not by_spec,
+            ridge_chosen=bool(remarks),
             remarks=remarks,
             progress=bar.update,
             say=None if quiet else bar.say,

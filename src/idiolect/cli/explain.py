@@ -21,7 +21,7 @@ COUNTS = {
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="An algorithm, an objective, or the folder of a run.")],
+    name: Annotated[str, typer.Argument(help="An algorithm, an objective, or the folder of a run, a dial or advice.")],
     objective: Annotated[str | None, typer.Option(help="Objective for an algorithm; default: its own.")] = None,
     clients: Annotated[int, typer.Option(help="Of the example: clients M.")] = 20,
     rows: Annotated[int, typer.Option(help="Of the example: rows n per client.")] = 100,
@@ -55,14 +55,30 @@ def explain(
 
 
 def _of_run(folder: Path, as_format: Format) -> str:
-    from idiolect.core.checks import RequestError
-    from idiolect.report.folder import read
-    from idiolect.report.privacy import statement_lines
+    """What left each client in a run, a dial, advice, or repeated splits, each of which is a run of its own."""
+    from idiolect.report.privacy import EACH_SPLIT, statement_lines
+    from idiolect.report.splits_table import is_splits
 
-    statement = read(folder).privacy
+    if not is_splits(folder):
+        statement = _statement(folder)
+        return json.dumps(statement) if as_format is Format.json else "\n".join(statement_lines(statement))
+    inner = sorted(path for path in folder.glob("split-*") if path.is_dir())
+    if as_format is Format.json:
+        return json.dumps({path.name: _statement(path) for path in inner})
+    return "\n".join([EACH_SPLIT, f"That of {inner[0].name}:", "", *statement_lines(_statement(inner[0]))])
+
+
+def _statement(folder: Path) -> dict[str, Any]:
+    from idiolect.core.checks import RequestError
+    from idiolect.report.advise_table import is_advice
+    from idiolect.report.choice import is_dial
+    from idiolect.report.folder import read
+    from idiolect.report.privacy import read_statement
+
+    statement = read_statement(folder) if is_dial(folder) or is_advice(folder) else read(folder).privacy
     if statement is None:
         raise RequestError(f"{folder} has no privacy.json, which says what left each client; run it again to have one.")
-    return json.dumps(statement) if as_format is Format.json else "\n".join(statement_lines(statement))
+    return statement
 
 
 def _text(facts: dict[str, Any]) -> str:

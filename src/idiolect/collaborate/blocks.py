@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from idiolect.collaborate.batched import group_optima
-from idiolect.collaborate.excess import Exchange, judging, noise_scale
+from idiolect.collaborate.excess import judging, noise_scale
+from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.quadratic import (
     FEW_COEFFICIENTS,
     Sample,
@@ -64,7 +65,7 @@ def split_into_blocks(
     if block < 2 or landmarks < 1:
         raise RequestError(f"block must be at least 2 and landmarks at least 1, got {block} and {landmarks}.")
     if sample.agents <= block:
-        return [np.arange(sample.agents)], Exchange(0, 0, 0, "")
+        return [np.arange(sample.agents)], Exchange()
     signatures, exchange = _signatures(sample, penalty, min(landmarks, sample.agents), seed)
     return _sorted(_spread_over(signatures, sample.counts > 0), block, seed), exchange
 

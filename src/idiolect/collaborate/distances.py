@@ -8,12 +8,13 @@ where few rows tell little. Labels are not needed where A.3 applies: compare inp
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.excess import SCALAR_BYTES, Exchange
+from idiolect.collaborate.exchange import Exchange, Parcel
 from idiolect.collaborate.shadows import LEAST_ROWS, ROWS_PER_MEAN, Shadow, count_directions, describe, refuse_few_rows
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
@@ -42,7 +43,8 @@ def mean_differences(rows: Rows, level: float = 0.95) -> Distances:
     value = 0.5 * np.maximum(squares - doubt, 0.0)
     upper = 0.5 * (np.sqrt(squares) + _quantile(level) * np.sqrt(doubt)) ** 2
     reveals = "The server sees every client's mean, variance and number of rows; the mean of one row is the row."
-    return _distances(value, upper, rows.clients * (means.shape[1] + 2), rows.clients, reveals)
+    sent = (Parcel("mean, variance and number of rows", (means.shape[1] + 2,), rows.clients),)
+    return _distances(value, upper, Exchange(sent, 0, int(rows.counts.min()), reveals))
 
 
 def moment_differences(rows: Rows, diameter: float, level: float = 0.95, labelled: bool = True) -> Distances:
@@ -64,7 +66,8 @@ def moment_differences(rows: Rows, diameter: float, level: float = 0.95, labelle
     features = inputs.shape[1]
     width = features * (features + 1) // 2 + means.shape[1] - features**2 + 2
     reveals = "The server sees every client's first and second moments, the sufficient statistics of least squares."
-    return _distances(value, upper, rows.clients * width, rows.clients, reveals)
+    sent = (Parcel("first and second moments, spread and number of rows", (width,), rows.clients),)
+    return _distances(value, upper, Exchange(sent, 0, int(rows.counts.min()), reveals))
 
 
 def least_rows_of_moments(features: int) -> int:
@@ -90,7 +93,9 @@ def wasserstein_distances(
     doubt = noise[:, None] + noise
     value = scale * np.sqrt(np.maximum(apart**2 - doubt, 0.0))
     upper = scale * (apart + _quantile(level) * np.sqrt(doubt))
-    return _distances(value, upper, sum(one.numbers for one in sent), rows.clients, SLICES_REVEAL)
+    sizes = sorted(Counter(one.numbers for one in sent).items())
+    parcels = tuple(Parcel("means along directions, noise and number of rows", (size,), many) for size, many in sizes)
+    return _distances(value, upper, Exchange(parcels, 0, ROWS_PER_MEAN, SLICES_REVEAL))
 
 
 def slice_rows(rows: Rows, directions: int = 32, labelled: bool = True, seed: int = 0) -> list[Shadow]:
@@ -154,10 +159,11 @@ def _squares(points: np.ndarray) -> np.ndarray:
     return np.where(found <= 1e-14 * (norms[:, None] + norms), 0.0, found)
 
 
-def _distances(value: np.ndarray, upper: np.ndarray, numbers: int, agents: int, reveals: str) -> Distances:
+def _distances(value: np.ndarray, upper: np.ndarray, sent: Exchange) -> Distances:
+    """Of all pairs, each compared once."""
     for matrix in (value, upper):
         np.fill_diagonal(matrix, 0.0)
-    return Distances(value, upper, Exchange(SCALAR_BYTES * numbers, 0, agents * (agents - 1) // 2, reveals))
+    return Distances(value, upper, sent._replace(pairs=len(value) * (len(value) - 1) // 2))
 
 
 def _quantile(level: float) -> float:

@@ -13,33 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
+from idiolect.collaborate.exchange import Exchange, Parcel
 from idiolect.collaborate.quadratic import Expansion, Sample, own_weights, quick_models, score, score_own
-
-SCALAR_BYTES = 4  # models and numbers travel in single precision
-NUMBERS_PER_PAIR = 1  # a mean goes back to the server; standard errors, fourth moments of the rows, stay
-
-
-class Exchange(NamedTuple):
-    """What an estimate sends: models down to the agents that judge them, numbers up, first models up."""
-
-    upload_bytes: int
-    download_bytes: int
-    pairs: int  # ordered pairs (i, j), i judging j's model
-    reveals: str
-
-    def __add__(self, other: object) -> Exchange:
-        assert isinstance(other, Exchange)
-        known = self.reveals in other.reveals or other.reveals in self.reveals  # said once is enough
-        return Exchange(
-            self.upload_bytes + other.upload_bytes,
-            self.download_bytes + other.download_bytes,
-            self.pairs + other.pairs,
-            max(self.reveals, other.reveals, key=len) if known else f"{self.reveals} {other.reveals}",
-        )
-
-    def times(self, number: int) -> Exchange:
-        """The same, so many times."""
-        return Exchange(self.upload_bytes * number, self.download_bytes * number, self.pairs * number, self.reveals)
 
 
 class Excess(NamedTuple):
@@ -89,13 +64,18 @@ def pairwise_excess(sample: Sample, expansion: Expansion, penalty: float) -> Exc
 
 def judging(sample: Sample, models: int, pairs: int) -> Exchange:
     """What it costs that `pairs` times an agent judges one of `models` models that agents have sent."""
-    one = SCALAR_BYTES * sample.size
     return Exchange(
-        upload_bytes=models * one + pairs * NUMBERS_PER_PAIR * SCALAR_BYTES,
-        download_bytes=pairs * one,
-        pairs=pairs,
-        reveals="Every client sees the models of those it judges and the server every mean excess.",
+        # one mean per pair goes back to the server; standard errors, fourth moments of the rows, stay
+        (Parcel("a client's model", (sample.size,), models, pairs), Parcel("mean loss of a judged model", (), pairs)),
+        pairs,
+        _fewest_rows(sample),
+        "Every client sees the models of those it judges and the server every mean excess.",
     )
+
+
+def _fewest_rows(sample: Sample) -> int | None:
+    """Of a client that has any."""
+    return int(min(sample.counts[sample.counts > 0], default=0)) or None
 
 
 def noise_scale(sample: Sample, own: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from idiolect.collaborate.blocks import Neighbourhoods, listed, split_into_blocks
-from idiolect.collaborate.excess import Exchange
+from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.quadratic import Sample, common_model, expand, quick_models, row_weights
 from idiolect.collaborate.weights import (
     Effort,
@@ -91,7 +91,7 @@ def _judge_candidates(
 ) -> _Judged:
     """Blocks and candidates without each fold in turn, asked about its rows."""
     outputs, names, all_blocks = np.zeros(0), list[str](), []
-    exchange = Exchange(0, 0, 0, "")
+    exchange = Exchange()
     places = np.arange(len(sample.owner))
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)

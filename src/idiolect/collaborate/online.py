@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.excess import Exchange
+from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.quadratic import make_sample
 from idiolect.collaborate.weights import Learned, alone, exchange_of, learn_weights
 from idiolect.core.checks import RequestError
@@ -56,7 +56,7 @@ class OnlineWeights:
     @property
     def exchange(self) -> Exchange:
         """What all estimates so far have sent."""
-        total = Exchange(0, 0, 0, "")
+        total = Exchange()
         for one in self.history:
             total = total + one.exchange
         return total

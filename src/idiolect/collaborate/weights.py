@@ -17,7 +17,8 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import nnls
 from scipy.spatial.distance import squareform
 
-from idiolect.collaborate.excess import SCALAR_BYTES, Excess, Exchange, judging, pairwise_excess
+from idiolect.collaborate.excess import Excess, judging, pairwise_excess
+from idiolect.collaborate.exchange import Exchange, Parcel
 from idiolect.collaborate.quadratic import (
     Expansion,
     Sample,
@@ -191,16 +192,22 @@ def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
     For squared losses a Hessian is the matrix of second moments.
     """
     size, passes = sample.size, sample.folds + 1
-    sums = size + size * (size + 1) // 2
     judged = judging(sample, sample.agents, sample.agents * (sample.agents - 1))
     groups = sum(amount for amount in effort.groups if amount < sample.agents) * effort.sortings * sample.agents
     rows = np.unique(sample.owner * sample.folds + sample.fold, return_counts=True)[1]
     least = int(rows.min(initial=len(sample.owner)))
     reveals = f"The server sees every client's summed gradients and Hessians per fold, of at least {least} rows."
-    once = Exchange(SCALAR_BYTES * len(rows) * sums, SCALAR_BYTES * sample.agents * size, 0, reveals)
-    upload = groups * sample.folds + sample.agents * len(effort.widths)
-    each = Exchange(SCALAR_BYTES * upload, SCALAR_BYTES * groups * sample.folds * size, 0, reveals) + judged
-    return once + each.times(passes)
+    once = (
+        Parcel("sum of gradients over the rows of a fold", (size,), len(rows)),
+        Parcel("sum of Hessians over the rows of a fold", (size * (size + 1) // 2,), len(rows)),
+        Parcel("everybody's model", (size,), 0, sample.agents),
+    )
+    each = (
+        Parcel("a group's model", (size,), 0, groups * sample.folds),
+        Parcel("mean loss of a group's model", (), groups * sample.folds),
+        Parcel("mean loss of a neighbourhood's model", (), sample.agents * len(effort.widths)),
+    )
+    return Exchange(once, 0, least, reveals) + (Exchange(each, 0, least, reveals) + judged).times(passes)
 
 
 def mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:

@@ -29,6 +29,7 @@ from idiolect.experiments.advise_record import Trial, client_rows, make_record, 
 from idiolect.experiments.collaboration import plain_loss
 from idiolect.experiments.copies import align_copies
 from idiolect.experiments.execute import Progress, Say
+from idiolect.experiments.privacy import advice_statement
 from idiolect.experiments.regime import regime
 from idiolect.experiments.run_folder import RunFolder, machine_facts
 from idiolect.experiments.sources import build_data, refuse_weights
@@ -79,6 +80,8 @@ def advise_on(
         folder.write_text("spec.toml", tomli_w.dumps(used))
         folder.write_table("advise.parquet", client_rows(found))
         folder.write_json("machine.json", machine_facts(""))
+        statement = advice_statement(trial.federation, trial.options, len(splits), verify)
+        folder.write_json("privacy.json", statement)
         folder.write_json("advise.json", shortened(found))
         folder.finish()
     return found

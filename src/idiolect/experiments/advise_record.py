@@ -65,7 +65,7 @@ def make_record(name: str, trial: Trial) -> dict[str, Any]:
         "notes": list(notes),
         "map": _map(sample, options),
         "blocks": None if options.all_pairs else [len(members) for members in options.neighbours.blocks],
-        "exchange": options.neighbours.exchange._asdict(),
+        "exchange": options.neighbours.exchange.to_dict(),
         "verify": None,
     }
 

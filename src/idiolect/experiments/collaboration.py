@@ -11,7 +11,7 @@ import numpy as np
 
 from idiolect.collaborate import distances, neighbourhoods
 from idiolect.collaborate.blocks import learn_in_blocks
-from idiolect.collaborate.excess import Exchange
+from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.quadratic import fold_rows, make_sample
 from idiolect.collaborate.shadows import LEAST_ROWS, refuse_few_rows
 from idiolect.collaborate.threads import one_thread

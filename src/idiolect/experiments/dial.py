@@ -26,6 +26,7 @@ from idiolect.experiments.build import Built, build_client_loss, build_method, c
 from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
 from idiolect.experiments.dial_path import DEFAULT_VALUES, Refitted, enough_rounds, loss_scores, with_all_rows
 from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, named, write_names
+from idiolect.experiments.privacy import dial_statement
 from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
 from idiolect.experiments.same_rows import check_rows, note_rows
 from idiolect.experiments.sources import build_data, refuse_weights
@@ -62,6 +63,7 @@ def walk(
     refit: bool = False,
     to_the_end: bool = False,
     by_loss: bool = False,
+    ridge_chosen: bool = False,
     remarks: Sequence[str] = (),
     progress: Progress | None = None,
     say: Say | None = None,
@@ -69,8 +71,9 @@ def walk(
     """Train `training.rounds` rounds at every value in turn, each from where the last ended; leave a run folder.
 
     With `refit` the path is walked once more on training and validation rows, and test rows judge those models; with
-    `to_the_end` each value gets the rounds that theory asks for; with `by_loss` the loss decides. With `resume`, an
-    interrupted dial goes on from its last checkpoint, to the same bits.
+    `to_the_end` each value gets the rounds that theory asks for; with `by_loss` the loss decides; `ridge_chosen`
+    says that validation rows chose the ridge before. With `resume`, an interrupted dial goes on from its last
+    checkpoint, to the same bits.
     """
     folder = RunFolder(path, "dial")
     folder.check(resume)
@@ -118,6 +121,8 @@ def walk(
         folder.write_table("dial.parquet", client_rows(found, federation))
         _write_models(spec, folder, method, tried, found["chosen"]["places"], federation)
         folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
+        statement = dial_statement(federation, method.label, setting, tried, ridge_chosen)
+        folder.write_json("privacy.json", statement)
         folder.write_json("dial.json", found)
         folder.finish()
         return found

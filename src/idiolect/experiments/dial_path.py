@@ -76,7 +76,8 @@ def with_all_rows(federation: Federation) -> Federation:
     groups = federation.groups
     if groups is not None:
         groups = np.concatenate(groups[:2])[order], groups[1], groups[2]
-    return dataclasses.replace(federation, train=train, groups=groups)
+    # rows were prepared, and that was billed, on the first path
+    return dataclasses.replace(federation, train=train, groups=groups, preparation=None)
 
 
 def enough_rounds(algorithm: Algorithm) -> int:

@@ -38,6 +38,12 @@ class Request(NamedTuple):
     report: Report
     deadline: float | None = None
     most: int | None = None  # rounds; None: those of the spec
+    own_steps: np.ndarray | None = None  # (clients,) what a step size is a multiple of, where each client has its own
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether the mean over clients ends a candidate; where each chooses alone, the others' scores end nothing."""
+        return self.own_steps is None and self.prepared.spec.tuning.until == "converged"
 
     @property
     def late(self) -> bool:
@@ -140,14 +146,14 @@ def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
     ]
     watches = [_watch(lanes, number) for number in range(request.folds)]
     training = sessions[0].training
-    reached, tuning = 0, request.prepared.spec.tuning
+    reached = 0
     while True:
         for session, watch in zip(sessions, watches):
             with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
                 session.train(watch=watch, upto=reached)
         request.report(reached, training.rounds)
         for lane in lanes:
-            lane.ended |= lane.diverged is not None or (tuning.until == "converged" and lane.converged)
+            lane.ended |= lane.diverged is not None or (request.stops_early and lane.converged)
         late = request.late and reached > 0  # untrained models cannot be compared
         if reached >= training.rounds or late or all(lane.ended for lane in lanes):
             return lanes
@@ -166,7 +172,7 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
         rows = fold(prepared.federation, number, prepared.spec.data.seed)
         prepared = prepared.on_rows(rows, method)
     spec, federation = prepared.spec, prepared.federation
-    settings = [method.settings | for_rows(point, request.in_rows, federation) for point in points]
+    settings = [method.settings | _of_lane(request, point, federation) for point in points]
     algorithms = [prepared.build(dataclasses.replace(method, settings=own)).algorithm for own in settings]
     training = spec.training
     if training.executor == "auto" or training.executor.startswith("looped"):
@@ -176,6 +182,14 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
     training = dataclasses.replace(training, rounds=rounds, record_every=max(rounds, 1), block=training.block or BLOCK)
     seeds = [spec.seeds[0]] * len(points)
     return Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
+
+
+def _of_lane(request: Request, point: Point, federation: Federation) -> dict[str, Any]:
+    """A candidate's settings on these rows."""
+    settings = for_rows(point, request.in_rows, federation)
+    if request.own_steps is not None:
+        settings["step_size"] = (point["step_size"] * request.own_steps).tolist()
+    return settings
 
 
 def _watch(lanes: list[Lane], number: int) -> Watch:

@@ -10,7 +10,10 @@ import numpy as np
 
 from idiolect.experiments.lanes import Lane
 from idiolect.metrics.scores import SCORES
+from idiolect.theory.constants import Constants
 
+FACTORS = (0.02, 0.2, 2.0)  # of 1/(2 L_m): the path of exact steps is one, these are three paces along it
+ROUNDS = 200  # of every candidate, so that no client's rows decide how long another trains
 LEAST = 1e-3  # of a round: a client that does best untrained moves by next to nothing
 
 
@@ -22,12 +25,19 @@ class OwnTraining(NamedTuple):
     losses: np.ndarray  # (folds, clients)
 
 
-def choose_own_training(lanes: Sequence[Lane], common: Lane) -> OwnTraining | None:
+def own_steps(constants: Constants, batch_size: int) -> np.ndarray:
+    """(clients,) 1/(2 L_m), the step that each client's own rows recommend; 1 where a client's loss is flat."""
+    smoothness = constants.client_batch_smoothness(batch_size)
+    return np.where(smoothness > 0, 1 / (2 * np.where(smoothness > 0, smoothness, 0.5)), 1.0)
+
+
+def choose_own_training(lanes: Sequence[Lane], common: Lane, bases: np.ndarray | None = None) -> OwnTraining | None:
     """Each client's own candidate and round; None where no step size was tried or no client can choose.
 
-    A client that stops after r of R rounds takes R rounds with r / R of its step: as far along the same path. Clients
-    without a validation score take what is best for the others. A single fold cannot judge its own choice: there the
-    scores are those of the common candidate.
+    `bases` are the clients' own units of the step sizes; then the rounds are those of the candidates, whatever the
+    clients choose. A client that stops after r of R rounds takes R rounds with r / R of its step: as far along the same
+    path. Clients without a validation score take what is best for the others. A single fold cannot judge its own
+    choice: there the scores are those of the common candidate.
     """
     able = [lane for lane in lanes if lane.diverged is None and lane.rounds]
     pairs = sorted(((lane, number) for lane in able for number in lane.rounds), key=lambda pair: pair[1])
@@ -43,9 +53,9 @@ def choose_own_training(lanes: Sequence[Lane], common: Lane) -> OwnTraining | No
     losses = np.where(np.isfinite(losses), losses, np.inf)
     places = losses.mean(axis=1).argmin(axis=0)  # the fewest rounds of those that are equally good
     places = np.where(scored, places, pairs.index((common, common.best[1])))
-    steps = np.array([pairs[place][0].point["step_size"] for place in places])
+    steps = np.array([pairs[place][0].point["step_size"] for place in places]) * (1.0 if bases is None else bases)
     own = np.maximum([pairs[place][1] for place in places], LEAST)
-    rounds = max(1, round(own.max()))
+    rounds = max(1, round(own.max()) if bases is None else common.rounds[-1])
     return OwnTraining((steps * own / rounds).tolist(), rounds, sign * _judged(losses, scored, common, sign))
 
 

@@ -3,31 +3,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from idiolect.accounting.bytes import Leaf, leaves_of
+from idiolect.accounting.ledger import Ledger
+from idiolect.collaborate.exchange import Exchange
+from idiolect.collaborate.options import Options
+from idiolect.core.kinds import Listens
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import WAYS, Preparation
-from idiolect.engines.billing import delivers, sends
 from idiolect.engines.run import Run
+from idiolect.experiments.candidates import LOCAL
+from idiolect.experiments.choice import Tried
+from idiolect.experiments.dial_path import RIDGES
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.refit import with_validation_rows
 from idiolect.experiments.trained import Trained
 
 UNPROTECTED = "none: sent as computed, and the server sees each client's own"
+_CONSTANTS = {"what": "smoothness and convexity of its loss, for step sizes", "numbers": 3}
+_RIDGE = {
+    "what": "losses on its validation rows, alone and with one model for all, to choose the ridge, and the sums that "
+    "this one model is fitted by",
+    "numbers": 2 * len(RIDGES),
+}
 
 
 def privacy_statement(prepared: Prepared, trained: list[Trained]) -> dict[str, Any]:
     """Everything that left clients in a run, as plain values for privacy.json."""
     federation = prepared.federation
     fitted = with_validation_rows(federation) if prepared.spec.tuning.refit else federation
+    fits = [_trained_fit(entry, fitted) for entry in trained]
+    return _statement(federation, _also(prepared, trained), _likeness(prepared, trained), fits)
+
+
+def dial_statement(
+    federation: Federation, label: str, setting: str, tried: Sequence[Tried], ridge_chosen: bool
+) -> dict[str, Any]:
+    """The same of a dial: every value is a fit of its own, which begins where the one before ended."""
+    fits = [Fit(f"{label}, {setting} {one.value}", one.runs[0], one.cost, federation, len(one.runs)) for one in tried]
+    also: list[dict[str, Any]] = [
+        _CONSTANTS,
+        {"what": "scores on its validation rows, where it does not choose its value itself", "numbers": len(tried)},
+    ]
+    return _statement(federation, [*also, _RIDGE] if ridge_chosen else also, None, fits)
+
+
+def advice_statement(federation: Federation, options: Options, splits: int, verified: bool) -> dict[str, Any]:
+    """The same of advice: sums over folds, models and judgements; no method is trained in rounds."""
+    also: list[dict[str, Any]] = [
+        {"what": "sums of gradients and Hessians over all of its rows, at each step to the model of all clients"},
+        {"what": "mean losses of its rows, alone and with all clients, to choose the penalties"},
+        {"what": "its mean gains and their covariance, to draw gains toward those of other clients", "numbers": 5},
+    ]
+    if options.all_pairs:
+        also.append({"what": "curvature, gradient noise and distance from the common optimum, for the regime"})
+    if verified:
+        also.append({"what": "gradients to fit the models of all clients and of neighbours, and losses on test rows"})
+    if splits > 1:
+        also.append({"what": "all of this once more for each further split", "times": splits - 1})
+    return _statement(federation, also, _exchange("advice, by models", options.neighbours.exchange), [])
+
+
+def _statement(
+    federation: Federation, also: list[dict[str, Any]], exchange: dict[str, Any] | None, fits: list[Fit]
+) -> dict[str, Any]:
     return {
         "schema": 1,
         "preparation": _preparation(federation.preparation, federation.names),
-        "also": _also(prepared, trained),
-        "methods": [_method(entry, fitted) for entry in trained],
+        "also": also,
+        "exchange": exchange,
+        "methods": list(map(_method, fits)),
     }
 
 
@@ -56,41 +105,93 @@ def _preparation(preparation: Preparation | None, names: tuple[str, ...]) -> dic
 def _also(prepared: Prepared, trained: list[Trained]) -> list[dict[str, Any]]:
     """What is sent beside preparation and rounds: constants, scores on validation rows, who is alike."""
     found = []
-    if prepared.constants is not None:
-        found.append({"what": "smoothness and convexity of its loss, for step sizes", "numbers": 3, "times": 1})
+    if prepared.constants is not None and any(entry.method.algorithm != LOCAL for entry in trained):
+        found.append(_CONSTANTS)
     if any(entry.choice is not None for entry in trained):
         scores = len(prepared.scores)
         found.append({"what": "scores on its validation rows, to choose settings and rounds", "numbers": scores})
-    collaboration = prepared.spec.collaboration
-    if prepared.collaboration is not None and collaboration.source is not None:
-        found.append({"what": f"who is alike, by {collaboration.source} (docs/collaboration.md says what is sent)"})
     return found
 
 
-def _method(entry: Trained, fitted: Federation) -> dict[str, Any]:
-    run = entry.runs[0]
-    silent = not sends(run.algorithm)
-    wire = run.session.wire
-    least = int(fitted.train.counts.argmin())
-    rows = _rows_of_an_upload(run, int(fitted.train.counts[least]))
+def _likeness(prepared: Prepared, trained: list[Trained]) -> dict[str, Any] | None:
+    """What finding out who is alike sent, where that is found and not given."""
+    found, source = prepared.collaboration, prepared.spec.collaboration.source
+    if found is None or found.exchange is None:
+        return None
+    again = any(entry.choice is not None and isinstance(entry.runs[0].algorithm, Listens) for entry in trained)
+    return _exchange(
+        f"who is alike, by {source}" + (", and again for each fold of a choice" if again else ""), found.exchange
+    )
+
+
+def _exchange(what: str, found: Exchange) -> dict[str, Any]:
     return {
-        "method": entry.method.label,
-        "uploads": [] if silent else list(map(_array, leaves_of(wire.upload))),
-        "downloads": [] if silent else list(map(_array, leaves_of(wire.sent))),
-        "deliveries": [] if not delivers(run.algorithm) else list(map(_array, leaves_of(wire.delivered))),
-        "rounds": run.ledger.rounds,
-        "rounds_to_choose": 0 if entry.choice is None else entry.choice.spent,
-        "uploads_in_all": run.ledger.messages_up,
-        "upload_bytes": run.ledger.upload_bytes,
-        "rows_at_least": {"rows": rows, "client": fitted.names[least]},
-        "protection": UNPROTECTED if not silent else _silence(entry),
+        "what": what,
+        "arrays": [
+            {
+                "array": one.what,
+                "shape": list(one.shape),
+                "dtype": "float32",
+                "bytes": one.bytes,
+                "uploads": one.uploads,
+                "downloads": one.downloads,
+            }
+            for one in found.parcels
+        ],
+        "upload_bytes": found.upload_bytes,
+        "download_bytes": found.download_bytes,
+        "rows_at_least": found.rows,
+        "reveals": found.reveals,
+        "protection": UNPROTECTED,
     }
 
 
-def _silence(entry: Trained) -> str:
-    """Training alone sends no model; where clients do not choose for themselves, scores choose for all of them."""
-    chosen_alike = entry.choice is not None and not entry.choice.common
-    return "nothing is sent but scores on validation rows, to choose" if chosen_alike else "nothing is sent"
+class Fit(NamedTuple):
+    """A method that was trained, and what that cost; of several seeds the first stands for all."""
+
+    label: str
+    run: Run
+    ledger: Ledger
+    federation: Federation  # with the rows that were trained on
+    seeds: int
+    spent: int = 0  # rounds to choose its settings
+    silence: str = "nothing is sent"  # what is said where no array leaves a client
+
+
+def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
+    run, choice = entry.runs[0], entry.choice
+    # training alone sends no model; where clients do not choose for themselves, scores choose for all of them
+    alike = choice is not None and not choice.common
+    silence = "nothing is sent but scores on validation rows, to choose" if alike else "nothing is sent"
+    spent = 0 if choice is None else choice.spent
+    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence)
+
+
+def _method(fit: Fit) -> dict[str, Any]:
+    ledger, wire, counts = fit.ledger, fit.run.session.wire, fit.federation.train.counts
+    least = int(counts.argmin())
+    sent = ledger.upload_bytes + ledger.download_bytes + ledger.delivery_bytes > 0
+    return {
+        "method": fit.label,
+        "uploads": _arrays(wire.upload, ledger.upload_bytes),
+        "downloads": _arrays(wire.sent, ledger.download_bytes),
+        "deliveries": _arrays(wire.delivered, ledger.delivery_bytes),
+        "rounds": ledger.rounds,
+        "rounds_to_choose": fit.spent,
+        "seeds": fit.seeds,
+        "uploads_in_all": ledger.messages_up if ledger.upload_bytes else 0,
+        "upload_bytes": ledger.upload_bytes,
+        "rows_at_least": {
+            "rows": _rows_of_an_upload(fit.run, int(counts[least])),
+            "client": fit.federation.names[least],
+        },
+        "protection": UNPROTECTED if sent else fit.silence,
+    }
+
+
+def _arrays(tree: Any, sent: int) -> list[dict[str, Any]]:
+    """Every array of a wire type; none where not a byte of it was sent."""
+    return list(map(_array, leaves_of(tree))) if sent else []
 
 
 def _array(leaf: Leaf) -> dict[str, Any]:

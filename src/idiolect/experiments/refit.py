@@ -31,15 +31,18 @@ def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Co
     Where validation rows are unlike training rows (a split by time), a long step that was good on the one may diverge
     on both together. Steps are never made longer, and shorter ones are safe as they are.
     """
-    if before is None or after is None or not 0 < before.smoothness < after.smoothness:
+    if before is None or after is None:
         return dict(chosen)
-    factor, safe = before.smoothness / after.smoothness, 1 / after.smoothness
 
     def one(name: str, value: Any) -> Any:
         if not name.endswith("step_size"):
             return value
-        shorter = np.minimum(value, np.maximum(np.multiply(value, factor), safe))
-        return shorter.tolist() if isinstance(value, list) else float(shorter)
+        own = isinstance(value, list)  # a step of each client's own follows the client's own rows
+        was, now = (known.client_smoothness if own else known.smoothness for known in (before, after))
+        rougher = (np.asarray(was) > 0) & (np.asarray(was) < now)
+        now = np.where(rougher, now, 1.0)
+        shorter = np.where(rougher, np.minimum(value, np.maximum(np.multiply(value, was) / now, 1 / now)), value)
+        return shorter.tolist() if own else float(shorter)
 
     return {name: one(name, value) for name, value in chosen.items()}
 

@@ -24,7 +24,7 @@ from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.diverging import blame
 from idiolect.experiments.folds import fold_count
 from idiolect.experiments.lanes import Lane, Report, Request, cross_fit, train_lanes, validation_of
-from idiolect.experiments.own_rounds import OwnTraining, choose_own_training
+from idiolect.experiments.own_rounds import FACTORS, ROUNDS, OwnTraining, choose_own_training, own_steps
 from idiolect.experiments.own_strength import choose_own
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.search import Axis, Point, best_of, search
@@ -167,6 +167,8 @@ def tune(
     in_rows = [axis.name for axis in axes if axis.in_rows]
     deadline = None if seconds is None else time.monotonic() + seconds
     request = Request(prepared, method, in_rows, fold_count(prepared.federation), report, deadline)
+    if _chooses_alone(prepared, method):
+        return _tune_alone(request)
     raced: list[Lane] = []
     if axes and axes[0].name == "step_size" and axes[0].widens:
         axes = _raced(axes, request._replace(folds=1, most=RACE), raced)
@@ -182,19 +184,51 @@ def tune(
         return _nothing_found(prepared, method, lanes)
     found = _tuned(request, lanes, chosen, _own_strengths(request, axes, lanes, chosen))
     if method.algorithm == LOCAL and prepared.federation.held_out is None:  # new clients could not be given a step
-        found = _alone(found, choose_own_training(lanes, chosen), request)
+        common = {"step_size": found.settings.get("step_size"), "rounds": found.rounds}
+        found = _alone(found, choose_own_training(lanes, chosen), request, common)
     spent = sum(recorder.ledger.rounds for lane in (*raced, *lanes) for recorder in lane.recorders)
     return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows, spent=spent)
 
 
-def _alone(found: Tuned, own: OwnTraining | None, request: Request) -> Tuned:
+def _chooses_alone(prepared: Prepared, method: MethodSpec) -> bool:
+    """Whether every client can train alone by steps of its own: known curvature, and no new client to give one to."""
+    known, new = prepared.constants is not None, prepared.federation.held_out is not None
+    return method.algorithm == LOCAL and known and not new and is_tuned(prepared.spec, method)
+
+
+def _tune_alone(request: Request) -> Tuned:
+    """Training alone: the same multiples of each client's own step, the same rounds, and each client's own choice.
+
+    Nothing here depends on another client's rows but what clients without a validation score are given.
+    """
+    prepared, method = request.prepared, request.method
+    tuning, constants = prepared.spec.tuning, prepared.constants
+    assert constants is not None
+    bases = own_steps(constants, int(method.settings.get("batch_size", 0)))
+    if tuning.step_size:  # given for all: what is chosen is still each client's own
+        bases = np.ones_like(bases)
+    most = ROUNDS if tuning.until == "converged" else None
+    request = request._replace(own_steps=bases, most=most)
+    lanes = train_lanes(request, [{"step_size": value} for value in tuning.step_size or FACTORS])
+    chosen = max(lanes, key=lambda lane: lane.best[0])
+    if not np.isfinite(chosen.best[0]):
+        return _nothing_found(prepared, method, lanes)
+    found = _tuned(request, lanes, chosen, None)
+    # one step that serves clients alike, and that diverges for none, for methods that prepare as these train
+    alike = float(min(np.median(found.settings["step_size"]), 2 * bases.min()))
+    common = {"step_size": alike, "rounds": found.rounds}
+    spent = sum(recorder.ledger.rounds for lane in lanes for recorder in lane.recorders)
+    own = choose_own_training(lanes, chosen, bases)
+    return dataclasses.replace(_alone(found, own, request, common), spent=spent)
+
+
+def _alone(found: Tuned, own: OwnTraining | None, request: Request, common: dict[str, Any]) -> Tuned:
     """Training alone with each client's own step and rounds."""
     if own is None:
         return found
     choose_by = request.prepared.choose_by
     validation = {**found.validation, "personal": dict(found.validation["personal"])}
     validation["personal"][choose_by] = own.losses.mean(axis=0).tolist()
-    common = {"step_size": found.settings["step_size"], "rounds": found.rounds}
     words = (
         f"each client with the step size and rounds that its own validation rows choose (for all alike: "
         f"{found.sentence})"
@@ -304,6 +338,8 @@ def _takes_one_each(method: MethodSpec, name: str) -> bool:
 def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, list[float], np.ndarray] | None) -> Tuned:
     rounds, last, choose_by = chosen.best[1], chosen.rounds[-1], chosen.choose_by
     settings: dict[str, Any] = dict(chosen.point)
+    if request.own_steps is not None:
+        settings["step_size"] = (chosen.point["step_size"] * request.own_steps).tolist()
     validation = validation_of(chosen, rounds)
     folds = cross_fit(lanes) if request.folds > 1 else chosen.clients(rounds, choose_by)
     if own is not None:
@@ -338,5 +374,5 @@ def _value_words(name: str, value: float | list[float]) -> str:
     plain = name.replace("_", " ")
     if isinstance(value, list):
         low, high = min(value), max(value)
-        return f"{plain} per client from {low:g} to {high:g}"
+        return f"{plain} {low:g}" if low == high else f"{plain} per client from {low:.3g} to {high:.3g}"
     return f"{plain} {value:g}"

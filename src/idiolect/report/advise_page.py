@@ -24,6 +24,7 @@ from idiolect.report.advise_table import (
 )
 from idiolect.report.figures import Drawn
 from idiolect.report.page import fill_frame, write_page
+from idiolect.report.privacy import privacy_section, read_statement
 from idiolect.report.sections import LIMIT, e, facts_list, figures, scrolling, table_head
 from idiolect.report.wording import count, plural, size
 
@@ -78,9 +79,12 @@ def _main(advised: Advised, drawn: Drawn) -> str:
     folds = [("Warnings", _lines(doubts), True), ("Notes on the data", _lines(notes), False)]
     folds += [("Details for specialists", _lines(technical(advised)), False), ("spec.toml", _spec(advised.path), False)]
     body = "".join(_fold(title, inside, shown) for title, inside, shown in folds if inside)
-    sections.append(("remarks", "To keep in mind", body))
-    sections.append(("machine", "Machine", facts_list(_json(advised.path / "machine.json"))))
-    return "".join(map(_section, sections))
+    later = (
+        ("remarks", "To keep in mind", body),
+        ("machine", "Machine", facts_list(_json(advised.path / "machine.json"))),
+    )
+    sent = privacy_section(read_statement(advised.path))
+    return "".join(map(_section, sections)) + sent + "".join(map(_section, later))
 
 
 def _clients(advised: Advised) -> str:

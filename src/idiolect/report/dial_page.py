@@ -14,6 +14,7 @@ from idiolect.report.choice_sections import clients_table, values_table
 from idiolect.report.choice_table import answer, legend
 from idiolect.report.figures import Drawn
 from idiolect.report.page import fill_frame, write_page
+from idiolect.report.privacy import privacy_section, read_statement
 from idiolect.report.sections import e, facts_list, figures, remarks_section
 from idiolect.report.wording import count, plural, size
 
@@ -75,7 +76,8 @@ def _main(choice: Choice, drawn: Drawn) -> str:
         ("machine", "Machine", facts_list(_json(choice.path / "machine.json"))),
     )
     keep = remarks_section((("Warnings", remarks["warnings"]),)) + _folded(notes)
-    return "".join(map(_section, sections)) + keep + "".join(map(_section, later))
+    sent = privacy_section(read_statement(choice.path))
+    return "".join(map(_section, sections)) + sent + keep + "".join(map(_section, later))
 
 
 def _folded(notes: list[str]) -> str:

@@ -3,19 +3,43 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+from idiolect.record.manifest import check_report_files
 from idiolect.report.sections import e, method_line, scrolling, table_head
 from idiolect.report.wording import count, plural, size
 
+STATEMENT = "privacy.json"
 TITLE = "What left each client"
+EACH_SPLIT = (
+    "Each split trained on other rows of the same clients and has a statement of its own, in its folder; what all of "
+    "them state has left the clients."
+)
+_HEAD = (
+    ("arrays up", "Name, shape and type.", True),
+    ("bytes of an upload", "Of one client in one round.", False),
+    ("uploads", "Of all clients, in the fit that is delivered.", False),
+    ("rounds to choose", "Of all candidates and folds, before that fit.", False),
+    ("rows at least", "That an upload of the client with the fewest rows is computed from.", False),
+    ("protection", "", True),
+)
+
+
+def read_statement(folder: Path) -> dict[str, Any] | None:
+    """The statement of a finished folder, as its manifest has it; None in folders from before there was one."""
+    check_report_files(folder)
+    path = folder / STATEMENT
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def statement_lines(statement: dict[str, Any]) -> list[str]:
     """The statement as text, for a terminal."""
-    lines = [TITLE, ""]
-    lines += [_preparation_line(statement["preparation"])] if statement.get("preparation") else []
-    lines += [f"Also: {part['what']}." for part in statement["also"]]
+    lines = [TITLE, "", *_common_lines(statement)]
+    if statement.get("exchange"):
+        lines += [f"  {_parcel(one)}" for one in statement["exchange"]["arrays"]]
+        lines.append(f"  protection: {statement['exchange']['protection']}")
     for entry in statement["methods"]:
         lines += ["", f"{entry['method']}: {_method_line(entry)}"]
         lines += [f"  up    {_array(one)}" for one in entry["uploads"]]
@@ -30,21 +54,25 @@ def privacy_section(statement: dict[str, Any] | None) -> str:
     """The statement as HTML; nothing for folders from before there was one."""
     if not statement:
         return ""
-    said = [_preparation_line(statement["preparation"])] if statement.get("preparation") else []
-    said += [f"Also: {part['what']}." for part in statement["also"]]
-    head = [("method", "", True), ("arrays up", "Name, shape and type.", True)]
-    head += [
-        (title, about, False)
-        for title, about in (
-            ("bytes of an upload", "Of one client in one round."),
-            ("uploads", "Of all clients, in the fit that is delivered."),
-            ("rounds to choose", "Of all candidates and folds, before that fit."),
-            ("rows at least", "That an upload of the client with the fewest rows is computed from."),
-        )
-    ]
-    head.append(("protection", "", True))
+    body = "".join(f'<p class="about">{e(text)}</p>' for text in _common_lines(statement))
+    body += _exchange_table(statement["exchange"]) if statement.get("exchange") else ""
+    body += _methods_table(statement["methods"]) if statement["methods"] else ""
+    return f'<section id="privacy" aria-labelledby="privacy-title"><h2 id="privacy-title">{TITLE}</h2>{body}</section>'
+
+
+def _exchange_table(found: dict[str, Any]) -> str:
+    head = [("array", "Shape and type.", True), ("bytes", "Of one.", False)]
+    head += [("sent", "By all clients.", False), ("received", "By all clients.", False)]
     lines = []
-    for entry in statement["methods"]:
+    for one in found["arrays"]:
+        cells = [(one[key], count(one[key])) for key in ("bytes", "uploads", "downloads")]
+        lines.append(method_line(_name(one), cells))
+    return scrolling(found["what"], table_head(head), lines)
+
+
+def _methods_table(methods: list[dict[str, Any]]) -> str:
+    lines = []
+    for entry in methods:
         numbers = (
             sum(one["bytes"] for one in entry["uploads"]),
             entry["uploads_in_all"],
@@ -54,11 +82,24 @@ def privacy_section(statement: dict[str, Any] | None) -> str:
         arrays = "; ".join(map(_array, entry["uploads"])) or "nothing"
         cells = [(number, count(number)) for number in numbers]
         lines.append(method_line(entry["method"], cells, words=(entry["protection"],), before=(arrays,)))
-    about = "".join(f'<p class="about">{e(text)}</p>' for text in said)
-    return (
-        f'<section id="privacy" aria-labelledby="privacy-title"><h2 id="privacy-title">{TITLE}</h2>{about}'
-        f"{scrolling(TITLE, table_head(head), lines)}</section>"
-    )
+    return scrolling(TITLE, table_head([("method", "", True), *_HEAD]), lines)
+
+
+def _common_lines(statement: dict[str, Any]) -> list[str]:
+    """Preparation, what is not counted in bytes, and what finding out who is alike sent."""
+    lines = [_preparation_line(statement["preparation"])] if statement.get("preparation") else []
+    lines += [f"Also, not counted in bytes: {_numbered(part)}." for part in statement["also"]]
+    found = statement.get("exchange")
+    if found:
+        lines.append(
+            f"Once, for {found['what']}: {size(found['upload_bytes'])} up and {size(found['download_bytes'])} down, "
+            f"each array up from {plural(found['rows_at_least'] or 0, 'row')} at least. {found['reveals']}"
+        )
+    return lines
+
+
+def _numbered(part: dict[str, Any]) -> str:
+    return part["what"] + (f" ({plural(part['numbers'], 'number')})" if "numbers" in part else "")
 
 
 def _preparation_line(found: dict[str, Any]) -> str:
@@ -78,6 +119,7 @@ def _method_line(entry: dict[str, Any]) -> str:
         return "nothing is sent"
     least, choosing = entry["rows_at_least"], entry["rounds_to_choose"]
     chosen = f", after {plural(choosing, 'round')} to choose settings" if choosing else ""
+    chosen += f", for each of {entry['seeds']} seeds" if entry.get("seeds", 1) > 1 else ""
     return (
         f"{plural(entry['uploads_in_all'], 'upload')} in {plural(entry['rounds'], 'round')}{chosen}, "
         f"{size(entry['upload_bytes'])}, each from {least['rows']} rows at least (client {least['client']})"
@@ -85,4 +127,12 @@ def _method_line(entry: dict[str, Any]) -> str:
 
 
 def _array(one: dict[str, Any]) -> str:
-    return f"{one['array'] or 'value'} {tuple(one['shape'])} {one['dtype']}, {size(one['bytes'])}"
+    return f"{_name(one)}, {size(one['bytes'])}"
+
+
+def _parcel(one: dict[str, Any]) -> str:
+    return f"{_array(one)}, {count(one['uploads'])} times up, {count(one['downloads'])} down"
+
+
+def _name(one: dict[str, Any]) -> str:
+    return f"{one['array'] or 'value'} {tuple(one['shape'])} {one['dtype']}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from idiolect.report.page import fill_frame, write_page
+from idiolect.report.privacy import EACH_SPLIT, TITLE
 from idiolect.report.sections import LIMIT, e, facts_list, method_line, remarks_section, scrolling, table_head
 from idiolect.report.splits_table import (
     TITLES,
@@ -76,7 +77,9 @@ def _main(splits: SplitsFound) -> str:
         sections.append(("clients", "Client by client", _clients(splits)))
     remarks = remarks_section((("Warnings", found["warnings"]), ("Notes on the data, first split", found["notes"])))
     facts = {key: found[key] for key in ("seeds", "score", "choose_by", "refit", "test_over_train")}
-    later = [("settings", "Settings", facts_list(facts) + _spec(splits.path))]
+    sent = f"<p>{e(EACH_SPLIT)} <code>idiolect explain {e(splits.path.name)}</code> prints the first.</p>"
+    later = [("privacy", TITLE, sent)]
+    later += [("settings", "Settings", facts_list(facts) + _spec(splits.path))]
     later.append(("machine", "Machine", facts_list(_json(splits.path / "machine.json"))))
     return "".join(map(_section, sections)) + remarks + "".join(map(_section, later))
 

@@ -87,10 +87,14 @@ class Constants:
 
         E |g(v) - g(v*)|^2 <= 2 L_b (f(v) - f*) for b rows drawn with replacement; without, it is no larger.
         """
+        return float(self.client_batch_smoothness(batch_size).max())
+
+    def client_batch_smoothness(self, batch_size: int) -> np.ndarray:
+        """(M,) the same of each client."""
         if batch_size == 0:
-            return self.smoothness
+            return self.client_smoothness
         excess = np.maximum(self.client_component_smoothness - self.client_smoothness, 0.0)
-        return float((self.client_smoothness + excess / batch_size).max())
+        return self.client_smoothness + excess / batch_size
 
 
 # Largest second derivative of a row's loss by its outputs: 1, s(1-s) <= 1/4, |diag(p) - p p'| <= 1/2.
