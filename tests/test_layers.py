@@ -38,6 +38,8 @@ MAY_IMPORT = {
     "engines": {"core", "data.store", "metrics", "accounting"},
     "experiments": BELOW_EXPERIMENTS | {"visible"},
     "report": {"visible"},
+    # what the commands do, without the commands; rows in, sentences out
+    "api": {"experiments", "report", "core.checks", "data.tables", "accounting.ledger"},
     # to refuse a request, to let code in, to start, to print
     "cli": {"experiments", "report", "core.checks", "core.importing", "search_path", "visible"},
 }

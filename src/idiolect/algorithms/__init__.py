@@ -56,7 +56,7 @@ class Method(NamedTuple):
         Settings of the objective may be given, too. Its presets take the place of defaults only: what was given to the
         objective when it was made stays.
         """
-        usual = {field.name: field.default for field in dataclasses.fields(objective)}
+        usual = {field.name: field.default for field in dataclasses.fields(objective)}  # type: ignore[arg-type]
         own = {field.name for field in dataclasses.fields(self.algorithm)}
         preset = {
             name: value
@@ -64,7 +64,8 @@ class Method(NamedTuple):
             if name in usual and getattr(objective, name) == usual[name]
         }
         preset |= {name: settings.pop(name) for name in set(settings) & set(usual) - own}
-        return self.algorithm(dataclasses.replace(objective, **preset), **{**self.preset, **settings})
+        chosen = dataclasses.replace(objective, **preset)  # type: ignore[type-var]
+        return self.algorithm(chosen, **{**self.preset, **settings})
 
 
 _PLSGD = "Personalization mitigates the perils of local SGD for heterogeneous distributed learning (paper 000)"

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,13 +77,15 @@ def execute(
     theory: bool = True,
     repeats: Path | None = None,
     rows: pa.Table | None = None,
+    remarks: Sequence[str] = (),
 ) -> Executed:
     """Train every method of `spec` and leave a complete run folder at `path`.
 
     A wrong request is refused before the folder is made. Methods that are one method with several settings of its
     objective (a sweep) also leave what each client would choose among them, in choices.json. Without `theory`, `say`
     does not hear how theory chose settings; the folder has these sentences all the same. `repeats` is the folder of the
-    run that the spec records: what was chosen there is not chosen again. `rows` is a table that is in memory.
+    run that the spec records: what was chosen there is not chosen again. `rows` is a table that is in memory,
+    `remarks` are further notes.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -92,6 +94,7 @@ def execute(
     tell = say or (lambda text: None)
     find_time_model(spec.evaluation.time_model)
     prepared = prepare(spec, rows)
+    prepared = dataclasses.replace(prepared, left_out=(*prepared.left_out, *remarks))
     federation = prepared.federation
     methods = prepared.methods
     built = [prepared.build(method, _chosen_before(spec, method)) for method in methods]
