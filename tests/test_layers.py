@@ -114,7 +114,7 @@ def test_reports_and_the_command_line_start_without_jax():
     """In a fresh process, because any test may have imported it here; everything at import time counts."""
     modules = [
         ".".join(("idiolect", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-        for path in files_of("report") + files_of("cli") + files_of("record")
+        for path in files_of("report") + files_of("cli") + files_of("record") + files_of("api")
     ]
     program = f"import sys, {', '.join(modules)}\nsys.exit('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
