@@ -31,7 +31,7 @@ def main() -> None:
     for name in given.methods:
         method = ALGORITHMS[name]
         objective = OBJECTIVES[method.objective](ClientLoss(model=Linear(64, 10)))
-        algorithm = method.algorithm(objective, **method.preset, epochs=1, batch_size=10)
+        algorithm = method(objective, epochs=1, batch_size=10)
         run = simulate(algorithm, federation, Training(rounds=given.rounds), scores=("accuracy",))
         trained = np.nanmean(run.recorder.last["test"]["personal"]["accuracy"])
         new = run.new_clients()["test"]["personal"]["accuracy"] if held_out else [np.nan]

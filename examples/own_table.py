@@ -49,7 +49,7 @@ def compare(path: Path, client: str, target: str, rounds: int) -> None:
     for name in METHODS:
         method = ALGORITHMS[name]
         objective = OBJECTIVES[method.objective](ClientLoss(model=model))
-        algorithm = method.algorithm(objective, **method.preset, epochs=1, batch_size=10)
+        algorithm = method(objective, epochs=1, batch_size=10)
         run = simulate(algorithm, federation, Training(rounds=rounds, record_every=5), scores=(score, "log_loss"))
         answers[name] = np.asarray(run.recorder.selected["test"]["personal"][score])
         line = f"{name:<24} {summarise(answers[name], True).mean:.3f}  bytes {run.ledger.total_bytes:>8}"

@@ -12,7 +12,7 @@ import itertools
 
 import numpy as np
 
-from idiolect import ClientLoss, GlobalModel, Linear, Training, digits, sweep
+from idiolect import ClientLoss, GlobalModel, Linear, Training, digits, simulate_many
 from idiolect.algorithms import LocalSGD
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     pairs = list(itertools.product(given.step_sizes, given.seeds))
     lanes = [dataclasses.replace(fedavg, step_size=step_size) for step_size, _ in pairs]
     training = Training(rounds=given.rounds, record_every=5)
-    runs = sweep(lanes, digits(clients=8), training, seeds=[seed for _, seed in pairs], scores=("accuracy",))
+    runs = simulate_many(lanes, digits(clients=8), training, seeds=[seed for _, seed in pairs], scores=("accuracy",))
 
     for (step_size, seed), run in zip(pairs, runs):
         validation = np.nanmean(run.recorder.selected["validation"]["personal"]["accuracy"])

@@ -39,6 +39,8 @@ MAY_IMPORT = {
     "engines": {"core", "data.store", "metrics", "accounting"},
     "experiments": BELOW_EXPERIMENTS | {"visible"},
     "report": {"visible"},
+    # what the commands do, without the commands; rows in, sentences out
+    "api": {"experiments", "report", "core.checks", "data.tables", "accounting.ledger"},
     # to refuse a request, to let code in, to start, to print
     "cli": {"experiments", "report", "core.checks", "core.importing", "search_path", "visible"},
 }
@@ -113,7 +115,7 @@ def test_reports_and_the_command_line_start_without_jax():
     """In a fresh process, because any test may have imported it here; everything at import time counts."""
     modules = [
         ".".join(("idiolect", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
-        for path in files_of("report") + files_of("cli") + files_of("record")
+        for path in files_of("report") + files_of("cli") + files_of("record") + files_of("api")
     ]
     program = f"import sys, {', '.join(modules)}\nsys.exit('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

@@ -10,6 +10,13 @@ import importlib
 __version__ = "0.1.0"
 
 _HOMES = {
+    "idiolect.api.advising": ("Advice", "Explanation", "advise", "explain"),
+    "idiolect.api.answers": ("Answer", "ClientAnswer", "TrainedRun"),
+    "idiolect.api.estimators": ("PersonalizedClassifier", "PersonalizedRegressor"),
+    "idiolect.api.loading": ("load",),
+    "idiolect.api.running": ("compare", "sweep", "train"),
+    "idiolect.api.splits": ("SplitsAnswer",),
+    "idiolect.api.tables": ("Table", "data_set", "read_table"),
     "idiolect.algorithms": ("ALGORITHMS",),
     "idiolect.core": (
         "Algorithm",
@@ -23,7 +30,7 @@ _HOMES = {
     ),
     "idiolect.data": ("Federation", "Split", "digits"),
     "idiolect.engines.debug": ("debug",),
-    "idiolect.engines.simulate": ("Checkpoint", "Run", "Training", "simulate", "sweep"),
+    "idiolect.engines.simulate": ("Checkpoint", "Run", "Training", "simulate", "simulate_many"),
     "idiolect.models": ("CNN", "MLP", "MODELS", "CharacterLSTM", "Linear", "Location", "Model", "ResNet18", "WordLSTM"),
     "idiolect.objectives": (
         "APFL2",
@@ -39,6 +46,7 @@ _HOMES = {
         "Residual",
     ),
 }
+_ALIASES = {"simulate_many": "sweep"}  # `sweep` is the one of names and tables
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME)
@@ -47,7 +55,7 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(importlib.import_module(_HOME[name]), _ALIASES.get(name, name))
 
 
 def __dir__() -> list[str]:
@@ -57,6 +65,23 @@ def __dir__() -> list[str]:
 TYPE_CHECKING = False  # which type checkers take for true; `typing` itself could be a planted file
 if TYPE_CHECKING:
     from idiolect.algorithms import ALGORITHMS as ALGORITHMS
+    from idiolect.api.advising import Advice as Advice
+    from idiolect.api.advising import Explanation as Explanation
+    from idiolect.api.advising import advise as advise
+    from idiolect.api.advising import explain as explain
+    from idiolect.api.answers import Answer as Answer
+    from idiolect.api.answers import ClientAnswer as ClientAnswer
+    from idiolect.api.answers import TrainedRun as TrainedRun
+    from idiolect.api.estimators import PersonalizedClassifier as PersonalizedClassifier
+    from idiolect.api.estimators import PersonalizedRegressor as PersonalizedRegressor
+    from idiolect.api.loading import load as load
+    from idiolect.api.running import compare as compare
+    from idiolect.api.running import sweep as sweep
+    from idiolect.api.running import train as train
+    from idiolect.api.splits import SplitsAnswer as SplitsAnswer
+    from idiolect.api.tables import Table as Table
+    from idiolect.api.tables import data_set as data_set
+    from idiolect.api.tables import read_table as read_table
     from idiolect.core import Algorithm as Algorithm
     from idiolect.core import Batched as Batched
     from idiolect.core import DivergedError as DivergedError
@@ -73,7 +98,7 @@ if TYPE_CHECKING:
     from idiolect.engines.simulate import Run as Run
     from idiolect.engines.simulate import Training as Training
     from idiolect.engines.simulate import simulate as simulate
-    from idiolect.engines.simulate import sweep as sweep
+    from idiolect.engines.simulate import sweep as simulate_many
     from idiolect.models import CNN as CNN
     from idiolect.models import MLP as MLP
     from idiolect.models import MODELS as MODELS

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ from idiolect.algorithms.scd_pfl import SCDPFL
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.importing import imported
+from idiolect.core.objective import Objective
 
 
 class Method(NamedTuple):
@@ -47,6 +49,23 @@ class Method(NamedTuple):
     reference: str
     summary: str
     objective_preset: Mapping[str, Any] = {}  # settings of that objective
+
+    def __call__(self, objective: Objective, **settings: Any) -> Algorithm:
+        """The algorithm on this objective with the name's presets; a setting that is given here wins.
+
+        Settings of the objective may be given, too. Its presets take the place of defaults only: what was given to the
+        objective when it was made stays.
+        """
+        usual = {field.name: field.default for field in dataclasses.fields(objective)}  # type: ignore[arg-type]
+        own = {field.name for field in dataclasses.fields(self.algorithm)}
+        preset = {
+            name: value
+            for name, value in self.objective_preset.items()
+            if name in usual and getattr(objective, name) == usual[name]
+        }
+        preset |= {name: settings.pop(name) for name in set(settings) & set(usual) - own}
+        chosen = dataclasses.replace(objective, **preset)  # type: ignore[type-var]
+        return self.algorithm(chosen, **{**self.preset, **settings})
 
 
 _PLSGD = "Personalization mitigates the perils of local SGD for heterogeneous distributed learning (paper 000)"

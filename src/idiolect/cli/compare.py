@@ -99,7 +99,7 @@ def compare(
     from idiolect.cli.splits import split_and_show
     from idiolect.cli.training import train_and_show
     from idiolect.experiments import spec as specs
-    from idiolect.experiments.candidates import comparison
+    from idiolect.experiments.candidates import check_epochs, check_methods, check_step_sizes, comparison
     from idiolect.experiments.splits import check_splits
 
     label = name or (table.stem if table else data or "compare")
@@ -121,13 +121,13 @@ def compare(
     spec = comparison(
         rows | ({"held_out": _number(held_out)} if held_out else {}),
         model=model,
-        methods=_checked_methods(methods),
+        methods=check_methods(methods),
         rounds=rounds,
         minutes=minutes,
         cohort=cohort,
         batch_size=batch_size,
-        epochs=_at_least_one("--epochs", epochs),
-        step_sizes=None if step_sizes is None else _floats(step_sizes),
+        epochs=check_epochs(epochs),
+        step_sizes=check_step_sizes(None if step_sizes is None else _floats(step_sizes)),
         refit=refit,
         score=score,
         seed=seed,
@@ -145,30 +145,6 @@ def compare(
         train_and_show(wanted, folder, resume, as_format, quiet, exploring=True, details=details)
 
 
-def _checked_methods(text: str | None) -> str | None:
-    """The names as they were given, or RequestError where there are none, one twice, or 'all' beside others."""
-    from idiolect.core.checks import RequestError
-    from idiolect.experiments.candidates import ALL, method_names
-
-    names = [ALL] if text is None or text.strip() == ALL else method_names(text)
-    if not names:
-        raise RequestError(f"--methods needs names such as local,fedavg, or all, got {text!r}.")
-    if ALL in names and len(names) > 1:
-        raise RequestError(f"--methods all stands for every method, got {text!r}; leave the other names out.")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise RequestError(f"--methods must differ, got {twice!r} more than once; name each once.")
-    return text
-
-
-def _at_least_one(flag: str, value: int | None) -> int | None:
-    from idiolect.core.checks import RequestError
-
-    if value is not None and value < 1:
-        raise RequestError(f"{flag} must be at least 1, got {value}.")
-    return value
-
-
 def _floats(text: str) -> list[float]:
     from idiolect.core.checks import RequestError
 
@@ -176,8 +152,6 @@ def _floats(text: str) -> list[float]:
         sizes = [float(part) for part in text.split(",")]
     except ValueError:
         raise RequestError(f"--step-sizes needs numbers such as 0.01,0.1,1, got {text!r}.") from None
-    if len(set(sizes)) < len(sizes):
-        raise RequestError(f"--step-sizes must differ, got {text!r}; name each once.")
     return sizes
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tomli_w
@@ -36,6 +36,9 @@ from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import fill, refuse_unknown
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 FOLDS = 5
 
 
@@ -48,11 +51,12 @@ def advise_on(
     seeds: Sequence[int] | None = None,
     progress: Progress | None = None,
     say: Say | None = None,
+    rows: pa.Table | None = None,
 ) -> dict[str, Any]:
     """Measure, advise, verify if asked; leave a folder with advise.json, advise.parquet and what is needed to draw.
 
     `spec` holds a [data] table. The first seed's split is advised on; verification averages over all of them. Without
-    `seeds` the split is that of data.seed, the very one that `compare` trains on.
+    `seeds` the split is that of data.seed, the very one that `compare` trains on. `rows` is a table that is in memory.
     """
     folder = RunFolder(path, "advise")
     folder.check(resume=False)
@@ -61,7 +65,7 @@ def advise_on(
     report = progress or (lambda label, done, total: None)
     tell = say or (lambda text: None)
     began = time.perf_counter()
-    trial = _measure(spec["data"], splits[0], verify, tell, report)
+    trial = _measure(spec["data"], splits[0], verify, tell, report, rows)
     found = make_record(name, trial) | {"seed": splits[0], "regime": {}}
     if trial.options.all_pairs:
         penalty = trial.options.penalties["alone"] / max(float(np.mean(trial.sample.counts)), 1.0)
@@ -71,7 +75,7 @@ def advise_on(
         began = time.perf_counter()
         verdicts = [_judge(trial, splits[0])]
         for seed in splits[1:]:
-            verdicts.append(_judge(_measure(spec["data"], seed, verify, lambda text: None, report), seed))
+            verdicts.append(_judge(_measure(spec["data"], seed, verify, lambda text: None, report, rows), seed))
             report("splits", len(verdicts), len(splits))
         found["verify"] = make_verdict(verdicts, trial.federation) | {"seeds": splits}
         found["seconds"]["verify"] = time.perf_counter() - began
@@ -103,11 +107,13 @@ def choose_splits(data: Mapping[str, Any], seeds: Sequence[int] | None, verify: 
     return [int(seed) for seed in seeds]
 
 
-def _measure(data: Mapping[str, Any], seed: int, verify: bool, tell: Say, report: Progress) -> Trial:
+def _measure(
+    data: Mapping[str, Any], seed: int, verify: bool, tell: Say, report: Progress, table: pa.Table | None
+) -> Trial:
     """Split by the seed, try the three ways on held-out rows, advise."""
     asked = fill(DataSpec, {**data, "seed": seed}, "data")
     refuse_weights(asked, "advise")
-    federation, _ = build_data(asked, "float64")
+    federation, _ = build_data(asked, "float64", table)
     _check(federation, verify)
     federation, copies = align_copies(federation)
     rows, blocks = learning_rows(federation)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from idiolect.algorithms import ALGORITHMS
+from idiolect.core.checks import RequestError
 from idiolect.metrics.scores import find_score
 
 LOCAL = "local"  # the method that trains every client alone
@@ -75,6 +77,34 @@ def method_names(asked: str | None) -> list[str]:
     if asked.strip() == ALL:
         return list(ALGORITHMS)
     return [name.strip() for name in asked.split(",") if name.strip()]
+
+
+def check_methods(asked: str | None) -> str | None:
+    """The names as they were given, or RequestError where there are none, one twice, or 'all' beside others."""
+    names = [ALL] if asked is None or asked.strip() == ALL else method_names(asked)
+    if not names:
+        raise RequestError(f"--methods needs names such as local,fedavg, or all, got {asked!r}.")
+    if ALL in names and len(names) > 1:
+        raise RequestError(f"--methods all stands for every method, got {asked!r}; leave the other names out.")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RequestError(f"--methods must differ, got {twice!r} more than once; name each once.")
+    return asked
+
+
+def check_epochs(epochs: int | None) -> int | None:
+    """Passes over a client's rows per round; RequestError for less than one."""
+    if epochs is not None and epochs < 1:
+        raise RequestError(f"--epochs must be at least 1, got {epochs}.")
+    return epochs
+
+
+def check_step_sizes(sizes: Sequence[float] | None) -> list[float] | None:
+    """The step sizes to choose from; RequestError where one is given twice."""
+    if sizes is not None and len(set(sizes)) < len(sizes):
+        given = ",".join(f"{size:g}" for size in sizes)
+        raise RequestError(f"--step-sizes must differ, got {given!r}; name each once.")
+    return None if sizes is None else [float(size) for size in sizes]
 
 
 def local_work(model: str, batch_size: int | None, epochs: int | None) -> dict[str, int]:

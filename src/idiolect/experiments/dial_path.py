@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from idiolect.experiments.choice import Tried
 from idiolect.experiments.collaboration import plain_loss
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import Spec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Paths from one model for all to every client alone. Data are scaled, so that curvatures are of the order of 1: a
 # penalty of 30 holds personal models at the shared one, one of 0.003 lets them go.
@@ -106,10 +109,10 @@ def loss_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], st
     return (loss, *(name for name in scores if name != loss)), reason
 
 
-def choose_ridge(spec: Spec) -> tuple[float, str]:
+def choose_ridge(spec: Spec, rows: pa.Table | None = None) -> tuple[float, str]:
     """The l2 with the least validation loss, mean of every client alone and of one model for all; and a sentence."""
     refuse_weights(spec.data, "dial")
-    federation, _ = build_data(spec.data, "float64")
+    federation, _ = build_data(spec.data, "float64", rows)
     if federation.train.inputs.dtype.kind != "f":
         raise RequestError("dial needs numeric inputs or a table; this data set holds tokens: choose another.")
     kept = np.linspace(0, federation.clients - 1, min(federation.clients, _MOST_TRIED)).astype(int)

@@ -7,9 +7,9 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
@@ -49,6 +49,9 @@ from idiolect.experiments.tuning import NOTHING_TO_CHOOSE_ON, Tuned, from_json, 
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MOST_KEPT = 1000  # clients whose own models a run folder keeps unasked; more could fill a disk
 
 Progress = Callable[[str, int, int], None]  # method label, rounds done, rounds in all
@@ -74,13 +77,16 @@ def execute(
     say: Say | None = None,
     theory: bool = True,
     repeats: Path | None = None,
+    rows: pa.Table | None = None,
+    remarks: Sequence[str] = (),
 ) -> Executed:
     """Train every method of `spec` and leave a complete run folder at `path`.
 
     A wrong request is refused before the folder is made. Methods that are one method with several settings of its
     objective (a sweep) also leave what each client would choose among them, in choices.json. Without `theory`, `say`
     does not hear how theory chose settings; the folder has these sentences all the same. `repeats` is the folder of the
-    run that the spec records: what was chosen there is not chosen again.
+    run that the spec records: what was chosen there is not chosen again. `rows` is a table that is in memory,
+    `remarks` are further notes.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -88,7 +94,8 @@ def execute(
         spec = resumed(folder.read_spec(), spec, path)
     tell = say or (lambda text: None)
     find_time_model(spec.evaluation.time_model)
-    prepared = prepare(spec)
+    prepared = prepare(spec, rows)
+    prepared = dataclasses.replace(prepared, left_out=(*prepared.left_out, *remarks))
     federation = prepared.federation
     methods = prepared.methods
     built = [prepared.build(method, _chosen_before(spec, method)) for method in methods]

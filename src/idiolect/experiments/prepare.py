@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from idiolect.experiments.spec import MethodSpec, Spec
 from idiolect.metrics.scores import find_score, proper_score
 from idiolect.objectives import ClientLoss
 from idiolect.theory.constants import Constants
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOST_COEFFICIENTS = 250  # of the models that are compared to find out who is alike, unasked
 
@@ -73,11 +76,14 @@ class Prepared:
         return notes
 
 
-def prepare(spec: Spec) -> Prepared:
-    """Read the rows and find what does not depend on a method; RequestError for a request that makes no sense."""
-    federation, problem = build_data(spec.data, spec.training.precision)
+def prepare(spec: Spec, rows: pa.Table | None = None) -> Prepared:
+    """Read the rows and find what does not depend on a method; RequestError for a request that makes no sense.
+
+    `rows` is the table where it is in memory and not in a file.
+    """
+    federation, problem = build_data(spec.data, spec.training.precision, rows)
     check_training(spec.training, federation.clients)
-    if federation.test.counts.sum() == 0 and problem is None:
+    if federation.test.counts.sum() == 0 and problem is None and spec.evaluation.untested == "refuse":
         raise RequestError(
             "No client has a test row, so no method could be judged. Bring more rows per client, or give "
             "data.test (in a spec, or by --set) a larger fraction."

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import coerce, refuse_unknown
 from idiolect.record.memory import check_address_space, check_bytes
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Source = Callable[..., Federation | Problem]
 
 
@@ -43,11 +46,11 @@ BYTES_OF_NAME = 100  # that a class's name takes
 BYTES = "Images stored as bytes, the array {!r}, were divided by 255 to lie in [0, 1]; floats are taken as they are."
 
 
-def _table(data: DataSpec, split: Split) -> Federation:
-    path, client, target = (_need(data, name) for name in ("path", "client", "target"))
+def _table(data: DataSpec, split: Split, rows: pa.Table | None = None) -> Federation:
+    client, target = (_need(data, name) for name in ("client", "target"))
     refuse_unknown(data.settings, ("scaling", "target_scaling"), "[data.settings] table")
     return Federation.from_table(
-        path,
+        _need(data, "path") if rows is None else rows,
         client=client,
         target=target,
         features=data.features,
@@ -271,8 +274,13 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, Problem | None]:
-    """The federation a spec asks for, and what is known about it when it is synthetic."""
+def build_data(
+    data: DataSpec, precision: str = "float32", rows: pa.Table | None = None
+) -> tuple[Federation, Problem | None]:
+    """The federation a spec asks for, and what is known about it when it is synthetic.
+
+    `rows` is the table itself where it is in memory; the spec then says all but its path.
+    """
     check_address_space()
     split = Split(data.train, data.validation, data.test, data.split_column, data.group_column, data.time_column)
     split.check()
@@ -284,6 +292,8 @@ def build_data(data: DataSpec, precision: str = "float32") -> tuple[Federation, 
             f"[data] preparation is for tables, and the source is {data.source!r}, whose rows come as they are; leave "
             "it out."
         )
+    if rows is not None:
+        return _table(data, split, rows), None
     if data.source in READERS:
         return READERS[data.source](data, split), None
     if data.source not in SOURCES:

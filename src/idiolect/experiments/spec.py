@@ -92,6 +92,7 @@ class EvaluationSpec:
     scores: list[str] = dataclasses.field(default_factory=list)
     choose_by: str | None = None  # score that rounds and settings are chosen by; unset: log loss, squared error
     unfit: str = setting(default="refuse", choices=("refuse", "leave_out"))  # methods that cannot run on these rows
+    untested: str = setting(default="refuse", choices=("refuse", "allow"))  # a table without a test row
     time_model: str = "hospital"
     optimum: str = setting(default="auto", choices=("auto", "always", "never"))  # auto: on synthetic problems
     flops: bool = False  # count operations per client and round: one more program per method to trace

@@ -9,7 +9,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.experiments.execute import Progress, Say, execute
@@ -17,6 +17,9 @@ from idiolect.experiments.run_folder import REQUEST, RunFolder, machine_facts
 from idiolect.experiments.spec import Spec, resumed
 from idiolect.experiments.splits_summary import client_rows, read_splits, summarise_splits
 from idiolect.record.manifest import check_report_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOST = 1000  # splits; more is almost surely a slip
 SPLITS = "compare --splits"
@@ -83,10 +86,11 @@ def run_splits(
     progress: Progress | None = None,
     say: Say | None = None,
     started: Started | None = None,
+    rows: pa.Table | None = None,
 ) -> dict[str, Any]:
     """Run the spec with data.seed = s, s + 1, ...; leave one run folder per split and what they say together.
 
-    With `resume`, finished splits are kept and an interrupted one goes on.
+    With `resume`, finished splits are kept and an interrupted one goes on. `rows` is a table that is in memory.
     """
     check_splits(spec, splits)
     folder = RunFolder(path, SPLITS)
@@ -103,7 +107,7 @@ def run_splits(
                 f"{splits} splits of the rows, seeds {seeds[0]} to {seeds[-1]}, each a run folder: "
                 f"{split_folder(path, 0)} ..."
             )
-            _train(spec, path, seeds, progress, tell, started)
+            _train(spec, path, seeds, progress, tell, started, rows)
             return _summarise(spec, folder, seeds)
     except RequestError:
         if made:
@@ -127,7 +131,13 @@ def _summarise(spec: Spec, folder: RunFolder, seeds: Sequence[int]) -> dict[str,
 
 
 def _train(
-    spec: Spec, path: Path, seeds: Sequence[int], progress: Progress | None, tell: Say, started: Started | None
+    spec: Spec,
+    path: Path,
+    seeds: Sequence[int],
+    progress: Progress | None,
+    tell: Say,
+    started: Started | None,
+    rows: pa.Table | None,
 ) -> None:
     """Every split that is not finished yet, in turn: programs that are compiled for one serve the others."""
     folders = [RunFolder(split_folder(path, place)) for place in range(len(seeds))]
@@ -141,7 +151,7 @@ def _train(
         if started is not None:
             started(place + 1, len(seeds))
         own = _spec_of(spec, path, place, seeds[place], len(seeds))
-        _run_one(own, folders[place], progress, _without_repeats(tell, said, first=number == 0))
+        _run_one(own, folders[place], progress, _without_repeats(tell, said, first=number == 0), rows)
         left = (len(waiting) - number - 1) * (time.monotonic() - begun)
         tell(f"Split {place + 1} of {len(seeds)} is finished: {_announcement(folders[place])}{_time_left(left)}.")
 
@@ -189,9 +199,9 @@ def _spec_of(spec: Spec, path: Path, place: int, seed: int, splits: int) -> Spec
     )
 
 
-def _run_one(spec: Spec, folder: RunFolder, progress: Progress | None, say: Say) -> None:
+def _run_one(spec: Spec, folder: RunFolder, progress: Progress | None, say: Say, rows: pa.Table | None) -> None:
     try:
-        execute(spec, folder.path, resume=folder.begun, progress=progress, say=say, theory=False)
+        execute(spec, folder.path, resume=folder.begun, progress=progress, say=say, theory=False, rows=rows)
     except DivergedError as error:
         raise DivergedError(f"{folder.path.name}: {error}") from None
     gc.collect()  # a split's models and rows are on disk; the next one needs their memory

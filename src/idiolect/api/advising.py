@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice and explanations from Python: what `idiolect advise` and `idiolect explain` print, as objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from idiolect.api.results import Result, Workplace
+from idiolect.api.sentences import in_python, warn
+from idiolect.api.tables import Setting, Table, to_frame
+from idiolect.record.errors import RequestError
+
+if TYPE_CHECKING:
+    from idiolect.api.tables import Frame
+    from idiolect.experiments.execute import Progress
+    from idiolect.report.advise_table import Advised
+
+
+class Advice(Result):
+    """For every client: train alone, join all, or join which neighbours; prints itself."""
+
+    @cached_property
+    def _found(self) -> Advised:
+        from idiolect.report.advise_table import read_advice
+
+        return read_advice(self.folder)
+
+    def frame(self) -> Frame:
+        """One row per client: the advice, the gain to expect with its interval, and whom to join."""
+        import pyarrow.parquet as pq
+
+        return to_frame(pq.read_table(self.folder / "advise.parquet"))
+
+    @in_python()
+    def for_client(self, client: str) -> dict[str, object]:
+        """The advice for one client."""
+        from idiolect.core.checks import nearest
+
+        entries = {str(entry["client"]): entry for entry in self._found.found["clients"]}
+        if str(client) not in entries:
+            raise RequestError(f"There is no client {str(client)!r} in the advice.{nearest(str(client), entries)}")
+        return dict(entries[str(client)])
+
+    def _write_page(self, folder: Path) -> None:
+        from idiolect.report.advise_page import build_advice_report
+
+        build_advice_report(folder)
+
+    def _text(self) -> str:
+        from idiolect.report.advise_table import advice_text
+
+        return advice_text(self._found)
+
+    def _repr_html_(self) -> str:
+        from idiolect.report.notebook import text_html
+
+        return text_html(self._text())
+
+
+@in_python()
+def advise(
+    table: Table,
+    *,
+    verify: bool = False,
+    seeds: Sequence[int] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Advice:
+    """Who should learn with whom? What `idiolect advise` answers; `verify` judges the advice on test rows."""
+    from idiolect.experiments.advise import advise_on
+
+    place = Workplace(out, f"{table.name}-advise")
+    splits = None if seeds is None else [int(seed) for seed in seeds]
+    advise_on(
+        {"data": table.settings()},
+        place.folder,
+        name=table.name,
+        verify=verify,
+        seeds=splits,
+        progress=progress,
+        say=warn,
+        rows=table.rows,
+    )
+    return Advice(place)
+
+
+class Explanation(Mapping[str, object]):
+    """What a name means, as plain values; prints itself."""
+
+    def __init__(self, facts: dict[str, object]):
+        self._facts = facts
+
+    def __getitem__(self, name: str) -> object:
+        return self._facts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __str__(self) -> str:
+        from idiolect.report.explanation import explanation_text
+
+        return explanation_text(self._facts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from idiolect.report.notebook import text_html
+
+        return text_html(str(self))
+
+
+@in_python()
+def explain(name: str, objective: str | None = None, **settings: Setting) -> Explanation:
+    """Equations, settings, what travels and what it costs, theory and citation of an algorithm or an objective."""
+    import tomli_w
+
+    from idiolect.experiments.explain import explain as look_up
+
+    return Explanation(look_up(name, objective, changes=[tomli_w.dumps(settings)] if settings else []))

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What comparisons, sweeps and single trainings answer: for all clients, for one of them, and for new rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from idiolect.api.results import Result
+from idiolect.api.sentences import in_python, with_arguments
+from idiolect.api.tables import to_arrow, to_frame
+from idiolect.record.errors import RequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from idiolect.api.tables import Column, Frame, Source
+    from idiolect.report.clients import ClientTable
+    from idiolect.report.folder import Run as FolderRun
+    from idiolect.report.table import ComparisonTable
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientAnswer:
+    """What one method does for one client, on the client's test rows; None where it is not known."""
+
+    client: str
+    method: str
+    score_name: str
+    score: float | None  # of the client's own model
+    alone: float | None  # of a model trained on its rows alone
+    one_model: float | None  # of one model for all clients
+    gain: float | None  # over training alone; above 0 is better, whichever way the score points
+    gain_low: float | None  # 95 % interval
+    gain_high: float | None
+    gain_expected: float | None  # moved toward the mean gain of all clients, as far as its uncertainty asks
+    verdict: str | None  # helped, hurt, same or unclear, against training alone
+    train_rows: int | None
+    test_rows: int | None
+
+
+class Trial(Result):
+    """A folder of trained methods: history, clients, predictions; abstract."""
+
+    @cached_property
+    def _read(self) -> FolderRun:
+        from idiolect.report.folder import read
+
+        return read(self.folder)
+
+    @cached_property
+    def _table(self) -> ComparisonTable:
+        from idiolect.report.table import compare
+
+        return compare(self._read)
+
+    @property
+    def history(self) -> Frame:
+        """One row per method, seed and recorded round: what was sent and computed so far, scores of validation rows."""
+        return to_frame(self._read.history)
+
+    @property
+    def clients(self) -> Frame:
+        """One row per method, seed and client: rows, scores, gains, verdict, bytes."""
+        return to_frame(self._read.clients)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was guessed or decided about the rows and the methods, in sentences."""
+        found = self._read.summary
+        reason = [found["score_reason"]] if found.get("score_reason") else []
+        return tuple(with_arguments(str(text)) for text in (*reason, *found.get("notes", ())))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may be a slip, in sentences."""
+        return tuple(with_arguments(str(text)) for text in self._read.summary.get("warnings", ()))
+
+    @property
+    def score_name(self) -> str:
+        """The score that the answer is in."""
+        return self._read.score
+
+    @in_python()
+    def predict(
+        self,
+        rows: Source,
+        client: Column | None = None,
+        *,
+        method: str | None = None,
+        seed: int | None = None,
+        model: str = "auto",
+        strict: bool = False,
+        trust: Collection[str] = (),
+    ) -> Frame:
+        """New rows with the columns `prediction`, `model` (whose answered) and, for classes, the probabilities.
+
+        `client` is the client of all rows, or one per row; without it the rows' own client column says so. `model` is
+        "personal", "shared" or "auto": a client's own where it was kept, else the shared one. `strict` refuses what
+        would be a warning. Code that the folder names is imported only where `trust` lists it.
+        """
+        return to_frame(self._answers(rows, client, method, seed, model, strict, trust))
+
+    def _answers(
+        self,
+        rows: Source,
+        client: Column | None,
+        method: str | None,
+        seed: int | None = None,
+        model: str = "auto",
+        strict: bool = False,
+        trust: Collection[str] = (),
+    ) -> pa.Table:
+        from idiolect.experiments.predict import predict
+
+        column = str(self._read.spec["data"].get("client", "client"))
+        source = rows if client is None else _with_client(rows, client, column)
+        if client is None and not isinstance(rows, (str, Path)):
+            source = to_arrow(rows)
+        return predict(self.folder, source, method, seed, model=model, strict=strict, trust=trust)
+
+    def _client(self, name: str, method: str) -> ClientAnswer:
+        from idiolect.core.checks import nearest
+        from idiolect.report.clients import client_table
+
+        found = client_table(self._read, method)
+        names = [str(one) for one in found.client]
+        if str(name) not in names:
+            raise RequestError(f"There is no client {str(name)!r} in the answer.{nearest(str(name), names)}")
+        return _client_answer(found, names.index(str(name)), self._read.score)
+
+    def _write_page(self, folder: Path) -> None:
+        from idiolect.report import build_report
+
+        build_report(folder)
+
+    def _text(self) -> str:
+        return self._table.to_text(details=False)
+
+    def _repr_html_(self) -> str:
+        from idiolect.report.notebook import comparison_html
+
+        return comparison_html(self._table)
+
+
+class Answer(Trial):
+    """The answer of `compare` or `sweep`: prints itself, and shows itself in a notebook."""
+
+    @property
+    def best(self) -> str | None:
+        """The announced method: the best on validation rows. None where no method has a score."""
+        return self._table.answer.best
+
+    @property
+    def tied(self) -> tuple[str, ...]:
+        """Methods that validation rows cannot tell from the best."""
+        return self._table.answer.tied
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words."""
+        return self._table.answer.sentence
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The labels of the methods, in order."""
+        return tuple(row.method for row in self._table.rows)
+
+    @in_python()
+    def for_client(self, client: str, method: str | None = None) -> ClientAnswer:
+        """What the best method, or the given one, does for one client."""
+        label = method or self._table.answer.personalized or self.best
+        if label is None or label not in self.methods:
+            raise RequestError(f"method must be one of {', '.join(self.methods)}, got {label!r}.")
+        return self._client(client, label)
+
+    def frame(self) -> Frame:
+        """One row per method: means, gains with their intervals, clients helped and hurt, and the price."""
+        import pyarrow as pa
+
+        table = pa.Table.from_pylist([dataclasses.asdict(row) for row in self._table.rows])
+        known = [name for name in table.column_names if table[name].null_count < table.num_rows]
+        return to_frame(table.select(known))
+
+
+class TrainedRun(Trial):
+    """One trained method: `history`, `clients`, `ledger`, and its answers to new rows."""
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return str(self._entry["method"])
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The settings that it was trained with: given, preset, chosen on validation rows or by theory."""
+        spec = self._read.spec
+        asked = {key: value for key, value in spec["methods"][self.method].items() if key != "name"}
+        resolved = spec.get("resolved", {}).get(self.method, {})
+        return {**asked, **self._entry["settings"], **resolved.get("tuned", {}), **resolved.get("chosen", {})}
+
+    @property
+    def score(self) -> float | None:
+        """The mean over clients of the score of their own models on test rows."""
+        found = self._entry.get("score")
+        return found["mean"] if isinstance(found, dict) else None
+
+    @property
+    def ledger(self) -> dict[str, int]:
+        """What training cost, exact: bytes and messages each way, rounds, gradients by block; the mean over seeds."""
+        from idiolect.accounting.ledger import FIELDS
+
+        return {name: int(self._entry[name]) for name in FIELDS if self._entry.get(name) is not None}
+
+    @in_python()
+    def for_client(self, client: str) -> ClientAnswer:
+        """What it does for one client."""
+        return self._client(client, self.method)
+
+    @property
+    def _entry(self) -> dict[str, Any]:
+        return self._read.methods[0]
+
+
+def _client_answer(found: ClientTable, place: int, score: str) -> ClientAnswer:
+    def number(values: object) -> float | None:
+        value = float(values[place])  # type: ignore[index]
+        return None if value != value else value
+
+    def count(values: object) -> int | None:
+        value = number(values)
+        return None if value is None else round(value)
+
+    return ClientAnswer(
+        client=str(found.client[place]),
+        method=found.method,
+        score_name=score,
+        score=number(found.personal),
+        alone=number(found.alone),
+        one_model=number(found.one),
+        gain=number(found.gain),
+        gain_low=number(found.gain_low),
+        gain_high=number(found.gain_high),
+        gain_expected=number(found.expected),
+        verdict=str(found.verdict[place]) or None,
+        train_rows=count(found.train_rows),
+        test_rows=count(found.test_rows),
+    )
+
+
+def _with_client(rows: Source, client: Column, column: str) -> pa.Table:
+    """The rows with a client column: the same client in all of them, or one each."""
+    import pyarrow as pa
+
+    table = to_arrow(rows)
+    if column in table.column_names:
+        raise RequestError(f"The rows have a client column {column!r}; leave it out of them, or leave client= out.")
+    values = np.full(table.num_rows, client) if np.ndim(client) == 0 else np.asarray(client)  # type: ignore[arg-type]
+    if len(values) != table.num_rows:
+        raise RequestError(f"client must be one name, or one for each of the {table.num_rows} rows, got {len(values)}.")
+    return table.append_column(column, pa.array(values))

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every result of the Python interface is: a finished folder that can be read, kept, sent and shown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from idiolect.api.sentences import in_python
+from idiolect.record.errors import RequestError
+from idiolect.record.manifest import DONE
+
+
+class Workplace:
+    """The folder that a result is written to: the caller's own, or one that goes away with the result."""
+
+    def __init__(self, out: str | os.PathLike[str] | None, name: str):
+        self._temporary = None if out is not None else tempfile.TemporaryDirectory(prefix="idiolect-")
+        self.folder = Path(out) if self._temporary is None else Path(self._temporary.name) / name  # type: ignore[arg-type]
+
+
+class Result:
+    """A finished folder of a command, read when asked; abstract."""
+
+    def __init__(self, place: Workplace):
+        self._place = place
+
+    @property
+    def folder(self) -> Path:
+        """Where the files lie; a temporary folder is removed with this object: `save` keeps it."""
+        return self._place.folder
+
+    @in_python()
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Copy the folder to `path`, which must not exist, with its page; `load` and the commands read it."""
+        target = Path(path)
+        if target.exists():
+            raise RequestError(f"{target} exists, and nothing is overwritten; choose another path.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        skipped = str(self.folder)
+        shutil.copytree(self.folder, target, ignore=lambda at, names: [DONE] if str(at) == skipped else [])
+        shutil.copy2(self.folder / DONE, target / DONE)  # last: a copy that was cut short is not taken for a whole one
+        self._write_page(target)
+        return target
+
+    def _write_page(self, folder: Path) -> None:
+        raise NotImplementedError
+
+    def _text(self) -> str:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self._text()
+
+    def __repr__(self) -> str:
+        return self._text()
+
+    def __getstate__(self) -> dict[str, object]:
+        """All files, so that a result can be pickled, copied and sent to another process."""
+        files = {
+            str(path.relative_to(self.folder)): path.read_bytes() for path in self.folder.rglob("*") if path.is_file()
+        }
+        return {"name": self.folder.name, "files": files}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        name, files = state["name"], state["files"]
+        assert isinstance(name, str)
+        assert isinstance(files, dict)
+        self._place = Workplace(None, name)
+        for inside, content in files.items():
+            path = self.folder / inside
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train from Python: the specs of `idiolect compare` and `sweep`, executed as the commands execute them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack
+
+from idiolect.api.answers import Answer, TrainedRun
+from idiolect.api.results import Workplace
+from idiolect.api.sentences import in_python, warn
+from idiolect.api.splits import SplitsAnswer
+from idiolect.api.tables import Setting, Table
+from idiolect.record.errors import DivergedError, NeedsRidgeError, RequestError
+
+if TYPE_CHECKING:
+    from idiolect.experiments.execute import Progress
+    from idiolect.experiments.spec import Spec
+
+# a setting of a method, or an option of every training
+Given: TypeAlias = "Setting | Mapping[str, Setting] | os.PathLike[str] | Progress"
+Values: TypeAlias = "Sequence[Setting]"  # that a sweep tries
+
+
+class Options(TypedDict, total=False):
+    """What may be said of every training, as `idiolect compare` has it; all may be left out."""
+
+    score: str  # the one to show; by the task and the balance of classes
+    model: str  # "linear", "mlp", or of images and texts a network
+    rounds: int  # at most; until validation rows show no more progress, or 100 where nothing is tuned
+    minutes: float  # for all methods together
+    l2: float  # weight of the ridge; none, and where a method needs one it is chosen on validation rows
+    cohort: int  # clients per round; 0: all
+    step_sizes: Sequence[float]  # to choose from on validation rows
+    refit: bool  # fit the delivered models on training and validation rows
+    held_out: float  # clients that never train: a number, or a fraction below 1
+    seed: int  # draws the split and the training
+    seeds: Sequence[int]  # of the training; one answer over all of them
+    spec: Mapping[str, Setting]  # further settings of a spec, such as {"training.precision": "float64"}
+    out: str | os.PathLike[str]  # the run folder; a temporary one that goes away with the answer
+    progress: Progress  # called with a method, rounds done and rounds in all
+
+
+@in_python()
+def compare(
+    table: Table,
+    methods: str | Sequence[str] | None = None,
+    *,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    splits: int = 1,
+    **options: Unpack[Options],
+) -> Answer | SplitsAnswer:
+    """Train alone, share one model, or personalize? What `idiolect compare` answers, with the same numbers.
+
+    `methods` are names (`ALGORITHMS`), or "all"; without them, seven. `splits` repeats all on so many splits of the
+    rows. The further options are those of `Options`.
+    """
+    from idiolect.experiments.splits import check_splits
+    from idiolect.experiments.strict import refuse_unknown
+
+    refuse_unknown(options, Options.__annotations__, "compare")
+    names = methods if methods is None or isinstance(methods, str) else ",".join(methods)
+    spec = _spec(table, names, {}, options, batch_size=batch_size, epochs=epochs)
+    check_splits(spec, splits)
+    place = Workplace(options.get("out"), spec.name)
+    if splits > 1:
+        return _split(spec, place, splits, table, options)
+    _execute(spec, place, table, options)
+    return Answer(place)
+
+
+@in_python()
+def train(method: str, table: Table, *, tune: bool = False, **given: Given) -> TrainedRun:
+    """Train one method: a registered name with its presets, or the path of your own inside `own_code`.
+
+    Settings of the method and of its objective are given by their names (`explain` lists them) and win over presets;
+    `Options` are taken, too. What is not given is what `compare` begins with: presets, defaults, or left to theory.
+    With `tune` it is chosen on validation rows, rounds among it, and the models are fitted anew, as `compare` does.
+    """
+    options, settings = _sorted_out(method, given)
+    spec = _spec(table, method, {method: settings}, options, tune=tune, **_local_work(settings))
+    place = Workplace(options.get("out"), spec.name)
+    _execute_with_ridge(spec, place, table, options)
+    return TrainedRun(place)
+
+
+@in_python()
+def sweep(method: str, table: Table, *, tune: bool = False, **given: Given | Values) -> Answer:
+    """Train every combination of the listed settings, such as `penalty=[0.01, 0.1, 1.0]`, for every one of `seeds`.
+
+    Settings with one value are the same in all of them; otherwise as `train`.
+    """
+    from idiolect.experiments.sweeping import expand
+
+    if not isinstance(method, str):
+        raise RequestError("sweep takes the name of a method, got an object; simulate_many takes built algorithms.")
+    options, settings = _sorted_out(method, given)
+    axes = {name: value for name, value in settings.items() if isinstance(value, list)}
+    fixed = {name: value for name, value in settings.items() if name not in axes}
+    spec = _spec(table, method, {method: fixed}, options, tune=tune, **_local_work(fixed))
+    spec = expand(spec, {f"methods.{method}.{name}": values for name, values in axes.items()})
+    place = Workplace(options.get("out"), f"{spec.name}-sweep")
+    _execute_with_ridge(spec, place, table, options)
+    return Answer(place)
+
+
+def _local_work(settings: Mapping[str, Setting]) -> dict[str, int]:
+    """What decides how much a client does in a round, as `compare` takes it: the rest follows from it."""
+    return {name: value for name in ("batch_size", "epochs") if isinstance(value := settings.get(name), int)}
+
+
+def _is_axis(value: object) -> bool:
+    return not isinstance(value, str) and hasattr(value, "__iter__")
+
+
+def _sorted_out(method: str, given: Mapping[str, Given | Values]) -> tuple[Options, dict[str, Setting]]:
+    """Options of every training, and settings of the method; RequestError for a name that is neither."""
+    from idiolect.experiments.spec import setting_names
+    from idiolect.experiments.strict import refuse_unknown
+
+    names = Options.__annotations__
+    options = {name: value for name, value in given.items() if name in names}
+    settings = {name: _plain(value) for name, value in given.items() if name not in names}
+    objective = settings.get("objective")
+    known = setting_names(method, objective if isinstance(objective, str) else None)
+    refuse_unknown({name: 0 for name in settings if name != "objective"}, [*known, *names], method)
+    return options, settings  # type: ignore[return-value]
+
+
+def _plain(value: object) -> Setting:
+    """What a spec can hold: numbers and lists of NumPy and of ranges as Python's own."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if _is_axis(value):
+        return [_plain(entry) for entry in value]  # type: ignore[attr-defined, return-value]
+    return value  # type: ignore[return-value]
+
+
+def _spec(
+    table: Table,
+    methods: str | None,
+    settings: Mapping[str, Mapping[str, Setting]],
+    options: Options,
+    *,
+    tune: bool = True,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+) -> Spec:
+    """The spec of `idiolect compare`, with settings of methods; without `tune` nothing is chosen on validation rows."""
+    from idiolect.experiments import spec as specs
+    from idiolect.experiments.candidates import check_epochs, check_methods, check_step_sizes, comparison
+
+    asked = comparison(
+        table.settings(options.get("held_out", 0)),
+        model=options.get("model", "linear"),
+        methods=check_methods(methods),
+        rounds=options.get("rounds"),
+        minutes=options.get("minutes"),
+        cohort=options.get("cohort", 0),
+        batch_size=batch_size,
+        epochs=check_epochs(epochs),
+        step_sizes=check_step_sizes(options.get("step_sizes")),
+        refit=options.get("refit", True),
+        score=options.get("score"),
+        seed=options.get("seed"),
+    )
+    asked["name"] = table.name
+    if "l2" in options:
+        asked["model"]["l2"] = options["l2"]
+    if not tune:
+        asked["tuning"] = {}
+        asked["training"]["rounds"] = options.get("rounds", PLAIN_ROUNDS)
+        asked["training"]["record_every"] = max(1, asked["training"]["rounds"] // 20)
+    for label, own in settings.items():
+        asked["methods"][label] |= own
+    if "seeds" in options:
+        asked["seeds"] = [int(seed) for seed in options["seeds"]]
+    return specs.from_table(specs.override(asked, _toml(options.get("spec", {}))))
+
+
+PLAIN_ROUNDS = 100  # where nothing is chosen and nothing is said
+
+
+def _toml(settings: Mapping[str, Setting]) -> list[str]:
+    """{"training.rounds": 5} as the lines that --set takes."""
+    import tomli_w
+
+    lines = []
+    for name, value in settings.items():
+        nested: dict[str, object] = {name.rpartition(".")[2]: _plain(value)}
+        for part in reversed(name.split(".")[:-1]):
+            nested = {part: nested}
+        lines.append(tomli_w.dumps(nested))
+    return lines
+
+
+def _execute_with_ridge(spec: Spec, place: Workplace, table: Table, options: Options) -> None:
+    """Train, with a ridge chosen as `idiolect dial` does where the method cannot do without one; a note says so."""
+    from idiolect.experiments.dial_path import choose_ridge
+
+    try:
+        _execute(spec, place, table, options)
+    except NeedsRidgeError:  # raised before anything is written
+        if spec.model.l2 is not None:
+            raise
+        ridge, sentence = choose_ridge(spec, table.rows)
+        spec = dataclasses.replace(spec, model=dataclasses.replace(spec.model, l2=ridge))
+        _execute(spec, place, table, options, [f"{spec.methods[0].algorithm} needs a loss with a ridge. {sentence}"])
+
+
+def _execute(spec: Spec, place: Workplace, table: Table, options: Options, remarks: Sequence[str] = ()) -> None:
+    from idiolect.experiments.execute import execute
+
+    done = execute(
+        spec,
+        place.folder,
+        progress=options.get("progress"),
+        say=warn,
+        rows=table.rows,
+        remarks=remarks,
+    )
+    lost = [entry for entry in done.summary["methods"] if entry["diverged"]]
+    if len(lost) == len(done.summary["methods"]):
+        raise DivergedError(f"{lost[0]['method']}: {lost[0]['diverged']}. Use a smaller step size.")
+
+
+def _split(spec: Spec, place: Workplace, splits: int, table: Table, options: Options) -> SplitsAnswer:
+    from idiolect.experiments.splits import run_splits
+
+    run_splits(spec, place.folder, splits, progress=options.get("progress"), say=warn, rows=table.rows)
+    return SplitsAnswer(place)
