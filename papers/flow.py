@@ -160,7 +160,7 @@ def algorithm(subject: Column, method: str, step: float, changes: Mapping[str, A
 
 
 def train(subject: Column, algorithms: Sequence[Algorithm], seeds: Sequence[int], how: Callable[..., Any]) -> Any:
-    """`how` (`lanes.sweep` or `lanes.train`) of runs side by side; one that diverges is marked."""
+    """`how` (`lanes.simulate_many` or `lanes.train`) of runs side by side; one that diverges is marked."""
     if len(seeds) == 1:  # a run by itself would end with an error
         algorithms, seeds = [*algorithms, *algorithms], [*seeds, *seeds]
     keys = ("rounds", "cohort", "record_every", "executor", "chunk")
@@ -241,7 +241,7 @@ def cells_of(
     missing = [seed for seed, one in found.items() if one is None]
     if missing:
         same = [algorithm(subject, method, chosen, changes)] * len(missing)
-        for trained in train(subject, same, missing, lanes.sweep)[: len(missing)]:
+        for trained in train(subject, same, missing, lanes.simulate_many)[: len(missing)]:
             own = {"step": chosen, "tuned": how} | measured(trained, subject, soft)
             found[trained.seed] = cells.keep(names[trained.seed], known[trained.seed], own)
     return [one for one in found.values() if one is not None]

@@ -14,7 +14,9 @@ from idiolect import Algorithm, Federation, Training
 from idiolect.engines.door import run_precision
 from idiolect.engines.evaluate import Standing as Standing
 from idiolect.engines.simulate import Session
-from idiolect.engines.simulate import sweep as sweep  # the same with test rows, and the models of each lane
+from idiolect.engines.simulate import (
+    simulate_many as simulate_many,  # the same with test rows, and the models of each lane
+)
 
 PRECISION = "float64"
 Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> further columns of its record

@@ -127,7 +127,7 @@ def train(
         executor="batched",
     )
     pairs = [(algorithm, seed) for algorithm in algorithms for seed in seeds]
-    runs = lanes.sweep(
+    runs = lanes.simulate_many(
         [algorithm for algorithm, _ in pairs],
         subject.federation,
         training,

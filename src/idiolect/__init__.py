@@ -46,7 +46,6 @@ _HOMES = {
         "Residual",
     ),
 }
-_ALIASES = {"simulate_many": "sweep"}  # `sweep` is the one of names and tables
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME)
@@ -55,7 +54,7 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), _ALIASES.get(name, name))
+    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
@@ -98,7 +97,7 @@ if TYPE_CHECKING:
     from idiolect.engines.simulate import Run as Run
     from idiolect.engines.simulate import Training as Training
     from idiolect.engines.simulate import simulate as simulate
-    from idiolect.engines.simulate import sweep as simulate_many
+    from idiolect.engines.simulate import simulate_many as simulate_many
     from idiolect.models import CNN as CNN
     from idiolect.models import MLP as MLP
     from idiolect.models import MODELS as MODELS

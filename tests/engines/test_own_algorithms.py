@@ -15,7 +15,7 @@ from idiolect.core import NOTHING, Batched, Models, PerClient, RequestError, Tal
 from idiolect.core.reduction import gather
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.debug import debug
-from idiolect.engines.simulate import Session, simulate, sweep
+from idiolect.engines.simulate import Session, simulate, simulate_many
 
 ENGINES = [("batched", 0), ("chunked", 3), ("looped", 0), ("looped_steps", 0)]
 
@@ -142,7 +142,7 @@ def test_a_step_size_per_client_is_each_client_with_its_own(bench, ragged, workb
     alone = workbench.build("local", epochs=1, batch_size=2)
     together = simulate(dataclasses.replace(alone, step_size=PerClient(sizes)), ragged, bench.full, seed=3)
     singles = [dataclasses.replace(alone, step_size=float(size)) for size in sizes]
-    runs = sweep(singles, ragged, bench.full, seeds=[3] * 6)
+    runs = simulate_many(singles, ragged, bench.full, seeds=[3] * 6)
     for client, run in enumerate(runs):
         ours, theirs = (tree.take(states, client) for states in (together.states, run.states))
         assert workbench.distance(ours, theirs) < 1e-6

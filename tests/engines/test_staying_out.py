@@ -18,7 +18,7 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.settings import settings
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training, participation_of
-from idiolect.engines.simulate import Session, simulate, sweep
+from idiolect.engines.simulate import Session, simulate, simulate_many
 
 ALPHAS = np.array([0.0, 0.8, 0.5, 0.0, 0.9, 0.2])  # clients 0 and 3 are their own
 ROWS = np.array([3, 5, 4, 5, 3, 4])  # of the ragged federation
@@ -114,7 +114,7 @@ def test_plain_python_agrees(workbench, uniform):
 def test_with_alpha_zero_for_all_nothing_is_sent_in_a_lane_or_alone(runs, workbench, ragged):
     alphas = (ALPHAS, np.zeros(6))
     alone = [runs["scafflix", 0], simulate(flix(workbench, "scafflix", alphas[1]), ragged, EVERY, seed=3)]
-    lanes = sweep([flix(workbench, "scafflix", alpha) for alpha in alphas], ragged, EVERY, seeds=[3, 3])
+    lanes = simulate_many([flix(workbench, "scafflix", alpha) for alpha in alphas], ragged, EVERY, seeds=[3, 3])
     nobody = alone[1].ledger
     assert nobody.rounds == nobody.total_bytes == nobody.messages_down == nobody.gradients_shared == 0
     assert nobody.gradients_personal > 0  # its own solves

@@ -11,7 +11,7 @@ import pytest
 from idiolect.core import RequestError
 from idiolect.engines.block import TRACES
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.simulate import Session, simulate, sweep
+from idiolect.engines.simulate import Session, simulate, simulate_many
 
 pytestmark = pytest.mark.optimized  # bits, also of different programs
 
@@ -21,7 +21,7 @@ def lanes(bench, ragged):
     """Three step sizes under one seed, and the first step size under another."""
     algorithms = [dataclasses.replace(bench.stateful, step_size=step) for step in (0.05, 0.1, 0.3, 0.05)]
     traced = dict(TRACES)
-    runs = sweep(algorithms, ragged, bench.partial, seeds=[3, 3, 3, 8])
+    runs = simulate_many(algorithms, ragged, bench.partial, seeds=[3, 3, 3, 8])
     return algorithms, runs, {name: TRACES[name] - traced.get(name, 0) for name in TRACES}
 
 
@@ -49,7 +49,7 @@ def test_each_lane_is_its_own_run(lanes, bench, ragged, workbench):
 def test_a_lane_that_diverges_is_marked_and_the_others_go_on(lanes, bench, ragged, workbench):
     algorithms, runs, _ = lanes
     wild = [dataclasses.replace(algorithms[0], step_size=1e30), algorithms[1]]
-    diverged, sound = sweep(wild, ragged, bench.partial, seeds=[3, 3])
+    diverged, sound = simulate_many(wild, ragged, bench.partial, seeds=[3, 3])
     assert diverged.recorder.diverged.startswith("Training diverged in round ")
     assert sound.recorder.diverged is None
     assert workbench.distance(sound.server, runs[1].server) < 1e-6
@@ -59,8 +59,8 @@ def test_a_sweep_resumes_to_the_last_bit(lanes, bench, ragged, workbench, tmp_pa
     algorithms, runs, _ = lanes
     seeds = [run.seed for run in runs]
     half = dataclasses.replace(bench.partial, rounds=3)
-    sweep(algorithms, ragged, half, seeds=seeds, checkpoint=Checkpoint(tmp_path, every=3))
-    again = sweep(algorithms, ragged, bench.partial, seeds=seeds, checkpoint=Checkpoint(tmp_path), resume=True)
+    simulate_many(algorithms, ragged, half, seeds=seeds, checkpoint=Checkpoint(tmp_path, every=3))
+    again = simulate_many(algorithms, ragged, bench.partial, seeds=seeds, checkpoint=Checkpoint(tmp_path), resume=True)
     for ours, theirs in zip(again, runs):
         assert workbench.same_bits((ours.server, ours.states), (theirs.server, theirs.states))
         assert ours.ledger == theirs.ledger
@@ -69,9 +69,9 @@ def test_a_sweep_resumes_to_the_last_bit(lanes, bench, ragged, workbench, tmp_pa
 def test_only_floats_and_seeds_may_differ(bench, ragged):
     longer = dataclasses.replace(bench.stateful, epochs=2)
     with pytest.raises(RequestError, match="only floats and seeds may differ, got 2 different structures"):
-        sweep([bench.stateful, longer], ragged, bench.partial, seeds=[0, 0])
+        simulate_many([bench.stateful, longer], ragged, bench.partial, seeds=[0, 0])
     with pytest.raises(RequestError, match="A sweep needs one seed per algorithm, got 1 algorithms and 2 seeds"):
-        sweep([bench.stateful], ragged, bench.partial, seeds=[0, 1])
+        simulate_many([bench.stateful], ragged, bench.partial, seeds=[0, 1])
 
 
 def test_lanes_that_draw_the_same_steps_run_side_by_side(bench, ragged, workbench):
@@ -99,7 +99,7 @@ def test_lanes_that_draw_the_same_steps_run_side_by_side(bench, ragged, workbenc
 def test_lanes_of_the_looped_executor_come_one_after_another(executor, lanes, bench, ragged, workbench):
     algorithms, runs, _ = lanes
     training = dataclasses.replace(bench.partial, executor=executor)
-    looped = sweep(algorithms[2:], ragged, training, seeds=[3, 8])
+    looped = simulate_many(algorithms[2:], ragged, training, seeds=[3, 8])
     for ours, theirs in zip(looped, runs[2:]):
         assert workbench.distance((ours.server, ours.states), (theirs.server, theirs.states)) < 1e-6
         assert ours.ledger.useful_steps == theirs.ledger.useful_steps

@@ -35,7 +35,7 @@ def simulate(
     return session.run(checkpoint, resume, progress)[0]
 
 
-def sweep(
+def simulate_many(
     algorithms: Sequence[Algorithm],
     federation: Splits,
     training: Training | None = None,
@@ -49,7 +49,7 @@ def sweep(
     """Train lane i with `algorithms[i]` and `seeds[i]`, all in one program. A lane that diverges is only marked."""
     if len(algorithms) != len(seeds) or not seeds:
         raise RequestError(
-            f"A sweep needs one seed per algorithm, got {len(algorithms)} algorithms and {len(seeds)} seeds."
+            f"simulate_many needs one seed per algorithm, got {len(algorithms)} algorithms and {len(seeds)} seeds."
         )
     session = Session(algorithms, federation, training or Training(), seeds, scores, None)
     return session.run(checkpoint, resume, progress)
