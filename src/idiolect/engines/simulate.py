@@ -15,7 +15,7 @@ from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import Training
 from idiolect.engines.session import Progress, Run, Session, Snapshot, Splits
 
-__all__ = ["Checkpoint", "Run", "Session", "Snapshot", "Splits", "Training", "simulate", "sweep"]
+__all__ = ["Checkpoint", "Run", "Session", "Snapshot", "Splits", "Training", "simulate", "simulate_many"]
 
 
 def simulate(
