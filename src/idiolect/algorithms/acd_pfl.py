@@ -19,7 +19,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
+from idiolect.algorithms.references import UNIFIED
 from idiolect.core.checks import setting
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 
 
@@ -63,3 +65,8 @@ class ACDPFL(BlockDescent):
 def _ratio(above: jnp.ndarray, below: jnp.ndarray) -> jnp.ndarray:
     """above / below; 0 where a block that does not exist makes both vanish."""
     return jnp.where(below > 0, above / jnp.where(below > 0, below, 1), 0)
+
+
+METHODS = {
+    "acd_pfl": Method(ACDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks, exact gradients, few exchanges"),
+}

@@ -24,6 +24,7 @@ import numpy as np
 
 from idiolect.algorithms.one_point import OnePoint, Upload, Working
 from idiolect.algorithms.population import population
+from idiolect.algorithms.references import EVEN
 from idiolect.core import batches, mixing, tree
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Fit, beyond_theory
@@ -31,6 +32,7 @@ from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys
 from idiolect.core.kinds import Listens, Messages
+from idiolect.core.method import Method
 from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.reduction import Reduction, gather
 from idiolect.core.settings import settings
@@ -211,3 +213,10 @@ def _peer_messages(sent: np.ndarray, present: np.ndarray, upload: Any) -> Messag
     number = int(np.where(present, sent, 0).sum())
     each = tree.size_in_bytes(upload.gradient)
     return Messages(number, number, number * each, number * each)
+
+
+METHODS = {
+    "all_for_all": Method(
+        AllForAll, "local_only", {}, EVEN, "a model per client, gradients shared with those who are alike"
+    ),
+}

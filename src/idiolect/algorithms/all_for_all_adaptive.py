@@ -20,11 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.algorithms.all_for_all import AllForAll, Broadcast
+from idiolect.algorithms.references import EVEN
 from idiolect.core import mixing, tree
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Fit
 from idiolect.core.checks import setting
 from idiolect.core.keys import Key
+from idiolect.core.method import Method
 from idiolect.core.mixing import Discrepancies, Neighbours, Phases, misses_agents
 from idiolect.core.settings import settings
 from idiolect.core.tree import Params
@@ -123,3 +125,10 @@ class AllForAllAdaptive(AllForAll):
     @functools.cached_property
     def _known_reach(self) -> dict[int, np.ndarray]:
         return {}
+
+
+METHODS = {
+    "all_for_all_adaptive": Method(
+        AllForAllAdaptive, "local_only", {}, EVEN, "all-for-all whose neighbourhoods shrink as samples come in"
+    ),
+}

@@ -18,12 +18,14 @@ import numpy as np
 
 from idiolect.algorithms.all_for_all import AllForAll, ServerState
 from idiolect.algorithms.population import population
+from idiolect.algorithms.references import EVEN
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.kinds import Messages
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
@@ -109,3 +111,10 @@ class AllForAllNaive(AllForAll):
             matrix = share * jnp.eye(agents) + (1 - share) / agents
         order = jnp.argsort(matrix <= 0, axis=0, stable=True)
         return order.astype(jnp.int32), jnp.take_along_axis(matrix, order, axis=0)
+
+
+METHODS = {
+    "all_for_all_naive": Method(
+        AllForAllNaive, "local_only", {}, EVEN, "a model per client, each with gradients taken at it; many messages"
+    ),
+}

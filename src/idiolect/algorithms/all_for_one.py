@@ -16,6 +16,7 @@ import numpy as np
 
 from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.population import population
+from idiolect.algorithms.references import EVEN
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Fit, beyond_theory
@@ -23,6 +24,7 @@ from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.kinds import Listens, Messages
+from idiolect.core.method import Method
 from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
@@ -130,3 +132,10 @@ class AllForOne(OnePoint, Listens):
             return jnp.asarray(neighbours.weights)[self.target]
         whom, weights = (jnp.asarray(part)[:, self.target] for part in (neighbours.indices, neighbours.weights))
         return jnp.zeros(agents, weights.dtype).at[whom].add(weights)
+
+
+METHODS = {
+    "all_for_one": Method(
+        AllForOne, "global_model", {}, EVEN, "one client's model from the gradients of those who are alike"
+    ),
+}

@@ -25,6 +25,7 @@ from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -104,3 +105,9 @@ class APFL(FederatedAveraging):
     def _mix(self, shared: Params, own: ClientState | Working) -> Params:
         share = self._share(own)
         return jax.tree.map(lambda v, w: share * v + (1 - share) * w, own.personal, shared)
+
+
+_DENG = "Deng, Kamani and Mahdavi 2020, Adaptive personalized federated learning"
+METHODS = {
+    "apfl": Method(APFL, "global_model", {}, _DENG, "FedAvg, mixed on each client with a model of its own"),
+}

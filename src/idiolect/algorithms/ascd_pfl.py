@@ -16,7 +16,9 @@ theta = min{0.8, 1/eta}. Stops at a noise floor that shrinks with eta, the same 
 from __future__ import annotations
 
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
+from idiolect.algorithms.references import UNIFIED
 from idiolect.core.checks import setting
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 
 
@@ -54,3 +56,8 @@ class ASCDPFL(BlockDescent):
             shared_probability=self.two_block_probability(self.shared_probability),
             refresh_probability=0.0,
         )
+
+
+METHODS = {
+    "ascd_pfl": Method(ASCDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks on single rows; to a floor"),
+}

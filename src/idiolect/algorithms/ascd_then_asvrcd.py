@@ -30,12 +30,14 @@ from idiolect.algorithms.block_descent import (
     Iterate,
     Working,
 )
+from idiolect.algorithms.references import UNIFIED
 from idiolect.core import tree
 from idiolect.core.algorithm import Fit
 from idiolect.core.checks import setting
 from idiolect.core.control import cond, repeat, switch
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
@@ -230,3 +232,10 @@ def _with_snapshots_of(working: Working, moved: Any) -> Any:
     return moved._replace(
         shared=_widen(moved.shared, working.shared), personal=_widen(moved.personal, working.personal)
     )
+
+
+METHODS = {
+    "ascd_then_asvrcd": Method(
+        ASCDThenASVRCD, "mx2", {}, UNIFIED, "ASCD-PFL at first, ASVRCD-PFL once measured progress slows"
+    ),
+}

@@ -18,7 +18,9 @@ client draws j among its own rows, so with unequal n_m a component of client m w
 from __future__ import annotations
 
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
+from idiolect.algorithms.references import UNIFIED
 from idiolect.core.checks import setting
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 
 
@@ -73,3 +75,9 @@ class ASVRCDPFL(SVRCDPFL):
             keep=1 - self.mirror_step * self.strong_convexity,
             mirror_step=self.mirror_step,
         )
+
+
+METHODS = {
+    "asvrcd_pfl": Method(ASVRCDPFL, "mx2", {}, UNIFIED, "accelerated, variance-reduced descent by blocks; exact"),
+    "svrcd_pfl": Method(SVRCDPFL, "mx2", {}, UNIFIED, "variance-reduced descent by blocks, no momentum; exact"),
+}

@@ -23,6 +23,7 @@ from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -117,3 +118,9 @@ class Ditto(FederatedAveraging):
         slope, tally = self.objective.gradient_shared(key, personal, (), batch)
         pulled = tree.pull(slope, self.penalty, personal, sent.shared, self.bias_penalty)
         return pulled, tally.as_personal()
+
+
+_DITTO = "Li et al. 2021, Ditto: fair and robust federated learning through personalization"
+METHODS = {
+    "ditto": Method(Ditto, "global_model", {}, _DITTO, "FedAvg, and a model per client that is held near it"),
+}

@@ -23,6 +23,8 @@ import jax
 import jax.numpy as jnp
 
 from idiolect.algorithms.halves import Half, first_part, halves
+from idiolect.algorithms.local_sgd import LocalSGD
+from idiolect.algorithms.references import FLOW
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.core import batches, tree
 from idiolect.core.algorithm import Fit, Models
@@ -32,6 +34,7 @@ from idiolect.core.control import repeat
 from idiolect.core.data import Batch, ClientData, masked_mean
 from idiolect.core.keys import Key, step_key
 from idiolect.core.kinds import PredictsWithMore
+from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.objective import Routable, Routed
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -339,3 +342,12 @@ def _personal(shared: Params, local: Params, routing: Params) -> dict[str, Param
 def _has_routes(model: Params) -> bool:
     """Whether a model is a personal one; psi is missing where shares are fixed and the model was read from a file."""
     return isinstance(model, dict) and {"shared", "local"} <= set(model) <= {"shared", "local", "routing"}
+
+
+_INSTANCE = {"second_route": "shared"}
+_TUNED = BY_ROWS | {"fine_tuning_steps": 10}
+METHODS = {
+    "flow": Method(Flow, "global_model", {}, FLOW, "every input chooses, layer by layer, the shared or the own model"),
+    "pi_flow": Method(Flow, "global_model", _INSTANCE, FLOW, "Flow by instance alone: both routes are shared"),
+    "pc_flow": Method(LocalSGD, "global_model", _TUNED, FLOW, "Flow by client alone: FedAvg, then own steps"),
+}

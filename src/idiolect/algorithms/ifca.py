@@ -25,6 +25,7 @@ from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
+from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.reduction import Reduction, grouped_mean
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -134,3 +135,11 @@ class IFCA(FineTuned):
         losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)  # or the smallest of them would be not-a-number
         passes = self.clusters * batch.rows()
         return jnp.argmin(losses).astype(jnp.int32), Tally(forward=passes, samples=passes)
+
+
+_GHOSH = "Ghosh et al. 2020, An efficient framework for clustered federated learning"
+_MANSOUR = "Mansour et al. 2020, Three approaches for personalization with applications to federated learning"
+METHODS = {
+    "ifca": Method(IFCA, "global_model", {}, _GHOSH, "one model per cluster, chosen by each client's loss"),
+    "hypcluster": Method(IFCA, "global_model", BY_ROWS, _MANSOUR, "IFCA with clients weighing by rows"),
+}

@@ -25,6 +25,7 @@ from idiolect.core.checks import RequestError, setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key
 from idiolect.core.kinds import PredictsWithMore
+from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.objective import Represents
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
@@ -114,3 +115,9 @@ def _squared_distances(queries: Any, rows: Any) -> Any:
     squares = [jnp.sum(jnp.square(values), axis=1) for values in (queries, rows)]
     products = jnp.matmul(queries, rows.T, precision=jax.lax.Precision.HIGHEST)
     return jnp.maximum(squares[0][:, None] - 2 * products + squares[1][None], 0)
+
+
+_MARFOQ = "Marfoq et al. 2022, Personalized federated learning through local memorization"
+METHODS = {
+    "knn_per": Method(KNNPer, "global_model", BY_ROWS, _MARFOQ, "FedAvg, and a vote of the client's own nearest rows"),
+}

@@ -30,6 +30,7 @@ from idiolect.core.algorithm import Algorithm, Fit, Models, beyond_theory
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import Method
 from idiolect.core.objective import Mixture
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -212,3 +213,10 @@ class L2SGDPlus(L2GD):
             lambda now, last, mean: now / p - (1 / p - 1) * last + mean, away, client.pull, client.mean_slope
         )
         return client._replace(personal=tree.descend(client.personal, self._scale, estimate), pull=away)
+
+
+_HANZELY = "Hanzely and Richtarik 2020, Federated learning of a mixture of global and local models"
+METHODS = {
+    "l2gd": Method(L2GD, "mx2", {}, _HANZELY, "own steps, now and then a step toward the mean of all models"),
+    "l2sgd_plus": Method(L2SGDPlus, "mx2", {}, _HANZELY, "L2GD from single rows with variance reduction; exact"),
+}

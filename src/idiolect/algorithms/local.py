@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from idiolect.algorithms.references import MCMAHAN
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Fit
@@ -20,6 +21,7 @@ from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import Method
 from idiolect.core.reduction import Reduction, nothing
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -106,3 +108,8 @@ class Local(Batched):
     def reduction(self) -> Reduction:
         """No byte in either direction."""
         return nothing
+
+
+METHODS = {
+    "local": Method(Local, "local_only", {}, MCMAHAN, "every client alone, nothing sent"),
+}

@@ -13,12 +13,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from idiolect.algorithms.federated_averaging import Broadcast, FineTuned
+from idiolect.algorithms.references import MCMAHAN, PLSGD
 from idiolect.core import tree
 from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.kinds import KeepsPrepared
+from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.objective import Prepares
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -85,3 +87,20 @@ class LocalSGD(FineTuned, KeepsPrepared):
 
 def _prepared(client: Any) -> Params:
     return getattr(client, "prepared", ())
+
+
+_PROX = BY_ROWS | {"penalty": 0.1}  # mu of the FedRep repository
+_TUNED = BY_ROWS | {"fine_tuning_steps": 10}
+_ADAM = BY_ROWS | {"server_optimizer": "fedadam", "server_step_size": 0.01}  # it moves a coordinate by about this much
+_YOGI = BY_ROWS | {"server_optimizer": "fedyogi", "server_step_size": 0.01}
+_LI = "Li et al. 2020, Federated optimization in heterogeneous networks"
+_REDDI = "Reddi et al. 2021, Adaptive federated optimization"
+_WANG = "Wang et al. 2019, Federated evaluation of on-device personalization"
+METHODS = {
+    "local_sgd": Method(LocalSGD, "global_model", {}, PLSGD, "one model, local steps, clients weigh equally"),
+    "fedavg": Method(LocalSGD, "global_model", BY_ROWS, MCMAHAN, "one model, local steps, clients weigh by rows"),
+    "fedprox": Method(LocalSGD, "global_model", _PROX, _LI, "FedAvg held near the shared model by a penalty"),
+    "fedavg_fine_tuning": Method(LocalSGD, "global_model", _TUNED, _WANG, "FedAvg, then own steps on each client"),
+    "fedadam": Method(LocalSGD, "global_model", _ADAM, _REDDI, "FedAvg with Adam on the server"),
+    "fedyogi": Method(LocalSGD, "global_model", _YOGI, _REDDI, "FedAvg with Yogi on the server"),
+}

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.averaging import share, toward
 from idiolect.algorithms.population import population
+from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
@@ -26,6 +27,7 @@ from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -185,3 +187,8 @@ class LSGDPFL(Batched):
 
     def _with_current(self, averaged: Params, current: Params, rounds: Any) -> Params:
         return toward(averaged, current, share(1, rounds * self.steps((), 0) + 1, self._decay))
+
+
+METHODS = {
+    "lsgd_pfl": Method(LSGDPFL, "additive", {}, UNIFIED, "local SGD on a shared and a personal block"),
+}

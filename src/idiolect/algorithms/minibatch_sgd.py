@@ -21,6 +21,7 @@ from idiolect.core.algorithm import Fit
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
@@ -87,3 +88,9 @@ class MinibatchSGD(OnePoint):
 
     def _optimizer(self) -> Any:
         return server_optimizer(self.server_optimizer, self.step_size)
+
+
+_WOODWORTH = "Woodworth et al. 2020, Minibatch vs local SGD for heterogeneous distributed learning"
+METHODS = {
+    "minibatch_sgd": Method(MinibatchSGD, "global_model", {}, _WOODWORTH, "one model, one large batch per round"),
+}

@@ -14,6 +14,7 @@ References: Arivazhagan et al. 2019, Liang et al. 2020, Li et al. 2021, Collins 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.objective import Parted
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -122,3 +124,34 @@ class PartialAveraging(FineTuned):
             return self.objective.gradient_personal(key, shared, personal, batch)
 
         return gradient
+
+
+_REP = {"trains": PERSONAL_FIRST}
+_BABU = BY_ROWS | {"fine_tuning_steps": 10, "trains": SHARED_ONLY}
+
+
+def _keeps(personal_part: str) -> Mapping[str, Any]:
+    """WS2 as these methods mean it: the model's own parameters, without the rescaling of Hanzely et al. 2023."""
+    return {"personal_part": personal_part, "rescale": False}
+
+
+_ARIVAZHAGAN = "Arivazhagan et al. 2019, Federated learning with personalization layers"
+_COLLINS = "Collins et al. 2021, Exploiting shared representations for personalized federated learning"
+_FEDBN = "Li et al. 2021, FedBN: federated learning on non-IID features via local batch normalization"
+_LIANG = "Liang et al. 2020, Think locally, act globally: federated learning with local and global representations"
+_OH = "Oh, Kim and Yun 2022, FedBABU: toward enhanced representation for federated image classification"
+METHODS = {
+    "fedper": Method(
+        PartialAveraging, "ws2", BY_ROWS, _ARIVAZHAGAN, "last layer personal, all trained together", _keeps("head")
+    ),
+    "fedrep": Method(
+        PartialAveraging, "ws2", _REP, _COLLINS, "last layer personal and trained first, then the rest", _keeps("head")
+    ),
+    "lg_fedavg": Method(
+        PartialAveraging, "ws2", BY_ROWS, _LIANG, "last layer shared, the others personal", _keeps("body")
+    ),
+    "fedbabu": Method(
+        PartialAveraging, "ws2", _BABU, _OH, "last layer never trained but fine-tuned at the end", _keeps("head")
+    ),
+    "fedbn": Method(PartialAveraging, "ws2", {}, _FEDBN, "normalisation layers personal", _keeps("*norm*")),
+}

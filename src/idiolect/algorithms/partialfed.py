@@ -25,6 +25,7 @@ from idiolect.core.algorithm import Fit, Models, beyond_theory
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys
+from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -121,3 +122,11 @@ def _mix(taken: Any, shared: Params, own: Params) -> Params:
 def _noise(key: Key, preference: Any) -> Any:
     """The difference of two Gumbel draws per layer."""
     return jax.random.logistic(key, preference.shape, preference.dtype)
+
+
+_SUN = "Sun et al. 2021, PartialFed: cross-domain personalized federated learning via partial initialization"
+METHODS = {
+    "partialfed": Method(
+        PartialFed, "global_model", BY_ROWS, _SUN, "each client learns which layers to take from the shared model"
+    ),
+}

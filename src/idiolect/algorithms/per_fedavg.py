@@ -23,6 +23,7 @@ from idiolect.core.algorithm import Fit
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, step_key
+from idiolect.core.method import Method
 from idiolect.core.objective import Adapting
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -78,3 +79,9 @@ class PerFedAvg(FederatedAveraging):
             slope = tree.descend(slope, correction, tree.subtract(ahead, behind))
             tally = tally.plus(cost).plus(more)
         return Working(tree.descend(start, self.step_size, slope), working.drawn), tally
+
+
+_FALLAH = "Fallah et al. 2020, Personalized federated learning: a meta-learning approach"
+METHODS = {
+    "per_fedavg": Method(PerFedAvg, "maml", {}, _FALLAH, "a shared start that is good after one own step"),
+}

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from idiolect.algorithms.averaging import share, toward
+from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
 from idiolect.core.algorithm import Fit, Models
@@ -25,6 +26,7 @@ from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -183,3 +185,10 @@ class PersonalizedLocalSGD(Batched):
         """The mean of theta_m as it stands at `sent`: in the rounds missed, theta_m stood still."""
         missed = share(sent.rounds - client.covered, sent.rounds, 0.0)
         return toward(client.averaged, client.personal, missed)
+
+
+METHODS = {
+    "personalized_local_sgd": Method(
+        PersonalizedLocalSGD, "additive", {}, PLSGD, "a shared model plus a correction per client"
+    ),
+}

@@ -26,6 +26,7 @@ from idiolect.core.checks import setting
 from idiolect.core.control import repeat
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import Method
 from idiolect.core.objective import Mixture
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -156,3 +157,9 @@ class PFedMe(Algorithm):
         moved = tree.descend(start, self.inner_step, first)
         solved = repeat(self.inner_steps - 1, lambda k, personal: inner(k + 1, personal), moved)
         return solved, cost.times(self.inner_steps).plus(Tally(proximal=1))
+
+
+_DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
+METHODS = {
+    "pfedme": Method(PFedMe, "mx2", {}, _DINH, "a shared model learnt from proximal steps toward personal ones"),
+}

@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from idiolect.algorithms.local_sgd import LocalSGD
+from idiolect.algorithms.references import FLIX
 from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
@@ -34,6 +36,7 @@ from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
 from idiolect.core.kinds import KeepsPrepared
+from idiolect.core.method import Method
 from idiolect.core.objective import Prepares
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -224,3 +227,16 @@ def _rows(objective: Any, clients: ClientState) -> Any:
     values = alpha.values if isinstance(alpha, PerClient) else alpha
     number = jax.tree.leaves(clients.control)[0].shape[0]
     return jnp.broadcast_to(jnp.asarray(values, jnp.result_type(float)), (number,))
+
+
+_GASANOV = "Gasanov et al. 2022, FLIX: a simple and communication-efficient alternative to local methods"
+_MISHCHENKO = "Mishchenko et al. 2022, ProxSkip: yes! local gradient steps provably lead to acceleration"
+METHODS = {
+    "scafflix": Method(Scafflix, "flix", {}, FLIX, "own optima mixed in, local steps without drift; exact"),
+    "i_scaffnew": Method(Scafflix, "global_model", {}, FLIX, "one model, local steps without drift, own steps; exact"),
+    "scaffnew": Method(Scafflix, "global_model", {}, _MISHCHENKO, "one model, local steps without drift; exact"),
+    "flix_gd": Method(
+        Scafflix, "flix", {"communication_probability": 1.0}, _GASANOV, "own optima mixed in, gradient descent; exact"
+    ),
+    "flix_sgd": Method(LocalSGD, "flix", {}, _GASANOV, "own optima mixed in, local SGD"),
+}

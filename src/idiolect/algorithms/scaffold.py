@@ -24,6 +24,7 @@ from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -151,3 +152,9 @@ class Scaffold(Batched):
             return jnp.where(steps > 0, moved / divisor - correction, old)
 
         return jax.tree.map(mean, client.control, working.correction, drift)
+
+
+_KARIMIREDDY = "Karimireddy et al. 2020, SCAFFOLD: stochastic controlled averaging for federated learning"
+METHODS = {
+    "scaffold": Method(Scaffold, "global_model", {}, _KARIMIREDDY, "local SGD without drift, by control variates"),
+}

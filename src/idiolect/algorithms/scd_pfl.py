@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from idiolect.algorithms.population import population
+from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
@@ -135,3 +137,8 @@ class SCDPFL(Algorithm):
     @property
     def _probability(self) -> Any:
         return self.shared_probability if self.objective.has_personal else 1.0
+
+
+METHODS = {
+    "scd_pfl": Method(SCDPFL, "mx2", {}, UNIFIED, "descent by blocks on single rows; to a floor"),
+}
