@@ -265,7 +265,6 @@ def test_an_import_that_finds_no_memory_is_out_of_memory(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("deep", [False, True])  # in the callback itself, or in what it calls
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_falls_into_the_garbage_collector_comes_again(monkeypatch, deep):
     monkeypatch.setattr(interruption, "AGAIN", 0.05)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

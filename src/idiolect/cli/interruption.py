@@ -50,18 +50,30 @@ def heard() -> Iterator[Leave | None]:
     def interrupt(number: int, frame: Any) -> None:
         _NOTED[:] = _NOTED or [signal.Signals(number).name]
         lost = any(getattr(callback, "__code__", None) is frame.f_code for callback in gc.callbacks)
-        reminder = threading.Timer(SOON if lost else AGAIN, _thread.interrupt_main, [number])
-        reminder.daemon = True
-        reminder.start()
-        reminders.append(reminder)
+        remind(SOON if lost else AGAIN, number)
         if not lost:
             raise KeyboardInterrupt
 
+    def remind(seconds: float, number: int) -> None:
+        reminder = threading.Timer(seconds, _thread.interrupt_main, [number])
+        reminder.daemon = True
+        reminder.start()
+        reminders.append(reminder)
+
+    def dropped(lost: Any) -> None:
+        """What Python dropped because it was raised where nothing can be: an interrupt is sent again, in silence."""
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            remind(SOON, signal.SIGINT)
+        else:
+            report_dropped(lost)
+
+    report_dropped, sys.unraisablehook = sys.unraisablehook, dropped
     for number in before:
         signal.signal(number, interrupt)
     try:
         yield _leave
     finally:
+        sys.unraisablehook = report_dropped
         for number, handler in before.items():
             signal.signal(number, handler)
         _NOTED.clear()
