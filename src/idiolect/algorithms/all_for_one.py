@@ -45,7 +45,7 @@ class Broadcast(NamedTuple):
 
 
 @settings
-class AllForOne(OnePoint, Listens):
+class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
     """SGD for one agent on the gradients of all who are like it."""
 
     step_size: float = setting(

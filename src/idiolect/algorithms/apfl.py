@@ -48,7 +48,7 @@ class Working(NamedTuple):
 
 
 @settings
-class APFL(FederatedAveraging):
+class APFL(FederatedAveraging[ClientState, Working]):
     """A shared model, and on every client a mix of it with a model of its own."""
 
     own_share: float | PerClient = setting(

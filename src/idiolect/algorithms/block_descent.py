@@ -111,7 +111,7 @@ Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
 
 
 @settings
-class BlockDescent(Algorithm):
+class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     """The contract of every block-coordinate solver; still abstract: a solver brings its coefficients."""
 
     accelerated: ClassVar[bool] = True  # keeps z

@@ -44,7 +44,7 @@ class Working(NamedTuple):
 
 
 @settings
-class Ditto(FederatedAveraging):
+class Ditto(FederatedAveraging[ClientState, Working]):
     """FedAvg, and a personal model held near it."""
 
     carries_statistics = True

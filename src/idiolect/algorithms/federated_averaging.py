@@ -17,6 +17,7 @@ from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.walk import Gradient, walk
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import tree
+from idiolect.core.algorithm import Client, Working
 from idiolect.core.batched import Batched
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
@@ -49,7 +50,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class FederatedAveraging(Batched):
+class FederatedAveraging(Batched[ServerState, Client, Broadcast, Working, Any]):
     """A shared block, averaged: plain local steps unless told otherwise; still abstract."""
 
     step_size: float = setting(
@@ -119,7 +120,7 @@ class FederatedAveraging(Batched):
 
 
 @settings
-class FineTuned(FederatedAveraging):
+class FineTuned(FederatedAveraging[Client, Working]):
     """A shared block, averaged, with some own steps at evaluation if asked for; still abstract."""
 
     fine_tuning_steps: int = setting(default=0, at_least=0, doc="personal model: own steps before it predicts")

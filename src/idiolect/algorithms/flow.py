@@ -88,7 +88,7 @@ Move = Callable[[Key, Working, Batch], tuple[Working, Tally]]
 
 
 @settings
-class Flow(Batched, PredictsWithMore):
+class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMore):
     """Per-instance routing between shared and local layers."""
 
     step_size: float = setting(default=0.1, above=0, way_out="Try 0.1 or 0.01.", doc="step eta of w_l, psi and w_g")

@@ -49,7 +49,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class IFCA(FineTuned):
+class IFCA(FineTuned[tuple[()], Working]):
     """FedAvg in clusters that clients choose by their loss; models are stacked over clusters."""
 
     carries_statistics = True

@@ -74,7 +74,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class L2GD(Algorithm):
+class L2GD(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     """Exact gradient steps at home, now and then a step toward the mean of all personal models."""
 
     batch_size = 0  # exact gradients

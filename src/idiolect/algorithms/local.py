@@ -56,7 +56,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class Local(Batched):
+class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     """SGD on each client's own rows, without communication."""
 
     carries_statistics = True

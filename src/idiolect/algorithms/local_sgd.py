@@ -42,7 +42,7 @@ class Working(NamedTuple):
 
 
 @settings
-class LocalSGD(FineTuned, KeepsPrepared):
+class LocalSGD(FineTuned[Any, Working], KeepsPrepared):
     """Local SGD with inner and outer steps."""
 
     carries_statistics = True

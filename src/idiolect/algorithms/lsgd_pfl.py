@@ -74,7 +74,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class LSGDPFL(Batched):
+class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     """Local SGD on a shared and a personal block, with the step of each at its own scale."""
 
     step_size: float = setting(
@@ -177,16 +177,20 @@ class LSGDPFL(Batched):
     def _decay(self) -> Any:
         return self.step_size * self.strong_convexity
 
+    @property
+    def _steps(self) -> int:
+        """Of every client in a round: `fit` has refused epochs of batches, whose number follows the client's rows."""
+        return self.epochs or self.local_steps
+
     def _share(self, new_rounds: Any, rounds: Any) -> Any:
-        steps = self.steps((), 0)  # an integer: `skip` has refused everything else
-        return share(new_rounds * steps, rounds * steps, self._decay)
+        return share(new_rounds * self._steps, rounds * self._steps, self._decay)
 
     def _caught_up(self, sent: Broadcast, client: ClientState) -> Params:
         """The client's average as it stands at `sent`: in the rounds it missed, beta_m stood still."""
         return toward(client.averaged, client.personal, self._share(sent.rounds - client.rounds, sent.rounds))
 
     def _with_current(self, averaged: Params, current: Params, rounds: Any) -> Params:
-        return toward(averaged, current, share(1, rounds * self.steps((), 0) + 1, self._decay))
+        return toward(averaged, current, share(1, rounds * self._steps + 1, self._decay))
 
 
 METHODS = {

@@ -41,7 +41,7 @@ class Broadcast(NamedTuple):
 
 
 @settings
-class MinibatchSGD(OnePoint):
+class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
     """SGD with one large batch per round, spread over the clients."""
 
     step_size: float = setting(

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.averaging import toward
 from idiolect.core import tree
+from idiolect.core.algorithm import Client, Sent, Server
 from idiolect.core.batched import Batched
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key, step_key
@@ -37,7 +38,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class OnePoint(Batched):
+class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
     """Gradients at the point that was sent; still abstract."""
 
     @abc.abstractmethod

@@ -51,7 +51,7 @@ class Working(NamedTuple):
 
 
 @settings
-class PartialAveraging(FineTuned):
+class PartialAveraging(FineTuned[ClientState, Working]):
     """One network in two parts: one averaged, one personal."""
 
     carries_statistics = True

@@ -49,7 +49,7 @@ class Working(NamedTuple):
 
 
 @settings
-class PartialFed(FederatedAveraging):
+class PartialFed(FederatedAveraging[ClientState, Working]):
     """Federated averaging in which every client chooses, layer by layer, between w and its own previous model."""
 
     carries_statistics = True

@@ -41,7 +41,7 @@ class Working(NamedTuple):
 
 
 @settings
-class PerFedAvg(FederatedAveraging):
+class PerFedAvg(FederatedAveraging[tuple[()], Working]):
     """Federated averaging of a start that every client adapts by one step."""
 
     variant: str = setting(

@@ -76,7 +76,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class PersonalizedLocalSGD(Batched):
+class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     """Local SGD in which every client also keeps a correction of its own."""
 
     step_size: float = setting(

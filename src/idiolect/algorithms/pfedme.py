@@ -67,7 +67,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class PFedMe(Algorithm):
+class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     """A shared model at the centre of personal ones, each found by a proximal problem of its own."""
 
     local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R)")

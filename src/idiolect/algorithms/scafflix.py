@@ -81,7 +81,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class Scafflix(Algorithm, KeepsPrepared):
+class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], KeepsPrepared):
     """Local steps corrected by h_m, an exchange now and then; linear convergence to the exact optimum."""
 
     batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")

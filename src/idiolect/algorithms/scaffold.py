@@ -67,7 +67,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class Scaffold(Batched):
+class Scaffold(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     """Local SGD with control variates."""
 
     step_size: float = setting(

@@ -63,7 +63,7 @@ class Upload(NamedTuple):
 
 
 @settings
-class SCDPFL(Algorithm):
+class SCDPFL(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     """Plain stochastic descent on one block at a time."""
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")

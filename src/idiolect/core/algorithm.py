@@ -19,7 +19,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from idiolect.core.checks import setting
 from idiolect.core.data import ClientData
@@ -48,9 +48,24 @@ class Fit(NamedTuple):
     warning: str | None = None  # what theory does not cover
 
 
+if TYPE_CHECKING:
+    import typing_extensions
+
+    Server = typing_extensions.TypeVar("Server", default=Any)
+    Client = typing_extensions.TypeVar("Client", default=Any)
+    Sent = typing_extensions.TypeVar("Sent", default=Any)
+    Working = typing_extensions.TypeVar("Working", default=Any)
+    Upload = typing_extensions.TypeVar("Upload", default=Any)
+else:  # defaults, which spare a parameter list wherever any algorithm will do, are for type checkers
+    Server, Client, Sent, Working, Upload = map(TypeVar, ("Server", "Client", "Sent", "Working", "Upload"))
+
+
 @settings
-class Algorithm(Settings, abc.ABC):
-    """Base of every algorithm: six methods to write, the rest have defaults."""
+class Algorithm(Settings, abc.ABC, Generic[Server, Client, Sent, Working, Upload]):
+    """Base of every algorithm: six methods to write, the rest have defaults.
+
+    Generic in its five tuples, so that a type checker sees a wrong hand-over.
+    """
 
     carries_statistics: ClassVar[bool] = False  # walks by `tree.descend` alone: running statistics stay right
 
@@ -62,34 +77,36 @@ class Algorithm(Settings, abc.ABC):
     clients: int = setting(default=0, at_least=0, doc="number of clients M; filled in by the engine")
 
     @abc.abstractmethod
-    def init_server(self, key: Key) -> Any:
+    def init_server(self, key: Key) -> Server:
         """What the server keeps: a ServerState."""
 
     @abc.abstractmethod
-    def broadcast(self, key: Key, server: Any) -> Any:
+    def broadcast(self, key: Key, server: Server) -> Sent:
         """What goes down: a Broadcast. A leaf wrapped in PerClient is addressed: client i gets row i."""
 
     @abc.abstractmethod
-    def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Any, Tally]:
+    def receive(self, key: Key, sent: Sent, client: Client, data: ClientData) -> tuple[Working, Tally]:
         """The Working state of one round's local work; batch orders are drawn here, once."""
 
     @abc.abstractmethod
-    def step(self, key: Key, t: Any, sent: Any, working: Any, data: ClientData) -> tuple[Any, Tally]:
+    def step(self, key: Key, t: Any, sent: Sent, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One local step. The key is fixed for (round, client): fold `t` in when randomness is needed."""
 
     @abc.abstractmethod
-    def send(self, key: Key, sent: Any, working: Any, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
+    def send(
+        self, key: Key, sent: Sent, working: Working, client: Client, data: ClientData
+    ) -> tuple[Upload, Client, Tally]:
         """What goes up (an Upload with its `weight`) and what is kept (a ClientState)."""
 
     @abc.abstractmethod
-    def server_step(self, key: Key, server: Any, sent: Any, received: Any) -> Any:
+    def server_step(self, key: Key, server: Server, sent: Sent, received: Any) -> Server:
         """The next ServerState."""
 
-    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Any, Tally]:
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Client, Tally]:
         """What a client keeps between rounds and never sends; empty for stateless methods."""
-        return (), NOTHING
+        return cast(Client, ()), NOTHING
 
-    def steps(self, sent: Any, rows: Any) -> Any:
+    def steps(self, sent: Sent, rows: Any) -> Any:
         """Local steps of a client with `rows` rows, never read from a PerClient leaf; `Batched` makes them settings."""
         return 1
 
@@ -98,23 +115,23 @@ class Algorithm(Settings, abc.ABC):
         """How uploads are combined."""
         return weighted_mean
 
-    def shared_model(self, server: Any) -> Params | None:
+    def shared_model(self, server: Server) -> Params | None:
         """The one model for everybody, if there is one."""
         return None
 
-    def deliver(self, key: Key, server: Any) -> Any:
+    def deliver(self, key: Key, server: Server) -> Sent:
         """What `models` receives; billed once per client."""
         return self.broadcast(key, server)
 
-    def point(self, sent: Any, client: Any) -> tuple[Params, Params]:
+    def point(self, sent: Sent, client: Client) -> tuple[Params, Params]:
         """Where the method stands in F(w, beta): w as delivered and beta_m; the empty tuple for what F lacks."""
         shared = getattr(sent, "shared", ()) if self.objective.has_shared else ()
         return shared, getattr(client, "personal", ()) if self.objective.has_personal else ()
 
-    def models(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Models, Tally]:
+    def models(self, key: Key, sent: Sent, client: Client, data: ClientData) -> tuple[Models, Tally]:
         """What client m predicts with, from what `deliver` sent; may fine-tune on its training rows."""
         shared, personal = self.point(sent, client)
-        own = client.prepared if isinstance(self.objective, Prepares) else personal
+        own = cast(Any, client).prepared if isinstance(self.objective, Prepares) else personal
         model, tally = self.objective.personalize(key, shared, own, data.batch())
         return Models(model), tally
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from idiolect.core import batches
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.algorithm import Algorithm, Client, Sent, Server, Upload, Working
 from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
@@ -14,14 +14,14 @@ from idiolect.core.settings import settings
 
 
 @settings
-class Batched(Algorithm):
+class Batched(Algorithm[Server, Client, Sent, Working, Upload]):
     """An algorithm whose clients take a fixed number of steps, or pass over their rows, batch by batch; abstract."""
 
     local_steps: int = setting(default=1, at_least=1, doc="local steps per round (K) when epochs is 0")
     epochs: int = setting(default=0, at_least=0, doc="passes over the client's rows per round; 0: use local_steps")
     batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
 
-    def steps(self, sent: Any, rows: Any) -> Any:
+    def steps(self, sent: Sent, rows: Any) -> Any:
         """The batches of all epochs, or `local_steps`."""
         return self.epochs * batches.batches_per_epoch(rows, self.batch_size) if self.epochs else self.local_steps
 
