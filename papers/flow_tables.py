@@ -7,7 +7,8 @@ Both tables read the same cells: accuracies of the shared and the personal model
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import tomllib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,60 +33,11 @@ NAMES = {
     "hypcluster": "HypCluster",
     "flow": "Flow",
 }
-# (Acc_g, Acc_p), per cent, of table 5, and the share of clients helped of table 7, on the paper's own data
-_PUBLISHED: dict[str, dict[str, tuple[float | None, float | None, float | None]]] = {
-    "shakespeare": {
-        "local": (None, 18.70, None),
-        "fedavg": (52.00, None, None),
-        FINE_TUNING: (52.12, 53.68, 79.00),
-        "knn_per": (51.87, 53.10, 68.87),
-        "apfl": (52.38, 53.64, 79.22),
-        "ditto": (52.44, 53.95, 73.74),
-        "fedrep": (46.71, 50.09, 79.78),
-        "lg_fedavg": (51.08, 51.43, 88.43),
-        "hypcluster": (51.92, 52.74, 74.84),
-        "flow": (55.90, 56.20, 89.77),
-    },
-    "emnist": {
-        "local": (None, 28.18, None),
-        "fedavg": (85.10, None, None),
-        FINE_TUNING: (89.57, 90.14, 81.48),
-        "knn_per": (85.20, 88.28, 89.97),
-        "apfl": (88.40, 89.44, 93.39),
-        "ditto": (89.08, 91.30, 79.26),
-        "fedrep": (89.95, 89.77, 82.20),
-        "lg_fedavg": (87.43, 91.70, 66.16),
-        "hypcluster": (89.47, 90.49, 80.70),
-        "flow": (90.88, 94.18, 96.70),
-    },
-    "cifar10_0.1": {
-        "local": (None, 49.78, None),
-        "fedavg": (60.98, None, None),
-        FINE_TUNING: (61.23, 73.03, 97.18),
-        "knn_per": (59.62, 75.14, 90.00),
-        "partialfed": (62.57, 73.20, 88.30),
-        "apfl": (62.87, 72.86, 87.48),
-        "ditto": (62.06, 72.06, 90.52),
-        "fedrep": (64.85, 68.62, 92.30),
-        "lg_fedavg": (56.63, 73.19, 88.41),
-        "hypcluster": (63.64, 71.55, 95.11),
-        "flow": (66.26, 76.47, 98.33),
-    },
-    "cifar10_0.6": {
-        "local": (None, 62.74, None),
-        "fedavg": (67.50, None, None),
-        FINE_TUNING: (68.19, 72.21, 99.33),
-        "knn_per": (69.22, 70.14, 90.00),
-        "partialfed": (66.93, 70.38, 84.80),
-        "apfl": (69.53, 72.53, 90.63),
-        "ditto": (68.12, 70.31, 89.61),
-        "fedrep": (69.77, 63.61, 84.64),
-        "lg_fedavg": (67.48, 68.94, 89.59),
-        "hypcluster": (65.44, 72.40, 98.18),
-        "flow": (70.88, 77.11, 99.62),
-    },
-}
-PUBLISHED = _PUBLISHED | {"writers": _PUBLISHED["emnist"]}  # writers stand in for its EMNIST by writer
+# the paper's own numbers by column, method and quantity; writers stand in for its EMNIST by writer
+PUBLISHED: dict[str, dict[str, dict[str, float]]] = tomllib.loads(
+    Path(__file__).with_name("flow_published.toml").read_text(encoding="utf-8")
+)
+PUBLISHED["writers"] = PUBLISHED["emnist"]
 
 
 class Results(NamedTuple):
@@ -138,9 +90,9 @@ def cell_text(value: float | None) -> str:
     return "-" if value is None or not np.isfinite(value) else f"{value:.1f}"
 
 
-def of_paper(results: Results, place: int) -> Mapping[str, Mapping[str, float]]:
-    """The paper's numbers at one place of `PUBLISHED`, by column and method."""
+def of_paper(results: Results, quantity: str) -> dict[str, dict[str, float]]:
+    """The paper's numbers of one quantity, by column and method."""
     return {
-        name: {method: one[place] for method, one in PUBLISHED.get(name, {}).items() if one[place] is not None}  # type: ignore[misc]
+        name: {method: one[quantity] for method, one in PUBLISHED.get(name, {}).items() if quantity in one}
         for name in results.table
     }

@@ -39,8 +39,8 @@ def _accuracy_text(results: Results, spec: Spec) -> str:
         for method, one in row.items():
             ours = f"{_spread(one.shared):>14} {_spread(one.personal):>14} {cell_text(one.worst_tenth):>11}"
             new = f"{cell_text(one.new_shared):>11} {cell_text(one.new_personal):>8}"
-            shared, personal, _ = PUBLISHED.get(name, {}).get(method, (None, None, None))
-            paper = f"{cell_text(shared)} / {cell_text(personal)}"
+            published = PUBLISHED.get(name, {}).get(method, {})
+            paper = f"{cell_text(published.get('shared'))} / {cell_text(published.get('personal'))}"
             lines.append(
                 f"{NAMES[method]:12} {ours} {new} {one.megabytes:7.0f} {paper:>13}   {one.step:g}, {one.tuned}"
             )
@@ -60,4 +60,4 @@ def _spread(values: np.ndarray) -> str:
 
 def draw(spec: Spec, results: Results) -> Figure:
     """Shared and personal accuracy of every method, a panel per column."""
-    return flow_figures.draw_accuracy(results.table, NAMES, of_paper(results, 1))
+    return flow_figures.draw_accuracy(results.table, NAMES, of_paper(results, "personal"))

@@ -33,7 +33,7 @@ def _helped_text(results: Results) -> str:
             rows = None if one.rows is None else {key: 100 * float(part) for key, part in one.rows.fractions().items()}
             parts = [None] * 4 if rows is None else list(rows.values())
             shares = " ".join(f"{cell_text(part):>{width}}" for part, width in zip(parts, (7, 11, 13, 8)))
-            paper = PUBLISHED.get(name, {}).get(method, (None, None, None))[2]
+            paper = PUBLISHED.get(name, {}).get(method, {}).get("helped")
             clients = " ".join(f"{cell_text(part):>7}" for part in (one.helped, one.hurt, paper))
             lines.append(f"{NAMES[method]:12} {clients}    {shares}")
         lines.append("")
@@ -42,4 +42,4 @@ def _helped_text(results: Results) -> str:
 
 def draw(spec: Spec, results: Results) -> Figure:
     """Clients helped and hurt, and who gets which rows right."""
-    return flow_figures.draw_helped(results.table, NAMES, of_paper(results, 2))
+    return flow_figures.draw_helped(results.table, NAMES, of_paper(results, "helped"))

@@ -87,4 +87,4 @@ def test_the_figure_is_drawn_and_a_size_must_exist():
     with drawing(SLUG):
         assert to_bytes(networks.draw(load_spec(SLUG), results()), "svg").endswith(b"</svg>\n")
     with pytest.raises(RequestError, match=r"There is no size 'gpus'\. Did you mean 'gpu'"):
-        networks.chosen_size(load_spec(SLUG, ["size = 'gpus'"]))
+        networks.problem("writers", load_spec(SLUG, ["size = 'gpus'"]))
