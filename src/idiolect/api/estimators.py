@@ -91,7 +91,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 
     def fit(self, X: Matrix, y: Vector, clients: Vector | None = None) -> Self:
         """Train on the rows of all clients; without `clients` for the shared model alone."""
-        inputs, labels = validate_data(self, X, y, dtype=np.float64)
+        inputs, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=PARTS)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
@@ -120,7 +120,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc
 
     def fit(self, X: Matrix, y: Vector, clients: Vector | None = None) -> Self:
         """Train on the rows of all clients; without `clients` for the shared model alone."""
-        inputs, numbers = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        inputs, numbers = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=PARTS)
         return self._fit(inputs, np.asarray(numbers, np.float64), clients)
 
     def predict(self, X: Matrix, clients: Vector | None = None) -> np.ndarray:

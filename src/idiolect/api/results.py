@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 from idiolect.api.sentences import in_python
@@ -17,8 +18,12 @@ class Workplace:
     """The folder that a result is written to: the caller's own, or one that goes away with the result."""
 
     def __init__(self, out: str | os.PathLike[str] | None, name: str):
-        self._temporary = None if out is not None else tempfile.TemporaryDirectory(prefix="idiolect-")
-        self.folder = Path(out) if self._temporary is None else Path(self._temporary.name) / name  # type: ignore[arg-type]
+        if out is not None:
+            self.folder = Path(out)
+            return
+        made = tempfile.mkdtemp(prefix="idiolect-")
+        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)  # with this object, or when Python ends
+        self.folder = Path(made) / name
 
 
 class Result:

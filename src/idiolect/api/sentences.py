@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from idiolect.record.errors import RequestError
 
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
+_OPTION = re.compile(r"(?<![\w-])--([a-z](?:[a-z0-9-]*[a-z0-9])?)")
 _NAMES = {"set": "spec", "over": "sweep", "data": "data_set"}
 WARNING = "Warning: "  # how a remark begins that is one
 
