@@ -118,13 +118,13 @@ def api() -> str:
     for name in idiolect.__all__:
         value = getattr(idiolect, name)
         kind = "Classes" if inspect.isclass(value) else "Functions" if callable(value) else "Tables of names"
-        kinds[kind].append(f"### {name}\n\n{shown(value)}" if kind == "Tables of names" else f"::: {home(value)}\n")
+        kinds[kind].append(f"### {name}\n\n{shown(value)}" if kind == "Tables of names" else documented(name, value))
     return "\n".join(f"## {kind}\n\n" + "\n".join(entries) for kind, entries in kinds.items() if entries)
 
 
-def home(value: Any) -> str:
-    """Where a class or a function is defined, which is where mkdocstrings reads it."""
-    return f"{value.__module__}.{value.__qualname__}"
+def documented(name: str, value: Any) -> str:
+    """A class or a function, read by mkdocstrings where it is defined; its heading is the public name."""
+    return f"::: {value.__module__}.{value.__qualname__}\n    options: {{heading: {name}, toc_label: {name}}}\n"
 
 
 def shown(value: Any) -> str:
