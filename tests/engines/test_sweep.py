@@ -70,7 +70,7 @@ def test_only_floats_and_seeds_may_differ(bench, ragged):
     longer = dataclasses.replace(bench.stateful, epochs=2)
     with pytest.raises(RequestError, match="only floats and seeds may differ, got 2 different structures"):
         simulate_many([bench.stateful, longer], ragged, bench.partial, seeds=[0, 0])
-    with pytest.raises(RequestError, match="A sweep needs one seed per algorithm, got 1 algorithms and 2 seeds"):
+    with pytest.raises(RequestError, match="simulate_many needs one seed per algorithm, got 1 algorithms and 2 seeds"):
         simulate_many([bench.stateful], ragged, bench.partial, seeds=[0, 1])
 
 

@@ -107,7 +107,7 @@ def test_a_cell_has_the_routes_of_every_client_by_itself(spec, monkeypatch, data
     monkeypatch.setattr(flow, "_federation", data)
     spec["quick"]["writers"] |= {"executor": "chunked", "chunk": 3} | (LSTM if data is texts else {})
     subject = flow.column("writers", spec)
-    run = flow.train(subject, [flow.algorithm(subject, "flow", 0.3, changes)], [0], lanes.sweep)[0]
+    run = flow.train(subject, [flow.algorithm(subject, "flow", 0.3, changes)], [0], lanes.simulate_many)[0]
     cell = flow.measured(run, subject, soft=False)
     models, outputs, test = run.personal_models(), run.outputs(), subject.federation.test
     parts = []

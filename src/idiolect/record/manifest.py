@@ -90,8 +90,9 @@ def check_report_files(folder: Path) -> None:
     """`check_files` of all that a report may read."""
     if (folder / MANIFEST).is_file() and not (folder / DONE).is_file():
         raise DamagedError(
-            f"{folder / DONE} is missing: the run was stopped at its very end, or the file was lost; resume the run, "
-            "which finishes it, or copy the whole folder again."
+            f"{folder / DONE} is missing: the run was stopped at its very end, or the file was lost. "
+            f"`idiolect run {folder} --resume` finishes it (a dial: its own command with --resume), or copy the whole "
+            "folder again."
         )
     if (folder / DONE).is_file():
         known = read_manifest(folder) or {}
