@@ -31,7 +31,7 @@ def checks():
 
 
 @pytest.mark.filterwarnings("ignore")  # rows that are made to be odd earn warnings
-@pytest.mark.parametrize(("estimator", "check"), checks())
+@pytest.mark.parametrize(("estimator", "check"), list(checks()))
 def test_rules_of_scikit_learn(estimator, check):
     check(estimator)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 import tomllib
 
 import numpy as np
@@ -155,6 +156,13 @@ def test_models_are_stacked_over_the_clients_that_trained(finished):
     assert personal["weights"].shape == (3, *shared["weights"].shape)
     # FedAvg's personal model is the shared one
     assert all(np.array_equal(row, shared["weights"]) for row in personal["weights"])
+
+
+def test_what_another_program_was_given_is_not_kept(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/here/ipykernel_launcher.py", "-f", "/home/me/kernel.json"])
+    assert run_folder.machine_facts("hospital")["command"] == ["ipykernel_launcher.py"]
+    monkeypatch.setattr(sys, "argv", ["/here/idiolect", "compare", "a.csv"])
+    assert run_folder.machine_facts("hospital")["command"] == ["idiolect", "compare", "a.csv"]
 
 
 def test_machine_facts_name_versions_and_no_place(finished):

@@ -15,6 +15,8 @@ from idiolect.api.tables import Setting, Table, to_frame
 from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from idiolect.api.tables import Frame
     from idiolect.experiments.execute import Progress
     from idiolect.report.advise_table import Advised
@@ -29,18 +31,22 @@ class Advice(Result):
 
         return read_advice(self.folder)
 
-    def frame(self) -> Frame:
-        """One row per client: the advice, the gain to expect with its interval, and whom to join."""
+    @cached_property
+    def _rows(self) -> pa.Table:
         import pyarrow.parquet as pq
 
-        return to_frame(pq.read_table(self.folder / "advise.parquet"))
+        return pq.read_table(self.folder / "advise.parquet")
+
+    def frame(self) -> Frame:
+        """One row per client: the advice, the gain to expect with its interval, and whom to join."""
+        return to_frame(self._rows)
 
     @in_python()
     def for_client(self, client: str) -> dict[str, object]:
-        """The advice for one client."""
+        """The advice for one client: its row of `frame`."""
         from idiolect.core.checks import nearest
 
-        entries = {str(entry["client"]): entry for entry in self._found.found["clients"]}
+        entries = {str(entry["client"]): entry for entry in self._rows.to_pylist()}
         if str(client) not in entries:
             raise RequestError(f"There is no client {str(client)!r} in the advice.{nearest(str(client), entries)}")
         return dict(entries[str(client)])

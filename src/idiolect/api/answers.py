@@ -173,7 +173,7 @@ class Answer(Trial):
 
     @in_python()
     def for_client(self, client: str, method: str | None = None) -> ClientAnswer:
-        """What the best method, or the given one, does for one client."""
+        """What a method does for one client: the best, or where that is training alone the best other, or the given."""
         label = method or self._table.answer.personalized or self.best
         if label is None or label not in self.methods:
             raise RequestError(f"method must be one of {', '.join(self.methods)}, got {label!r}.")

@@ -251,7 +251,9 @@ def machine_facts(time_model: str) -> dict[str, Any]:
     versions: dict[str, Any] = {
         name: sys.modules[name].__version__ for name in ("jax", "numpy", "pyarrow") if name in sys.modules
     }
-    command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    program = Path(sys.argv[0]).name
+    ours = program in ("idiolect", "__main__.py")  # what others are given, such as a notebook's kernel, may be a place
+    command = [program, *(sys.argv[1:] if ours else ())]
     return {
         "python": platform.python_version(),
         **versions,
