@@ -36,7 +36,7 @@ package: .venv/installed ## build wheel and sdist, install the wheel into an emp
 	rm -rf build/package $(EMPTY)
 	$(BIN)/python -m build --outdir build/package . > /dev/null
 	$(PYTHON) -m venv $(EMPTY)
-	$(EMPTY)/bin/python -m pip install --quiet --disable-pip-version-check build/package/*.whl
+	$(EMPTY)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile build/package/*.whl
 	cd $(EMPTY) && bin/idiolect --help > /dev/null && bin/python -m idiolect --help > /dev/null
 	cd $(EMPTY) && bin/python -c 'import idiolect, pathlib as p; assert (p.Path(idiolect.__file__).parent / "py.typed").exists()'
 
