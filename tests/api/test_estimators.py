@@ -90,4 +90,4 @@ def test_clones_pipelines_and_searches_route_clients(rows):
         search = GridSearchCV(make_pipeline(StandardScaler(), estimator), grid, cv=2)
         search.fit(inputs[mixed], values[mixed], clients=clients[mixed])
         assert search.best_params_ == {"personalizedregressor__settings": {"penalty": 0.001}}
-        assert search.predict(inputs[:2], clients=clients[:2]).shape == (2,)
+        assert search.best_estimator_.predict(inputs[:2], clients=clients[:2]).shape == (2,)
