@@ -20,8 +20,7 @@ from idiolect import Algorithm, ClientLoss, Federation, RequestError, Run, Split
 from idiolect.algorithms import Flow
 from idiolect.core.checks import nearest
 from idiolect.data.partition import dirichlet_mixtures
-from idiolect.data.shared_files import image_arrays, mnist_writers
-from idiolect.data.speeches import shakespeare
+from idiolect.data.shared_files import image_arrays
 from idiolect.engines.cohorts import Participation
 from idiolect.experiments.build import assemble
 from idiolect.experiments.spec import MethodSpec, check_seeds
@@ -30,7 +29,7 @@ from idiolect.metrics import breakdown
 from papers import lanes
 from papers.cells import Cell, Cells
 from papers.flow_sizes import check_column
-from papers.problems import network_loss
+from papers.problems import NATURAL, natural_federation, network_loss
 from papers.reproduction import Spec, chosen_size
 
 SCORES = ("accuracy",)
@@ -113,11 +112,9 @@ def column(name: str, spec: Spec) -> Column:
 
 
 def _federation(size: Mapping[str, Any], seed: int) -> Federation:
+    if size["source"] in NATURAL:
+        return natural_federation(size["source"], size, seed)
     split, clients = Split(*size["split"]), size["clients"]
-    if size["source"] == "mnist_writers":
-        return mnist_writers(clients, held_out=size["held_out"], split=split, seed=seed)
-    if size["source"] == "shakespeare":
-        return shakespeare(clients, length=size["length"], split=split, held_out=size["held_out"], seed=seed)
     parts = image_arrays(size["source"])
     images, labels = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
     rows = clients * size["rows"]

@@ -13,8 +13,8 @@ from idiolect.core.checks import Range
 from idiolect.engines.door import EXECUTORS
 from idiolect.experiments.spec import MODEL_NAMES
 from idiolect.experiments.strict import fill
+from papers.problems import NATURAL
 
-WITH_CLIENTS = ("mnist_writers", "shakespeare")  # data that come with clients, of which some can be held out
 DEALT = ("fashion_mnist", "cifar10", "emnist")  # images that are dealt out
 
 
@@ -22,7 +22,7 @@ DEALT = ("fashion_mnist", "cifar10", "emnist")  # images that are dealt out
 class ColumnSize:
     """One data set with its network, the length of its runs, and the constants of the methods."""
 
-    source: str = setting(default="", choices=(*WITH_CLIENTS, *DEALT))
+    source: str = setting(default="", choices=(*NATURAL, *DEALT))
     clients: int = setting(default=0, at_least=2)
     held_out: int = setting(default=0, at_least=0)
     split: list[float] = dataclasses.field(default_factory=list, metadata={"range": Range(at_least=0)})

@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The losses f'_m of the reproductions' clients: of synthetic problems, and of networks on given data."""
+"""Clients of the reproductions: data that come with clients, and the losses f'_m of problems and networks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from idiolect import ClientLoss, Federation
+from idiolect import ClientLoss, Federation, Split
 from idiolect.data import Problem
+from idiolect.data.shared_files import mnist_writers
+from idiolect.data.speeches import shakespeare
 from idiolect.experiments.build import build_client_loss
 from idiolect.experiments.spec import ModelSpec
 from idiolect.experiments.strict import fill
+
+NATURAL = ("mnist_writers", "shakespeare")  # data that come with clients, of which some can be held out
+
+
+def natural_federation(source: str, size: Mapping[str, Any], seed: int) -> Federation:
+    """Writers or roles, as many as the size of an experiment says."""
+    options: dict[str, Any] = {"split": Split(*size["split"]), "held_out": size.get("held_out", 0), "seed": seed}
+    if source == "mnist_writers":
+        return mnist_writers(size["clients"], **options)
+    return shakespeare(size["clients"], length=size["length"], **options)
 
 
 def problem_loss(problem: Problem) -> ClientLoss:

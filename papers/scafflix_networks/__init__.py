@@ -13,21 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idiolect import Algorithm, ClientLoss, Federation, GlobalModel, Split, Training
+from idiolect import Algorithm, ClientLoss, Federation, GlobalModel, Training
 from idiolect.algorithms import LocalSGD, Scafflix
-from idiolect.data.shared_files import mnist_writers
-from idiolect.data.speeches import shakespeare
 from idiolect.objectives import FLIX
 from papers import lanes
-from papers.problems import network_loss
+from papers.problems import natural_federation, network_loss
 from papers.reproduction import Measured, Progress, Spec, chosen_size, count_parts
 from papers.scafflix_networks.figure import draw as draw
+from papers.scafflix_networks.figure import mean_and_half_width
 
 METHODS = ("fedavg", "flix", "scaffnew", "scafflix")
-DATA_SETS = ("writers", "shakespeare")
+DATA_SETS = {"writers": ("mnist_writers", "cnn"), "shakespeare": ("shakespeare", "character_lstm")}
 PAIRS = (("flix", "fedavg"), ("scaffnew", "fedavg"), ("scafflix", "scaffnew"), ("scafflix", "flix"))  # table 1's order
 SCORES = ("accuracy",)
-NORMAL_95 = 1.96
 
 
 class Problem(NamedTuple):
@@ -86,13 +84,8 @@ def measure(spec: Spec, progress: Progress) -> Measured:
 def problem(name: str, spec: Spec) -> Problem:
     """Data and network of one half of table 1."""
     size = chosen_size(spec, "scafflix-networks")[name]
-    split = Split(*size["split"])
-    if name == "writers":
-        federation = mnist_writers(size["clients"], split=split, seed=spec["data_seed"])
-        model = "cnn"
-    else:
-        federation = shakespeare(size["clients"], length=size["length"], split=split, seed=spec["data_seed"])
-        model = "character_lstm"
+    source, model = DATA_SETS[name]
+    federation = natural_federation(source, size, spec["data_seed"])
     return Problem(name, federation, network_loss(model, {"settings": size["model"]}, federation), size, spec["p"])
 
 
@@ -183,9 +176,7 @@ def _ablate(
 
 def difference(one: Trained, other: Trained) -> tuple[float, float]:
     """Mean over clients of the seeds' mean difference in accuracy, and half of its 95 % interval over clients."""
-    own = np.nanmean(one.test - other.test, axis=0)
-    own = own[np.isfinite(own)]  # a client without test rows says nothing
-    return float(own.mean()), float(NORMAL_95 * own.std(ddof=1) / np.sqrt(len(own)))
+    return mean_and_half_width(one.test - other.test)
 
 
 def _numbers(
