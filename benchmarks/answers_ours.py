@@ -54,6 +54,9 @@ def read_answer(folder: Path, proper: str) -> Cell:
     for entry in summary["methods"]:
         if entry["diverged"]:
             methods.pop(entry["method"], None)
+    for label, method in methods.items():  # what the announcement was made from
+        choice = folder / "tuning" / f"{label}.json"
+        method["folds"] = json.loads(choice.read_text(encoding="utf-8"))["folds"] if choice.is_file() else None
     announced, tied = announcement(summary, set(methods))
     return {"announced": announced, "tied": tied, "score": summary["scores"][0], "methods": methods}
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from idiolect.experiments.announce import announce
+from idiolect.experiments.announce import announce, client_weights
 
 CLIENTS = 12
 NOISE = 0.1 * np.random.default_rng(3).normal(size=CLIENTS)
@@ -24,7 +24,8 @@ def trained(label, validation, test=0.0, diverged=None):
 
 
 def found(*entries, score="log_loss", **chosen):
-    return announce(list(entries), score, {entry.method.label: chosen.get(entry.method.label) for entry in entries})
+    standing = {entry.method.label: chosen.get(entry.method.label) for entry in entries}
+    return announce(list(entries), score, standing, np.full(CLIENTS, 5))
 
 
 def test_validation_rows_choose_whatever_test_rows_say():
@@ -72,3 +73,32 @@ def test_neither_what_diverged_nor_other_settings_of_a_sweep_can_win():
 
 def test_without_validation_rows_nothing_is_announced():
     assert found(trained("a", np.nan), trained("b", np.nan)) is None
+
+
+def folded(label, cells):
+    """A method with (folds, clients) scores of the folds that chose it."""
+    entry = trained(label, np.asarray(cells).mean(axis=0))
+    entry.choice = SimpleNamespace(folds=np.asarray(cells).tolist())
+    return entry
+
+
+def test_lucky_rows_of_tiny_clients_do_not_decide():
+    rows = np.array([1, 1, 2, 2, *[100] * 8])
+    plain = np.full((4, CLIENTS), 0.5)
+    luck = np.where(rows < 10, np.array([[-3.0], [0.5], [0.0], [0.5]]), 0.0)  # one fold, and not the others
+    lucky = plain + 0.02 + luck + 0.1 * NOISE
+    assert lucky.mean() < plain.mean()
+    best = announce([folded("lucky", lucky), folded("plain", plain)], "log_loss", {"lucky": None, "plain": None}, rows)
+    assert best["method"] == "plain"
+
+
+def test_where_methods_suit_clients_differently_every_client_counts_alike():
+    draw, rows = np.random.default_rng(6), np.array([*[5] * 6, *[500] * 6])
+    suits = np.where(np.arange(CLIENTS) % 2, 1.0, -1.0) + np.where(rows < 10, -0.2, 0.1)
+    cells = np.stack([np.zeros((4, CLIENTS)), np.broadcast_to(suits, (4, CLIENTS))])
+    weights = client_weights(cells + 0.01 * draw.normal(size=cells.shape), rows)
+    assert weights.max() / weights.min() < 1.01
+
+
+def test_one_fold_weighs_clients_alike():
+    assert client_weights(np.zeros((3, 1, CLIENTS)), np.arange(CLIENTS)).tolist() == [1.0] * CLIENTS

@@ -315,13 +315,13 @@ def test_models_do_not_diverge_where_validation_rows_are_unlike_training_rows(tm
 
 def test_what_costs_more_must_show_that_it_pays():
     draw = np.random.default_rng(1)
-    plain = 1 + 0.2 * draw.random((4, 10))
-    ahead, error = difference(plain - 0.1, plain, higher=False)
+    plain, alike = 1 + 0.2 * draw.random((4, 10)), np.ones(10)
+    ahead, error = difference(plain + 0.1, plain, alike)
     assert ahead == pytest.approx(0.1)
     assert error == pytest.approx(0, abs=1e-12)
-    ahead, error = difference(plain + 0.3 * draw.normal(size=plain.shape), plain, higher=False)
+    ahead, error = difference(plain + 0.3 * draw.normal(size=plain.shape), plain, alike)
     assert abs(ahead) < 2 * error
-    assert difference(plain[:1, :1], plain[:1, :1] + 1, higher=False)[1] == np.inf  # one client, one fold
+    assert difference(plain[:1, :1], plain[:1, :1] + 1, alike[:1])[1] == np.inf  # one client, one fold
 
 
 def test_a_resolved_spec_repeats_its_run_without_choosing_again(compared, tmp_path, monkeypatch):

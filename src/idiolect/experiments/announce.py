@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which method a run announces, by validation rows alone, and which are level with it within noise.
 
-The clients are those that there are, not a sample of others: noise is that of their rows, as folds show it.
+The clients are those that there are, not a sample of others: noise is that of their rows, as folds show it. A client
+of two rows says little about a method, and by luck much: clients are weighted as in a random-effects meta-analysis
+(Hedges and Vevea 1998), between equal weights, where methods suit clients differently, and weights by rows, where what
+differs is noise.
 """
 
 from __future__ import annotations
@@ -24,60 +27,92 @@ class Candidate(NamedTuple):
     """A method that stands for election."""
 
     entry: Trained
-    scores: np.ndarray  # (folds, clients) on validation rows
-    mean: float
+    scores: np.ndarray  # (folds, clients) on validation rows, larger is better
 
 
-def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | None]) -> dict[str, Any] | None:
+def announce(
+    trained: list[Trained], score: str, chosen: Mapping[str, bool | None], rows: np.ndarray
+) -> dict[str, Any] | None:
     """The announced method, its mean, and the methods tied with it; None where nothing was validated.
 
-    Of a sweep's settings only the chosen ones stand for election.
+    `rows` are each client's validation rows. Of a sweep's settings only the chosen ones stand for election.
     """
-    higher = SCORES[score].higher_is_better
     able = [entry for entry in trained if chosen[entry.method.label] is not False and entry.diverged is None]
-    standing = [one for one in _candidates(able, score) if not np.isnan(one.mean)]
+    standing = [one for one in _candidates(able, score) if not np.isnan(one.scores).all()]
     if not standing:
         return None
-    sign = 1 if higher else -1
-    winner = max(standing, key=lambda one: sign * one.mean)
-    tied = [one.entry.method.label for one in standing if one is not winner and _level(winner, one, higher)]
+    scores = np.stack([one.scores for one in standing])
+    weights = client_weights(scores, rows)
+    over_folds = _mean(np.moveaxis(scores, 1, -1), np.ones(scores.shape[1]))
+    winner = standing[int(np.nanargmax(_mean(over_folds, weights)))]
+    tied = [one.entry.method.label for one in standing if one is not winner and _level(winner, one, weights)]
     mean = float(np.nanmean(validation_scores(winner.entry, score)))  # in the table's units
     return {"method": winner.entry.method.label, "score": score, "choosing_mean": mean, "tied": tied}
 
 
 def _candidates(trained: list[Trained], score: str) -> list[Candidate]:
     """With scores fold by fold where the same folds decided about all of them, else with one mean per client."""
+    sign = 1 if SCORES[score].higher_is_better else -1
     folds = [[] if entry.choice is None else entry.choice.folds for entry in trained]
     if len({len(own) for own in folds}) == 1 and folds[0]:
         scores = [np.asarray(own, np.float64) for own in folds]
     else:
         scores = [validation_scores(entry, score)[None] for entry in trained]
-    means = [float("nan") if np.isnan(own).all() else float(np.nanmean(own)) for own in scores]
-    return [Candidate(*one) for one in zip(trained, scores, means)]
+    return [Candidate(entry, sign * own) for entry, own in zip(trained, scores)]
 
 
-def _level(winner: Candidate, other: Candidate, higher: bool) -> bool:
-    ahead, error = difference(winner.scores, other.scores, higher)
+def client_weights(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """1 / (t + s / rows) per client, from (methods, folds, clients) scores.
+
+    A method's lead over the mean of all methods has the variance t between clients, and s / rows from a client's rows,
+    which folds show. Equal weights where there is one fold or one client with scores of all methods.
+    """
+    known = np.isfinite(scores).all(axis=(0, 1)) & (rows > 0)
+    methods, folds, clients = len(scores), scores.shape[1], int(known.sum())
+    if methods < 2 or folds < 2 or clients < 2:
+        return np.ones(len(rows))
+    leads = (scores - scores.mean(axis=0))[:, :, known]
+    noise = leads.var(axis=1, ddof=1) * _overlap(folds)  # of a client's mean over folds, (methods, clients)
+    per_row = float((noise * rows[known]).mean())
+    between = max(0.0, float(leads.mean(axis=1).var(axis=1, ddof=1).mean() - (per_row / rows[known]).mean()))
+    if per_row == 0:
+        return np.ones(len(rows))
+    return 1 / (between + per_row / np.maximum(rows, 1))
+
+
+def _overlap(folds: int) -> float:
+    """Variance of a mean over folds, as part of that of one: their training rows overlap (Nadeau and Bengio 2003)."""
+    return 1 / folds + 1 / (folds - 1)
+
+
+def _mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Over the last axis, of those that have a score."""
+    known = ~np.isnan(scores)
+    total = np.where(known, weights, 0).sum(axis=-1)
+    sums = np.where(known, scores * weights, 0).sum(axis=-1)
+    return np.divide(sums, total, out=np.full(total.shape, np.nan), where=total > 0)
+
+
+def _level(winner: Candidate, other: Candidate, weights: np.ndarray) -> bool:
+    ahead, error = difference(winner.scores, other.scores, weights)
     return abs(ahead) <= LEVEL * error
 
 
-def difference(candidate: np.ndarray, reference: np.ndarray, higher: bool) -> tuple[float, float]:
+def difference(candidate: np.ndarray, reference: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """(how far ahead the candidate is, the standard error of that), from (folds, clients) scores of both.
 
-    The error is that of each client's mean over folds, whose training rows overlap (Nadeau and Bengio 2003); with a
-    single fold, that of the mean over clients.
+    The error is that of each client's mean over folds; with a single fold, that of the mean over clients.
     """
     if len(candidate) < 2:
-        ahead, error, clients = paired_difference(candidate[0], reference[0], higher)
+        ahead, error, clients = paired_difference(candidate[0], reference[0], True, weights)
         return ahead, error if clients > 1 else float("inf")
-    ahead_by = gains(candidate, reference, higher)
+    ahead_by = gains(candidate, reference, True)
     known = np.isfinite(ahead_by).all(axis=0)
     if not known.any():
         return float("nan"), float("inf")
-    cells = ahead_by[:, known]
-    folds = len(cells)
-    variance = cells.var(axis=0, ddof=1) * (1 / folds + 1 / (folds - 1))
-    return float(cells.mean()), float(np.sqrt(variance.sum()) / cells.shape[1])
+    cells, parts = ahead_by[:, known], weights[known] / weights[known].sum()
+    variance = cells.var(axis=0, ddof=1) * _overlap(len(cells))
+    return float(cells.mean(axis=0) @ parts), float(np.sqrt(parts**2 @ variance))
 
 
 def is_tied(best: np.ndarray, other: np.ndarray, higher: bool) -> bool:

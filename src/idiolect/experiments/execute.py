@@ -389,7 +389,7 @@ def _write(
         "score_reason": prepared.reason,
         "choose_by": choose_by,
         "refit": spec.tuning.refit,
-        "announced": announce(trained, choose_by, chosen),
+        "announced": announce(trained, choose_by, chosen, federation.validation.counts),
         "notes": [*prepared.notes(), *(note for entry in trained for note in entry.notes)],
         "warnings": warnings,
         "unscored": unscored(trained, federation, scores),
