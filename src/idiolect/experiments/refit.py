@@ -50,8 +50,8 @@ def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Co
 def step_notes(chosen: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
     """Sentences about the steps that are shorter in the final fit than those that were chosen."""
     return [
-        f"{name.replace('_', ' ')} {np.max(fitted[name]):.3g} {'at most ' if np.ndim(fitted[name]) else ''}in the final "
-        "fit, because the loss is less smooth on training and validation rows together."
+        f"{name.replace('_', ' ')} {np.max(fitted[name]):.3g}{' at most' if np.ndim(fitted[name]) else ''} "
+        "in the final fit, because the loss is less smooth on training and validation rows together."
         for name in chosen
         if name.endswith("step_size") and name in fitted and np.any(np.less(fitted[name], chosen[name]))
     ]
