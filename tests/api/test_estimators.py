@@ -31,7 +31,7 @@ def checks():
 
 
 @pytest.mark.filterwarnings("ignore")  # rows that are made to be odd earn warnings
-@pytest.mark.parametrize(("estimator", "check"), checks())
+@pytest.mark.parametrize(("estimator", "check"), list(checks()))
 def test_rules_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -90,4 +90,4 @@ def test_clones_pipelines_and_searches_route_clients(rows):
         search = GridSearchCV(make_pipeline(StandardScaler(), estimator), grid, cv=2)
         search.fit(inputs[mixed], values[mixed], clients=clients[mixed])
         assert search.best_params_ == {"personalizedregressor__settings": {"penalty": 0.001}}
-        assert search.predict(inputs[:2], clients=clients[:2]).shape == (2,)
+        assert search.best_estimator_.predict(inputs[:2], clients=clients[:2]).shape == (2,)
