@@ -109,6 +109,12 @@ def test_a_temporary_folder_goes_away_with_its_run(run):
     assert not folder.exists()
 
 
+def test_frames_without_pandas_are_refused_with_the_way_out(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(il.RequestError, match=r"idiolect\[pandas\]"):
+        _ = run.history
+
+
 def test_registered_names_are_trained_with_their_presets(table):
     trained = il.train("fedprox", table, rounds=1)
     assert (trained.settings["weighting"], trained.settings["penalty"]) == ("samples", 0.1)
@@ -173,3 +179,14 @@ def test_advice_and_explanations(table, tmp_path):
     assert told["name"] == "flow"
     assert str(told).startswith("flow\n")
     assert il.explain("ditto", penalty=0.5)["kind"] == "algorithm"
+
+
+def test_options_become_the_spec_of_the_command(table):
+    from idiolect.api.running import _spec
+
+    options = {"held_out": 1.0, "seeds": range(3), "l2": 0.1, "spec": {"training.precision": "float64"}}
+    spec = _spec(table, "ditto", {"ditto": {"penalty": 0.5}}, options, tune=False)
+    assert (spec.data.held_out, spec.seeds, spec.model.l2) == (1, (0, 1, 2), 0.1)
+    assert (spec.training.precision, spec.training.rounds) == ("float64", 100)
+    assert spec.methods[0].settings["penalty"] == 0.5
+    assert _spec(table, "ditto", {}, {"held_out": 0.25}).data.held_out == 0.25

@@ -82,7 +82,7 @@ def advise(
     place = Workplace(out, f"{table.name}-advise")
     splits = None if seeds is None else [int(seed) for seed in seeds]
     advise_on(
-        {"data": table.settings()},
+        {"data": dict(table.data)},
         place.folder,
         name=table.name,
         verify=verify,

@@ -154,7 +154,7 @@ def _spec(
     from idiolect.experiments.candidates import check_epochs, check_methods, check_step_sizes, comparison
 
     asked = comparison(
-        table.settings(options.get("held_out", 0)),
+        dict(table.data),
         model=options.get("model", "linear"),
         methods=check_methods(methods),
         rounds=options.get("rounds"),
@@ -166,6 +166,7 @@ def _spec(
         refit=options.get("refit", True),
         score=options.get("score"),
         seed=options.get("seed"),
+        held_out=options.get("held_out", 0),
     )
     asked["name"] = table.name
     if "l2" in options:

@@ -33,15 +33,6 @@ class Table:
     data: Mapping[str, Setting]  # [data] of a spec
     rows: pa.Table | None = dataclasses.field(default=None, repr=False)  # in memory; None: where `data` says
 
-    def settings(self, held_out: float = 0) -> dict[str, object]:
-        """[data] of a spec, with the clients that never train."""
-        return {**self.data, **({"held_out": whole(held_out)} if held_out else {})}
-
-
-def whole(number: float) -> float:
-    """A number of clients as a whole number; a fraction stays one."""
-    return int(number) if number >= 1 and float(number).is_integer() else number
-
 
 @in_python()
 def read_table(

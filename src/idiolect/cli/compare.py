@@ -119,7 +119,7 @@ def compare(
         task=task,
     )
     spec = comparison(
-        rows | ({"held_out": _number(held_out)} if held_out else {}),
+        rows,
         model=model,
         methods=check_methods(methods),
         rounds=rounds,
@@ -131,6 +131,7 @@ def compare(
         refit=refit,
         score=score,
         seed=seed,
+        held_out=held_out,
     )
     spec["name"] = label
     if seeds is not None:
@@ -153,7 +154,3 @@ def _floats(text: str) -> list[float]:
     except ValueError:
         raise RequestError(f"--step-sizes needs numbers such as 0.01,0.1,1, got {text!r}.") from None
     return sizes
-
-
-def _number(value: float) -> int | float:
-    return int(value) if value >= 1 and value.is_integer() else value  # inf is no integer, and refused later

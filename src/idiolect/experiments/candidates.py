@@ -35,6 +35,7 @@ def comparison(
     refit: bool = True,
     score: str | None = None,
     seed: int | None = None,
+    held_out: float = 0,
 ) -> dict[str, Any]:
     """The spec, as a table, that compares methods on `data`, a spec's [data]; None: what suits most tables."""
     names, most = method_names(methods), MOST_ROUNDS if rounds is None else rounds
@@ -58,6 +59,8 @@ def comparison(
         spec["model"] |= quantile_loss(score)
     if seed is not None:
         spec["data"]["seed"], spec["seeds"] = seed, [seed]
+    if held_out:  # a number of clients is a whole number; inf is none, and refused later
+        spec["data"]["held_out"] = int(held_out) if held_out >= 1 and float(held_out).is_integer() else held_out
     return spec
 
 
