@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from idiolect.experiments.lanes import Lane
-from idiolect.experiments.own_rounds import LEAST, choose_own_training
+from idiolect.experiments.own_rounds import LEAST, choose_own_training, own_steps
+from idiolect.theory.constants import Constants
 
 FOLDS, CLIENTS = 3, 4
 NAN = float("nan")
@@ -58,6 +59,24 @@ def test_a_single_fold_is_judged_by_the_common_choice(lanes):
     single = [Lane(one.point, "log_loss", one.recorders[:1], one.records[:1]) for one in lanes[:2]]
     found = choose_own_training(single, single[0])
     np.testing.assert_array_equal(found.losses, single[0].clients(single[0].best[1], "log_loss"))
+
+
+def test_own_steps_are_multiples_of_the_clients_own_unit_for_all_rounds(lanes):
+    bases = np.array([1.0, 2.0, 4.0, 8.0])
+    plain, own = choose_own_training(lanes, lanes[0]), choose_own_training(lanes, lanes[0], bases)
+    np.testing.assert_allclose(own.step_sizes, bases * plain.step_sizes)
+    for one in lanes[:2]:
+        for records in one.records:
+            records[8]["log_loss"][2] = 0.9  # the client that trained longest now stops early
+    assert choose_own_training(lanes, lanes[0], bases).rounds == own.rounds == 8
+    assert choose_own_training(lanes, lanes[0]).rounds == 2
+
+
+def test_own_units_follow_the_clients_own_curvature():
+    one = np.array([2.0, 0.0])
+    constants = Constants(one, 0 * one, np.array([6.0, 0.0]), exact=True, source="")
+    np.testing.assert_allclose(own_steps(constants, 0), [0.25, 1.0])
+    np.testing.assert_allclose(own_steps(constants, 2), [0.125, 1.0])
 
 
 def test_without_a_step_size_or_a_score_there_is_nothing_to_choose(lanes):

@@ -290,6 +290,8 @@ def test_long_steps_are_shortened_where_the_rows_to_fit_are_less_smooth():
     assert fitted == {"step_size": 0.1, "fine_tuning_step_size": pytest.approx(0.72), "penalty": 3.0}
     assert len(step_notes(chosen, fitted)) == 1
     assert shorten_steps(chosen, constants_of(2.0), constants_of(1.5)) == chosen
+    both = [dataclasses.replace(constants_of(1.0), client_smoothness=np.array(own)) for own in ([2.0, 2.0], [2.5, 1.0])]
+    assert shorten_steps({"step_size": [0.9, 0.9]}, *both) == {"step_size": [pytest.approx(0.72), 0.9]}  # each its own
     assert shorten_steps(chosen, None, None) == chosen
     assert step_notes(chosen, chosen) == []
 
@@ -305,11 +307,11 @@ def test_models_do_not_diverge_where_validation_rows_are_unlike_training_rows(tm
     data = {"source": "table", "path": str(path), "client": "site", "target": "y", "time_column": "day"}
     tuning = {"step_size": [1.5], "refit": True}  # below 2 / smoothness on training rows, above it on both
     told: list[str] = []
-    spec = comparing(path, methods=("fedavg",), data=data, tuning=tuning)
+    spec = comparing(path, methods=("local", "fedavg"), data=data, tuning=tuning)
     done = execute(spec, tmp_path / "run", say=told.append)
-    (fitted,) = done.summary["methods"]
-    assert fitted["diverged"] is None
-    assert fitted["score"]["mean"] < 16  # the variance of y; with the step as it was chosen, far above 1e9
+    for entry in done.summary["methods"]:
+        assert entry["diverged"] is None
+        assert entry["score"]["mean"] < 16  # the variance of y; with the step as it was chosen, far above 1e9
     assert any("in the final fit" in text for text in told)
 
 
