@@ -9,9 +9,11 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+import idiolect.report
 from idiolect.report import FolderError, build_report, client_table, read
 from idiolect.report.figures import Drawn
 from idiolect.report.page import render
@@ -98,6 +100,17 @@ def test_hostile_strings_are_harmless(make_run, edit_summary):
     assert text.count("{{answer}}") > 10  # nor was the text taken for a place in the template
 
 
+def test_only_our_own_figures_go_unescaped():
+    files = [
+        *Path(idiolect.report.__file__).parent.rglob("*.html"),
+        *Path(idiolect.report.__file__).parent.glob("*.py"),
+    ]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    assert [line for line in lines if re.search(r"\|\s*safe\b|Markup\(|autoescape=False|autoescape false", line)] == [
+        line for line in lines if "one.for_page() | safe" in line
+    ]
+
+
 def test_thousands_of_clients_are_limited_until_asked_for(make_run, methods):
     folder = make_run(methods=(methods["local"], methods["personal heads"]), clients=2500, seeds=1)
     text = render(read(folder), [], [])
@@ -111,7 +124,7 @@ def test_thousands_of_clients_are_limited_until_asked_for(make_run, methods):
 
 def test_one_client_and_one_method(make_run, methods):
     text = build_report(make_run(methods=(methods["personal heads"],), clients=2, seeds=1)).read_text()
-    assert "The method &#x27;local&#x27; was not run" in text
+    assert "The method &#39;local&#39; was not run" in text
     assert "was left out: no gain against training alone" in text
 
 

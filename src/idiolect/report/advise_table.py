@@ -19,7 +19,7 @@ from rich.table import Table
 from idiolect.record.manifest import check_report_files
 from idiolect.report.folder import FolderError
 from idiolect.report.style import shortened
-from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size
+from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size, upper
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
@@ -130,11 +130,6 @@ def _who(found: dict[str, Any]) -> str:
         return f"All {plural(total, 'client')} should {WORDS[way]}."
     most = sorted(picks, key=lambda way: -picks[way])
     return f"Of {plural(total, 'client')}, {listed([f'{picks[way]:,} should {WORDS[way]}' for way in most])}."
-
-
-def upper(text: str) -> str:
-    """With a capital letter."""
-    return text[:1].upper() + text[1:]
 
 
 def clients_text(advised: Advised, details: bool) -> str:

@@ -174,6 +174,16 @@ def read(path: str | os.PathLike[str]) -> Run:
     )
 
 
+def read_spec(folder: Path) -> str:
+    """The text of spec.toml; nothing where there is none."""
+    return _text(folder / "spec.toml") or ""
+
+
+def read_machine(folder: Path) -> dict[str, Any]:
+    """What machine.json holds; nothing where there is none."""
+    return _json(folder / "machine.json") or {}
+
+
 def numbers(table: pa.Table, column: str) -> np.ndarray:
     """A column as a float64 array; nulls and absent columns are not-a-number."""
     if column not in table.column_names:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What left each client: a run's privacy.json in lines of text and as a section of the page."""
+"""What left each client: a run's privacy.json in lines of text and as a part of the page."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from idiolect.report.sections import e, method_line, scrolling, table_head
+from idiolect.report.html import Grid, Head, Row, number, text_cell
 from idiolect.report.wording import count, plural, size
 
 TITLE = "What left each client"
@@ -13,9 +14,7 @@ TITLE = "What left each client"
 
 def statement_lines(statement: dict[str, Any]) -> list[str]:
     """The statement as text, for a terminal."""
-    lines = [TITLE, ""]
-    lines += [_preparation_line(statement["preparation"])] if statement.get("preparation") else []
-    lines += [f"Also: {part['what']}." for part in statement["also"]]
+    lines = [TITLE, "", *_about(statement)]
     for entry in statement["methods"]:
         lines += ["", f"{entry['method']}: {_method_line(entry)}"]
         lines += [f"  up    {_array(one)}" for one in entry["uploads"]]
@@ -26,24 +25,19 @@ def statement_lines(statement: dict[str, Any]) -> list[str]:
     return lines
 
 
-def privacy_section(statement: dict[str, Any] | None) -> str:
-    """The statement as HTML; nothing for folders from before there was one."""
+class PrivacySection(NamedTuple):
+    """The statement as sentences and a table of methods."""
+
+    sentences: Sequence[str]
+    table: Grid
+
+
+def privacy_section(statement: dict[str, Any] | None) -> PrivacySection | None:
+    """The statement for a page; None for folders from before there was one."""
     if not statement:
-        return ""
-    said = [_preparation_line(statement["preparation"])] if statement.get("preparation") else []
-    said += [f"Also: {part['what']}." for part in statement["also"]]
-    head = [("method", "", True), ("arrays up", "Name, shape and type.", True)]
-    head += [
-        (title, about, False)
-        for title, about in (
-            ("bytes of an upload", "Of one client in one round."),
-            ("uploads", "Of all clients, in the fit that is delivered."),
-            ("rounds to choose", "Of all candidates and folds, before that fit."),
-            ("rows at least", "That an upload of the client with the fewest rows is computed from."),
-        )
-    ]
-    head.append(("protection", "", True))
-    lines = []
+        return None
+    heads = [Head("method", words=True), Head("arrays up", "Name, shape and type.", words=True), *_COUNTED]
+    rows = []
     for entry in statement["methods"]:
         numbers = (
             sum(one["bytes"] for one in entry["uploads"]),
@@ -52,13 +46,22 @@ def privacy_section(statement: dict[str, Any] | None) -> str:
             entry["rows_at_least"]["rows"],
         )
         arrays = "; ".join(map(_array, entry["uploads"])) or "nothing"
-        cells = [(number, count(number)) for number in numbers]
-        lines.append(method_line(entry["method"], cells, words=(entry["protection"],), before=(arrays,)))
-    about = "".join(f'<p class="about">{e(text)}</p>' for text in said)
-    return (
-        f'<section id="privacy" aria-labelledby="privacy-title"><h2 id="privacy-title">{TITLE}</h2>{about}'
-        f"{scrolling(TITLE, table_head(head), lines)}</section>"
-    )
+        cells = [number(value, count(value)) for value in numbers]
+        rows.append(Row(entry["method"], [text_cell(arrays), *cells, text_cell(entry["protection"])]))
+    return PrivacySection(_about(statement), Grid(TITLE, [*heads, Head("protection", words=True)], rows))
+
+
+_COUNTED = (
+    Head("bytes of an upload", "Of one client in one round."),
+    Head("uploads", "Of all clients, in the fit that is delivered."),
+    Head("rounds to choose", "Of all candidates and folds, before that fit."),
+    Head("rows at least", "That an upload of the client with the fewest rows is computed from."),
+)
+
+
+def _about(statement: dict[str, Any]) -> list[str]:
+    said = [_preparation_line(statement["preparation"])] if statement.get("preparation") else []
+    return [*said, *(f"Also: {part['what']}." for part in statement["also"])]
 
 
 def _preparation_line(found: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
@@ -163,7 +164,7 @@ def to_bytes(figure: Figure, kind: str) -> bytes:
 
 
 def for_page(svg: bytes, name: str, description: str) -> str:
-    """An SVG file as an element of a page: its own ids, the page's colours and font, words for who cannot see it."""
+    """An SVG file as HTML: its own ids, the page's colours and font, words for readers who cannot see it."""
     text = svg.decode("utf-8")
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
 
@@ -175,4 +176,4 @@ def for_page(svg: bytes, name: str, description: str) -> str:
 
     text = re.sub(r"<[^>]*>", fitted, text)  # tags only: what a client is called is left alone
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    return text.replace("<svg", f'<svg role="img" aria-label="{description}" class="figure"', 1)
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(description)}" class="figure"', 1)

@@ -129,6 +129,11 @@ def diverged_words(sentence: str) -> str:
     return f"diverged by round {found[2]}" if found[1] == "by" else f"diverged, round {found[2]}"
 
 
+def upper(text: str) -> str:
+    """With a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
 def plural(number: int, thing: str) -> str:
     """'1 client', '2 clients'."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
