@@ -175,8 +175,8 @@ def test_scores_minutes_and_seeds_of_the_splits(spec, copied):
 def test_a_method_that_diverged_in_a_split_is_left_out_of_that_split(copied):
     path = split_folder(copied, 1) / "summary.json"
     summary = read_json(path)
-    summary["methods"][1]["diverged"] = "It diverged in round 2"
-    summary["announced"] = {"method": "local", "tied": []}
+    summary["methods"][1]["diverged"] = {"round": 2, "client": None, "reason": ""}
+    summary["announced"] = {"method": "local", "score": "squared_error", "choosing_mean": None, "tied": []}
     path.write_text(json.dumps(summary))
     found, _ = summarise_splits("small", read_splits([split_folder(copied, place) for place in range(2)], [4, 5]))
     fedavg = found["methods"][1]
@@ -194,7 +194,7 @@ def test_validation_rows_decide_between_methods_announced_as_often(copied, local
         summary = read_json(path)
         for line, mean in zip(summary["methods"], (local, fedavg)):
             line["choosing_mean"] = mean
-        summary["announced"] = {"method": announced, "tied": []}
+        summary["announced"] = {"method": announced, "score": "squared_error", "choosing_mean": None, "tied": []}
         path.write_text(json.dumps(summary))
     found, _ = summarise_splits("small", read_splits([split_folder(copied, place) for place in range(2)], [4, 5]))
     assert found["announced"]["most"] == first  # a squared error chooses: the lower one

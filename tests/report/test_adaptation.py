@@ -8,6 +8,8 @@ import re
 
 import pytest
 
+from idiolect.record.divergence import Divergence
+from idiolect.record.schema import NewClients
 from idiolect.report import read
 from idiolect.report.page import render
 from idiolect.report.table import compare
@@ -50,7 +52,14 @@ def adapted(folder, edit_summary):
         new = {"mean": 0.5, "shared_mean": 0.4, "personalization": KNOWN | {"acc_g": 0.415, "acc_p": 0.525}}
         routed |= {"personalization": KNOWN, "routing": ROUTING, "new_clients": new}
         routed["storage"] = {"client_bytes": 1234, "server_bytes": 56789, "model_bytes": 4321}
-        routed["flops"] = {"training": 7.5e9, "adaptation": 2.5e6, "prediction": 5600.0}
+        routed["flops"] = {
+            "training": 7.5e9,
+            "adaptation": 2.5e6,
+            "prediction": 5600.0,
+            "rows": 10,
+            "steps": 5.0,
+            "complete": True,
+        }
 
     edit_summary(folder, tell)
     return read(folder)
@@ -130,7 +139,7 @@ def test_how_a_model_of_a_new_client_came_about_is_said(adapted, edit_summary):
     text = " ".join(compare(adapted).to_text().split())
     assert f"{every};" in text  # local says nothing of new clients here
     assert both in text
-    edit_summary(adapted.path, lambda summary: summary["methods"][0].update(new_clients={"mean": 0.6}))
+    edit_summary(adapted.path, lambda summary: summary["methods"][0].update(new_clients=NewClients(0.6)))
     run = read(adapted.path)
     assert every + only in " ".join(compare(run).to_text().split())
     assert every + only in render(run, [], [])
@@ -143,8 +152,8 @@ def test_a_dash_is_explained_for_algorithms_of_ones_own_too(adapted):
 
 
 def test_a_diverged_method_has_dashes_and_its_round(adapted, edit_summary):
-    sentence = "Training diverged in round 31 on client 'a'"
-    edit_summary(adapted.path, lambda summary: summary["methods"][1].update(diverged=sentence))
+    lost = Divergence(31, "a")
+    edit_summary(adapted.path, lambda summary: summary["methods"][1].update(diverged=lost))
     edit_summary(adapted.path, lambda summary: summary["methods"][2].update(personalization=KNOWN))
     run = read(adapted.path)
     table = compare(run)

@@ -83,9 +83,10 @@ def test_hostile_strings_are_harmless(make_run, edit_summary):
     folder = make_run(clients=4, names=lambda m: f"{ATTACK}{m}")
 
     def poison(summary):
-        summary |= {"name": ATTACK, "question": ATTACK, "notes": [ATTACK], "warnings": [ATTACK], "score_reason": ATTACK}
+        summary |= {"name": ATTACK, "notes": [ATTACK], "warnings": [ATTACK], "score_reason": ATTACK}
         for entry in summary["methods"]:
             entry |= {"summary": ATTACK, "settings": {ATTACK: ATTACK}, "tuned": ATTACK, "reference": ATTACK}
+        summary["methods"][-1]["diverged"] = {"round": 7, "client": ATTACK, "reason": ATTACK}
 
     edit_summary(folder, poison)
     (folder / "machine.json").write_text(json.dumps({ATTACK: ATTACK}))
@@ -134,10 +135,10 @@ def test_every_method_diverged(make_run, methods):
 
 
 def test_new_clients_are_counted_apart(folder, hold_out):
-    assert "4 methods · 20 clients<br>" in render(read(folder), [], [])
+    assert "4 methods · 20 clients</p>" in render(read(folder), [], [])
     hold_out(folder, 2)
     text = render(read(folder), [], [])
-    assert "4 methods · 18 clients and 2 new<br>" in text
+    assert "4 methods · 18 clients and 2 new</p>" in text
     assert ">hospital-20 <small>new</small></th>" in text
     assert "New: a client that never trained" in text
 
@@ -174,7 +175,7 @@ def test_every_part_of_the_summary_is_shown(folder, edit_summary):
         "McMahan et al. 2017",
         "by hand",
         "not recorded in the run folder; `idiolect explain lsgd_pfl` prints it",
-        "a loss was not finite at round 7.",
+        "Training diverged in round 7 on client",
         "seeds = [0, 1]",
         "<dt>local steps</dt><dd>5</dd>",
     ):

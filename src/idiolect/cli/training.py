@@ -46,8 +46,8 @@ def train_and_show(
         theory = details or not exploring
         done = execute(spec, folder, resume=resume, progress=bar.update, say=remark, theory=theory, repeats=repeats)
     show(folder, as_format, quiet, details)
-    lost = [f"{entry['method']}: {entry['diverged']}." for entry in done.summary["methods"] if entry["diverged"]]
-    if lost and (not exploring or len(lost) == len(done.summary["methods"])):
+    lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
+    if lost and (not exploring or len(lost) == len(done.summary.methods)):
         raise DivergedError(f"{' '.join(lost)} Use a smaller step size.")
 
 

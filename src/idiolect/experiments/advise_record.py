@@ -16,8 +16,8 @@ from idiolect.collaborate.verdict import Estimate, Verdict, regrets, savings
 from idiolect.core.data import Rows
 from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
-from idiolect.experiments.run_folder import SCHEMA
 from idiolect.experiments.units import unit
+from idiolect.record.schema import SCHEMA
 
 MOST_LISTED = 2_000  # clients in advise.json; all of them are in advise.parquet
 MOST_NEIGHBOURS = 20  # of a client, in either file

@@ -7,7 +7,7 @@ The clients are those that there are, not a sample of others: noise is that of t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -16,6 +16,7 @@ from idiolect.experiments.outcome import validation_scores
 from idiolect.experiments.trained import Trained
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import gains, paired_difference
+from idiolect.record.schema import Announced
 
 LEVEL = 2.0  # standard errors within which two methods are level
 
@@ -28,7 +29,7 @@ class Candidate(NamedTuple):
     mean: float
 
 
-def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | None]) -> dict[str, Any] | None:
+def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | None]) -> Announced | None:
     """The announced method, its mean, and the methods tied with it; None where nothing was validated.
 
     Of a sweep's settings only the chosen ones stand for election.
@@ -42,7 +43,7 @@ def announce(trained: list[Trained], score: str, chosen: Mapping[str, bool | Non
     winner = max(standing, key=lambda one: sign * one.mean)
     tied = [one.entry.method.label for one in standing if one is not winner and _level(winner, one, higher)]
     mean = float(np.nanmean(validation_scores(winner.entry, score)))  # in the table's units
-    return {"method": winner.entry.method.label, "score": score, "choosing_mean": mean, "tied": tied}
+    return Announced(winner.entry.method.label, score, mean, tuple(tied))
 
 
 def _candidates(trained: list[Trained], score: str) -> list[Candidate]:

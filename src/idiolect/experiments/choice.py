@@ -19,12 +19,12 @@ from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.run import Run
 from idiolect.experiments.outcome import Trained, mean_interval
-from idiolect.experiments.run_folder import SCHEMA, RunFolder
+from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, own_settings
-from idiolect.experiments.sweeping import split_label
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 from idiolect.objectives import OBJECTIVES
+from idiolect.record.schema import SCHEMA
 
 # The largest value is the least personal: alpha = 1 is one model for all, a large penalty holds every personal model at
 # the shared one, mixing is the shared model's share.
@@ -214,9 +214,8 @@ def write_choices(
     found = []
     groups: dict[str, list[Trained]] = {}
     for entry in trained:
-        base, inside = split_label(entry.method.label)
-        if inside:
-            groups.setdefault(base, []).append(entry)
+        if entry.method.swept is not None:
+            groups.setdefault(entry.method.base, []).append(entry)
     for base, entries in groups.items():
         swept = [axis for axis in entries[0].method.settings if len(_values(entries, axis)) > 1]
         personal = set(swept) & set(objective_settings(entries[0].method))

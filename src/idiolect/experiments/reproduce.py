@@ -22,10 +22,11 @@ from idiolect.core.checks import RequestError, nearest, setting
 from idiolect.experiments.papers import REPRODUCTIONS, Reproduction
 from idiolect.experiments.papers.cells import Cells
 from idiolect.experiments.papers.drawing import drawing, to_bytes
-from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
+from idiolect.experiments.run_folder import RunFolder, machine_facts
 from idiolect.experiments.spec import override
 from idiolect.experiments.strict import fill
 from idiolect.record.files import make_writable
+from idiolect.record.schema import SCHEMA
 
 KINDS = ("equal", "at_most", "at_least")
 Progress = Callable[[str, int, int], None]  # what is measured, parts done, parts in all

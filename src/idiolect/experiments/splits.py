@@ -17,6 +17,7 @@ from idiolect.experiments.run_folder import REQUEST, RunFolder, machine_facts
 from idiolect.experiments.spec import Spec, resumed
 from idiolect.experiments.splits_summary import client_rows, read_splits, summarise_splits
 from idiolect.record.manifest import check_report_files
+from idiolect.record.reading import read_summary
 
 MOST = 1000  # splits; more is almost surely a slip
 SPLITS = "compare --splits"
@@ -176,7 +177,7 @@ def _spec_of(spec: Spec, path: Path, place: int, seed: int, splits: int) -> Spec
     """
     evaluation, tuning = spec.evaluation, spec.tuning
     if place > 0 and not evaluation.scores:
-        chosen = RunFolder(split_folder(path, 0)).read_json("summary.json")["scores"]
+        chosen = read_summary(split_folder(path, 0)).scores
         evaluation = dataclasses.replace(evaluation, scores=list(chosen))
     if tuning.minutes is not None:
         tuning = dataclasses.replace(tuning, minutes=tuning.minutes / splits)
@@ -209,8 +210,8 @@ def _without_repeats(tell: Say, said: set[str], first: bool) -> Say:
 
 
 def _announcement(folder: RunFolder) -> str:
-    announced = folder.read_json("summary.json").get("announced")
-    return f"{announced['method']} was announced" if announced else "no method was announced"
+    announced = read_summary(folder.path).announced
+    return f"{announced.method} was announced" if announced else "no method was announced"
 
 
 def _time_left(seconds: float) -> str:

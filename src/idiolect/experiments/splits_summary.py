@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 from idiolect.core.order import natural_key
 from idiolect.experiments.announce import is_tied
 from idiolect.experiments.candidates import LOCAL
-from idiolect.experiments.run_folder import SCHEMA, RunFolder
 from idiolect.metrics.intervals import within
 from idiolect.metrics.paired import Estimates, Intervals, student_intervals
 from idiolect.metrics.resampled import gain_estimates, score_estimates
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 from idiolect.metrics.verdicts import VERDICTS, judge
+from idiolect.record.reading import read_summary
+from idiolect.record.schema import SCHEMA, MethodSummary, RunSummary
 
 GAINS = ("gain", "gain_over_one")
 _COLUMNS = ("method", "client", "held_out", "train_rows", "validation_rows", "test_rows", "score", *GAINS)
@@ -32,7 +33,7 @@ class Splits:
 
     folders: list[Path]
     seeds: list[int]
-    summaries: list[dict[str, Any]]
+    summaries: list[RunSummary]
     labels: list[str]
     clients: list[str]
     score: np.ndarray
@@ -44,7 +45,7 @@ class Splits:
     @property
     def name_of_score(self) -> str:
         """The score that the splits are judged by."""
-        return str(self.summaries[0]["scores"][0])
+        return self.summaries[0].scores[0]
 
     @property
     def higher_is_better(self) -> bool:
@@ -54,21 +55,21 @@ class Splits:
     @property
     def higher_chooses(self) -> bool:
         """Which way the score points that chooses on validation rows."""
-        return SCORES[self.summaries[0]["choose_by"]].higher_is_better
+        return SCORES[self.summaries[0].choose_by or self.name_of_score].higher_is_better
 
     @property
     def test_over_train(self) -> float:
         """Test rows divided by training rows, all clients and splits together."""
         return float(np.nansum(self.test_rows) / max(np.nansum(self.fitted_rows), 1))
 
-    def line(self, split: int, method: int) -> dict[str, Any]:
+    def line(self, split: int, method: int) -> MethodSummary:
         """A method's entry in a split's summary."""
-        return next(one for one in self.summaries[split]["methods"] if one["method"] == self.labels[method])
+        return next(one for one in self.summaries[split].methods if one.method == self.labels[method])
 
     def announced(self, split: int) -> int | None:
         """The place of the method that a split announced."""
-        found = self.summaries[split].get("announced")
-        return self.labels.index(found["method"]) if found else None
+        found = self.summaries[split].announced
+        return self.labels.index(found.method) if found else None
 
 
 class JudgedOverSplits(NamedTuple):
@@ -82,9 +83,9 @@ class JudgedOverSplits(NamedTuple):
 
 def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
     """Finished run folders of one spec with other splits; a client's number is its mean over training seeds."""
-    summaries = [RunFolder(folder).read_json("summary.json") for folder in folders]
+    summaries = [read_summary(folder) for folder in folders]
     tables = [_client_means(folder, summary) for folder, summary in zip(folders, summaries)]
-    labels = [line["method"] for line in summaries[0]["methods"]]
+    labels = [line.method for line in summaries[0].methods]
     clients = sorted({client for table in tables for _, client in table}, key=lambda name: (natural_key(name), name))
     places = {name: place for place, name in enumerate(clients)}
     numbers = {name: np.full((len(labels), len(folders), len(clients)), np.nan) for name in (*_COLUMNS[3:],)}
@@ -93,7 +94,7 @@ def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
             for name, value in values.items():
                 numbers[name][labels.index(method), split, places[client]] = value
     fitted = numbers["train_rows"][0].copy()
-    if all(summary["refit"] and all(line["tuned"] for line in summary["methods"]) for summary in summaries):
+    if all(summary.refit and all(line.tuned for line in summary.methods) for summary in summaries):
         fitted += numbers["validation_rows"][0]
     return Splits(
         list(folders),
@@ -109,14 +110,14 @@ def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
     )
 
 
-def _client_means(folder: Path, summary: dict[str, Any]) -> dict[tuple[str, str], dict[str, float]]:
+def _client_means(folder: Path, summary: RunSummary) -> dict[tuple[str, str], dict[str, float]]:
     """(method, client) -> its numbers, means over seeds; clients that never train are left out.
 
     A method that diverged has no score, and nothing has a gain over a reference that did.
     """
-    lost = {line["method"] for line in summary["methods"] if line["diverged"]}
-    alone = [line["method"] in lost for line in summary["methods"] if line["algorithm"] == LOCAL]
-    one = {(line.get("gain_over_one") or {}).get("reference") for line in summary["methods"]} - {None}
+    lost = {line.method for line in summary.methods if line.diverged}
+    alone = [line.method in lost for line in summary.methods if line.algorithm == LOCAL]
+    one = {line.gain_over_one.reference for line in summary.methods if line.gain_over_one}
     without = {"gain": not alone or all(alone), "gain_over_one": not one or bool(one & lost)}
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in pq.read_table(folder / "clients.parquet", columns=list(_COLUMNS)).to_pylist():
@@ -143,17 +144,17 @@ def summarise_splits(name: str, read: Splits) -> tuple[dict[str, Any], list[Judg
         "seeds": read.seeds,
         "score": read.name_of_score,
         "higher_is_better": read.higher_is_better,
-        "score_reason": first["score_reason"],
-        "choose_by": first["choose_by"],
-        "refit": first["refit"],
+        "score_reason": first.score_reason,
+        "choose_by": first.choose_by,
+        "refit": first.refit,
         "test_over_train": read.test_over_train,
         "all_clients": len(read.clients),
         "announced": _announced_line(read, each, _most(methods, read.higher_chooses)),
         "personalized": _personalized(methods, read.higher_chooses),
         "methods": methods,
         "each": each,
-        "warnings": list(dict.fromkeys(text for one in read.summaries for text in one["warnings"])),
-        "notes": first["notes"],
+        "warnings": list(dict.fromkeys(text for one in read.summaries for text in one.warnings)),
+        "notes": first.notes,
     }
     return summary, judged
 
@@ -204,13 +205,13 @@ def _method_line(
     lines = [read.line(split, method) for split in range(len(read.folders))]
     worst = [summarise(values, read.higher_is_better).worst_decile for values in read.score[method]]
     known = judged.verdict[judged.verdict != ""]
-    alone = lines[0]["algorithm"] == LOCAL
-    one = all(line["gain_over_one"] is None for line in lines)  # itself, or there is no such method
+    alone = lines[0].algorithm == LOCAL
+    one = all(line.gain_over_one is None for line in lines)  # itself, or there is no such method
     counts = {word: int((known == word).sum()) for word in VERDICTS}
-    sound = [line for line in lines if not line["diverged"]]
+    sound = [line for line in lines if not line.diverged]
     return {
         "method": read.labels[method],
-        "algorithm": lines[0]["algorithm"],
+        "algorithm": lines[0].algorithm,
         "choosing_mean": _choosing_mean(sound),
         "score": _mean(read, _over_clients(read.score[method])),
         "worst_decile": _mean(read, worst),
@@ -221,20 +222,16 @@ def _method_line(
         "announced": times,
         "best": sum(read.labels[method] in line["best"] for line in each),
         "diverged": len(lines) - len(sound),
-        "unconverged": sum(line["converged"] is False for line in sound),
-        "rounds": float(np.mean([line["rounds"] for line in sound])) if sound else None,
-        "traffic_bytes": float(np.mean([_traffic(line) for line in sound])) if sound else None,
+        "unconverged": sum(line.converged is False for line in sound),
+        "rounds": float(np.mean([line.rounds for line in sound])) if sound else None,
+        "traffic_bytes": float(np.mean([line.traffic_bytes for line in sound])) if sound else None,
     }
 
 
-def _choosing_mean(lines: list[dict[str, Any]]) -> float | None:
+def _choosing_mean(lines: list[MethodSummary]) -> float | None:
     """The score that chooses, on validation rows, as a mean over splits that have it."""
-    known = [line["choosing_mean"] for line in lines if line.get("choosing_mean") is not None]
+    known = [line.choosing_mean for line in lines if line.choosing_mean is not None]
     return float(np.mean(known)) if known else None
-
-
-def _traffic(line: dict[str, Any]) -> int:
-    return sum(int(line[f"{way}_bytes"] or 0) for way in ("upload", "download", "delivery"))
 
 
 def _split_line(read: Splits, split: int) -> dict[str, Any]:
@@ -244,7 +241,7 @@ def _split_line(read: Splits, split: int) -> dict[str, Any]:
     contend = [
         place
         for place in range(len(read.labels))
-        if np.isfinite(means[place]) and read.line(split, place).get("chosen") is not False
+        if np.isfinite(means[place]) and read.line(split, place).chosen is not False
     ]
     first = max(contend, key=lambda place: sign * means[place], default=None)
     best = [] if first is None else [place for place in contend if np.isclose(means[place], means[first], 1e-6, 1e-9)]

@@ -40,7 +40,7 @@ class Curve:
 
 def score_against_cost(run: Run) -> Figure | None:
     """Validation score (mean, worst tenth of clients) by bytes, gradients, modelled time, rounds; None if unknown."""
-    diverged = {entry["method"]: bool(entry.get("diverged")) for entry in run.methods}
+    diverged = {entry.method: bool(entry.diverged) for entry in run.methods}
     curves = [_curve(run, method, diverged[method]) for method in diverged]
     curves = [curve for curve in curves if np.isfinite(curve.mean).any()]
     if not curves:

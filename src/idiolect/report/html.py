@@ -109,7 +109,7 @@ def fill(template: str, frame: Frame, **parts: object) -> str:
     pages = _environment()
     script = pages.get_template("page.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
-    rare: dict[str, object] = {"question": None, "caution": None, "client_data": {"methods": []}}
+    rare: dict[str, object] = {"caution": None, "client_data": {"methods": []}}
     # The page allows this one script and no other, whatever a client is called.
     return pages.get_template(template).render(rare | parts, frame=frame, script_hash=f"sha256-{digest}")
 

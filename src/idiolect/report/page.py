@@ -55,7 +55,7 @@ def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
 def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[Choice] = ()) -> str:
     """The page as text."""
     words, table = score_words(run.score), compare(run)
-    tables = [client_table(run, entry["method"]) for entry in run.methods if not entry.get("diverged")]
+    tables = [client_table(run, entry.method) for entry in run.methods if not entry.diverged]
     tables = [one for one in tables if len(one)]
     wanted = table.answer.personalized or table.answer.best
     shown = next((place for place, one in enumerate(tables) if one.method == wanted), 0)
@@ -69,7 +69,6 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
     return fill(
         "run.html",
         frame,
-        question=run.summary.get("question"),
         caution=None if run.finished else run.missing[0],
         comparison_about=upper(table.legend()),
         comparison=sections.methods_grid(table, table.columns, "Methods side by side"),
@@ -97,7 +96,7 @@ def _clients_counted(run: Run) -> list[str]:
 
 
 def _clients_about(run: Run) -> str:
-    seeds = max((len(entry.get("seeds") or []) for entry in run.methods), default=1)
+    seeds = max((len(entry.seeds) for entry in run.methods), default=1)
     over = f", mean over {seeds} seeds" if seeds > 1 else ""
     new = " New: a client that never trained; its model had one round on its own rows." if run.names(True) else ""
     return (

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from idiolect.report.answer import Answer, level_with, nothing_right, traffic_bytes
+from idiolect.record.schema import MethodSummary
+from idiolect.report.answer import Answer, level_with, nothing_right
 from idiolect.report.clients import VERDICTS, ClientTable
 from idiolect.report.columns import Column
 from idiolect.report.folder import Run
@@ -20,12 +21,13 @@ from idiolect.report.wording import (
     finite,
     listed,
     megabytes,
+    percent,
     plural,
     score_words,
     size,
 )
 
-FLOPS = {"training": "a round", "adaptation": "to adapt", "prediction": "a prediction"}
+FLOPS = ("a round", "to adapt", "a prediction")
 
 
 def tiles(answer: Answer, words: ScoreWords) -> list[Tile]:
@@ -68,10 +70,10 @@ def methods_grid(table: ComparisonTable, columns: tuple[Column, ...], label: str
 
 def remarks(run: Run, missing: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
     """Warnings, notes on the data, and what could not be found."""
-    reason = run.summary.get("score_reason")
+    reason = run.summary.score_reason
     return [
-        ("Warnings", run.summary.get("warnings") or []),
-        ("Notes", ([reason] if reason else []) + (run.summary.get("notes") or [])),
+        ("Warnings", run.summary.warnings),
+        ("Notes", [*([reason] if reason else []), *run.summary.notes]),
         ("What this report could not find", missing),
     ]
 
@@ -161,29 +163,30 @@ _LEDGER = (
 def ledger(run: Run) -> Grid:
     """Bytes, gradients and steps of every method."""
     members = len(run.names())  # new clients never communicated
-    counted = any(entry.get("flops") for entry in run.methods)
+    counted = any(entry.flops for entry in run.methods)
     heads = [*word_heads(("method",)), *number_heads(_LEDGER)]
     if counted:
-        heads += [Head(f"FLOPs, {what}", "Of one client, counted by the compiler.") for what in FLOPS.values()]
-    rows = [Row(entry["method"], _ledger_cells(entry, members, counted)) for entry in run.methods]
+        heads += [Head(f"FLOPs, {what}", "Of one client, counted by the compiler.") for what in FLOPS]
+    rows = [Row(entry.method, _ledger_cells(entry, members, counted)) for entry in run.methods]
     return Grid("What it cost", heads, rows)
 
 
-def _ledger_cells(entry: dict[str, Any], members: int, counted: bool) -> list[Cell]:
-    each = traffic_bytes(entry) / members if members else None
-    sent = [entry.get(f"{way}_bytes") for way in ("upload", "download", "delivery")]
-    executed, seconds = entry.get("executed_steps"), entry.get("seconds")
-    useful = 100 * (entry.get("useful_steps") or 0) / executed if executed else None
-    kept, flops = entry.get("storage") or {}, entry.get("flops") or {}
-    gradients = [entry.get(f"gradients_{block}") for block in ("shared", "personal", "both")]
-    counts = [kept.get(f"{who}_bytes") for who in ("client", "server", "model")]
-    counts += [flops.get(what) for what in FLOPS] if counted else []
+def _ledger_cells(entry: MethodSummary, members: int, counted: bool) -> list[Cell]:
+    each = entry.traffic_bytes / members if members else None
+    sent = (entry.upload_bytes, entry.download_bytes, entry.delivery_bytes, each)
+    useful = 100 * entry.useful_steps / entry.executed_steps if entry.executed_steps else None
+    kept, flops = entry.storage, entry.flops
+    counts: list[float | None] = (
+        [None] * 3 if kept is None else [kept.client_bytes, kept.server_bytes, kept.model_bytes]
+    )
+    if counted:
+        counts += [None] * 3 if flops is None else [flops.training, flops.adaptation, flops.prediction]
     return [
-        number(entry.get("rounds"), count(entry.get("rounds"))),
-        *(number(value, megabytes(value)) for value in (*sent, each)),
-        *(number(value, count(value)) for value in gradients),
-        number(useful, NONE if useful is None else f"{useful:.0f}"),
-        number(seconds, NONE if absent(seconds) else f"{seconds:.3g}"),
+        number(entry.rounds, count(entry.rounds)),
+        *(number(value, megabytes(value)) for value in sent),
+        *(number(n, count(n)) for n in (entry.gradients_shared, entry.gradients_personal, entry.gradients_both)),
+        number(useful, percent(useful)),
+        number(entry.seconds, f"{entry.seconds:.3g}"),
         *(number(value, count(value)) for value in counts),
     ]
 
@@ -195,15 +198,14 @@ def seeds(run: Run) -> Grid:
     heads = [*word_heads(("method",)), *number_heads(titles), *word_heads(("each seed", "selected rounds"))]
     rows = []
     for entry in run.methods:
-        low, high = entry.get("interval") or (None, None)
+        low, high = entry.interval or (None, None)
         interval = NONE if absent(low) or absent(high) else f"{words.bare(low)} to {words.bare(high)}"
-        mean, last = (entry.get("score") or {}).get("mean"), entry.get("last_mean")
-        shared, new = entry.get("shared_mean"), (entry.get("new_clients") or {}).get("mean")
-        cells = [number(mean, words.bare(mean)), number(low, interval)]
-        cells += [number(value, words.bare(value)) for value in (last, shared, new)]
-        each = ", ".join(words.bare(value) for value in entry.get("seed_means") or []) or NONE
-        rounds = ", ".join(str(one) for one in entry.get("selected_rounds") or []) or NONE
-        rows.append(Row(entry["method"], [*cells, text_cell(each), text_cell(rounds)]))
+        new = None if entry.new_clients is None else entry.new_clients.mean
+        cells = [number(entry.score.mean, words.bare(entry.score.mean)), number(low, interval)]
+        cells += [number(value, words.bare(value)) for value in (entry.last_mean, entry.shared_mean, new)]
+        each = ", ".join(map(words.bare, entry.seed_means)) or NONE
+        rounds = ", ".join(map(str, entry.selected_rounds)) or NONE
+        rows.append(Row(entry.method, [*cells, text_cell(each), text_cell(rounds)]))
     return Grid("Every seed, and the last round", heads, rows)
 
 
@@ -219,16 +221,15 @@ def settings(run: Run) -> list[MethodFacts]:
     """Each method with its settings and reference."""
     shown = []
     for entry in run.methods:
-        reference = entry.get("reference") or entry.get("citation")
+        unknown = f"not recorded in the run folder; `idiolect explain {entry.algorithm}` prints it"
         values = {
-            "algorithm": entry.get("algorithm"),
-            "objective": entry.get("objective"),
-            **(entry.get("settings") or {}),
-            "seeds": entry.get("seeds"),
-            "tuned": entry.get("tuned"),
-            "diverged": entry.get("diverged"),
-            "reference": reference
-            or f"not recorded in the run folder; `idiolect explain {entry.get('algorithm')}` prints it",
+            "algorithm": entry.algorithm,
+            "objective": entry.objective,
+            **entry.settings,
+            "seeds": entry.seeds,
+            "tuned": entry.tuned,
+            "diverged": entry.diverged and str(entry.diverged),
+            "reference": entry.reference or unknown,
         }
-        shown.append(MethodFacts(entry["method"], entry.get("summary") or "", facts(values)))
+        shown.append(MethodFacts(entry.method, entry.summary, facts(values)))
     return shown

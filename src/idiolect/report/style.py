@@ -19,7 +19,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from idiolect.report.folder import Run, is_alone
+from idiolect.report.folder import Run
 from idiolect.report.wording import count
 
 INK, MUTED, LINE, PAPER = "#1c2330", "#67707d", "#d8dde4", "#ffffff"
@@ -111,9 +111,9 @@ def blank(width_inches: float, height_inches: float) -> Figure:
 
 def method_colours(run: Run) -> dict[str, str]:
     """A colour per method, the same in every figure; training alone is grey, as the thing compared with."""
-    others = [entry["method"] for entry in run.methods if not is_alone(entry)]
+    others = [entry.method for entry in run.methods if not entry.alone]
     colours = {method: _PALETTE[place % len(_PALETTE)] for place, method in enumerate(others)}
-    return {entry["method"]: colours.get(entry["method"], MUTED) for entry in run.methods}
+    return {entry.method: colours.get(entry.method, MUTED) for entry in run.methods}
 
 
 def cost_axis(axes: Axes, costs: np.ndarray) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from idiolect.record.codec import to_json
 from idiolect.report.answer import Answer, answer
 from idiolect.report.clients import ClientTable
 from idiolect.report.columns import (
@@ -29,7 +29,7 @@ from idiolect.report.columns import (
     short_columns,
 )
 from idiolect.report.folder import Run
-from idiolect.report.wording import NONE, absent, count, finite, listed, percent, score_words, ties
+from idiolect.report.wording import NONE, absent, count, listed, percent, score_words, ties
 from idiolect.visible import plainly
 
 _ADAPTATION = (
@@ -126,15 +126,15 @@ class ComparisonTable:
         """Every number unrounded, in the units of its name; null where there is none."""
         return json.dumps(self.as_dict(), indent=2, allow_nan=False)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """What `to_json` writes."""
         return {
             "run": self.run,
             "score": self.score,
             "higher_is_better": self.higher_is_better,
-            "methods": [_plain(row) for row in self.rows],
+            "methods": to_json(self.rows),
             "best": {column.key: sorted(_best(self.rows, column)) for column in self.columns if column.better},
-            "answer": _plain(self.answer),
+            "answer": to_json(self.answer),
             "missing": list(self.missing),
         }
 
@@ -193,7 +193,7 @@ class ComparisonTable:
 
 def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
-    best = None if run.announced is None else run.announced["method"]
+    best = None if run.announced is None else run.announced.method
     one = _one_model(run)
     rows = tuple(method_row(entry, best, one) for entry in run.methods)
     columns = score_columns(score_words(run.score), run.higher_is_better, score_words(run.choose_by))
@@ -218,8 +218,7 @@ def compare(run: Run) -> ComparisonTable:
 
 def _one_model(run: Run) -> str | None:
     """The method that the others are compared with as one model for all."""
-    gains = (entry.get("gain_over_one") for entry in run.methods)
-    return next((str(gain["reference"]) for gain in gains if gain and gain.get("reference")), None)
+    return next((entry.gain_over_one.reference for entry in run.methods if entry.gain_over_one), None)
 
 
 def _without_empty(
@@ -299,12 +298,6 @@ def _frame(columns: tuple[Column, ...], rows: tuple[MethodRow, ...]) -> Table:
             min_width=min(label, 14) if words else None,
         )
     return table
-
-
-def _plain(record: Any) -> dict[str, Any]:
-    return {
-        name: finite(value) if isinstance(value, float) else value for name, value in dataclasses.asdict(record).items()
-    }
 
 
 def _markdown(text: str) -> str:

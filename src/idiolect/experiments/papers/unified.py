@@ -164,7 +164,7 @@ def run(
     histories = [recorder.history for recorder in session.recorders]
     names = [name for name, entry in histories[0][-1].items() if isinstance(entry, (int, float))]
     columns = {name: np.array([[row[name] for row in lane] for lane in histories], np.float64) for name in names}
-    diverged = tuple(recorder.diverged for recorder in session.recorders if recorder.diverged is not None)
+    diverged = tuple(str(recorder.diverged) for recorder in session.recorders if recorder.diverged is not None)
     return Curves(columns["round"][0].astype(np.int64), columns, setup.clients, diverged)
 
 
