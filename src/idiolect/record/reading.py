@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import TypeVar
 
+import pyarrow.parquet as pq
+
 from idiolect.record.codec import from_json
 from idiolect.record.errors import DamagedError, RequestError
 from idiolect.record.schema import SCHEMA, RunSummary
@@ -30,6 +32,16 @@ def read_record(kind: type[Record], path: Path) -> Record:
             "version that wrote it, or run again."
         )
     return from_json(kind, found, repr(str(path)))
+
+
+def read_rows(kind: type[Record], path: Path) -> list[Record]:
+    """The rows of a folder's Parquet file as records; DamagedError where it is no such file."""
+    try:
+        rows = pq.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise DamagedError(f"{str(path)!r} is not valid Parquet ({first}); copy the folder again or rerun.") from None
+    return [from_json(kind, row, f"row {place} of {str(path)!r}") for place, row in enumerate(rows)]
 
 
 def read_summary(folder: Path) -> RunSummary:

@@ -143,8 +143,31 @@ class NewClients:
     personalization: Personalization | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Costs:
+    """The totals of a ledger."""
+
+    rounds: int = 0
+    download_bytes: int = 0
+    upload_bytes: int = 0
+    delivery_bytes: int = 0
+    preparation_bytes: int = 0
+    messages_down: int = 0
+    messages_up: int = 0
+    gradients_shared: int = 0
+    gradients_personal: int = 0
+    gradients_both: int = 0
+    forward_passes: int = 0
+    samples: int = 0
+    full_gradients_shared: int = 0
+    full_gradients_personal: int = 0
+    proximal_calls: int = 0
+    useful_steps: int = 0
+    executed_steps: int = 0
+
+
 @dataclasses.dataclass(frozen=True)
-class MethodSummary:
+class MethodSummary(Costs):
     """One method of a run: what it is, what it answers on test rows, what it cost. None for what it has not."""
 
     method: str  # its label
@@ -187,24 +210,7 @@ class MethodSummary:
     personalization: Personalization | None = None
     routing: Routing | None = None
 
-    rounds: int = 0
     seconds: float = 0.0
-    download_bytes: int = 0
-    upload_bytes: int = 0
-    delivery_bytes: int = 0
-    preparation_bytes: int = 0
-    messages_down: int = 0
-    messages_up: int = 0
-    gradients_shared: int = 0
-    gradients_personal: int = 0
-    gradients_both: int = 0
-    forward_passes: int = 0
-    samples: int = 0
-    full_gradients_shared: int = 0
-    full_gradients_personal: int = 0
-    proximal_calls: int = 0
-    useful_steps: int = 0
-    executed_steps: int = 0
     storage: Storage | None = None
     flops: Flops | None = None
 

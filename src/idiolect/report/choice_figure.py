@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from idiolect.report.choice import Choice, chosen_of
+from idiolect.report.choice import ChoiceFound, chosen_of
 from idiolect.report.figures import Drawn
 from idiolect.report.style import INK, MUTED, PAPER, blank, drawing, lay_out, short, to_bytes
 
@@ -26,17 +26,17 @@ CAPTION = (
 )
 
 
-def drawn_choice(choice: Choice, name: str) -> Drawn:
+def drawn_choice(choice: ChoiceFound, name: str) -> Drawn:
     """The figure as files; `name` is theirs."""
     with drawing(name):
         figure = lay_out(draw(choice))
-        title = f"Score and price of {choice.found['setting']}"
+        title = f"Score and price of {choice.found.setting}"
         if not choice.warm:
-            title = f"{choice.found['method']}: score and price of {choice.found['setting']}"
+            title = f"{choice.found.method}: score and price of {choice.found.setting}"
         return Drawn(name, title, CAPTION, to_bytes(figure, "png"), to_bytes(figure, "svg"))
 
 
-def draw(choice: Choice) -> Figure:
+def draw(choice: ChoiceFound) -> Figure:
     """Values stand in the order of the path, evenly: what lies between 0.1 and 0 is as much a step as 1 to 0.5."""
     figure = blank(8.2, 6.4)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.15))
@@ -44,29 +44,29 @@ def draw(choice: Choice) -> Figure:
     _prices(below, choice)
     below.set_xticks(range(len(choice.values)), _ticks(choice))
     order = "in the order of the path" if choice.warm else "each from a cold start"
-    below.set_xlabel(f"{choice.found['setting']}, {order}")
+    below.set_xlabel(f"{choice.found.setting}, {order}")
     below.set_xlim(-0.45, len(choice.values) - 0.55)
     _legend(figure, choice)
     return figure
 
 
-def _ticks(choice: Choice) -> list[str]:
+def _ticks(choice: ChoiceFound) -> list[str]:
     """Every value, and its gradients where there is room."""
     roomy = len(choice.values) <= _ROOMY
     return [
-        choice.named(entry["value"]).replace(", ", "\n").replace(" (", "\n(")
-        + (f"\n{short(entry['spent']['gradients'])} gradients" if roomy else "")
-        for entry in choice.found["values"]
+        choice.named(entry.value).replace(", ", "\n").replace(" (", "\n(")
+        + (f"\n{short(entry.spent.gradients)} gradients" if roomy else "")
+        for entry in choice.found.values
     ]
 
 
-def _scores(axes: Axes, choice: Choice) -> None:
+def _scores(axes: Axes, choice: ChoiceFound) -> None:
     found, scale = choice.found, choice.words.scale
-    names, places = found["clients"], np.arange(len(choice.values))
+    names, places = found.clients, np.arange(len(choice.values))
     rows, ends = choice.of_clients(), dict[float, list[str]]()
     faint = max(0.15, min(0.7, 12 / max(len(names), 1)))
     for order, name in enumerate(names):
-        scores = np.array([np.nan if row["test"] is None else row["test"] for row in rows[name]], float) * scale
+        scores = np.array([np.nan if row.test is None else row.test for row in rows[name]], float) * scale
         axes.plot(places, scores, color=MUTED, linewidth=0.8, alpha=faint, zorder=2)
         chosen, _ = chosen_of(rows[name])
         # many clients choose alike: side by side they do not hide one another
@@ -79,23 +79,23 @@ def _scores(axes: Axes, choice: Choice) -> None:
     for height, together in ends.items():  # names of equal scores would hide one another
         axes.annotate(", ".join(together), (places[-1], height), color=MUTED, fontsize=7, **away)
     for part, style, width in (("mean", "-", 2.4), ("worst_decile", (0, (4, 2)), 1.4)):
-        line = _numbers([entry["test"][part] for entry in found["values"]]) * scale
+        line = _numbers([getattr(entry.test, part) for entry in found.values]) * scale
         axes.plot(places, line, color=_MEAN, linestyle=style, linewidth=width, marker="o", markersize=3.5, zorder=4)
-        if part == "mean" and len(found["seeds"]) > 1:
-            pairs = [entry["test"]["interval"] or [None, None] for entry in found["values"]]
+        if part == "mean" and len(found.seeds) > 1:
+            pairs = [entry.test.interval or [None, None] for entry in found.values]
             low, high = (_numbers([pair[side] for pair in pairs]) * scale for side in (0, 1))
             axes.vlines(places, low, high, color=_MEAN, linewidth=1.2, zorder=4)
-        own = _numbers([found["chosen"]["test"][part]])[0] * scale
+        own = _numbers([getattr(found.chosen.test, part)])[0] * scale
         axes.axhline(own, color=_CHOICE, linestyle=style, linewidth=width - 0.8, zorder=3)
     axes.set_ylabel(f"test {choice.words.title}")
     axes.tick_params(labelbottom=False)
 
 
-def _prices(axes: Axes, choice: Choice) -> None:
+def _prices(axes: Axes, choice: ChoiceFound) -> None:
     """Bars: the value alone; line: all so far."""
-    entries, places = choice.found["values"], np.arange(len(choice.values))
-    spent = np.array([entry["spent"]["total_bytes"] for entry in entries], float)
-    so_far = np.array([entry["spent_so_far"]["total_bytes"] for entry in entries], float)
+    entries, places = choice.found.values, np.arange(len(choice.values))
+    spent = np.array([entry.spent.total_bytes for entry in entries], float)
+    so_far = np.array([entry.spent_so_far.total_bytes for entry in entries], float)
     factor, unit = (1e-6, "MB") if so_far.max(initial=0) >= 1e6 else (1e-3, "kB")
     axes.bar(places, spent * factor, width=0.5, color=_BARS, zorder=3)
     axes.plot(places, so_far * factor, color=INK, linewidth=1.2, marker="o", markersize=3.5, zorder=4)
@@ -104,7 +104,7 @@ def _prices(axes: Axes, choice: Choice) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
-def _legend(figure: Figure, choice: Choice) -> None:
+def _legend(figure: Figure, choice: ChoiceFound) -> None:
     dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5}
     entries = [
         Line2D([], [], color=_MEAN, linewidth=2.4, label="one value for all: mean over clients"),

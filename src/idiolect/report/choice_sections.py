@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from idiolect.report.choice import Choice, chosen_of, shown
+from idiolect.report.choice import ChoiceFound, chosen_of, shown
 from idiolect.report.choice_table import answer, file_of, interval, legend
 from idiolect.report.html import (
     LIMIT,
@@ -20,8 +20,6 @@ from idiolect.report.html import (
 )
 from idiolect.report.wording import NONE, count, megabytes
 
-_PARTS = ("mean", "worst_decile")
-
 
 class ChoiceSection(NamedTuple):
     """One method's choice in the page of a sweep."""
@@ -33,36 +31,36 @@ class ChoiceSection(NamedTuple):
     by_client: Grid
 
 
-def choice_section(choice: Choice) -> ChoiceSection:
+def choice_section(choice: ChoiceFound) -> ChoiceSection:
     """The part of a sweep's page on one method."""
-    title = f"{choice.found['method']}: {choice.found['setting']}"
+    title = f"{choice.found.method}: {choice.found.setting}"
     return ChoiceSection(title, answer(choice), legend(choice), values_grid(choice), clients_grid(choice))
 
 
-def values_grid(choice: Choice) -> Grid:
+def values_grid(choice: ChoiceFound) -> Grid:
     """One line per value."""
     words = choice.words
     unit = f" ({words.unit})" if words.unit else ""
     titles = [f"validation mean{unit}", "worst 10 %", f"test mean{unit}", "worst 10 %", "chosen by", "rounds", "MB"]
     titles += ["MB in all", "MB per client", "gradients", "gradients in all"]
-    clients = max(len(choice.found["clients"]), 1)
+    clients = max(len(choice.found.clients), 1)
     rows = []
-    for entry in choice.found["values"]:
-        spent, so_far = entry["spent"], entry["spent_so_far"]
-        scores = [entry[split][part] for split in ("validation", "test") for part in _PARTS]
+    for entry in choice.found.values:
+        spent, so_far = entry.spent, entry.spent_so_far
+        scores = [value for one in (entry.validation, entry.test) for value in (one.mean, one.worst_decile)]
         cells = [number(value, words.bare(value)) for value in scores]
-        cells[2] = cells[2]._replace(text=cells[2].text + interval(words, entry["test"]))
-        cells += [number(entry["chosen_by"], str(entry["chosen_by"])), number(entry["rounds"], count(entry["rounds"]))]
-        paid = (spent["total_bytes"], so_far["total_bytes"], spent["total_bytes"] / clients)
+        cells[2] = cells[2]._replace(text=cells[2].text + interval(words, entry.test))
+        cells += [number(entry.chosen_by, str(entry.chosen_by)), number(entry.rounds, count(entry.rounds))]
+        paid = (spent.total_bytes, so_far.total_bytes, spent.total_bytes / clients)
         cells += [number(value, megabytes(value)) for value in paid]
-        cells += [number(one["gradients"], count(one["gradients"])) for one in (spent, so_far)]
-        star = "*" if entry["value"] == choice.found["best_fixed"] else ""
-        title = choice.named(entry["value"])
+        cells += [number(one.gradients, count(one.gradients)) for one in (spent, so_far)]
+        star = "*" if entry.value == choice.found.best_fixed else ""
+        title = choice.named(entry.value)
         rows.append(Row(title + star, cells, title))
-    return Grid("Values side by side", [*word_heads((choice.found["setting"],)), *number_heads(titles)], rows)
+    return Grid("Values side by side", [*word_heads((choice.found.setting,)), *number_heads(titles)], rows)
 
 
-def clients_grid(choice: Choice) -> Grid:
+def clients_grid(choice: ChoiceFound) -> Grid:
     """One line per client: its test score and its bytes at every value, its choice marked."""
     words, clients = choice.words, choice.of_clients()
     about = f"test {words.title}, and the client's own kB"
@@ -74,10 +72,10 @@ def clients_grid(choice: Choice) -> Grid:
         trained, (_, chosen) = choice.training_rows(rows[0]), chosen_of(rows)
         cells = [number(trained, count(trained))]
         for row in rows:
-            cell = number(row["test"], words.bare(row["test"]))
-            cells.append(cell._replace(small=_paid(row["traffic_bytes"]), mark="chosen" if row["chosen"] else ""))
-        own = "yes" if chosen["own_choice"] else "no score: best on average"
-        lines.append(Row(name, [*cells, text_cell(shown(chosen["value"])), text_cell(own)]))
+            cell = number(row.test, words.bare(row.test))
+            cells.append(cell._replace(small=_paid(row.traffic_bytes), mark="chosen" if row.chosen else ""))
+        own = "yes" if chosen.own_choice else "no score: best on average"
+        lines.append(Row(name, [*cells, text_cell(shown(chosen.value)), text_cell(own)]))
     return Grid("Every client at every value", heads, lines, left_out(len(clients), file_of(choice)))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from idiolect.report.choice import Choice, read_dial
+from idiolect.report.choice import ChoiceFound, read_dial
 from idiolect.report.choice_figure import drawn_choice
 from idiolect.report.choice_sections import clients_grid, values_grid
 from idiolect.report.choice_table import answer, legend
@@ -24,13 +24,13 @@ def build_dial_report(folder: str | os.PathLike[str]) -> Path:
     return write_page(choice.path, render(choice, drawn), [drawn])
 
 
-def render(choice: Choice, drawn: Drawn) -> str:
+def render(choice: ChoiceFound, drawn: Drawn) -> str:
     """The page as text."""
     found = choice.found
-    seeds, reason = plural(len(found["seeds"]), "seed"), found.get("score_reason")
+    seeds = plural(len(found.seeds), "seed")
     frame = Frame(
-        title=f"{found['name']}: idiolect dial",
-        facts=[f"Dial {found['name']}", found["method"], plural(len(found["clients"]), "client"), seeds],
+        title=f"{found.name}: idiolect dial",
+        facts=[f"Dial {found.name}", found.method, plural(len(found.clients), "client"), seeds],
         answer=answer(choice),
         tiles=_tiles(choice),
         folder=choice.path.name,
@@ -43,21 +43,20 @@ def render(choice: Choice, drawn: Drawn) -> str:
         by_value=values_grid(choice),
         by_client=clients_grid(choice),
         drawn=[drawn],
-        warnings=found.get("warnings") or [],
-        notes=([reason] if reason else []) + (found.get("notes") or []),
-        settings=facts({key: found[key] for key in ("method", "algorithm", "objective", "setting", "seeds")}),
+        warnings=found.warnings,
+        notes=[*([found.score_reason] if found.score_reason else []), *found.notes],
+        settings=facts({key: getattr(found, key) for key in ("method", "algorithm", "objective", "setting", "seeds")}),
         spec=read_spec(choice.path),
         machine=facts(read_machine(choice.path)),
     )
 
 
-def _tiles(choice: Choice) -> list[Tile]:
+def _tiles(choice: ChoiceFound) -> list[Tile]:
     found, words = choice.found, choice.words
-    best = next(entry for entry in found["values"] if entry["value"] == found["best_fixed"])
-    total = found["values"][-1]["spent_so_far"]
+    best, total = found.best, found.total
     return [
-        Tile("Own choice", words.show(found["chosen"]["test"]["mean"]), "mean over clients, test rows"),
-        Tile("Best fixed value", choice.named(best["value"]), f"{words.show(best['test']['mean'])} on test rows"),
-        Tile("The worst tenth", words.show(found["chosen"]["test"]["worst_decile"]), "with their own choice"),
-        Tile("The whole path", size(total["total_bytes"]), f"{count(total['gradients'])} gradients"),
+        Tile("Own choice", words.show(found.chosen.test.mean), "mean over clients, test rows"),
+        Tile("Best fixed value", choice.named(best.value), f"{words.show(best.test.mean)} on test rows"),
+        Tile("The worst tenth", words.show(found.chosen.test.worst_decile), "with their own choice"),
+        Tile("The whole path", size(total.total_bytes), f"{count(total.gradients)} gradients"),
     ]

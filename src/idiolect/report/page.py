@@ -10,7 +10,7 @@ from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.report import sections
 from idiolect.report.adaptation_section import adaptation_section
-from idiolect.report.choice import Choice, read_choices
+from idiolect.report.choice import ChoiceFound, read_choices
 from idiolect.report.choice_figure import drawn_choice
 from idiolect.report.choice_sections import choice_section
 from idiolect.report.clients import client_table
@@ -52,7 +52,7 @@ def write_page(path: Path, page: str, drawn: list[Drawn]) -> Path:
     return path / "report.html"
 
 
-def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[Choice] = ()) -> str:
+def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[ChoiceFound] = ()) -> str:
     """The page as text."""
     words, table = score_words(run.score), compare(run)
     tables = [client_table(run, entry.method) for entry in run.methods if not entry.diverged]
