@@ -9,7 +9,6 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.experiments.execute import Progress, Say, execute
@@ -18,6 +17,7 @@ from idiolect.experiments.spec import Spec, resumed
 from idiolect.experiments.splits_summary import client_rows, read_splits, summarise_splits
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_summary
+from idiolect.record.splits import SplitsSummary
 
 MOST = 1000  # splits; more is almost surely a slip
 SPLITS = "compare --splits"
@@ -84,7 +84,7 @@ def run_splits(
     progress: Progress | None = None,
     say: Say | None = None,
     started: Started | None = None,
-) -> dict[str, Any]:
+) -> SplitsSummary:
     """Run the spec with data.seed = s, s + 1, ...; leave one run folder per split and what they say together.
 
     With `resume`, finished splits are kept and an interrupted one goes on.
@@ -113,14 +113,14 @@ def run_splits(
         raise
 
 
-def _summarise(spec: Spec, folder: RunFolder, seeds: Sequence[int]) -> dict[str, Any]:
+def _summarise(spec: Spec, folder: RunFolder, seeds: Sequence[int]) -> SplitsSummary:
     """What all splits say together, written; the folder is finished."""
     folders = [split_folder(folder.path, place) for place in range(len(seeds))]
     for one in folders:
         check_report_files(one)
     read = read_splits(folders, seeds)
     summary, judged = summarise_splits(spec.name, read)
-    folder.write_table("splits.parquet", client_rows(read, judged))
+    folder.write_table("splits.parquet", [vars(row) for row in client_rows(read, judged)])
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("splits.json", summary)
     folder.finish()
