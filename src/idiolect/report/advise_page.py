@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from idiolect.record.advice import Verification
 from idiolect.report.advise_figure import drawn_map
 from idiolect.report.advise_table import (
     WORDS,
@@ -54,26 +55,23 @@ def render(advised: Advised, drawn: Drawn) -> str:
     found = advised.found
     first, *unsure = answer(advised)
     frame = Frame(
-        title=f"{found['name']}: idiolect advise",
-        facts=[f"Advice on {found['name']}", plural(found["all_clients"], "client"), f"split {found['seed']}"],
+        title=f"{found.name}: idiolect advise",
+        facts=[f"Advice on {found.name}", plural(found.all_clients, "client"), f"split {found.seed}"],
         answer=first,
         tiles=_tiles(advised),
         folder=advised.path.name,
     )
-    doubts = [text.removeprefix("Warning: ") for text in found["notes"] if text.startswith("Warning: ")]
-    notes = [text for text in found["notes"] if not text.startswith("Warning: ")]
-    verified = found["verify"] is not None
     return fill(
         "advise.html",
         frame,
         unsure=unsure,
         clients=_clients(advised),
         drawn=[drawn],
-        verification=verification(advised) if verified else [],
-        tested=_tested(advised) if verified else None,
+        verification=[] if found.verify is None else verification(advised, found.verify),
+        tested=None if found.verify is None else _tested(advised, found.verify),
         folds=[
-            ("Warnings", doubts),
-            ("Notes on the data", notes),
+            ("Warnings", found.warnings),
+            ("Notes on the data", found.notes),
             ("Details for specialists", technical(advised)),
         ],
         spec=read_spec(advised.path),
@@ -83,51 +81,50 @@ def render(advised: Advised, drawn: Drawn) -> str:
 
 def _tiles(advised: Advised) -> list[Tile]:
     found, words = advised.found, advised.words
-    alone, gain = found["mean_loss"]["alone"], found["mean_gain"]
+    alone, gain = found.mean_loss["alone"], found.mean_gain
     ways = ("neighbours", "everybody", "alone")
-    shown = [Tile(upper(WORDS[way]), f"{found['picks'][way]:,}", "clients") for way in ways]
+    shown = [Tile(upper(WORDS[way]), f"{found.picks[way]:,}", "clients") for way in ways]
     part = f"{100 * gain / max(alone, 1e-300):.2g} % of {advised.score} alone"
     shown.append(Tile("Expected gain", words.signed(gain), part))
-    if found["verify"] is not None:
-        saved = found["verify"]["saved_against"]["always alone"]
-        shown.append(Tile("On test rows", words.signed(saved["mean"]), "saved against training alone"))
+    if found.verify is not None:
+        saved = found.verify.saved_against["always alone"]
+        shown.append(Tile("On test rows", words.signed(saved.mean), "saved against training alone"))
     return shown
 
 
 def _clients(advised: Advised) -> Grid:
     found, words = advised.found, advised.words
-    verified = found["verify"] is not None
+    verdict = found.verify
     heads = [Head("client", words=True), *number_heads(("training rows", f"{advised.score} alone"))]
     heads += [Head("advice", words=True)]
     heads += number_heads(("expected gain [95 %]", "everybody [95 %]", "bytes a round"))
-    heads += word_heads(("on test rows",)) if verified else []
+    heads += [] if verdict is None else word_heads(("on test rows",))
     rows = []
     for place in advised.order[:LIMIT]:
-        entry = found["clients"][place]
-        every, paid, alone = entry["gain"]["everybody"], entry["round_bytes"][entry["advice"]], entry["loss"]["alone"]
-        joined = f"{words.signed(every['expected'])} {words.interval(every['low'], every['high'])}"
+        entry = found.clients[place]
+        every, paid, alone = entry.gain["everybody"], entry.round_bytes[entry.advice], entry.loss["alone"]
+        joined = words.gain(every.expected, every.low, every.high)
         cells = [
-            number(entry["rows"], count(entry["rows"])),
+            number(entry.rows, count(entry.rows)),
             number(alone, words.bare(alone)),
             text_cell(advice_words(found, entry)),
-            number(entry["gain"][entry["advice"]]["expected"], gain_words(words, entry)),
-            number(every["expected"], joined),
+            number(entry.advised_gain.expected, gain_words(words, entry)),
+            number(every.expected, joined),
             number(paid, size(paid)),
         ]
-        cells += [text_cell(tested_words(found["verify"]["clients"][place]))] if verified else []
-        rows.append(Row(entry["client"], [*cells, text_cell(with_whom(entry, _NAMED))]))
-    more = left_out(found["all_clients"], "advise.parquet")
+        cells += [] if verdict is None else [text_cell(tested_words(verdict.clients[place]))]
+        rows.append(Row(entry.client, [*cells, text_cell(with_whom(entry, _NAMED))]))
+    more = left_out(found.all_clients, "advise.parquet")
     return Grid("Advice client by client", [*heads, *word_heads(("with whom (weight)",))], rows, more)
 
 
-def _tested(advised: Advised) -> Grid:
-    verdict, words = advised.found["verify"], advised.words
+def _tested(advised: Advised, verdict: Verification) -> Grid:
+    words = advised.words
     titles = (f"mean {advised.score}", "the advice saves [95 %]", "times advised", "of these best, or within noise")
     rows = []
     for way in WORDS:
-        mean, saved = verdict["test_loss"][way], verdict["saved_against"][f"always {way}"]
-        text = f"{words.signed(saved['mean'])} {words.interval(saved['low'], saved['high'])}"
-        cells = [number(mean, words.bare(mean)), number(saved["mean"], text)]
-        cells += [number(verdict["advised"][way][key], str(verdict["advised"][way][key])) for key in ("times", "right")]
+        mean, saved, given = verdict.test_loss[way], verdict.saved_against[f"always {way}"], verdict.advised[way]
+        cells = [number(mean, words.bare(mean)), number(saved.mean, words.gain(saved.mean, saved.low, saved.high))]
+        cells += [number(times, str(times)) for times in (given.times, given.right)]
         rows.append(Row(f"always {way}", cells, way))
     return Grid("All three ways on test rows", [*word_heads(("way",)), *number_heads(titles)], rows)
