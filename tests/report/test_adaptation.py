@@ -88,7 +88,6 @@ def test_the_table_has_a_second_part(adapted):
     ]
     assert lines[4].split() == wanted
     assert max(len(line) for line in lines) <= 120
-    assert "| fedavg | 60.0 | **80.0** | 70 |" in table.to_markdown()
     methods = json.loads(table.to_json())["methods"]
     assert (methods[0]["acc_g"], methods[1]["acc_g"], methods[1]["flops"]) == (None, 0.6, 7.5e9)
 
@@ -128,7 +127,6 @@ def test_the_second_table_says_that_it_is_in_plain_accuracy(adapted, edit_summar
     edit_summary(adapted.path, lambda summary: summary.update(other))
     run = read(adapted.path)
     assert sentence in " ".join(compare(run).to_text().split())
-    assert sentence in compare(run).to_markdown()
     assert sentence in render(run, [], [])
 
 
@@ -148,7 +146,9 @@ def test_how_a_model_of_a_new_client_came_about_is_said(adapted, edit_summary):
 
 
 def test_a_dash_is_explained_for_algorithms_of_ones_own_too(adapted):
-    assert "A dash: the method sends, or declares, no whole model, or diverged." in compare(adapted).to_markdown()
+    assert "A dash: the method sends, or declares, no whole model, or diverged." in " ".join(
+        compare(adapted).to_text().split()
+    )
 
 
 def test_a_diverged_method_has_dashes_and_its_round(adapted, edit_summary):
@@ -162,7 +162,6 @@ def test_a_diverged_method_has_dashes_and_its_round(adapted, edit_summary):
     lines = text[text.index("general-") :].splitlines()
     assert lines[4].split() == ["fedavg", *[NONE] * 11]
     assert lines[5].split() == ["(diverged,", "round", "31)"]
-    assert f"| fedavg (diverged, round 31) | {NONE} |" in table.to_markdown()
     page = render(run, [], [])
     section = re.search(r'<section id="adaptation".*?</section>', page, re.DOTALL)[0]
     assert "Routes of fedavg" not in section

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -16,9 +14,22 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from idiolect.record.advice import CollaborationMap
 from idiolect.report.advise_table import WORDS, Advised
 from idiolect.report.figures import Drawn
-from idiolect.report.style import INK, LINE, MUTED, PAPER, blank, drawing, lay_out, short, shortened, to_bytes
+from idiolect.report.style import (
+    BLUE,
+    GREEN,
+    INK,
+    LINE,
+    MUTED,
+    PAPER,
+    blank,
+    drawing,
+    lay_out,
+    short,
+    shortened,
+    to_bytes,
+)
 
-COLOURS = {"alone": "#67707d", "everybody": "#009e73", "neighbours": "#0072b2"}
+COLOURS = {"alone": MUTED, "everybody": GREEN, "neighbours": BLUE}
 _NAMED = 60  # clients that can be named along an axis; more are drawn in groups
 _GROUPS = 30  # groups of clients along an axis
 _APART = 24  # clients whose names stand apart in the graph
@@ -81,8 +92,10 @@ def _many(advised: Advised, weights: CollaborationMap | None) -> Figure:
 
 
 def _ways() -> list[Line2D]:
-    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 6}
-    return [Line2D([], [], color=COLOURS[way], label=f"advice: {words}", **dot) for way, words in WORDS.items()]
+    return [
+        Line2D([], [], color=COLOURS[way], linestyle="none", marker="o", markersize=6, label=f"advice: {words}")
+        for way, words in WORDS.items()
+    ]
 
 
 def _labels(advised: Advised, order: np.ndarray) -> list[str]:
@@ -90,7 +103,7 @@ def _labels(advised: Advised, order: np.ndarray) -> list[str]:
 
 
 def _show_shares(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
-    scale = LinearSegmentedColormap.from_list("shares", [PAPER, "#9ecae1", "#0072b2", "#08306b"])
+    scale = LinearSegmentedColormap.from_list("shares", [PAPER, "#9ecae1", BLUE, "#08306b"])
     # shares span decades: the root shows small ones without hiding large ones
     image = axes.imshow(np.sqrt(shares), cmap=scale, vmin=0, vmax=1, interpolation="nearest")
     axes.grid(False)
@@ -176,8 +189,8 @@ def _graph(axes: Axes, advised: Advised, weights: CollaborationMap) -> None:
     colours = [COLOURS[entry.advice] for entry in found.clients]
     axes.scatter(places[:, 0], places[:, 1], s=sizes, c=colours, edgecolors=PAPER, linewidths=0.8, zorder=2)
     for entry, (across, up) in zip(found.clients, places) if len(places) <= _APART else ():
-        away: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
-        axes.annotate(shortened(entry.client, 12), (across, up), fontsize=6.5, color=INK, zorder=3, **away)
+        name = axes.annotate(shortened(entry.client, 12), (across, up), (0, 6), textcoords="offset points")
+        name.set(ha="center", fontsize=6.5, color=INK, zorder=3)
     axes.set_title("Who learns with whom")
     axes.set_xlim(-1.15, 1.15)
     axes.set_ylim(-1.15, 1.2)

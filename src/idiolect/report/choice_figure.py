@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,9 +11,9 @@ from matplotlib.ticker import FuncFormatter
 
 from idiolect.report.choice import ChoiceFound, chosen_of
 from idiolect.report.figures import Drawn
-from idiolect.report.style import INK, MUTED, PAPER, blank, drawing, lay_out, short, to_bytes
+from idiolect.report.style import BLUE, INK, MUTED, PAPER, SKY, VERMILION, blank, drawing, lay_out, short, to_bytes
 
-_MEAN, _CHOICE, _BARS = "#0072b2", "#d55e00", "#56b4e9"
+_MEAN, _CHOICE, _BARS = BLUE, VERMILION, SKY
 _ROOMY = 7  # values that leave room for a second line
 _NAMED = 12  # clients that can be named at the edge without a crowd
 
@@ -71,13 +69,13 @@ def _scores(axes: Axes, choice: ChoiceFound) -> None:
         chosen, _ = chosen_of(rows[name])
         # many clients choose alike: side by side they do not hide one another
         aside = 0.0 if len(names) <= _NAMED else 0.3 * (order / (len(names) - 1) - 0.5)
-        mark: dict[str, Any] = {"s": 30 if len(names) <= 60 else 12, "linewidths": 0.8, "edgecolors": PAPER}
-        axes.scatter(chosen + aside, scores[chosen], color=_CHOICE, zorder=5, **mark)
+        size = 30 if len(names) <= 60 else 12
+        axes.scatter(chosen + aside, scores[chosen], s=size, color=_CHOICE, linewidths=0.8, edgecolors=PAPER, zorder=5)
         if len(names) <= _NAMED and np.isfinite(scores[-1]):
             ends.setdefault(float(scores[-1]), []).append(name)
-    away: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
     for height, together in ends.items():  # names of equal scores would hide one another
-        axes.annotate(", ".join(together), (places[-1], height), color=MUTED, fontsize=7, **away)
+        names_at, at = ", ".join(together), (places[-1], height)
+        axes.annotate(names_at, at, (6, 0), textcoords="offset points", va="center", color=MUTED, fontsize=7)
     for part, style, width in (("mean", "-", 2.4), ("worst_decile", (0, (4, 2)), 1.4)):
         line = _numbers([getattr(entry.test, part) for entry in found.values]) * scale
         axes.plot(places, line, color=_MEAN, linestyle=style, linewidth=width, marker="o", markersize=3.5, zorder=4)
@@ -105,13 +103,14 @@ def _prices(axes: Axes, choice: ChoiceFound) -> None:
 
 
 def _legend(figure: Figure, choice: ChoiceFound) -> None:
-    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5}
     entries = [
         Line2D([], [], color=_MEAN, linewidth=2.4, label="one value for all: mean over clients"),
         Line2D([], [], color=_MEAN, linewidth=1.4, linestyle=(0, (4, 2)), label="their worst tenth"),
         Line2D([], [], color=MUTED, linewidth=0.8, label="each client"),
         Line2D([], [], color=_CHOICE, linewidth=1.6, label="own choice: mean (dashed: worst tenth)"),
-        Line2D([], [], color=_CHOICE, label="its choice on validation rows", **dot),
+        Line2D(
+            [], [], color=_CHOICE, linestyle="none", marker="o", markersize=5, label="its choice on validation rows"
+        ),
         Line2D([], [], color=_BARS, linewidth=6, label="bytes of the value (line: so far)"),
     ]
     figure.legend(handles=entries, loc="outside upper left", ncols=3, handlelength=1.8, columnspacing=1.4)

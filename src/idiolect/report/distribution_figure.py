@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -91,8 +89,8 @@ def _draw(axes: Axes, place: int, entry: MethodSummary, scores: np.ndarray, colo
     axes.scatter(mean, place - 0.345, s=26, marker="D", color=INK, edgecolor=PAPER, linewidth=0.6, zorder=7)
     worst = entry.score.worst_decile
     if known(worst):
-        look: dict[str, Any] = {"marker": "D", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.1}
-        axes.scatter(worst * scale, place - 0.345, s=22, zorder=7, **look)
+        at = (worst * scale, place - 0.345)
+        axes.scatter(*at, s=22, marker="D", facecolor=PAPER, edgecolor=INK, linewidth=1.1, zorder=7)
 
 
 def _mean_over_seeds(scores: np.ndarray) -> np.ndarray:

@@ -23,16 +23,17 @@ from idiolect.report.folder import Run
 from idiolect.report.wording import count
 
 INK, MUTED, LINE, PAPER = "#1c2330", "#67707d", "#d8dde4", "#ffffff"
+BLUE, SKY, GREEN, VERMILION = "#0072b2", "#56b4e9", "#009e73", "#d55e00"
 # Swapped for the page's own colours when a figure is shown inside it, so that it suits the dark scheme too.
 _PAGE_COLOURS = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
     LINE: "var(--line)",
     PAPER: "var(--card)",
-    "#0072b2": "var(--blue)",
-    "#56b4e9": "var(--sky)",
-    "#009e73": "var(--green)",
-    "#d55e00": "var(--vermilion)",
+    BLUE: "var(--blue)",
+    SKY: "var(--sky)",
+    GREEN: "var(--green)",
+    VERMILION: "var(--vermilion)",
     "#7a5195": "var(--purple)",
     "#a6761d": "var(--brown)",
     "#b2476b": "var(--wine)",
@@ -40,23 +41,23 @@ _PAGE_COLOURS = {
 
 # Okabe and Ito (2008), without the yellow that vanishes on paper; then darker mates for many methods.
 _PALETTE = (
-    "#0072b2",
+    BLUE,
     "#e69f00",
-    "#009e73",
+    GREEN,
     "#cc79a7",
-    "#d55e00",
-    "#56b4e9",
+    VERMILION,
+    SKY,
     "#7a5195",
     "#a6761d",
     "#4daf8c",
     "#b2476b",
 )
 _DOTS_PER_INCH = 200  # of the PNG, and so of the layout: text is a little wider or narrower at another
-VERDICT_COLOURS = {"helped": "#0072b2", "hurt": "#d55e00", "unclear": "#9aa3af", "same": "#9aa3af"}
+VERDICT_COLOURS = {"helped": BLUE, "hurt": VERMILION, "unclear": "#9aa3af", "same": "#9aa3af"}
 
 _FALLBACK_FONTS = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS")
 
-_SETTINGS: dict[Any, Any] = {
+_SETTINGS: dict[Any, Any] = {  # as matplotlib takes them
     "font.size": 8.5,
     "text.color": INK,
     "text.parse_math": False,  # a client may be called $x$
@@ -158,7 +159,7 @@ def lay_out(figure: Figure) -> Figure:
 def to_bytes(figure: Figure, kind: str) -> bytes:
     """The figure as a PNG or SVG file, the same bytes every time."""
     target = io.BytesIO()
-    metadata: dict[str, Any] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     figure.savefig(target, format=kind, metadata=metadata)
     return target.getvalue()
 
