@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The run folder: every file and column of schema 1, written whole or not at all."""
+"""The run folder: every file and column of schema 2, written whole or not at all."""
 
 from __future__ import annotations
 
