@@ -265,7 +265,7 @@ def measured(trained: Run, subject: Column, soft: bool = True) -> Cell:
         "new_shared": new["shared"]["accuracy"] if "shared" in new else None,
         "download_bytes": ledger.download_bytes,
         "upload_bytes": ledger.upload_bytes,
-        "diverged": trained.recorder.diverged,
+        "diverged": trained.recorder.diverged and str(trained.recorder.diverged),
         "history": [
             [row["round"], row["validation_personal_accuracy_mean"], row.get("validation_shared_accuracy_mean")]
             for row in trained.history

@@ -64,7 +64,7 @@ def train(
     histories = [recorder.history for recorder in session.recorders]
     names = [name for name, entry in histories[0][-1].items() if isinstance(entry, (int, float))]
     columns = {name: np.array([[row[name] for row in lane] for lane in histories], np.float64) for name in names}
-    diverged = tuple(recorder.diverged for recorder in session.recorders)
+    diverged = tuple(None if lane.diverged is None else str(lane.diverged) for lane in session.recorders)
     return Curves(columns["round"][0].astype(np.int64), columns, federation.clients, diverged)
 
 

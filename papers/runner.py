@@ -11,8 +11,9 @@ from typing import Any
 import tomli_w
 
 from idiolect import RequestError
-from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts
+from idiolect.experiments.run_folder import RunFolder, machine_facts
 from idiolect.record.files import make_writable
+from idiolect.record.schema import SCHEMA
 from papers.catalogue import find_code, find_entry, load_expected, load_spec, sized
 from papers.cells import Cells
 from papers.drawing import drawing, to_bytes

@@ -194,7 +194,7 @@ def test_a_run_without_a_sound_method_says_so_and_the_way_out(idiolect, here, fi
     def diverge(summary):
         summary["announced"] = None
         for line in summary["methods"]:
-            line["diverged"] = "Training diverged in round 2"
+            line["diverged"] = {"round": 2, "client": "s1", "reason": ""}
 
     content("summary.json", diverge)(here / "run")
     write_manifest(here / "run")  # no damage: it ended so

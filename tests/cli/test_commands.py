@@ -308,12 +308,12 @@ def test_predict_writes_over_nothing_and_reads_no_broken_model(idiolect, here, f
     assert "shared.safetensors is damaged" in answer.error
     summary = json.loads((here / "broken/summary.json").read_text())
     line = next(line for line in summary["methods"] if line["method"] == "fedavg")
-    line["diverged"] = "Training diverged in round 1"
+    line["diverged"] = {"round": 1, "client": "s1", "reason": ""}
     (here / "broken/summary.json").write_text(json.dumps(summary))
     write_manifest(here / "broken")
     answer = idiolect("predict", "broken", "new.csv", "--method", "fedavg")
     assert answer.code == 2
-    assert "'fedavg' has no answers: Training diverged in round 1; train it again" in answer.error
+    assert "'fedavg' has no answers: Training diverged in round 1 on client 's1'; train it again" in answer.error
 
 
 PREDICTIONS = [

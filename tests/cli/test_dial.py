@@ -44,7 +44,7 @@ def test_a_table_is_dialled(idiolect, here):
     assert "personalization, in the order of the path" in (folder / "figures" / "dial.svg").read_text()
     page = (folder / "report.html").read_text()
     assert "Values side by side" in page
-    assert page.count("class=best") == 4  # every client's choice
+    assert page.count('class="best"') == 4  # every client's choice
     assert "{{" not in page
     again = idiolect("report", folder, "--quiet")
     assert again.code == 0

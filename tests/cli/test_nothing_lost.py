@@ -66,7 +66,7 @@ def test_a_folder_without_a_manifest_is_read_with_a_warning(idiolect, finished):
     (finished / "summary.json").write_text(json.dumps(summary))
     answer = idiolect("report", "out")
     assert answer.code == 2
-    assert "do not fit together" in answer.err
+    assert "methods[0].score must be an object" in answer.err
 
 
 def test_a_run_without_its_mark_is_not_reported_and_resumed_to_its_end(idiolect, finished):

@@ -50,7 +50,7 @@ def test_a_lane_that_diverges_is_marked_and_the_others_go_on(lanes, bench, ragge
     algorithms, runs, _ = lanes
     wild = [dataclasses.replace(algorithms[0], step_size=1e30), algorithms[1]]
     diverged, sound = simulate_many(wild, ragged, bench.partial, seeds=[3, 3])
-    assert diverged.recorder.diverged.startswith("Training diverged in round ")
+    assert diverged.recorder.diverged.client is not None
     assert sound.recorder.diverged is None
     assert workbench.distance(sound.server, runs[1].server) < 1e-6
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from idiolect.experiments.announce import announce, client_weights
+from idiolect.record.divergence import Divergence
+from idiolect.record.schema import Announced
 
 CLIENTS = 12
 NOISE = 0.1 * np.random.default_rng(3).normal(size=CLIENTS)
@@ -30,21 +32,16 @@ def found(*entries, score="log_loss", **chosen):
 
 def test_validation_rows_choose_whatever_test_rows_say():
     best = found(trained("a", 0.5 + NOISE, test=0.1), trained("b", 0.3 + NOISE, test=0.9))
-    assert best == {
-        "method": "b",
-        "score": "log_loss",
-        "choosing_mean": pytest.approx(0.3 + NOISE.mean()),
-        "tied": [],
-    }
+    assert best == Announced("b", "log_loss", pytest.approx(0.3 + NOISE.mean()))
 
 
 def test_a_difference_within_noise_is_a_tie_and_one_beyond_it_is_not():
     best = found(trained("a", 0.5), trained("noisy", 0.5 + 0.02 + NOISE), trained("worse", 0.8 + NOISE))
-    assert (best["method"], best["tied"]) == ("a", ["noisy"])
+    assert (best.method, best.tied) == ("a", ("noisy",))
 
 
 def test_equal_scores_are_a_tie():
-    assert found(trained("a", 0.5 + NOISE), trained("b", 0.5 + NOISE))["tied"] == ["b"]
+    assert found(trained("a", 0.5 + NOISE), trained("b", 0.5 + NOISE)).tied == ("b",)
 
 
 def test_where_higher_is_better_the_highest_is_announced():
@@ -52,23 +49,18 @@ def test_where_higher_is_better_the_highest_is_announced():
     for entry in entries:
         scores = entry.runs[0].recorder.selected["validation"]["personal"]
         scores["accuracy"] = scores["log_loss"]
-    assert found(*entries, score="accuracy")["method"] == "b"
+    assert found(*entries, score="accuracy").method == "b"
 
 
 def test_clients_without_a_validation_row_are_in_no_mean():
     holes = np.where(np.arange(CLIENTS) < 3, np.nan, 0.4)
     best = found(trained("a", 0.5), trained("b", holes))
-    assert (best["method"], best["choosing_mean"]) == ("b", pytest.approx(0.4))
+    assert (best.method, best.choosing_mean) == ("b", pytest.approx(0.4))
 
 
 def test_neither_what_diverged_nor_other_settings_of_a_sweep_can_win():
-    entries = (trained("lost", 0.1, diverged="diverged in round 3"), trained("b[x=1]", 0.2), trained("b[x=2]", 0.3))
-    assert found(*entries, **{"b[x=1]": False, "b[x=2]": True}) == {
-        "method": "b[x=2]",
-        "score": "log_loss",
-        "choosing_mean": pytest.approx(0.3),
-        "tied": [],
-    }
+    entries = (trained("lost", 0.1, diverged=Divergence(3)), trained("b[x=1]", 0.2), trained("b[x=2]", 0.3))
+    assert found(*entries, **{"b[x=1]": False, "b[x=2]": True}) == Announced("b[x=2]", "log_loss", pytest.approx(0.3))
 
 
 def test_without_validation_rows_nothing_is_announced():

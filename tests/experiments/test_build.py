@@ -213,7 +213,7 @@ def test_two_classes_may_share_one_weight_vector(small, tmp_path):
         inputs, targets = federation.test.of(m)
         right = (inputs @ np.asarray(params["weights"]) + np.asarray(params["bias"]) > 0) == (targets == 1)
         assert accuracy == pytest.approx(right.mean())
-    assert {entry["helped"] is None for entry in done.summary["methods"]} == {True, False}
+    assert {entry.helped is None for entry in done.summary.methods} == {True, False}
     answers = predict(tmp_path / "run", small.folder / "classification.csv", method="fedavg").to_pylist()
     inputs = np.concatenate([federation.train.of(0)[0][:1]])
     own = fedavg.personal_models(fedavg.selected)

@@ -38,7 +38,7 @@ def kept(done, label):
 
 
 def line(done, label):
-    return next(entry for entry in done.summary["methods"] if entry["method"] == label)
+    return next(entry for entry in done.summary.methods if entry.method == label)
 
 
 @pytest.mark.parametrize("label", ["local", "fedavg", "ditto"])
@@ -49,8 +49,8 @@ def test_the_best_candidate_is_the_one_that_is_fitted(chosen, label):
     assert len(tried) > 1
     assert means["personal"] <= 1.001 * min(tried)  # the best, or as good and cheaper; never worse with own values
     assert 0 <= found["rounds"] <= found["trained"] <= ROUNDS
-    assert line(chosen, label)["tuned"] == found["sentence"]
-    assert line(chosen, label)["converged"] is found["converged"]
+    assert line(chosen, label).tuned == found["sentence"]
+    assert line(chosen, label).converged is found["converged"]
     resolved = RunFolder(chosen.folder).read_spec().resolved[label]
     assert resolved.rounds == found["rounds"]
     # a step that is too long for training and validation rows together is shortened, down to a safe one at most
@@ -72,14 +72,14 @@ def test_the_strength_is_tried_beside_the_step_and_counts_in_rows(chosen):
 
 
 def test_a_method_that_only_diverges_is_a_row_with_its_reason(chosen):
-    assert "diverged" in line(chosen, "wild")["diverged"]
-    assert chosen.summary["announced"]["method"] != "wild"
-    assert line(chosen, "fedavg")["score"]["mean"] is not None
+    assert line(chosen, "wild").diverged.round >= 1
+    assert chosen.summary.announced.method != "wild"
+    assert line(chosen, "fedavg").score.mean is not None
 
 
 def test_refitted_models_keep_the_validation_scores_of_what_chose_them(chosen):
     entry = next(one for one in chosen.trained if one.method.label == "fedavg")
-    assert chosen.summary["refit"] is True
+    assert chosen.summary.refit is True
     found = from_json(RunFolder(chosen.folder).read_sealed("tuning/fedavg.json"))
     recorder = entry.runs[0].recorder
     for model, scores in found.validation.items():  # the choice is kept in the units of training, scaled targets
@@ -99,8 +99,8 @@ def test_choices_are_read_back_by_a_resumed_run(chosen, small, tmp_path, monkeyp
     (tmp_path / "run/summary.json").unlink()
     monkeypatch.setattr(module, "tune", lambda *_: pytest.fail("chosen again"))
     again = execute(spec, tmp_path / "run", resume=True)
-    assert again.summary["announced"] == first.summary["announced"]
-    scores = [[entry["score"]["mean"] for entry in done.summary["methods"]] for done in (first, again)]
+    assert again.summary.announced == first.summary.announced
+    scores = [[entry.score.mean for entry in done.summary.methods] for done in (first, again)]
     assert scores[0] == scores[1]
     assert chosen_spec.resolved["local"].tuned == again_spec(tmp_path).resolved["local"].tuned
 

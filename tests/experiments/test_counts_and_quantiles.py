@@ -75,13 +75,13 @@ def finished(path, folder, **model):
 def test_counts_from_table_to_prediction(table, tmp_path):
     path, visits = table
     done = finished(path, tmp_path / "run")
-    assert done.summary["scores"] == ["poisson_deviance"]
-    local, fedavg = done.summary["methods"]
+    assert done.summary.scores == ("poisson_deviance",)
+    local, fedavg = done.summary.methods
     # a true Poisson model has a deviance of about 1 per row, in the counts' own units; the mean alone far more
-    assert 0.5 < local["score"]["mean"] < 2
+    assert 0.5 < local.score.mean < 2
     constant = 2 * np.mean(visits * np.log(np.maximum(visits, 1) / visits.mean()))
-    assert fedavg["score"]["mean"] < constant / 2
-    assert fedavg["gain_over_one"] is None
+    assert fedavg.score.mean < constant / 2
+    assert fedavg.gain_over_one is None
     answered = predict(tmp_path / "run", str(path), method="local")
     rates = answered["prediction"].to_numpy()
     assert (rates > 0).all()
@@ -94,7 +94,7 @@ def test_counts_from_table_to_prediction(table, tmp_path):
 def test_a_quantile_lies_above_its_fraction_of_the_rows(table, tmp_path):
     path, visits = table
     done = finished(path, tmp_path / "run", loss="pinball", quantile=0.9)
-    assert done.summary["scores"] == ["pinball_90"]
+    assert done.summary.scores == ("pinball_90",)
     answers = predict(tmp_path / "run", str(path), method="fedavg")["prediction"].to_numpy()
     assert np.mean(visits <= answers) == pytest.approx(0.9, abs=0.07)
     written = json.loads((tmp_path / "run/summary.json").read_text())

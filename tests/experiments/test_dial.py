@@ -10,14 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from idiolect.core.checks import RequestError
+from idiolect.experiments import dial
 from idiolect.experiments import execute as executing
 from idiolect.experiments.choice import choose
-from idiolect.experiments.dial import parse_values, walk
+from idiolect.experiments.dial import parse_values
 from idiolect.experiments.predict import predict
 from idiolect.experiments.sweeping import expand, parse_over
+from idiolect.record.codec import to_json
 
 NAN = float("nan")
 VALUES = (1.0, 0.5, 0.0)
+
+
+def walk(*arguments, **named):
+    """What dial.json holds."""
+    return to_json(dial.walk(*arguments, **named))
 
 
 def flix_spec(small, kind="classification", **tables):

@@ -17,8 +17,9 @@ from idiolect.experiments import execute as executing
 from idiolect.experiments.execute import execute
 from idiolect.experiments.predict import predict
 from idiolect.experiments.run_folder import RunFolder
-from idiolect.experiments.spec import Resolved
+from idiolect.experiments.spec import MethodSpec, Resolved, from_table, to_table
 from idiolect.experiments.sweeping import chosen_settings, expand
+from idiolect.record.schema import Swept
 
 CLOCKED = ("machine.json", "manifest.json", "done")
 CLOCKS = ("seconds",)  # the only column that may differ between equal runs
@@ -112,9 +113,25 @@ def test_a_sweep_equals_its_single_runs(small, tmp_path):
 def test_validation_rows_choose_among_the_settings_of_each_method():
     tried = {"a[s=1]": 0.2, "a[s=2]": 0.3, "a[s=3]": None, "b": 0.5, "c[s=1]": 0.9, "d[small]": 0.1, "d[large]": 0.2}
     nothing = {"b": None, "c[s=1]": None, "d[small]": None, "d[large]": None}  # one of a kind, or a label of one's own
-    assert chosen_settings(tried, True) == {"a[s=1]": False, "a[s=2]": True, "a[s=3]": False} | nothing
-    assert chosen_settings(tried, False) == {"a[s=1]": True, "a[s=2]": False, "a[s=3]": False} | nothing
-    assert chosen_settings({"a[s=1]": None, "a[s=2]": None}, True) == {"a[s=1]": None, "a[s=2]": None}
+    swept = {"a[s=1]": "a", "a[s=2]": "a", "a[s=3]": "a", "c[s=1]": "c"}
+    methods = [
+        MethodSpec(label, "fedavg", swept=Swept(swept[label], ("s",)) if label in swept else None) for label in tried
+    ]
+    assert chosen_settings(methods, tried, True) == {"a[s=1]": False, "a[s=2]": True, "a[s=3]": False} | nothing
+    assert chosen_settings(methods, tried, False) == {"a[s=1]": True, "a[s=2]": False, "a[s=3]": False} | nothing
+    blind = {"a[s=1]": None, "a[s=2]": None}
+    assert chosen_settings(methods[:2], blind, True) == blind
+
+
+def test_what_a_sweep_varied_is_in_its_spec_and_read_back():
+    table = {"data": {"source": "table", "path": "x.csv", "client": "c", "target": "y"}}
+    spec = expand(
+        from_table(table | {"methods": {"fedavg": {}, "b[s=1]": {"name": "local"}}}), {"step_size": [0.1, 0.2]}
+    )
+    again = from_table(to_table(spec))
+    assert [method.swept for method in again.methods] == [method.swept for method in spec.methods]
+    assert [method.base for method in again.methods[:2]] == ["fedavg", "fedavg"]
+    assert again.methods[0].swept == Swept("fedavg", ("step_size",))
 
 
 @pytest.mark.parametrize("bad", [1e-6, 1e38])  # one that learns nothing, one that diverges

@@ -55,13 +55,13 @@ def of_clients(done):
 
 
 def test_clients_without_a_score_are_counted_named_and_explained(classes):
-    found = classes.summary["unscored"]
-    assert (found["score"], found["clients"], found["count"]) == ("auc", ["c5"], 1)
-    assert "one class" in found["reason"]
-    assert "log_loss" in found["sentence"]
-    for entry in classes.summary["methods"]:
-        assert (entry["clients"], entry["missing"]) == (5, 1)
-        assert entry["other_scores"]["log_loss"]["clients"] == 6
+    found = classes.summary.unscored
+    assert (found.score, found.clients, found.count) == ("auc", ("c5",), 1)
+    assert "one class" in found.reason
+    assert "log_loss" in found.sentence
+    for entry in classes.summary.methods:
+        assert (entry.clients, entry.missing) == (5, 1)
+        assert entry.other_scores["log_loss"].clients == 6
     rows = [row for row in of_clients(classes) if row["client"] == "c5"]
     assert {row["verdict"] for row in rows} == {None}
     whole = dataclasses.replace(classes.federation)
@@ -69,12 +69,12 @@ def test_clients_without_a_score_are_counted_named_and_explained(classes):
 
 
 def test_gains_are_paired_with_alone_and_with_one_model(classes):
-    local, fedavg, tuned = classes.summary["methods"]
-    assert (local["gain"], fedavg["gain_over_one"]) == (None, None)
-    assert tuned["gain_over_one"]["reference"] == "fedavg"
-    assert tuned["gain_over_one"]["mean"] == pytest.approx(tuned["score"]["mean"] - fedavg["score"]["mean"], abs=1e-6)
-    assert tuned["gain"]["mean"] == pytest.approx(tuned["score"]["mean"] - local["score"]["mean"], abs=1e-6)
-    assert tuned["gain"]["clients"] == 5
+    local, fedavg, tuned = classes.summary.methods
+    assert (local.gain, fedavg.gain_over_one) == (None, None)
+    assert tuned.gain_over_one.reference == "fedavg"
+    assert tuned.gain_over_one.mean == pytest.approx(tuned.score.mean - fedavg.score.mean, abs=1e-6)
+    assert tuned.gain.mean == pytest.approx(tuned.score.mean - local.score.mean, abs=1e-6)
+    assert tuned.gain.clients == 5
     for row in of_clients(classes):
         if row["method"] == "fedavg" and row["client"] != "c5":
             assert (row["gain_over_one"], row["gain_over_one_low"], row["gain_over_one_high"]) == (0, 0, 0)
@@ -145,7 +145,7 @@ def test_a_client_without_a_test_row_is_explained(classes):
         federation.task,
     )
     found = unscored(classes.trained, empty, ("auc", "log_loss"))
-    assert "no test row" in found["reason"]
+    assert "no test row" in found.reason
 
 
 def test_errors_of_numbers_are_judged_in_the_tables_units(tmp_path):
@@ -158,10 +158,10 @@ def test_errors_of_numbers_are_judged_in_the_tables_units(tmp_path):
         "y": 1000 * (x * (client - 1.5) + 0.1 * draw.normal(size=len(x))),
     }
     done = finished(tmp_path, table, scores=("rmse", "r2", "mae", "squared_error"), methods=("local", "fedavg"))
-    fedavg = done.summary["methods"][1]
-    assert 100 < fedavg["score"]["mean"] < 5000
+    fedavg = done.summary.methods[1]
+    assert 100 < fedavg.score.mean < 5000
     for row in of_clients(done):
         assert row["test_personal_rmse_selected"] ** 2 == pytest.approx(row["test_personal_squared_error_selected"])
         assert row["gain_low"] <= row["gain"] <= row["gain_high"]
-    assert set(fedavg["other_scores"]) == {"r2", "mae", "squared_error"}
-    assert "units of 'y'" in done.summary["score_reason"]
+    assert set(fedavg.other_scores) == {"r2", "mae", "squared_error"}
+    assert "units of 'y'" in done.summary.score_reason

@@ -16,7 +16,6 @@ from idiolect.core.checks import RequestError
 from idiolect.experiments import kept_models
 from idiolect.experiments.answering import route_rows
 from idiolect.experiments.execute import execute
-from idiolect.experiments.finished import announced_method
 from idiolect.experiments.kept_models import Kept
 from idiolect.experiments.predict import predict
 from idiolect.experiments.run_folder import RunFolder
@@ -140,28 +139,15 @@ def test_no_rows_answer_depends_on_what_else_is_in_the_file(small, tmp_path):
 
 def test_without_a_method_the_announced_one_answers(wards, tmp_path):
     summary = json.loads((wards / "summary.json").read_text())
-    best = min(summary["methods"], key=lambda line: line["validation_mean"])["method"]  # an error
-    assert announced_method(summary) == summary.get("announced", {}).get("method", best)
     shutil.copytree(wards, tmp_path / "run")
     for label in ("local", "fedavg"):
-        (tmp_path / "run/summary.json").write_text(json.dumps(summary | {"announced": {"method": label}}))
+        (tmp_path / "run/summary.json").write_text(
+            json.dumps(summary | {"announced": summary["announced"] | {"method": label}})
+        )
         write_manifest(tmp_path / "run")
         rows, said = ask(tmp_path / "run", [("007", 50.0, "a")])
         assert rows == ask(wards, [("007", 50.0, "a")], method=label)[0]
         assert label in said[0]
-
-
-def test_the_announced_method_is_never_chosen_on_test_rows():
-    lines = [
-        {"method": "a", "validation_mean": 0.7, "score": {"mean": 0.9}, "diverged": None},
-        {"method": "b", "validation_mean": 0.8, "score": {"mean": 0.1}, "diverged": None},
-        {"method": "c", "validation_mean": None, "score": {"mean": 1.0}, "diverged": None},
-        {"method": "d", "validation_mean": 0.9, "score": {"mean": 1.0}, "diverged": "in round 1"},
-    ]
-    summary = {"scores": ["accuracy"], "higher_is_better": {"accuracy": True}, "methods": lines}
-    assert announced_method(summary) == "b"
-    assert announced_method(summary | {"higher_is_better": {"accuracy": False}}) == "a"
-    assert announced_method(summary | {"methods": lines[2:3]}) is None
 
 
 def test_doubts_are_said_and_refused_if_strict(wards):

@@ -16,7 +16,6 @@ from idiolect.data.federation import Federation
 from idiolect.data.split import Split
 from idiolect.experiments import predictions
 from idiolect.experiments.execute import execute
-from idiolect.experiments.finished import announced_method
 from idiolect.experiments.predictions import split_table
 from idiolect.experiments.run_folder import RunFolder
 
@@ -114,7 +113,7 @@ def test_beyond_the_bound_the_announced_methods_answers_alone_are_kept(small, tm
     monkeypatch.setattr(predictions, "MOST_ROWS", 30)
     execute(small.spec("regression", seeds=[0, 1]), tmp_path / "run")  # 2 methods, 2 seeds, 12 test rows
     summary = json.loads((tmp_path / "run/summary.json").read_text())
-    best = announced_method(summary)
+    best = summary["announced"]["method"]
     assert set(rows_by(tmp_path / "run", "method", "seed")) == {(best, 0), (best, 1)}
     assert any("predictions.parquet holds the answers of" in note for note in summary["notes"])
 

@@ -76,7 +76,7 @@ def test_preparation_is_billed_before_the_first_round(done):
         assert run.ledger.preparation_bytes == prepared.total_bytes  # training alone was prepared too
         assert run.history[0]["preparation_bytes"] == prepared.total_bytes
     assert sum(done.trained[1].runs[0].recorder.client_bytes) == done.trained[1].runs[0].ledger.total_bytes
-    assert any(note.startswith("Preparation (") for note in done.summary["notes"])
+    assert any(note.startswith("Preparation (") for note in done.summary.notes)
 
 
 def test_the_statement_is_printed_and_on_the_page(done):

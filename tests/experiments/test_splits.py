@@ -19,6 +19,12 @@ from idiolect.experiments.spec import from_table
 from idiolect.experiments.splits import asked_splits, check_splits, refuse_splits, run_splits, split_folder
 from idiolect.experiments.splits_summary import read_splits, summarise_splits
 from idiolect.metrics import gain_estimates, student_intervals
+from idiolect.record.codec import to_json
+
+
+def summarised(splits):
+    """What splits.json holds."""
+    return to_json(summarise_splits("small", splits)[0])
 
 
 @pytest.fixture(scope="session")
@@ -134,7 +140,7 @@ def test_an_interrupted_split_goes_on(spec, tmp_path):
         run_splits(spec, tmp_path / "run", 2, progress=interrupt)
     assert asked_splits(tmp_path / "run") == 2
     found = run_splits(spec, tmp_path / "run", 2, resume=True)
-    assert found["splits"] == 2
+    assert found.splits == 2
 
 
 def test_a_wrong_request_leaves_nothing(spec, tmp_path):
@@ -175,14 +181,14 @@ def test_scores_minutes_and_seeds_of_the_splits(spec, copied):
 def test_a_method_that_diverged_in_a_split_is_left_out_of_that_split(copied):
     path = split_folder(copied, 1) / "summary.json"
     summary = read_json(path)
-    summary["methods"][1]["diverged"] = "It diverged in round 2"
-    summary["announced"] = {"method": "local", "tied": []}
+    summary["methods"][1]["diverged"] = {"round": 2, "client": None, "reason": ""}
+    summary["announced"] = {"method": "local", "score": "squared_error", "choosing_mean": None, "tied": []}
     path.write_text(json.dumps(summary))
-    found, _ = summarise_splits("small", read_splits([split_folder(copied, place) for place in range(2)], [4, 5]))
+    found = summarised(read_splits([split_folder(copied, place) for place in range(2)], [4, 5]))
     fedavg = found["methods"][1]
     assert (fedavg["diverged"], fedavg["score"]["splits"]) == (1, 1)
     assert fedavg["score"]["mean"] == pytest.approx(found["each"][0]["means"]["fedavg"])
-    assert np.isnan(fedavg["score"]["low"])
+    assert fedavg["score"]["low"] is None
     assert found["methods"][0]["gain_over_one"]["splits"] == 1  # no gain over a reference without an answer
     assert found["each"][1]["best"] == ["local"]
 
@@ -194,14 +200,14 @@ def test_validation_rows_decide_between_methods_announced_as_often(copied, local
         summary = read_json(path)
         for line, mean in zip(summary["methods"], (local, fedavg)):
             line["choosing_mean"] = mean
-        summary["announced"] = {"method": announced, "tied": []}
+        summary["announced"] = {"method": announced, "score": "squared_error", "choosing_mean": None, "tied": []}
         path.write_text(json.dumps(summary))
-    found, _ = summarise_splits("small", read_splits([split_folder(copied, place) for place in range(2)], [4, 5]))
+    found = summarised(read_splits([split_folder(copied, place) for place in range(2)], [4, 5]))
     assert found["announced"]["most"] == first  # a squared error chooses: the lower one
     assert [line["choosing_mean"] for line in found["methods"]] == [local, fedavg]
 
 
 def test_the_interval_of_an_error_does_not_begin_below_zero(finished):
-    found, _ = summarise_splits("small", read_splits([split_folder(finished, place) for place in range(2)], [4, 5]))
+    found = summarised(read_splits([split_folder(finished, place) for place in range(2)], [4, 5]))
     assert all(line["score"]["low"] >= 0 for line in found["methods"])  # two splits: a wide interval
     assert any(line["score"]["low"] == 0 for line in found["methods"])

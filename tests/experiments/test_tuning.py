@@ -98,7 +98,7 @@ def test_a_penalty_in_rows_holds_a_small_client_harder(table):
 
 def test_every_method_says_whether_it_had_converged(compared):
     done, folder, said = compared
-    assert all(isinstance(entry["converged"], bool) for entry in done.summary["methods"])
+    assert all(isinstance(entry.converged, bool) for entry in done.summary.methods)
     assert sum("rounds, by squared error on validation rows" in text for text in said) == 3
     kept = json.loads((folder / "tuning" / "ditto.json").read_text())
     assert {"step_size", "penalty"} <= set(kept["settings"])
@@ -107,12 +107,12 @@ def test_every_method_says_whether_it_had_converged(compared):
 
 def test_the_winner_is_chosen_on_validation_rows(compared):
     done, _, _ = compared
-    means = {entry["method"]: entry["choosing_mean"] for entry in done.summary["methods"]}
-    announced = done.summary["announced"]
+    means = {entry.method: entry.choosing_mean for entry in done.summary.methods}
+    announced = done.summary.announced
     best = min(means, key=means.get)
-    assert announced["method"] == best or best in announced["tied"]
-    assert announced["method"] not in announced["tied"]
-    assert announced["choosing_mean"] == pytest.approx(means[announced["method"]])
+    assert announced.method == best or best in announced.tied
+    assert announced.method not in announced.tied
+    assert announced.choosing_mean == pytest.approx(means[announced.method])
 
 
 def test_delivered_models_are_fitted_on_training_and_validation_rows(compared, table):
@@ -188,9 +188,9 @@ def test_an_interrupted_choice_is_taken_up_again(table, tmp_path, compared):
     with pytest.raises(StoppedError):
         execute(spec, folder, progress=stop)
     again = execute(spec, folder, resume=True)
-    for ours, theirs in zip(again.summary["methods"], compared[0].summary["methods"]):
-        assert ours["score"] == theirs["score"]
-        assert ours["validation_mean"] == theirs["validation_mean"]
+    for ours, theirs in zip(again.summary.methods, compared[0].summary.methods):
+        assert ours.score == theirs.score
+        assert ours.validation_mean == theirs.validation_mean
 
 
 def test_predict_takes_the_announced_method_with_what_was_tuned(compared, table):
@@ -198,24 +198,24 @@ def test_predict_takes_the_announced_method_with_what_was_tuned(compared, table)
     said = []
     answers = predict(folder, table, say=said.append)
     assert answers.num_rows == CLIENTS * ROWS
-    assert any(done.summary["announced"]["method"] in text for text in said)
+    assert any(done.summary.announced.method in text for text in said)
 
 
 def test_a_method_that_diverges_is_a_row_and_not_the_end(table, tmp_path):
     spec = comparing(table, methods=("local", "fedavg"), tuning={"step_size": [1e30, 1e32], "until": "rounds"})
     wild = dataclasses.replace(spec.methods[1], settings=spec.methods[1].settings | {"step_size": 0.05})
     done = execute(dataclasses.replace(spec, methods=(spec.methods[0], wild)), tmp_path / "run")
-    local, fedavg = done.summary["methods"]
-    assert "diverged" in local["diverged"]
-    assert fedavg["diverged"] is None
-    assert done.summary["announced"]["method"] == "fedavg"
+    local, fedavg = done.summary.methods
+    assert local.diverged.round >= 1
+    assert fedavg.diverged is None
+    assert done.summary.announced.method == "fedavg"
 
 
 def test_a_rare_flag_does_not_decide_the_comparison(tmp_path):
     path = tmp_path / "rare.csv"
     write_clients(path, rare=True)
     done = execute(comparing(path, methods=("local", "fedavg")), tmp_path / "run")
-    assert not any(entry["diverged"] for entry in done.summary["methods"])
+    assert not any(entry.diverged for entry in done.summary.methods)
     assert np.abs(done.federation.train.inputs).max() < 20
 
 
@@ -264,10 +264,10 @@ def test_the_best_of_many_is_judged_on_folds_that_did_not_choose_it():
 def test_a_budget_of_minutes_marks_what_it_cuts_short(table, tmp_path):
     tuning = {"auto": True, "until": "converged", "refit": True, "minutes": 1e-6}
     done = execute(comparing(table, methods=("local", "flix_sgd"), tuning=tuning), tmp_path / "run")
-    for line in done.summary["methods"]:
-        assert line["converged"] is False
-        assert "the time was up" in line["tuned"]
-        assert "1 round," in line["tuned"] or line["rounds"] != 1
+    for line in done.summary.methods:
+        assert line.converged is False
+        assert "the time was up" in line.tuned
+        assert "1 round," in line.tuned or line.rounds != 1
 
 
 def test_clients_that_do_best_untrained_alone_still_get_one_step_for_flix():
@@ -309,9 +309,9 @@ def test_models_do_not_diverge_where_validation_rows_are_unlike_training_rows(tm
     told: list[str] = []
     spec = comparing(path, methods=("local", "fedavg"), data=data, tuning=tuning)
     done = execute(spec, tmp_path / "run", say=told.append)
-    for entry in done.summary["methods"]:
-        assert entry["diverged"] is None
-        assert entry["score"]["mean"] < 16  # the variance of y; with the step as it was chosen, far above 1e9
+    for entry in done.summary.methods:
+        assert entry.diverged is None
+        assert entry.score.mean < 16  # the variance of y; with the step as it was chosen, far above 1e9
     assert any("in the final fit" in text for text in told)
 
 
@@ -331,8 +331,7 @@ def test_a_resolved_spec_repeats_its_run_without_choosing_again(compared, tmp_pa
     monkeypatch.setattr("idiolect.experiments.execute.tune", lambda *_: pytest.fail("chosen again"))
     said = []
     again = execute(RunFolder(folder).read_spec(), tmp_path / "again", repeats=folder, say=said.append)
-    assert again.summary["announced"] == done.summary["announced"]
-    for ours, theirs in zip(again.summary["methods"], done.summary["methods"]):
-        clocks = {"seconds": None}
-        assert ours | clocks == theirs | clocks
+    assert again.summary.announced == done.summary.announced
+    for ours, theirs in zip(again.summary.methods, done.summary.methods):
+        assert dataclasses.replace(ours, seconds=0) == dataclasses.replace(theirs, seconds=0)
     assert [text for text in said if str(folder) in text]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic run folders of schema 1: small, seeded, with the holes that real runs have."""
+"""Synthetic run folders: small, seeded, with the holes that real runs have."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from idiolect.record.codec import to_json
+from idiolect.record.divergence import Divergence
+from idiolect.record.schema import Gain, MethodSummary, RunSummary, Scores
 from idiolect.report import build_report
 
 RECORDED = (0, 1, 2, 5, 10, 20, 30, 40, 50)
@@ -76,18 +79,16 @@ def write_run(
         entries.append(_entry(method, scores, gain, higher, has_alone, clients))
     pq.write_table(pa.Table.from_pylist(_same_keys(history)), folder / "history.parquet")
     pq.write_table(pa.Table.from_pylist(_same_keys(people)), folder / "clients.parquet")
-    summary = {
-        "schema": 1,
-        "name": folder.name,
-        "question": "Should 20 hospitals share one model?",
-        "scores": [score],
-        "higher_is_better": {score: higher},
-        "score_reason": f"Scored by {score}: the classes are balanced.",
-        "notes": ["3 rows without a target were left out."],
-        "warnings": ["Client hospital-01 has no test rows."],
-        "methods": entries,
-    }
-    (folder / "summary.json").write_text(json.dumps(summary))
+    summary = RunSummary(
+        name=folder.name,
+        scores=(score,),
+        higher_is_better={score: higher},
+        score_reason=f"Scored by {score}: the classes are balanced.",
+        notes=("3 rows without a target were left out.",),
+        warnings=("Client hospital-01 has no test rows.",),
+        methods=tuple(entries),
+    )
+    (folder / "summary.json").write_text(json.dumps(to_json(summary)))
     (folder / "spec.toml").write_text('name = "demo"\nseeds = [0, 1]\n\n[data]\nclient = "hospital"\n')
     machine = {"python": "3.11.9", "jax": "0.10.0", "devices": ["cpu:0"], "cpu_count": 2}
     (folder / "machine.json").write_text(json.dumps(machine | {"command_line": "idiolect compare data.csv"}))
@@ -171,47 +172,43 @@ def _entry(method, scores, gain, higher, has_alone, clients):
     tenth = max(1, present.shape[1] // 10)
     ordered = np.sort(present, axis=1) if higher else -np.sort(-present, axis=1)
     gains = gain[:, 1:]
-    score = {
-        "mean": float(present.mean()),
-        "spread": float(present.std(axis=1).mean()),
-        "worst_decile": float(ordered[:, :tenth].mean()),
-    } | {f"p{p}": float(np.percentile(present, p)) for p in (10, 25, 50, 75, 90)}
+    mean = float(present.mean())
+    score = Scores(mean, float(present.std(axis=1).mean()), float(ordered[:, :tenth].mean()))
+    score = dataclasses.replace(score, **{f"p{p}": float(np.percentile(present, p)) for p in (10, 25, 50, 75, 90)})
     error = 2 * gains.std() / np.sqrt(gains.size)
     rounds = RECORDED[-1]
     costs = (method.bytes_per_client, method.bytes_per_client, *method.gradients)
-    return {
-        "method": method.name,
-        "algorithm": method.algorithm,
-        "objective": "global_model" if method.has_shared else "split_model",
-        "summary": f"{method.name}: one line about it",
-        "seeds": list(range(len(scores))),
-        "settings": {"step_size": 0.1, "local_steps": 5},
-        "score": dict.fromkeys(score) if dead else score,
-        "seed_means": [] if dead else [float(mean) for mean in present.mean(axis=1)],
-        "interval": None if dead else [score["mean"] - 0.02, score["mean"] + 0.02],
-        "shared_mean": score["mean"] if method.has_shared and not dead else None,
-        "last_mean": None if dead else score["mean"],
-        "selected_rounds": [rounds] * len(scores),
-        "helped": 100 * float((gains > 0).mean()) if has_alone and not dead else None,
-        "hurt": 100 * float((gains < 0).mean()) if has_alone and not dead else None,
-        "same": 100 * float((gains == 0).mean()) if has_alone and not dead else None,
-        "gain": {
-            "mean": float(gains.mean()),
-            "low": float(gains.mean() - error),
-            "high": float(gains.mean() + error),
-        }
-        if has_alone and not dead
-        else None,
-        "rounds": rounds,
-        "delivery_bytes": clients * method.bytes_per_client,
+    entry = MethodSummary(
+        method=method.name,
+        algorithm=method.algorithm,
+        objective="global_model" if method.has_shared else "split_model",
+        summary=f"{method.name}: one line about it",
+        seeds=tuple(range(len(scores))),
+        settings={"step_size": 0.1, "local_steps": 5},
+        selected_rounds=(rounds,) * len(scores),
+        rounds=rounds,
+        delivery_bytes=clients * method.bytes_per_client,
         **{name: rounds * clients * cost for name, cost in zip(COSTS, costs, strict=True)},
-        "useful_steps": rounds * clients * 5,
-        "executed_steps": rounds * clients * 6,
-        "seconds": 1.25,
-        "new_clients": None,
-        "diverged": f"a loss was not finite at round {method.diverges_at}." if dead else None,
-        "tuned": None,
-    }
+        useful_steps=rounds * clients * 5,
+        executed_steps=rounds * clients * 6,
+        seconds=1.25,
+    )
+    if dead:
+        return dataclasses.replace(entry, diverged=Divergence(method.diverges_at, "hospital-03"))
+    entry = dataclasses.replace(
+        entry,
+        score=score,
+        seed_means=tuple(float(mean) for mean in present.mean(axis=1)),
+        interval=(mean - 0.02, mean + 0.02),
+        shared_mean=mean if method.has_shared else None,
+        last_mean=mean,
+    )
+    if not has_alone:
+        return entry
+    percents = [100 * float(part.mean()) for part in (gains > 0, gains < 0, gains == 0)]
+    middle = float(gains.mean())
+    gain = Gain(middle, middle - float(error), middle + float(error), present.shape[1], "local")
+    return dataclasses.replace(entry, helped=percents[0], hurt=percents[1], same=percents[2], gain=gain)
 
 
 def _same_keys(lines):
@@ -272,6 +269,6 @@ def edit_summary():
         file = folder / "summary.json"
         summary = json.loads(file.read_text())
         change(summary)
-        file.write_text(json.dumps(summary))
+        file.write_text(json.dumps(to_json(summary)))
 
     return edit

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from idiolect.record.errors import RequestError
 from idiolect.report import FolderError, client_table, comparison_table, read
 from idiolect.report.folder import numbers
 from idiolect.report.page import render
@@ -33,7 +34,7 @@ def test_reads_everything(folder):
     assert run.spec["data"]["client"] == "hospital"
     assert run.machine["cpu_count"] == 2
     assert (run.score, run.higher_is_better, run.finished) == ("accuracy", True, True)
-    assert run.alone["method"] == "local"
+    assert run.alone.method == "local"
     assert len(run.missing) == 1  # the diverged method, and nothing else
     assert "fedavg-wild" in run.missing[0]
     assert "round 7" in run.missing[0]
@@ -73,7 +74,11 @@ SPOILT = {
     "bad toml": (lambda folder: (folder / "spec.toml").write_text("a = ["), "not valid TOML"),
     "stranger": (_remove("summary.json", "spec.toml"), "not a run folder"),
     "never got there": (_remove("summary.json", "done"), "--resume"),
-    "newer": (_summary('"schema": 1', '"schema": 2'), "schema 2"),
+    "older": (_summary('"schema": 2', '"schema": 1'), "schema 1"),
+    "newer": (_summary('"schema": 2', '"schema": 3'), "schema 3"),
+    "unknown key": (_summary('"refit": false', '"refit": false, "x": 1'), "x is unknown"),
+    "missing key": (_summary('"refit": false, ', ""), "refit is missing"),
+    "another type": (_summary('"refit": false', '"refit": "no"'), "refit must be true or false, got 'no'"),
     "no scores": (_summary('"scores": ["accuracy"]', '"scores": []'), "'scores'"),
     "list": (lambda folder: (folder / "machine.json").write_text("[]"), "JSON object"),
 }
@@ -83,7 +88,7 @@ SPOILT = {
 def test_a_spoilt_folder_earns_one_sentence(folder, case):
     spoil, expected = SPOILT[case]
     spoil(folder)
-    with pytest.raises(FolderError, match=expected) as caught:
+    with pytest.raises(RequestError, match=expected) as caught:
         read(folder)
     sentence = str(caught.value)
     assert folder.name in sentence  # which folder
@@ -181,7 +186,8 @@ def test_expected_gains_are_read_and_stand_in_for_by_the_gains(folder):
 
 def test_clients_without_a_score_are_named(folder):
     summary = json.loads((folder / "summary.json").read_text())
-    summary["unscored"] = {"score": "auc", "clients": ["a"], "count": 1, "sentence": "1 of 3 clients has no auc (a)."}
+    found = {"score": "auc", "clients": ["a"], "count": 1, "reason": "1 has no test row"}
+    summary["unscored"] = found | {"sentence": "1 of 3 clients has no auc (a)."}
     (folder / "summary.json").write_text(json.dumps(summary))
     run = read(folder)
     assert not [text for text in run.missing if "auc" in text]

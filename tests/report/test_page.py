@@ -9,9 +9,11 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+import idiolect.report
 from idiolect.report import FolderError, build_report, client_table, read
 from idiolect.report.figures import Drawn
 from idiolect.report.page import render
@@ -81,9 +83,10 @@ def test_hostile_strings_are_harmless(make_run, edit_summary):
     folder = make_run(clients=4, names=lambda m: f"{ATTACK}{m}")
 
     def poison(summary):
-        summary |= {"name": ATTACK, "question": ATTACK, "notes": [ATTACK], "warnings": [ATTACK], "score_reason": ATTACK}
+        summary |= {"name": ATTACK, "notes": [ATTACK], "warnings": [ATTACK], "score_reason": ATTACK}
         for entry in summary["methods"]:
             entry |= {"summary": ATTACK, "settings": {ATTACK: ATTACK}, "tuned": ATTACK, "reference": ATTACK}
+        summary["methods"][-1]["diverged"] = {"round": 7, "client": ATTACK, "reason": ATTACK}
 
     edit_summary(folder, poison)
     (folder / "machine.json").write_text(json.dumps({ATTACK: ATTACK}))
@@ -96,6 +99,17 @@ def test_hostile_strings_are_harmless(make_run, edit_summary):
     data = json.loads(page.text["client-data"])
     assert data["methods"][0]["rows"][1][0] == f"{ATTACK}1"  # and yet the name arrives as it is
     assert text.count("{{answer}}") > 10  # nor was the text taken for a place in the template
+
+
+def test_only_our_own_figures_go_unescaped():
+    files = [
+        *Path(idiolect.report.__file__).parent.rglob("*.html"),
+        *Path(idiolect.report.__file__).parent.glob("*.py"),
+    ]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    assert [line for line in lines if re.search(r"\|\s*safe\b|Markup\(|autoescape=False|autoescape false", line)] == [
+        line for line in lines if "one.for_page() | safe" in line
+    ]
 
 
 def test_thousands_of_clients_are_limited_until_asked_for(make_run, methods):
@@ -111,7 +125,7 @@ def test_thousands_of_clients_are_limited_until_asked_for(make_run, methods):
 
 def test_one_client_and_one_method(make_run, methods):
     text = build_report(make_run(methods=(methods["personal heads"],), clients=2, seeds=1)).read_text()
-    assert "The method &#x27;local&#x27; was not run" in text
+    assert "The method &#39;local&#39; was not run" in text
     assert "was left out: no gain against training alone" in text
 
 
@@ -121,10 +135,10 @@ def test_every_method_diverged(make_run, methods):
 
 
 def test_new_clients_are_counted_apart(folder, hold_out):
-    assert "4 methods · 20 clients<br>" in render(read(folder), [], [])
+    assert "4 methods · 20 clients</p>" in render(read(folder), [], [])
     hold_out(folder, 2)
     text = render(read(folder), [], [])
-    assert "4 methods · 18 clients and 2 new<br>" in text
+    assert "4 methods · 18 clients and 2 new</p>" in text
     assert ">hospital-20 <small>new</small></th>" in text
     assert "New: a client that never trained" in text
 
@@ -161,7 +175,7 @@ def test_every_part_of_the_summary_is_shown(folder, edit_summary):
         "McMahan et al. 2017",
         "by hand",
         "not recorded in the run folder; `idiolect explain lsgd_pfl` prints it",
-        "a loss was not finite at round 7.",
+        "Training diverged in round 7 on client",
         "seeds = [0, 1]",
         "<dt>local steps</dt><dd>5</dd>",
     ):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from idiolect.api.tables import Column, Frame, Source
+    from idiolect.record.schema import MethodSummary
     from idiolect.report.clients import ClientTable
     from idiolect.report.folder import Run as FolderRun
     from idiolect.report.table import ComparisonTable
@@ -73,13 +74,18 @@ class Trial(Result):
     def notes(self) -> tuple[str, ...]:
         """What was guessed or decided about the rows and the methods, in sentences."""
         found = self._read.summary
-        reason = [found["score_reason"]] if found.get("score_reason") else []
-        return tuple(with_arguments(str(text)) for text in (*reason, *found.get("notes", ())))
+        reason = [found.score_reason] if found.score_reason else []
+        return tuple(map(with_arguments, (*reason, *found.notes)))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What may be a slip, in sentences."""
-        return tuple(with_arguments(str(text)) for text in self._read.summary.get("warnings", ()))
+        return tuple(map(with_arguments, self._read.summary.warnings))
+
+    @property
+    def _spec(self) -> dict[str, Any]:
+        """spec.toml, as resolved."""
+        return self._read.spec
 
     @property
     def score_name(self) -> str:
@@ -118,7 +124,7 @@ class Trial(Result):
     ) -> pa.Table:
         from idiolect.experiments.predict import predict
 
-        column = str(self._read.spec["data"].get("client", "client"))
+        column = str(self._spec["data"].get("client", "client"))
         source = rows if client is None else _with_client(rows, client, column)
         if client is None and not isinstance(rows, (str, Path)):
             source = to_arrow(rows)
@@ -194,28 +200,28 @@ class TrainedRun(Trial):
     @property
     def method(self) -> str:
         """The name of the method."""
-        return str(self._entry["method"])
+        return self._entry.method
 
     @property
     def settings(self) -> dict[str, object]:
         """The settings that it was trained with: given, preset, chosen on validation rows or by theory."""
-        spec = self._read.spec
+        spec = self._spec
         asked = {key: value for key, value in spec["methods"][self.method].items() if key != "name"}
         resolved = spec.get("resolved", {}).get(self.method, {})
-        return {**asked, **self._entry["settings"], **resolved.get("tuned", {}), **resolved.get("chosen", {})}
+        return {**asked, **self._entry.settings, **resolved.get("tuned", {}), **resolved.get("chosen", {})}
 
     @property
     def score(self) -> float | None:
         """The mean over clients of the score of their own models on test rows."""
-        found = self._entry.get("score")
-        return found["mean"] if isinstance(found, dict) else None
+        return self._entry.score.mean
 
     @property
     def ledger(self) -> dict[str, int]:
         """What training cost, exact: bytes and messages each way, rounds, gradients by block; the mean over seeds."""
         from idiolect.accounting.ledger import FIELDS
 
-        return {name: int(self._entry[name]) for name in FIELDS if self._entry.get(name) is not None}
+        found = {name: getattr(self._entry, name) for name in FIELDS}
+        return {name: int(value) for name, value in found.items() if value is not None}
 
     @in_python()
     def for_client(self, client: str) -> ClientAnswer:
@@ -223,7 +229,7 @@ class TrainedRun(Trial):
         return self._client(client, self.method)
 
     @property
-    def _entry(self) -> dict[str, Any]:
+    def _entry(self) -> MethodSummary:
         return self._read.methods[0]
 
 

@@ -223,9 +223,9 @@ def _execute(spec: Spec, place: Workplace, table: Table, options: Options, remar
         rows=table.rows,
         remarks=remarks,
     )
-    lost = [entry for entry in done.summary["methods"] if entry["diverged"]]
-    if len(lost) == len(done.summary["methods"]):
-        raise DivergedError(f"{lost[0]['method']}: {lost[0]['diverged']}. Use a smaller step size.")
+    lost = [entry for entry in done.summary.methods if entry.diverged is not None]
+    if len(lost) == len(done.summary.methods):
+        raise DivergedError(f"{lost[0].method}: {lost[0].diverged}. Use a smaller step size.")
 
 
 def _split(spec: Spec, place: Workplace, splits: int, table: Table, options: Options) -> SplitsAnswer:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +30,8 @@ class SplitsAnswer(Result):
     @property
     def best(self) -> str | None:
         """The method that was announced most often; None where none was."""
-        announced = self._found.found["announced"]
-        return None if announced is None else str(announced["most"])
+        announced = self._found.found.announced
+        return None if announced is None else announced.most
 
     @property
     def sentence(self) -> str:
@@ -43,23 +44,25 @@ class SplitsAnswer(Result):
         """One row per method: means over splits with their intervals, and how often it was announced."""
         import pyarrow as pa
 
-        return to_frame(pa.Table.from_pylist([_flat(line) for line in self._found.found["methods"]]))
+        return to_frame(
+            pa.Table.from_pylist([_flat(line) for line in map(dataclasses.asdict, self._found.found.methods)])
+        )
 
     @property
     def clients(self) -> Frame:
         """One row per method and client: means over splits."""
         import pyarrow as pa
 
-        return to_frame(pa.Table.from_pylist(self._found.rows))
+        return to_frame(pa.Table.from_pylist([dataclasses.asdict(row) for row in self._found.rows]))
 
     @in_python()
     def for_client(self, client: str, method: str | None = None) -> dict[str, float | int | str | None]:
         """What the shown method, or the given one, does for one client: a row of `clients`."""
-        label = method or self._found.found["personalized"]
-        rows = [row for row in self._found.of_method(label) if row["client"] == str(client)]
+        label = method or self._found.found.personalized
+        rows = [row for row in self._found.rows if row.method == label and row.client == str(client)]
         if not rows:
             raise RequestError(f"There is no client {client!r} of a method {label!r} in the answer; see `clients`.")
-        return dict(rows[0])
+        return dataclasses.asdict(rows[0])
 
     def _write_page(self, folder: Path) -> None:
         from idiolect.report.splits_page import build_splits_report

@@ -89,13 +89,14 @@ def advise(
 
 def show_advice(folder: Path, as_format: Format, quiet: bool, details: bool = False) -> None:
     """Draw a finished advice's map, build its page and print what it says."""
+    from idiolect.record.codec import to_json
     from idiolect.report.advise_page import build_advice_report
     from idiolect.report.advise_table import advice_text, read_advice
 
     page, found = build_advice_report(folder), read_advice(folder)
     if as_format is Format.json:
         files = {"folder": str(folder), "figure": str(folder / "figures" / "map.png"), "report": str(page)}
-        typer.echo(json.dumps(found.found | files))
+        typer.echo(json.dumps(to_json(found.found) | files))
         return
     typer.echo(advice_text(found, details))
     if not quiet:

@@ -145,6 +145,7 @@ def dial(
 
 def show_dial(folder: Path, as_format: Format, quiet: bool) -> None:
     """Draw a finished dial's figure, build its page and print its tables."""
+    from idiolect.record.codec import to_json
     from idiolect.report.choice import read_dial
     from idiolect.report.choice_table import choice_text
     from idiolect.report.dial_page import build_dial_report
@@ -152,7 +153,7 @@ def show_dial(folder: Path, as_format: Format, quiet: bool) -> None:
     page, choice = build_dial_report(folder), read_dial(folder)
     if as_format is Format.json:
         files = {"folder": str(folder), "figure": str(folder / "figures" / "dial.png"), "report": str(page)}
-        typer.echo(json.dumps(choice.found | files))
+        typer.echo(json.dumps(to_json(choice.found) | files))
         return
     typer.echo(choice_text(choice))
     if not quiet:

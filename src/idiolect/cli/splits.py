@@ -37,7 +37,7 @@ def split_and_show(spec: Spec, folder: Path, splits: int, resume: bool, as_forma
                 remark(f"{done} of {splits} splits are finished in {folder}.")
             raise
     show_splits(folder, as_format, quiet)
-    if all(line["diverged"] == splits for line in found["methods"]):
+    if all(line.diverged == splits for line in found.methods):
         raise DivergedError("Every method diverged in every split. Use a smaller step size.")
 
 

@@ -46,13 +46,14 @@ def train_and_show(
         theory = details or not exploring
         done = execute(spec, folder, resume=resume, progress=bar.update, say=remark, theory=theory, repeats=repeats)
     show(folder, as_format, quiet, details)
-    lost = [f"{entry['method']}: {entry['diverged']}." for entry in done.summary["methods"] if entry["diverged"]]
-    if lost and (not exploring or len(lost) == len(done.summary["methods"])):
+    lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
+    if lost and (not exploring or len(lost) == len(done.summary.methods)):
         raise DivergedError(f"{' '.join(lost)} Use a smaller step size.")
 
 
 def show(folder: Path, as_format: Format, quiet: bool, details: bool = True) -> None:
     """Build the report of a finished run and print its table."""
+    from idiolect.record.codec import to_json
     from idiolect.report import build_report, comparison_table
     from idiolect.report.choice import read_choices
     from idiolect.report.choice_table import choice_text
@@ -61,7 +62,7 @@ def show(folder: Path, as_format: Format, quiet: bool, details: bool = True) -> 
     table, choices = comparison_table(folder), read_choices(folder)
     if as_format is Format.json:
         files = {"folder": str(folder), "report": str(page)}
-        chosen = {"choices": [choice.found for choice in choices]} if choices else {}
+        chosen = {"choices": to_json([choice.found for choice in choices])} if choices else {}
         typer.echo(json.dumps(table.as_dict() | chosen | files))
         return
     typer.echo(table.to_text(details=details))

@@ -12,6 +12,7 @@ import numpy as np
 from idiolect.accounting.ledger import Ledger
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
+from idiolect.record.divergence import Divergence
 
 # model -> score -> one number per client; "instances" -> who is right -> share of the client's rows
 ModelScores = dict[str, dict[str, list[float]]]
@@ -31,7 +32,7 @@ class Recorder:
     best: list[float] = dataclasses.field(default_factory=list)  # validation means at the selected round, oriented
     selected_round: int = -1
     last_round: int = -1
-    diverged: str | None = None
+    diverged: Divergence | None = None
     diverged_client: int = -1  # whose parameters stopped being finite; -1: the server's, or nobody's
     last: ClientScores = dataclasses.field(default_factory=dict)  # filled in at the end
     selected: ClientScores = dataclasses.field(default_factory=dict)
@@ -80,13 +81,15 @@ class Recorder:
         """Plain values for a checkpoint, without the history, which is kept line by line."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "history"]
         facts = {name: getattr(self, name) for name in names}
-        return facts | {"scores": list(self.scores), "ledger": self.ledger.to_dict()}
+        lost = None if self.diverged is None else dataclasses.asdict(self.diverged)
+        return facts | {"scores": list(self.scores), "ledger": self.ledger.to_dict(), "diverged": lost}
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any], history: list[dict[str, Any]]) -> Recorder:
         """What `to_facts` wrote, with its history."""
         known = {"scores": tuple(facts["scores"]), "ledger": Ledger.from_dict(facts["ledger"]), "history": history}
-        return cls(**(facts | known))
+        lost = None if facts["diverged"] is None else Divergence(**facts["diverged"])
+        return cls(**(facts | known | {"diverged": lost}))
 
 
 def to_lists(scores: Any) -> ModelScores:

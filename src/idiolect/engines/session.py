@@ -35,6 +35,7 @@ from idiolect.engines.population import InMemory, OnDisk, load, to_device
 from idiolect.engines.recording import ClientScores, Recorder, to_lists
 from idiolect.engines.round import Cohort, How, RoundCost, finite_rows
 from idiolect.engines.run import Run, Snapshot, Splits
+from idiolect.record.divergence import Divergence
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
@@ -282,17 +283,17 @@ class Session:
             first, place = np.argwhere(lost)[0]
             recorder.diverged_client = int(costs.clients[first, place])
             client = self.federation.names[recorder.diverged_client]
-            message = f"Training diverged in round {self.round + int(first) + 1} on client {client!r}"
+            found = Divergence(self.round + int(first) + 1, client)
         else:
-            message = f"Training diverged on the server by round {self.round + length}"
+            found = Divergence(self.round + length)
         if self.lanes == "one":  # nothing of this block is in the record or the state that are kept
             kept = ""
             if checkpoint is not None:
                 resuming.save(self, checkpoint)
                 kept = f" The state after round {self.round} is kept in {checkpoint.folder}."
-            recorder.diverged = message  # after saving: what was saved is sound
-            raise DivergedError(f"{message}: its parameters are no longer finite. Use a smaller step size.{kept}")
-        recorder.diverged = message
+            recorder.diverged = found  # after saving: what was saved is sound
+            raise DivergedError(f"{found}: its parameters are no longer finite. Use a smaller step size.{kept}")
+        recorder.diverged = found
 
     def _record(self) -> None:
         scores, _ = self._evaluate(self.algorithm, self.roots, self._now, "validation", self.lanes)

@@ -7,6 +7,7 @@ everything - penalties, weights, gains - is chosen on rows that the models in qu
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ from idiolect.experiments.run_folder import RunFolder, machine_facts
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import fill, refuse_unknown
+from idiolect.record.advice import Advice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +54,7 @@ def advise_on(
     progress: Progress | None = None,
     say: Say | None = None,
     rows: pa.Table | None = None,
-) -> dict[str, Any]:
+) -> Advice:
     """Measure, advise, verify if asked; leave a folder with advise.json, advise.parquet and what is needed to draw.
 
     `spec` holds a [data] table. The first seed's split is advised on; verification averages over all of them. Without
@@ -66,19 +68,20 @@ def advise_on(
     tell = say or (lambda text: None)
     began = time.perf_counter()
     trial = _measure(spec["data"], splits[0], verify, tell, report, rows)
-    found = make_record(name, trial) | {"seed": splits[0], "regime": {}}
+    facts = {}
     if trial.options.all_pairs:
         penalty = trial.options.penalties["alone"] / max(float(np.mean(trial.sample.counts)), 1.0)
-        found["regime"] = regime(trial.federation, trial.rows, penalty)
-    found["seconds"] = {"advice": time.perf_counter() - began}
+        facts = regime(trial.federation, trial.rows, penalty)
+    seconds, verdict = {"advice": time.perf_counter() - began}, None
     if verify:
         began = time.perf_counter()
         verdicts = [_judge(trial, splits[0])]
         for seed in splits[1:]:
             verdicts.append(_judge(_measure(spec["data"], seed, verify, lambda text: None, report, rows), seed))
             report("splits", len(verdicts), len(splits))
-        found["verify"] = make_verdict(verdicts, trial.federation) | {"seeds": splits}
-        found["seconds"]["verify"] = time.perf_counter() - began
+        verdict = make_verdict(verdicts, trial.federation, splits)
+        seconds["verify"] = time.perf_counter() - began
+    found = dataclasses.replace(make_record(name, trial), seed=splits[0], regime=facts, verify=verdict, seconds=seconds)
     with folder.open(resume=False, request={"command": "advise"}):
         used = {"name": name, "data": {**spec["data"], "seed": splits[0]}, "seeds": splits, "verify": verify}
         folder.write_text("spec.toml", tomli_w.dumps(used))
@@ -119,13 +122,12 @@ def _measure(
     rows, blocks = learning_rows(federation)
     loss = plain_loss(federation)
     sample = make_sample(loss, rows, FOLDS, seed, blocks, least=fold_rows(loss))
-    doubts = [f"Warning: {text}" for text in federation.warnings]
-    notes = (*federation.describe(), *federation.notes, *doubts, *copies, *_remarks(sample, federation))
-    for text in notes:
+    notes = (*federation.describe(), *federation.notes, *copies, *_remarks(sample, federation))
+    for text in (*notes, *(f"Warning: {text}" for text in federation.warnings)):
         tell(text)
     with one_thread():
         options = try_options(sample, least=fold_rows(loss), report=report)
-    return Trial(federation, rows, sample, options, advise(sample, options.losses), notes)
+    return Trial(federation, rows, sample, options, advise(sample, options.losses), notes, tuple(federation.warnings))
 
 
 def learning_rows(federation: Federation) -> tuple[Rows, np.ndarray | None]:

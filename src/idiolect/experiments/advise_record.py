@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +18,8 @@ from idiolect.collaborate.verdict import Estimate, Verdict, regrets, savings
 from idiolect.core.data import Rows
 from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
-from idiolect.experiments.run_folder import SCHEMA
 from idiolect.experiments.units import unit
+from idiolect.record import advice as record
 
 MOST_LISTED = 2_000  # clients in advise.json; all of them are in advise.parquet
 MOST_NEIGHBOURS = 20  # of a client, in either file
@@ -33,41 +35,40 @@ class Trial(NamedTuple):
     options: Options
     advice: Advice
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
-def make_record(name: str, trial: Trial) -> dict[str, Any]:
+def make_record(name: str, trial: Trial) -> record.Advice:
     """advise.json, but for what is verified; "clients" holds all of them."""
-    federation, _, sample, options, advice, notes = trial
+    federation, _, sample, options, advice, notes, warnings = trial
     score, factor = score_unit(federation)
     own = factor * sample.means(options.losses)
     taken = advice.expected[np.arange(sample.agents), advice.pick] * factor
-    return {
-        "schema": SCHEMA,
-        "kind": "advise",
-        "name": name,
-        "score": score,
-        "task": federation.task.kind,
-        "model": sample.loss.criterion,
-        "coefficients": sample.size,
-        "folds": sample.folds,
-        "penalties": options.penalties,
-        "mixture": options.mixture,
-        "held_out": {way: factor * value for way, value in options.held_out.items()},
-        "all_clients": sample.agents,
-        "rows": _spread(sample.counts),
-        "picks": {way: int((advice.pick == place).sum()) for place, way in enumerate(OPTIONS)},
-        "unsure": int((advice.chance < SURE).sum()),
-        "sure": SURE,
-        "mean_loss": {way: float(own[:, place].mean()) for place, way in enumerate(OPTIONS)},
-        "mean_gain": float(taken.mean()),
-        "clients": _clients(trial, own, factor),
-        "order": natural_order(federation.names),
-        "notes": list(notes),
-        "map": _map(sample, options),
-        "blocks": None if options.all_pairs else [len(members) for members in options.neighbours.blocks],
-        "exchange": options.neighbours.exchange.to_dict(),
-        "verify": None,
-    }
+    return record.Advice(
+        name=name,
+        score=score,
+        task=federation.task.kind,
+        model=sample.loss.criterion,
+        coefficients=sample.size,
+        folds=sample.folds,
+        penalties=dict(options.penalties),
+        mixture=dict(options.mixture),
+        held_out={way: factor * value for way, value in options.held_out.items()},
+        all_clients=sample.agents,
+        rows=_spread(sample.counts),
+        picks={way: int((advice.pick == place).sum()) for place, way in enumerate(OPTIONS)},
+        unsure=int((advice.chance < SURE).sum()),
+        sure=SURE,
+        mean_loss={way: float(own[:, place].mean()) for place, way in enumerate(OPTIONS)},
+        mean_gain=float(taken.mean()),
+        clients=tuple(_clients(trial, own, factor)),
+        order=tuple(natural_order(federation.names)),
+        notes=notes,
+        warnings=warnings,
+        map=_map(sample, options),
+        blocks=None if options.all_pairs else tuple(len(members) for members in options.neighbours.blocks),
+        exchange=record.Exchange(**options.neighbours.exchange._asdict()),
+    )
 
 
 def score_unit(federation: Federation) -> tuple[str, float]:
@@ -88,76 +89,78 @@ def _pairs(lists: Neighbourhoods) -> list[tuple[np.ndarray, np.ndarray]]:
     return list(zip(lists.members, lists.shares))
 
 
-def _spread(counts: np.ndarray) -> dict[str, float]:
-    return {"least": int(counts.min()), "median": float(np.median(counts)), "most": int(counts.max())}
+def _spread(counts: np.ndarray) -> record.RowCounts:
+    return record.RowCounts(int(counts.min()), float(np.median(counts)), int(counts.max()))
 
 
-def _map(sample: Sample, options: Options) -> dict[str, Any] | None:
+def _map(sample: Sample, options: Options) -> record.CollaborationMap | None:
     """The matrix of weights and where a drawing puts the clients; None where only blocks were looked into."""
     if not options.all_pairs:
         return None
     found = collaboration_map(options.neighbours.dense(), sample.counts)
-    return {
-        "shares": found.shares.tolist(),
-        "order": found.order.tolist(),
-        "places": found.places.tolist(),
-        "speed_up": found.speed_up,
-        "sample_saving": found.sample_saving,
-    }
+    return record.CollaborationMap(
+        shares=tuple(map(tuple, found.shares.tolist())),
+        order=tuple(found.order.tolist()),
+        places=tuple(map(tuple, found.places.tolist())),
+        speed_up=found.speed_up,
+        sample_saving=found.sample_saving,
+    )
 
 
-def _clients(trial: Trial, own: np.ndarray, factor: float) -> list[dict[str, Any]]:
+def _clients(trial: Trial, own: np.ndarray, factor: float) -> list[record.ClientAdvice]:
     federation, sample, advice, lists = trial.federation, trial.sample, trial.advice, trial.options.neighbours
     names, worth, model_bytes = federation.names, effective_rows(lists, sample.counts), 4 * sample.size
     block = np.zeros(sample.agents, int)
     for number, members in enumerate(lists.blocks):
         block[members] = number
-    parts = {"measured": advice.measured, "expected": advice.expected, "low": advice.low, "high": advice.high}
+    parts = (advice.measured, advice.expected, advice.low, advice.high)
     clients = []
     for client, label in enumerate(names):
         own_share, named, listening = _neighbours(lists, client, names)
         pick = int(advice.pick[client])
         clients.append(
-            {
-                "client": label,
-                "rows": int(sample.counts[client]),
-                "advice": OPTIONS[pick],
-                "surety": float(advice.chance[client]),
-                "loss": {way: float(own[client, place]) for place, way in enumerate(OPTIONS)},
-                "gain": {
-                    way: {part: float(factor * values[client, place]) for part, values in parts.items()}
+            record.ClientAdvice(
+                client=label,
+                rows=int(sample.counts[client]),
+                advice=OPTIONS[pick],
+                surety=float(advice.chance[client]),
+                loss={way: float(own[client, place]) for place, way in enumerate(OPTIONS)},
+                gain={
+                    way: record.ExpectedGain(*(float(factor * values[client, place]) for values in parts))
                     for place, way in enumerate(OPTIONS)
                 },
-                "own_share": own_share,
-                "neighbours": named,
-                "block": int(block[client]),
-                "worth": float(worth[client]),
-                "all_for_one": float(sample.agents / worth[client]),
-                "measured": {
+                own_share=own_share,
+                neighbours=named,
+                block=int(block[client]),
+                worth=float(worth[client]),
+                all_for_one=float(sample.agents / worth[client]),
+                measured={
                     f"over_{way}": float(own[client, place] - own[client, pick])
                     for place, way in enumerate(OPTIONS[:2])
                 },
-                "round_bytes": {
+                round_bytes={
                     "alone": 0,
                     "everybody": 2 * model_bytes,
                     "neighbours": 2 * model_bytes,
                     "neighbours, peer to peer": 2 * model_bytes * listening,
                 },
-            }
+            )
         )
     return clients
 
 
-def _neighbours(lists: Neighbourhoods, client: int, names: tuple[str, ...]) -> tuple[float, list[dict[str, Any]], int]:
+def _neighbours(
+    lists: Neighbourhoods, client: int, names: tuple[str, ...]
+) -> tuple[float, tuple[record.Neighbour, ...], int]:
     """A client's own weight, the largest of its neighbours' by name, and how many count."""
     members, shares = lists.members[client], lists.shares[client]
     order = np.argsort(-shares, kind="stable")
     counted = [place for place in order if members[place] != client and shares[place] >= SMALLEST_SHARE]
-    named = [{"client": names[members[place]], "share": float(shares[place])} for place in counted[:MOST_NEIGHBOURS]]
+    named = tuple(record.Neighbour(names[members[place]], float(shares[place])) for place in counted[:MOST_NEIGHBOURS])
     return float(shares[members == client].sum()), named, len(counted)
 
 
-def make_verdict(verdicts: list[Verdict], federation: Federation) -> dict[str, Any]:
+def make_verdict(verdicts: list[Verdict], federation: Federation, seeds: Sequence[int]) -> record.Verification:
     """How good the advice was, over all splits, and client by client on the first one."""
     factor, first = score_unit(federation)[1], verdicts[0]
     tested, right, decided = (
@@ -165,63 +168,63 @@ def make_verdict(verdicts: list[Verdict], federation: Federation) -> dict[str, A
     )
     picks = np.stack([one.pick for one in verdicts])
 
-    def scaled(numbers: dict[str, Estimate]) -> dict[str, dict[str, float]]:
-        return {name: {key: factor * value for key, value in one._asdict().items()} for name, one in numbers.items()}
+    def scaled(numbers: dict[str, Estimate]) -> dict[str, record.Mean]:
+        return {name: record.Mean(*(factor * value for value in one)) for name, one in numbers.items()}
 
     seen = tested.any(axis=0)  # splits averaged per client first
     means = np.nanmean(np.stack([one.losses for one in verdicts])[:, seen], axis=0).mean(axis=0)
     taken = np.nanmean(np.stack([one.taken for one in verdicts])[:, seen], axis=0).mean()
-    return {
-        "tested": int(tested.sum()),
-        "right": int(right.sum()),
-        "decidable": int(decided.sum()),
-        "right_of_decidable": int((right & decided).sum()),
-        "test_loss": {way: factor * float(means[place]) for place, way in enumerate(OPTIONS)}
-        | {"advice": factor * float(taken)},
-        "regret": scaled(regrets(verdicts, OPTIONS)),
-        "saved_against": scaled(savings(verdicts, OPTIONS)),
-        "advised": {
-            way: {"times": int((picks == place).sum()), "right": int((right & (picks == place)).sum())}
+    return record.Verification(
+        tested=int(tested.sum()),
+        right=int(right.sum()),
+        decidable=int(decided.sum()),
+        right_of_decidable=int((right & decided).sum()),
+        test_loss={way: factor * float(mean) for way, mean in zip((*OPTIONS, "advice"), (*means, taken))},
+        regret=scaled(regrets(verdicts, OPTIONS)),
+        saved_against=scaled(savings(verdicts, OPTIONS)),
+        advised={
+            way: record.Times(int((picks == place).sum()), int((right & (picks == place)).sum()))
             for place, way in enumerate(OPTIONS)
         },
-        "clients": [
-            {
-                "loss": {way: float(factor * first.losses[client, place]) for place, way in enumerate(OPTIONS)},
-                "test_rows": int(federation.test.counts[client]),
-                "right": bool(first.right[client]) if first.tested[client] else None,
-                "decidable": bool(first.decidable[client]),
-            }
+        clients=tuple(
+            record.ClientVerdict(
+                loss={way: float(factor * first.losses[client, place]) for place, way in enumerate(OPTIONS)},
+                test_rows=int(federation.test.counts[client]),
+                right=bool(first.right[client]) if first.tested[client] else None,
+                decidable=bool(first.decidable[client]),
+            )
             for client in range(federation.clients)
-        ],
-    }
+        ),
+        seeds=tuple(seeds),
+    )
 
 
-def client_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
+def client_rows(found: record.Advice) -> list[dict[str, Any]]:
     """advise.parquet: one row per client."""
     rows = []
-    for place, entry in enumerate(found["clients"]):
-        row = {key: entry[key] for key in ("client", "rows", "advice", "surety", "own_share", "worth", "block")}
+    for place, entry in enumerate(found.clients):
+        names = ("client", "rows", "advice", "surety", "own_share", "worth", "block")
+        row: dict[str, Any] = {name: getattr(entry, name) for name in names}
         for way in OPTIONS:
-            row[f"held_out_{way}"] = entry["loss"][way]
-            row |= {f"gain_{way}_{part}": entry["gain"][way][part] for part in ("expected", "low", "high")}
-        row |= {f"measured_{name}": value for name, value in entry["measured"].items()}
-        row["neighbours"] = ", ".join(f"{one['client']} {one['share']:.3f}" for one in entry["neighbours"])
-        row["round_bytes"] = entry["round_bytes"][entry["advice"]]
-        if found["verify"] is not None:
-            tested = found["verify"]["clients"][place]
-            row |= {"test_rows": tested["test_rows"], "right": tested["right"], "decidable": tested["decidable"]}
-            row |= {f"test_{way}": tested["loss"][way] for way in OPTIONS}
+            row[f"held_out_{way}"] = entry.loss[way]
+            row |= {f"gain_{way}_{part}": getattr(entry.gain[way], part) for part in ("expected", "low", "high")}
+        row |= {f"measured_{name}": value for name, value in entry.measured.items()}
+        row["neighbours"] = ", ".join(f"{one.client} {one.share:.3f}" for one in entry.neighbours)
+        row["round_bytes"] = entry.round_bytes[entry.advice]
+        if found.verify is not None:
+            tested = found.verify.clients[place]
+            row |= {"test_rows": tested.test_rows, "right": tested.right, "decidable": tested.decidable}
+            row |= {f"test_{way}": tested.loss[way] for way in OPTIONS}
         rows.append(row)
     return rows
 
 
-def shortened(found: dict[str, Any]) -> dict[str, Any]:
+def shortened(found: record.Advice) -> record.Advice:
     """advise.json with the first clients only, in the natural order of their names, where there are very many."""
-    clients = found["clients"]
-    if len(clients) <= MOST_LISTED:
+    if len(found.clients) <= MOST_LISTED:
         return found
-    first = found["order"][:MOST_LISTED]
-    kept = found | {"clients": [clients[place] for place in first], "order": list(range(MOST_LISTED))}
-    if kept["verify"] is not None:
-        kept["verify"] = kept["verify"] | {"clients": [found["verify"]["clients"][place] for place in first]}
-    return kept
+    first, verify = found.order[:MOST_LISTED], found.verify
+    if verify is not None:
+        verify = dataclasses.replace(verify, clients=tuple(verify.clients[place] for place in first))
+    clients = tuple(found.clients[place] for place in first)
+    return dataclasses.replace(found, clients=clients, order=tuple(range(MOST_LISTED)), verify=verify)

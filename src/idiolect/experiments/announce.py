@@ -10,7 +10,7 @@ differs is noise.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -19,6 +19,7 @@ from idiolect.experiments.outcome import validation_scores
 from idiolect.experiments.trained import Trained
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import gains, paired_difference
+from idiolect.record.schema import Announced
 
 LEVEL = 2.0  # standard errors within which two methods are level
 
@@ -32,7 +33,7 @@ class Candidate(NamedTuple):
 
 def announce(
     trained: list[Trained], score: str, chosen: Mapping[str, bool | None], rows: np.ndarray
-) -> dict[str, Any] | None:
+) -> Announced | None:
     """The announced method, its mean, and the methods tied with it; None where nothing was validated.
 
     `rows` are each client's validation rows. Of a sweep's settings only the chosen ones stand for election.
@@ -47,7 +48,7 @@ def announce(
     winner = standing[int(np.nanargmax(_mean(over_folds, weights)))]
     tied = [one.entry.method.label for one in standing if one is not winner and _level(winner, one, weights)]
     mean = float(np.nanmean(validation_scores(winner.entry, score)))  # in the table's units
-    return {"method": winner.entry.method.label, "score": score, "choosing_mean": mean, "tied": tied}
+    return Announced(winner.entry.method.label, score, mean, tuple(tied))
 
 
 def _candidates(trained: list[Trained], score: str) -> list[Candidate]:

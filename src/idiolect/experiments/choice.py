@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,18 +19,16 @@ from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.run import Run
 from idiolect.experiments.outcome import Trained, mean_interval
-from idiolect.experiments.run_folder import SCHEMA, RunFolder
+from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, own_settings
-from idiolect.experiments.sweeping import split_label
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 from idiolect.objectives import OBJECTIVES
+from idiolect.record.choices import Choice, ChoiceRow, Choices, ChoiceScores, OwnChoice, Spent, Value, ValueTried
 
 # The largest value is the least personal: alpha = 1 is one model for all, a large penalty holds every personal model at
 # the shared one, mixing is the shared model's share.
 LESS_PERSONAL = ("personalization", "penalty", "mixing")
-
-Value = float | str  # a number, or "0.5, 0.1" where two settings were swept
 
 
 class Tried(NamedTuple):
@@ -96,7 +94,7 @@ def find_choice(
     federation: Federation,
     score: str,
     when: str,
-) -> dict[str, Any]:
+) -> Choice:
     """dial.json, or one entry of choices.json. `when` is the round that counts: "last" or "selected"."""
     higher = SCORES[score].higher_is_better
     table = Table(*(np.stack([one.scores(split, score, when) for one in tried]) for split in ("validation", "test")))
@@ -108,105 +106,104 @@ def find_choice(
         )
     chosen, own = choose(mean, [one.rank for one in tried], higher)
     seeds = [run.seed for run in tried[0].runs]
-    entries: list[dict[str, Any]] = []
+    entries: list[ValueTried] = []
     total = Ledger()
     for place, one in enumerate(tried):
-        cost = one.cost
+        cost, paid = one.cost, one.client_bytes()
         total = total + cost
         entries.append(
-            {
-                "value": one.value,
-                "rounds": cost.rounds,
-                "validation": _summary(table.validation[place], score),
-                "test": _summary(table.test[place], score),
-                "chosen_by": int((chosen == place).sum()),
-                "spent": _price(cost),
-                "spent_so_far": _price(total),
-                "client_bytes": one.client_bytes(),
-                "diverged": next((run.recorder.diverged for run in one.runs if run.recorder.diverged), None),
-            }
+            ValueTried(
+                value=one.value,
+                rounds=cost.rounds,
+                validation=_summary(table.validation[place], score),
+                test=_summary(table.test[place], score),
+                chosen_by=int((chosen == place).sum()),
+                spent=_price(cost),
+                spent_so_far=_price(total),
+                client_bytes=None if paid is None else tuple(paid),
+                diverged=next((run.recorder.diverged for run in one.runs if run.recorder.diverged), None),
+            )
         )
     picked = (scores[chosen, :, np.arange(federation.clients)].T for scores in table)
     of_validation, of_test = (_summary(scores, score) for scores in picked)
-    return {
-        "schema": SCHEMA,
-        "kind": kind,
-        "name": name,
-        "method": method.label,
-        "algorithm": method.algorithm,
-        "objective": method.objective or find(method.algorithm).objective,
-        "setting": setting,
-        "seeds": seeds,
-        "score": score,
-        "higher_is_better": higher,
-        "clients": list(federation.names),
-        "values": entries,
-        "best_fixed": entries[_best(entries, tried, higher)]["value"],
-        "chosen": {
-            "values": [tried[place].value for place in chosen],
-            "places": chosen.tolist(),
-            "own": own.tolist(),
-            "validation": of_validation,
-            "test": of_test,
-        },
-    }
+    return Choice(
+        kind=kind,
+        name=name,
+        method=method.label,
+        algorithm=method.algorithm,
+        objective=method.objective or find(method.algorithm).objective,
+        setting=setting,
+        seeds=tuple(seeds),
+        score=score,
+        higher_is_better=higher,
+        clients=tuple(federation.names),
+        values=tuple(entries),
+        best_fixed=entries[_best(entries, tried, higher)].value,
+        chosen=OwnChoice(
+            values=tuple(tried[place].value for place in chosen),
+            places=tuple(chosen.tolist()),
+            own=tuple(own.tolist()),
+            validation=of_validation,
+            test=of_test,
+        ),
+    )
 
 
-def _best(entries: list[dict[str, Any]], tried: list[Tried], higher: bool) -> int:
+def _best(entries: list[ValueTried], tried: list[Tried], higher: bool) -> int:
     """The fixed value with the best mean on validation rows, the least personal of those."""
 
     def merit(place: int) -> tuple[float, float]:
-        mean = (1 if higher else -1) * entries[place]["validation"]["mean"]
-        return (-math.inf if math.isnan(mean) else mean), -tried[place].rank
+        mean = entries[place].validation.mean
+        if mean is None or math.isnan(mean):
+            return -math.inf, -tried[place].rank
+        return (mean if higher else -mean), -tried[place].rank
 
     return max(range(len(entries)), key=merit)
 
 
-def _summary(scores: np.ndarray, score: str) -> dict[str, Any]:
+def _summary(scores: np.ndarray, score: str) -> ChoiceScores:
     """Of (seeds, clients): means over clients, then over seeds; 95 % over seeds, or over clients where there is one."""
     summaries = [summarise(line, SCORES[score].higher_is_better) for line in scores]
     seed_means = [float(summary.mean) for summary in summaries]
     undefined = any(math.isnan(mean) for mean in seed_means)
-    return {
-        "mean": float(np.mean(seed_means)),
-        "worst_decile": float(np.mean([summary.worst_decile for summary in summaries])),
-        "seed_means": seed_means,
-        "interval": [] if undefined else mean_interval(seed_means, scores[0], score),
-        "clients": scores.mean(axis=0).tolist(),
-    }
+    return ChoiceScores(
+        mean=float(np.mean(seed_means)),
+        worst_decile=float(np.mean([summary.worst_decile for summary in summaries])),
+        seed_means=tuple(seed_means),
+        interval=() if undefined else tuple(mean_interval(seed_means, scores[0], score)),
+        clients=tuple(scores.mean(axis=0).tolist()),
+    )
 
 
-def _price(ledger: Ledger) -> dict[str, int]:
-    return ledger.to_dict() | {"total_bytes": ledger.total_bytes, "gradients": ledger.gradients}
+def _price(ledger: Ledger) -> Spent:
+    return Spent(ledger.total_bytes, ledger.gradients, **ledger.to_dict())
 
 
-def client_rows(found: dict[str, Any], federation: Federation) -> list[dict[str, Any]]:
+def client_rows(found: Choice, federation: Federation) -> list[ChoiceRow]:
     """dial.parquet and choices.parquet: one row per value and client, means over seeds."""
-    rows = []
-    for place, entry in enumerate(found["values"]):
-        for client, name in enumerate(federation.names):
-            rows.append(
-                {
-                    "method": found["method"],
-                    "client": name,
-                    "value": entry["value"],
-                    "chosen": found["chosen"]["places"][client] == place,
-                    "own_choice": found["chosen"]["own"][client],
-                    "validation": entry["validation"]["clients"][client],
-                    "test": entry["test"]["clients"][client],
-                    "traffic_bytes": None if entry["client_bytes"] is None else float(entry["client_bytes"][client]),
-                }
-                | {f"{split}_rows": int(getattr(federation, split).counts[client]) for split in _SPLITS}
-            )
-    return rows
-
-
-_SPLITS = ("train", "validation", "test")
+    counts = [getattr(federation, split).counts for split in ("train", "validation", "test")]
+    return [
+        ChoiceRow(
+            method=found.method,
+            client=name,
+            value=entry.value,
+            chosen=found.chosen.places[client] == place,
+            own_choice=found.chosen.own[client],
+            validation=entry.validation.clients[client],
+            test=entry.test.clients[client],
+            traffic_bytes=None if entry.client_bytes is None else entry.client_bytes[client],
+            train_rows=int(counts[0][client]),
+            validation_rows=int(counts[1][client]),
+            test_rows=int(counts[2][client]),
+        )
+        for place, entry in enumerate(found.values)
+        for client, name in enumerate(federation.names)
+    ]
 
 
 def write_choices(
     folder: RunFolder, name: str, trained: list[Trained], federation: Federation, score: str
-) -> list[dict[str, Any]]:
+) -> list[Choice]:
     """choices.json and choices.parquet of a sweep: every method whose objective's settings were swept.
 
     The selected round counts. Without validation rows nobody can choose, and nothing is written.
@@ -214,9 +211,8 @@ def write_choices(
     found = []
     groups: dict[str, list[Trained]] = {}
     for entry in trained:
-        base, inside = split_label(entry.method.label)
-        if inside:
-            groups.setdefault(base, []).append(entry)
+        if entry.method.swept is not None:
+            groups.setdefault(entry.method.base, []).append(entry)
     for base, entries in groups.items():
         swept = [axis for axis in entries[0].method.settings if len(_values(entries, axis)) > 1]
         personal = set(swept) & set(objective_settings(entries[0].method))
@@ -229,10 +225,10 @@ def write_choices(
             found.append(find_choice("sweep", name, *arguments))
     if found:
         rows = [row for one in found for row in client_rows(one, federation)]
-        if len({type(row["value"]) for row in rows}) > 1:
-            rows = [row | {"value": str(row["value"])} for row in rows]
-        folder.write_table("choices.parquet", rows)
-        folder.write_json("choices.json", {"schema": SCHEMA, "choices": found})
+        if len({type(row.value) for row in rows}) > 1:
+            rows = [dataclasses.replace(row, value=str(row.value)) for row in rows]
+        folder.write_table("choices.parquet", [vars(row) for row in rows])
+        folder.write_json("choices.json", Choices(tuple(found)))
     return found
 
 

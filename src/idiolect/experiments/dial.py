@@ -32,6 +32,7 @@ from idiolect.experiments.same_rows import check_rows, note_rows
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, resumed
 from idiolect.experiments.units import restore_units
+from idiolect.record.choices import Choice
 
 # What can be dialled, and for whom. The largest value of either is the least personal.
 DIALS = {"personalization": ("flix",), "penalty": ("mx2", "mt2")}
@@ -67,7 +68,7 @@ def walk(
     remarks: Sequence[str] = (),
     progress: Progress | None = None,
     say: Say | None = None,
-) -> dict[str, Any]:
+) -> Choice:
     """Train `training.rounds` rounds at every value in turn, each from where the last ended; leave a run folder.
 
     With `refit` the path is walked once more on training and validation rows, and test rows judge those models; with
@@ -116,10 +117,12 @@ def walk(
             tried = [Refitted.join(*pair) for pair in zip(tried, again)]
             notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
         found = find_choice("dial", spec.name, method, setting, tried, federation, scores[0], "last")
-        found |= {"score_reason": reason, "notes": notes, "warnings": warnings, "refit": refit}
-        found["order"] = natural_order(federation.names)
-        folder.write_table("dial.parquet", client_rows(found, federation))
-        _write_models(spec, folder, method, tried, found["chosen"]["places"], federation)
+        order = tuple(natural_order(federation.names))
+        found = dataclasses.replace(
+            found, score_reason=reason, notes=tuple(notes), warnings=tuple(warnings), refit=refit, order=order
+        )
+        folder.write_table("dial.parquet", [vars(row) for row in client_rows(found, federation)])
+        _write_models(spec, folder, method, tried, list(found.chosen.places), federation)
         folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
         statement = dial_statement(federation, method.label, setting, tried, ridge_chosen)
         folder.write_json("privacy.json", statement)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from idiolect.accounting.time_model import find_time_model
-from idiolect.algorithms import find
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.core.kinds import PredictsWithMore
@@ -30,17 +29,15 @@ from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import write_choices
 from idiolect.experiments.evidence import take_evidence, take_over, tuning_file
-from idiolect.experiments.finished import announced_method
 from idiolect.experiments.gains import judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.lanes import for_rows
-from idiolect.experiments.measured import measured
 from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
 from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.prepare import Prepared, prepare
 from idiolect.experiments.privacy import privacy_statement
 from idiolect.experiments.refit import shorten_steps, step_notes, with_validation_rows
-from idiolect.experiments.run_folder import SCHEMA, RunFolder, machine_facts, safe_name
+from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
 from idiolect.experiments.same_rows import check_rows, note_rows
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
@@ -48,6 +45,7 @@ from idiolect.experiments.trained import Trained
 from idiolect.experiments.tuning import NOTHING_TO_CHOOSE_ON, Tuned, from_json, is_searched, is_tuned, tune
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
+from idiolect.record.schema import RunSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +60,7 @@ Say = Callable[[str], None]
 class Executed:
     """A finished run: the summary that was written, and the trained methods."""
 
-    summary: dict[str, Any]
+    summary: RunSummary
     trained: list[Trained]
     federation: Federation
     folder: Path
@@ -376,37 +374,35 @@ def _progress_of(progress: Progress | None, label: str) -> Callable[[int, int], 
 
 def _write(
     spec: Spec, prepared: Prepared, folder: RunFolder, trained: list[Trained], warnings: list[str]
-) -> dict[str, Any]:
+) -> RunSummary:
     federation, scores, choose_by = prepared.federation, prepared.scores, prepared.choose_by
     reached = {entry.method.label: validation_mean(entry, choose_by) for entry in trained}
-    chosen = chosen_settings(reached, SCORES[choose_by].higher_is_better)
+    chosen = chosen_settings([entry.method for entry in trained], reached, SCORES[choose_by].higher_is_better)
     judged = judge_methods(trained, federation, scores[0], chosen)
-    summary: dict[str, Any] = {
-        "schema": SCHEMA,
-        "name": spec.name,
-        "scores": list(scores),
-        "higher_is_better": {name: SCORES[name].higher_is_better for name in scores},
-        "score_reason": prepared.reason,
-        "choose_by": choose_by,
-        "refit": spec.tuning.refit,
-        "announced": announce(trained, choose_by, chosen, federation.validation.counts),
-        "notes": [*prepared.notes(), *(note for entry in trained for note in entry.notes)],
-        "warnings": warnings,
-        "unscored": unscored(trained, federation, scores),
-        "methods": [
-            method_summary(entry, judged[entry.method.label], federation, scores, _objective_name(entry))
-            | {
-                "choosing_mean": reached[entry.method.label],
-                "chosen": chosen[entry.method.label],
-                "converged": _converged(entry),
-            }
-            | measured(entry.runs, spec.evaluation.flops)
-            for entry in trained
-        ],
-    }
+    announced = announce(trained, choose_by, chosen, federation.validation.counts)
     folder.write_table("history.parquet", history_rows(trained, spec))
     folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
-    summary["notes"] += write_predictions(folder, trained, federation, announced_method(summary))
+    left_out = write_predictions(folder, trained, federation, None if announced is None else announced.method)
+    summary = RunSummary(
+        name=spec.name,
+        scores=scores,
+        higher_is_better={name: SCORES[name].higher_is_better for name in scores},
+        score_reason=prepared.reason,
+        choose_by=choose_by,
+        refit=spec.tuning.refit,
+        announced=announced,
+        notes=(*prepared.notes(), *(note for entry in trained for note in entry.notes), *left_out),
+        warnings=tuple(warnings),
+        unscored=unscored(trained, federation, scores),
+        methods=tuple(
+            dataclasses.replace(
+                method_summary(entry, judged[entry.method.label], federation, scores, spec.evaluation.flops),
+                choosing_mean=reached[entry.method.label],
+                chosen=chosen[entry.method.label],
+            )
+            for entry in trained
+        ),
+    )
     _write_models(spec, folder, trained, federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("privacy.json", privacy_statement(prepared, trained))
@@ -435,12 +431,3 @@ def _write_models(spec: Spec, folder: RunFolder, trained: list[Trained], federat
                 folder.write_model(f"{name}/shared", shared)
             if spec.output.models == "all" or (spec.output.models == "auto" and federation.clients <= MOST_KEPT):
                 folder.write_model(f"{name}/personal", run.personal_models(run.selected))
-
-
-def _converged(entry: Trained) -> bool | None:
-    """Whether the method had stopped improving on validation rows; None where nobody looked."""
-    return None if entry.choice is None else entry.choice.converged
-
-
-def _objective_name(entry: Trained) -> str:
-    return entry.method.objective or find(entry.method.algorithm).objective or "?"

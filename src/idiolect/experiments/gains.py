@@ -15,7 +15,6 @@ from idiolect.algorithms import find
 from idiolect.data.federation import Federation
 from idiolect.engines.simulate import Run
 from idiolect.experiments.candidates import LOCAL
-from idiolect.experiments.sweeping import split_label
 from idiolect.experiments.trained import Trained, mean_answer
 from idiolect.experiments.units import unit
 from idiolect.metrics.intervals import within
@@ -98,11 +97,17 @@ def is_one_model(entry: Trained) -> bool:
 
 def _reference(entry: Trained, candidates: list[Trained], chosen: Chosen) -> Trained | None:
     """A sweep's chosen one, else one with the same settings, or the first; one that diverged only where all did."""
-    swept = split_label(entry.method.label)[1]
+    swept = _swept_values(entry)
     best = [other for other in candidates if chosen[other.method.label]]
-    same = [other for other in candidates if split_label(other.method.label)[1] == swept]
+    same = [other for other in candidates if _swept_values(other) == swept]
     ranked = sorted([*best, *same, *candidates], key=lambda other: other.diverged is not None)
     return next(iter(ranked), None)
+
+
+def _swept_values(entry: Trained) -> dict[str, Any]:
+    """The settings that a sweep varied, with their values; nothing where there was none."""
+    swept = entry.method.swept
+    return {} if swept is None else {name: entry.method.settings[name] for name in swept.settings}
 
 
 class _Frame(NamedTuple):

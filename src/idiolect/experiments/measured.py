@@ -1,45 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What summary.json says of a method beyond its scores: before and after adaptation, routes, bytes, operations."""
+"""Means over seeds of what a method does before and after adaptation, and of the routes that rows take."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idiolect.engines.run import Run
-from idiolect.metrics.personalization import Personalization
-from idiolect.metrics.routing import Routing
+from idiolect.record.codec import from_json, to_json
+from idiolect.record.schema import Personalization, Routing
+
+if TYPE_CHECKING:
+    from idiolect.metrics import personalization, routing
 
 
-def measured(runs: list[Run], flops: bool) -> dict[str, Any]:
-    """Entries `personalization`, `routing`, `storage` and `flops`; None for what the method does not have.
-
-    Numbers are means over seeds; types and operations are the same for every seed.
-    """
-    return {
-        "personalization": mean_personalization([run.personalization() for run in runs]),
-        "routing": _mean_routing([run.routing() for run in runs]),
-        "storage": runs[0].storage()._asdict(),
-        "flops": runs[0].flops()._asdict() if flops else None,
-    }
-
-
-def mean_personalization(found: list[Personalization | None]) -> dict[str, Any] | None:
+def mean_personalization(found: list[personalization.Personalization | None]) -> Personalization | None:
     """The mean over seeds, entry by entry."""
     known = [one.to_dict() for one in found if one is not None]
-    return _mean(known) if known else None
+    return from_json(Personalization, _mean(known), "personalization") if known else None
 
 
-def _mean_routing(found: list[Routing | None]) -> dict[str, Any] | None:
-    """The mean over seeds of the shares; rows are added up."""
+def mean_routing(found: list[routing.Routing | None]) -> Routing | None:
+    """The mean over seeds of the fractions; rows are added up."""
     known = [one._asdict() for one in found if one is not None]
     if not known:
         return None
     names, rows = known[0]["names"], [one.pop("rows") for one in known]
-    shares = _mean([{name: _plain(value) for name, value in one.items() if name != "names"} for one in known])
+    fractions = _mean([{name: _plain(value) for name, value in one.items() if name != "names"} for one in known])
     total = {name: sum(one[name] for one in rows) for name in rows[0]}
-    return {"names": list(names)} | shares | {"rows": total}
+    return from_json(Routing, {"names": list(names), **fractions, "rows": to_json(total)}, "routing")
 
 
 def _plain(value: Any) -> Any:

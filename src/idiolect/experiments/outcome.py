@@ -17,14 +17,25 @@ from idiolect.data.federation import Federation
 from idiolect.engines.evaluate import KINDS
 from idiolect.engines.simulate import Run
 from idiolect.experiments.gains import Against, Judged
-from idiolect.experiments.measured import mean_personalization
+from idiolect.experiments.measured import mean_personalization, mean_routing
 from idiolect.experiments.spec import Spec
 from idiolect.experiments.trained import Trained, answer, mean_answer
 from idiolect.experiments.units import in_table_units
 from idiolect.metrics.paired import Intervals
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
+from idiolect.metrics.summary import Gain as PairedGain
 from idiolect.metrics.verdicts import VERDICTS
+from idiolect.record.schema import (
+    Flops,
+    Gain,
+    MethodSummary,
+    NewClients,
+    OtherScore,
+    Scores,
+    Storage,
+    Unscored,
+)
 
 __all__ = ["Trained", "client_rows", "history_rows", "mean_interval", "method_summary", "unscored", "validation_mean"]
 
@@ -156,44 +167,58 @@ def _new_client_rows(label: str, run: Run, federation: Federation, scores: tuple
 
 
 def method_summary(
-    entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], objective: str
-) -> dict[str, Any]:
-    """One method's line in summary.json. Means are over clients, then over seeds."""
+    entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], flops: bool
+) -> MethodSummary:
+    """One method's line in summary.json. Means are over clients, then over seeds; `flops` are counted on request."""
     primary = scores[0]
     higher = SCORES[primary].higher_is_better
     answers = [answer(run, primary) for run in entry.runs]
     summaries = [summarise(answer, higher)._asdict() for answer in answers]
     seed_means = [float(summary["mean"]) for summary in summaries]
+    first, method = entry.runs[0], entry.method
+    return MethodSummary(
+        method=method.label,
+        algorithm=method.algorithm,
+        objective=method.objective or find(method.algorithm).objective or "?",
+        summary=find(method.algorithm).summary,
+        reference=find(method.algorithm).reference,
+        seeds=tuple(run.seed for run in entry.runs),
+        settings=_settings(first.algorithm),
+        swept=method.swept,
+        tuned=entry.tuned,
+        converged=None if entry.choice is None else entry.choice.converged,
+        diverged=entry.diverged,
+        score=Scores(**{part: float(np.mean([summary[part] for summary in summaries])) for part in PARTS}),
+        seed_means=tuple(seed_means),
+        clients=int(summaries[0]["clients"]),
+        missing=int(summaries[0]["missing"]),
+        interval=tuple(mean_interval(seed_means, answers[0], primary)),
+        other_scores={name: _other_score(entry, name) for name in scores[1:]},
+        validation_mean=validation_mean(entry, primary),
+        shared_mean=_mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
+        last_mean=_mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
+        selected_rounds=tuple(run.recorder.selected_round for run in entry.runs),
+        seconds=float(np.mean([run.history[-1]["seconds"] for run in entry.runs])),
+        new_clients=_new_clients_mean(entry, primary, federation),
+        personalization=mean_personalization([run.personalization() for run in entry.runs]),
+        routing=mean_routing([run.routing() for run in entry.runs]),
+        storage=Storage(**first.storage()._asdict()),
+        flops=Flops(**first.flops()._asdict()) if flops else None,
+        train_loss=_final(entry, "train_loss"),
+        suboptimality=_final(entry, "suboptimality"),
+        distance_to_optimum=_final(entry, "distance_to_optimum"),
+        **_costs(entry),
+        **_verdict_percents(entry, judged, primary),
+        gain=_gain(entry, judged.alone if judged.verdict is not None else None, primary),
+        gain_over_one=_gain(entry, judged.one, primary),
+    )
+
+
+def _costs(entry: Trained) -> dict[str, Any]:
+    """The ledger's totals, means in whole units; rounds are those of the first seed."""
     ledgers = [run.ledger for run in entry.runs]
-    line: dict[str, Any] = {
-        "method": entry.method.label,
-        "algorithm": entry.method.algorithm,
-        "objective": objective,
-        "summary": find(entry.method.algorithm).summary,
-        "reference": find(entry.method.algorithm).reference,
-        "seeds": [run.seed for run in entry.runs],
-        "settings": _settings(entry.runs[0].algorithm),
-        "score": {part: float(np.mean([summary[part] for summary in summaries])) for part in PARTS},
-        "seed_means": seed_means,
-        "clients": int(summaries[0]["clients"]),
-        "missing": int(summaries[0]["missing"]),
-        "interval": mean_interval(seed_means, answers[0], primary),
-        "other_scores": {name: _other_score(entry, name) for name in scores[1:]},
-        "validation_mean": validation_mean(entry, primary),
-        "shared_mean": _mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
-        "last_mean": _mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
-        **{name: _final(entry, name) for name in ("train_loss", "suboptimality", "distance_to_optimum")},
-        "selected_rounds": [run.recorder.selected_round for run in entry.runs],
-        "rounds": ledgers[0].rounds,
-        "seconds": float(np.mean([run.history[-1]["seconds"] for run in entry.runs])),
-        "new_clients": _new_clients_mean(entry, primary, federation),
-        "diverged": entry.diverged,
-        "tuned": entry.tuned,
-    }
-    for name in FIELDS:
-        if name != "rounds":
-            line[name] = round(np.mean([getattr(ledger, name) for ledger in ledgers]))
-    return line | _verdict_counts(entry, judged, primary) | _over_one(entry, judged, primary)
+    means = {name: round(np.mean([getattr(ledger, name) for ledger in ledgers])) for name in FIELDS}
+    return means | {"rounds": ledgers[0].rounds}
 
 
 def _final(entry: Trained, name: str) -> float | None:
@@ -202,41 +227,37 @@ def _final(entry: Trained, name: str) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _other_score(entry: Trained, name: str) -> dict[str, Any]:
+def _other_score(entry: Trained, name: str) -> OtherScore:
     """A further score of the same models and rows, over the clients that have it."""
     found = [summarise(answer(run, name), SCORES[name].higher_is_better) for run in entry.runs]
-    means = {part: float(np.mean([getattr(one, part) for one in found])) for part in ("mean", "worst_decile")}
-    return means | {"clients": found[0].clients, "missing": found[0].missing}
+    mean, worst = (float(np.mean([getattr(one, part) for one in found])) for part in ("mean", "worst_decile"))
+    return OtherScore(mean, worst, found[0].clients, found[0].missing)
 
 
-def _verdict_counts(entry: Trained, judged: Judged, primary: str) -> dict[str, Any]:
-    """Against training alone: percent of clients by verdict, percent by the sign of the gain, and the mean gain."""
-    signs = ("better", "worse")
+def _verdict_percents(entry: Trained, judged: Judged, primary: str) -> dict[str, Any]:
+    """Against training alone: percent of clients by verdict, and by the sign of the gain."""
     if judged.alone is None or judged.verdict is None or judged.alone.reference is entry:
-        return dict.fromkeys((*VERDICTS, *signs, "gain"))
-    gain = paired_gain(
-        mean_answer(entry, primary), mean_answer(judged.alone.reference, primary), SCORES[primary].higher_is_better
-    )
+        return {}
+    gain = _paired(entry, judged.alone, primary)
     known = judged.verdict[judged.verdict != ""]
-    percents: dict[str, Any] = {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
-    percents |= {sign: float(getattr(gain, sign)) for sign in signs}
-    return percents | {"gain": _interval(gain)}
+    percents = {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
+    return percents | {sign: float(getattr(gain, sign)) for sign in ("better", "worse")}
 
 
-def _over_one(entry: Trained, judged: Judged, primary: str) -> dict[str, Any]:
-    if judged.one is None or judged.one.reference is entry:
-        return {"gain_over_one": None}
-    gain = paired_gain(
-        mean_answer(entry, primary), mean_answer(judged.one.reference, primary), SCORES[primary].higher_is_better
-    )
-    return {"gain_over_one": _interval(gain) | {"reference": judged.one.reference.method.label}}
+def _gain(entry: Trained, against: Against | None, primary: str) -> Gain | None:
+    """The mean gain over clients; None of a reference itself."""
+    if against is None or against.reference is entry:
+        return None
+    gain = _paired(entry, against, primary)
+    return Gain(float(gain.mean), float(gain.low), float(gain.high), gain.clients, against.reference.method.label)
 
 
-def _interval(gain: Any) -> dict[str, Any]:
-    return {"mean": float(gain.mean), "low": float(gain.low), "high": float(gain.high), "clients": gain.clients}
+def _paired(entry: Trained, against: Against, primary: str) -> PairedGain:
+    reference = mean_answer(against.reference, primary)
+    return paired_gain(mean_answer(entry, primary), reference, SCORES[primary].higher_is_better)
 
 
-def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> dict[str, Any] | None:
+def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> Unscored | None:
     """Clients without the first score on test rows: how many, who, why; None where all have it."""
     entry = next((one for one in trained if one.diverged is None), trained[0])
     absent = np.flatnonzero(np.isnan(mean_answer(entry, scores[0])))
@@ -250,16 +271,16 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     beside = f" {all_have[0]}, which every client with a test row has, stands beside it." if all_have else ""
     names = [federation.names[client] for client in absent[:NAMED]]
     shown = ", ".join(names) + (f" and {absent.size - NAMED} more" if absent.size > NAMED else "")
-    return {
-        "score": scores[0],
-        "clients": names,
-        "count": int(absent.size),
-        "reason": "; ".join(reasons),
-        "sentence": (
+    return Unscored(
+        score=scores[0],
+        clients=tuple(names),
+        count=int(absent.size),
+        reason="; ".join(reasons),
+        sentence=(
             f"{absent.size} of {federation.clients} clients have no {scores[0]} ({shown}): {'; '.join(reasons)}. Means "
             f"are over the other {federation.clients - absent.size}.{beside}"
         ),
-    }
+    )
 
 
 _WHY = {"auc": "hold one class only", "r2": "all have the same target"}
@@ -283,14 +304,14 @@ def _mean(answers: list[list[float]]) -> float | None:
     return float(np.mean([np.mean(values) for values in known])) if all(known) else None
 
 
-def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> dict[str, Any] | None:
+def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> NewClients | None:
     """Of clients that never trained: both models' mean score, and before against after adaptation."""
     recorded = [in_table_units(run.new_clients(), federation).get("test", {}) for run in entry.runs]
     means = {kind: _mean([scores.get(kind, {}).get(primary, []) for scores in recorded]) for kind in KINDS}
     if means["personal"] is None:
         return None
     adapted = mean_personalization([run.personalization("new_clients") for run in entry.runs])
-    return {"mean": means["personal"], "shared_mean": means["shared"], "personalization": adapted}
+    return NewClients(means["personal"], means["shared"], adapted)
 
 
 def _settings(algorithm: Any) -> dict[str, Any]:

@@ -27,13 +27,13 @@ from safetensors.numpy import save_file
 from idiolect.core.checks import RequestError
 from idiolect.experiments.spec import Spec, load, to_toml
 from idiolect.record import standing
+from idiolect.record.codec import to_json
 from idiolect.record.errors import DamagedError
 from idiolect.record.files import is_leftover, make_writable, remove_leftovers, whole, write_whole
 from idiolect.record.lock import LOCK, locked
 from idiolect.record.manifest import find_problems, read_manifest, write_manifest
 from idiolect.record.sealed import is_changed, open_json, seal_json, seal_text
 
-SCHEMA = 1
 TEXTS = ("method", "client", "verdict")
 
 
@@ -151,7 +151,7 @@ class RunFolder:
 
     def write_sealed(self, name: str, content: Mapping[str, Any]) -> None:
         """Plain values that this run reads back: a change is noticed then."""
-        self.write_text(name, seal_json(_without_nan(content)))
+        self.write_text(name, seal_json(to_json(content)))
 
     def read_sealed(self, name: str) -> dict[str, Any] | None:
         """What `write_sealed` wrote; None where it did not, DamagedError where it was changed."""
@@ -182,8 +182,8 @@ class RunFolder:
         self.write_text("spec.toml", seal_text(to_toml(spec)))
 
     def write_json(self, name: str, content: Any) -> None:
-        """Plain values; not-a-number becomes null."""
-        self.write_text(name, json.dumps(_without_nan(content), indent=1, allow_nan=False))
+        """A record or plain values; not-a-number becomes null."""
+        self.write_text(name, json.dumps(to_json(content), indent=1, allow_nan=False))
 
     def read_json(self, name: str) -> Any:
         """What `write_json` wrote; None where it did not."""
@@ -279,13 +279,3 @@ def _table_of(rows: list[dict[str, Any]]) -> pa.Table:
 
 def _null_nan(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
-
-
-def _without_nan(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _without_nan(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_without_nan(value) for value in content]
-    if isinstance(content, float) and not np.isfinite(content):
-        return None
-    return content.item() if isinstance(content, np.generic) else content

@@ -16,6 +16,7 @@ from idiolect.core.settings import array_fields
 from idiolect.data.preparation import FEDERATED, WAYS
 from idiolect.engines.door import Training
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
+from idiolect.record.schema import Swept
 from idiolect.visible import one_line
 
 
@@ -83,6 +84,12 @@ class MethodSpec:
     algorithm: str
     objective: str | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    swept: Swept | None = None  # where a sweep made it of another method
+
+    @property
+    def base(self) -> str:
+        """The method that a sweep made it of, or itself."""
+        return self.label if self.swept is None else self.swept.method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,13 +310,24 @@ def _method(label: str, entry: Any, defaults: dict[str, Any], where: str) -> Met
         )
     algorithm = coerce(str, settings.pop("name", label), f"{where}.name")
     objective = coerce(str | None, settings.pop("objective", None), f"{where}.objective")
+    sweep = settings.pop("swept", None)
     known = setting_names(algorithm, objective)
     if settings.get("step_size") == "theory" and "step_size" not in known and _asks_theory(algorithm):
         del settings["step_size"]  # it says: leave all to theory, which is what leaving all out means
     refuse_unknown(settings, known, f"[{where}] {algorithm}")
+    swept = None if sweep is None else _swept(sweep, settings, f"{where}.swept")
     shared = common_names(algorithm, objective)
     common = {name: value for name, value in defaults.items() if name in shared}
-    return MethodSpec(label, algorithm, objective, common | settings)
+    return MethodSpec(label, algorithm, objective, common | settings, swept)
+
+
+def _swept(entry: Any, settings: Mapping[str, Any], where: str) -> Swept:
+    """What a sweep's own spec.toml says of one of its methods."""
+    table = coerce(dict[str, Any], entry, where)
+    refuse_unknown(table, ("method", "settings"), f"[{where}]")
+    names = coerce(list[str], table.get("settings"), f"{where}.settings")
+    refuse_unknown(dict.fromkeys(names), settings, f"{where}.settings")
+    return Swept(coerce(str, table.get("method"), f"{where}.method"), tuple(names))
 
 
 def _check_defaults(defaults: Mapping[str, Any], methods: Sequence[MethodSpec]) -> None:
@@ -399,6 +417,7 @@ def to_table(spec: Spec) -> dict[str, Any]:
     table["methods"] = {
         method.label: {"name": method.algorithm}
         | ({"objective": method.objective} if method.objective else {})
+        | ({"swept": _plain(dataclasses.asdict(method.swept))} if method.swept else {})
         | _plain(method.settings)
         for method in spec.methods
     }

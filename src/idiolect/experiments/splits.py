@@ -9,7 +9,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from idiolect.core.checks import DivergedError, RequestError
 from idiolect.experiments.execute import Progress, Say, execute
@@ -17,6 +17,8 @@ from idiolect.experiments.run_folder import REQUEST, RunFolder, machine_facts
 from idiolect.experiments.spec import Spec, resumed
 from idiolect.experiments.splits_summary import client_rows, read_splits, summarise_splits
 from idiolect.record.manifest import check_report_files
+from idiolect.record.reading import read_summary
+from idiolect.record.splits import SplitsSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +89,7 @@ def run_splits(
     say: Say | None = None,
     started: Started | None = None,
     rows: pa.Table | None = None,
-) -> dict[str, Any]:
+) -> SplitsSummary:
     """Run the spec with data.seed = s, s + 1, ...; leave one run folder per split and what they say together.
 
     With `resume`, finished splits are kept and an interrupted one goes on. `rows` is a table that is in memory.
@@ -116,14 +118,14 @@ def run_splits(
         raise
 
 
-def _summarise(spec: Spec, folder: RunFolder, seeds: Sequence[int]) -> dict[str, Any]:
+def _summarise(spec: Spec, folder: RunFolder, seeds: Sequence[int]) -> SplitsSummary:
     """What all splits say together, written; the folder is finished."""
     folders = [split_folder(folder.path, place) for place in range(len(seeds))]
     for one in folders:
         check_report_files(one)
     read = read_splits(folders, seeds)
     summary, judged = summarise_splits(spec.name, read)
-    folder.write_table("splits.parquet", client_rows(read, judged))
+    folder.write_table("splits.parquet", [vars(row) for row in client_rows(read, judged)])
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
     folder.write_json("splits.json", summary)
     folder.finish()
@@ -186,7 +188,7 @@ def _spec_of(spec: Spec, path: Path, place: int, seed: int, splits: int) -> Spec
     """
     evaluation, tuning = spec.evaluation, spec.tuning
     if place > 0 and not evaluation.scores:
-        chosen = RunFolder(split_folder(path, 0)).read_json("summary.json")["scores"]
+        chosen = read_summary(split_folder(path, 0)).scores
         evaluation = dataclasses.replace(evaluation, scores=list(chosen))
     if tuning.minutes is not None:
         tuning = dataclasses.replace(tuning, minutes=tuning.minutes / splits)
@@ -219,8 +221,8 @@ def _without_repeats(tell: Say, said: set[str], first: bool) -> Say:
 
 
 def _announcement(folder: RunFolder) -> str:
-    announced = folder.read_json("summary.json").get("announced")
-    return f"{announced['method']} was announced" if announced else "no method was announced"
+    announced = read_summary(folder.path).announced
+    return f"{announced.method} was announced" if announced else "no method was announced"
 
 
 def _time_left(seconds: float) -> str:

@@ -14,13 +14,15 @@ import pyarrow.parquet as pq
 from idiolect.core.order import natural_key
 from idiolect.experiments.announce import is_tied
 from idiolect.experiments.candidates import LOCAL
-from idiolect.experiments.run_folder import SCHEMA, RunFolder
 from idiolect.metrics.intervals import within
 from idiolect.metrics.paired import Estimates, Intervals, student_intervals
 from idiolect.metrics.resampled import gain_estimates, score_estimates
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 from idiolect.metrics.verdicts import VERDICTS, judge
+from idiolect.record.reading import read_summary
+from idiolect.record.schema import MethodSummary, RunSummary
+from idiolect.record.splits import EachSplit, SplitsAnnounced, SplitsMean, SplitsMethod, SplitsRow, SplitsSummary
 
 GAINS = ("gain", "gain_over_one")
 _COLUMNS = ("method", "client", "held_out", "train_rows", "validation_rows", "test_rows", "score", *GAINS)
@@ -32,7 +34,7 @@ class Splits:
 
     folders: list[Path]
     seeds: list[int]
-    summaries: list[dict[str, Any]]
+    summaries: list[RunSummary]
     labels: list[str]
     clients: list[str]
     score: np.ndarray
@@ -44,7 +46,7 @@ class Splits:
     @property
     def name_of_score(self) -> str:
         """The score that the splits are judged by."""
-        return str(self.summaries[0]["scores"][0])
+        return self.summaries[0].scores[0]
 
     @property
     def higher_is_better(self) -> bool:
@@ -54,21 +56,21 @@ class Splits:
     @property
     def higher_chooses(self) -> bool:
         """Which way the score points that chooses on validation rows."""
-        return SCORES[self.summaries[0]["choose_by"]].higher_is_better
+        return SCORES[self.summaries[0].choose_by or self.name_of_score].higher_is_better
 
     @property
     def test_over_train(self) -> float:
         """Test rows divided by training rows, all clients and splits together."""
         return float(np.nansum(self.test_rows) / max(np.nansum(self.fitted_rows), 1))
 
-    def line(self, split: int, method: int) -> dict[str, Any]:
+    def line(self, split: int, method: int) -> MethodSummary:
         """A method's entry in a split's summary."""
-        return next(one for one in self.summaries[split]["methods"] if one["method"] == self.labels[method])
+        return next(one for one in self.summaries[split].methods if one.method == self.labels[method])
 
     def announced(self, split: int) -> int | None:
         """The place of the method that a split announced."""
-        found = self.summaries[split].get("announced")
-        return self.labels.index(found["method"]) if found else None
+        found = self.summaries[split].announced
+        return self.labels.index(found.method) if found else None
 
 
 class JudgedOverSplits(NamedTuple):
@@ -82,9 +84,9 @@ class JudgedOverSplits(NamedTuple):
 
 def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
     """Finished run folders of one spec with other splits; a client's number is its mean over training seeds."""
-    summaries = [RunFolder(folder).read_json("summary.json") for folder in folders]
+    summaries = [read_summary(folder) for folder in folders]
     tables = [_client_means(folder, summary) for folder, summary in zip(folders, summaries)]
-    labels = [line["method"] for line in summaries[0]["methods"]]
+    labels = [line.method for line in summaries[0].methods]
     clients = sorted({client for table in tables for _, client in table}, key=lambda name: (natural_key(name), name))
     places = {name: place for place, name in enumerate(clients)}
     numbers = {name: np.full((len(labels), len(folders), len(clients)), np.nan) for name in (*_COLUMNS[3:],)}
@@ -93,7 +95,7 @@ def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
             for name, value in values.items():
                 numbers[name][labels.index(method), split, places[client]] = value
     fitted = numbers["train_rows"][0].copy()
-    if all(summary["refit"] and all(line["tuned"] for line in summary["methods"]) for summary in summaries):
+    if all(summary.refit and all(line.tuned for line in summary.methods) for summary in summaries):
         fitted += numbers["validation_rows"][0]
     return Splits(
         list(folders),
@@ -109,14 +111,14 @@ def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
     )
 
 
-def _client_means(folder: Path, summary: dict[str, Any]) -> dict[tuple[str, str], dict[str, float]]:
+def _client_means(folder: Path, summary: RunSummary) -> dict[tuple[str, str], dict[str, float]]:
     """(method, client) -> its numbers, means over seeds; clients that never train are left out.
 
     A method that diverged has no score, and nothing has a gain over a reference that did.
     """
-    lost = {line["method"] for line in summary["methods"] if line["diverged"]}
-    alone = [line["method"] in lost for line in summary["methods"] if line["algorithm"] == LOCAL]
-    one = {(line.get("gain_over_one") or {}).get("reference") for line in summary["methods"]} - {None}
+    lost = {line.method for line in summary.methods if line.diverged}
+    alone = [line.method in lost for line in summary.methods if line.algorithm == LOCAL]
+    one = {line.gain_over_one.reference for line in summary.methods if line.gain_over_one}
     without = {"gain": not alone or all(alone), "gain_over_one": not one or bool(one & lost)}
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in pq.read_table(folder / "clients.parquet", columns=list(_COLUMNS)).to_pylist():
@@ -129,32 +131,31 @@ def _client_means(folder: Path, summary: dict[str, Any]) -> dict[tuple[str, str]
     return {key: {name: float(np.mean(all_)) for name, all_ in values.items()} for key, values in found.items()}
 
 
-def summarise_splits(name: str, read: Splits) -> tuple[dict[str, Any], list[JudgedOverSplits]]:
+def summarise_splits(name: str, read: Splits) -> tuple[SplitsSummary, list[JudgedOverSplits]]:
     """splits.json, and what each method does for its clients."""
     judged = [_judge(read, method) for method in range(len(read.labels))]
     each = [_split_line(read, split) for split in range(len(read.folders))]
-    times = [sum(line["announced"] == label for line in each) for label in read.labels]
+    times = [sum(line.announced == label for line in each) for label in read.labels]
     methods = [_method_line(read, method, judged[method], times[method], each) for method in range(len(read.labels))]
     first = read.summaries[0]
-    summary = {
-        "schema": SCHEMA,
-        "name": name,
-        "splits": len(read.folders),
-        "seeds": read.seeds,
-        "score": read.name_of_score,
-        "higher_is_better": read.higher_is_better,
-        "score_reason": first["score_reason"],
-        "choose_by": first["choose_by"],
-        "refit": first["refit"],
-        "test_over_train": read.test_over_train,
-        "all_clients": len(read.clients),
-        "announced": _announced_line(read, each, _most(methods, read.higher_chooses)),
-        "personalized": _personalized(methods, read.higher_chooses),
-        "methods": methods,
-        "each": each,
-        "warnings": list(dict.fromkeys(text for one in read.summaries for text in one["warnings"])),
-        "notes": first["notes"],
-    }
+    summary = SplitsSummary(
+        name=name,
+        splits=len(read.folders),
+        seeds=tuple(read.seeds),
+        score=read.name_of_score,
+        higher_is_better=read.higher_is_better,
+        score_reason=first.score_reason,
+        choose_by=first.choose_by,
+        refit=first.refit,
+        test_over_train=read.test_over_train,
+        all_clients=len(read.clients),
+        announced=_announced_line(read, each, _most(methods, read.higher_chooses)),
+        personalized=_personalized(methods, read.higher_chooses),
+        methods=tuple(methods),
+        each=tuple(each),
+        warnings=tuple(dict.fromkeys(text for one in read.summaries for text in one.warnings)),
+        notes=first.notes,
+    )
     return summary, judged
 
 
@@ -173,22 +174,22 @@ def _gain_intervals(read: Splits, found: Estimates) -> Intervals:
     return student_intervals(found) if bound is None else within(student_intervals(found), bound)
 
 
-def _mean(read: Splits, values: Any) -> dict[str, Any] | None:
+def _mean(read: Splits, values: Any) -> SplitsMean | None:
     """A score over splits: mean, interval, and how many splits have it; None for none."""
     found = student_intervals(score_estimates(np.asarray(values, float)[None], read.test_over_train))
     return _plain(Intervals(*(np.clip(part, *SCORES[read.name_of_score].limits) for part in found)), values)
 
 
-def _mean_gain(read: Splits, values: Any) -> dict[str, Any] | None:
+def _mean_gain(read: Splits, values: Any) -> SplitsMean | None:
     found = gain_estimates(np.asarray(values, float)[None], read.test_over_train)
     return _plain(_gain_intervals(read, found), values)
 
 
-def _plain(found: Intervals, values: Any) -> dict[str, Any] | None:
+def _plain(found: Intervals, values: Any) -> SplitsMean | None:
     if np.isnan(found.value[0]):
         return None
-    ends = {name: float(getattr(found, name)[0]) for name in ("low", "high")}
-    return {"mean": float(found.value[0]), **ends, "splits": int(np.isfinite(values).sum())}
+    mean, low, high = (float(part[0]) for part in found)
+    return SplitsMean(mean, low, high, int(np.isfinite(values).sum()))
 
 
 def _over_clients(values: np.ndarray) -> np.ndarray:
@@ -199,52 +200,49 @@ def _over_clients(values: np.ndarray) -> np.ndarray:
 
 
 def _method_line(
-    read: Splits, method: int, judged: JudgedOverSplits, times: int, each: list[dict[str, Any]]
-) -> dict[str, Any]:
+    read: Splits, method: int, judged: JudgedOverSplits, times: int, each: list[EachSplit]
+) -> SplitsMethod:
     lines = [read.line(split, method) for split in range(len(read.folders))]
     worst = [summarise(values, read.higher_is_better).worst_decile for values in read.score[method]]
     known = judged.verdict[judged.verdict != ""]
-    alone = lines[0]["algorithm"] == LOCAL
-    one = all(line["gain_over_one"] is None for line in lines)  # itself, or there is no such method
-    counts = {word: int((known == word).sum()) for word in VERDICTS}
-    sound = [line for line in lines if not line["diverged"]]
-    return {
-        "method": read.labels[method],
-        "algorithm": lines[0]["algorithm"],
-        "choosing_mean": _choosing_mean(sound),
-        "score": _mean(read, _over_clients(read.score[method])),
-        "worst_decile": _mean(read, worst),
-        "gain": None if alone else _mean_gain(read, _over_clients(read.gain[method])),
-        "gain_over_one": None if one else _mean_gain(read, _over_clients(read.gain_over_one[method])),
-        **(dict.fromkeys(VERDICTS) if alone or not known.size else counts),
-        "compared": None if alone else int(known.size),
-        "announced": times,
-        "best": sum(read.labels[method] in line["best"] for line in each),
-        "diverged": len(lines) - len(sound),
-        "unconverged": sum(line["converged"] is False for line in sound),
-        "rounds": float(np.mean([line["rounds"] for line in sound])) if sound else None,
-        "traffic_bytes": float(np.mean([_traffic(line) for line in sound])) if sound else None,
-    }
+    alone = lines[0].algorithm == LOCAL
+    one = all(line.gain_over_one is None for line in lines)  # itself, or there is no such method
+    judgeable = not alone and known.size > 0
+    counts = {word: int((known == word).sum()) if judgeable else None for word in VERDICTS}
+    sound = [line for line in lines if not line.diverged]
+    return SplitsMethod(
+        method=read.labels[method],
+        algorithm=lines[0].algorithm,
+        choosing_mean=_choosing_mean(sound),
+        score=_mean(read, _over_clients(read.score[method])),
+        worst_decile=_mean(read, worst),
+        gain=None if alone else _mean_gain(read, _over_clients(read.gain[method])),
+        gain_over_one=None if one else _mean_gain(read, _over_clients(read.gain_over_one[method])),
+        **counts,
+        compared=None if alone else int(known.size),
+        announced=times,
+        best=sum(read.labels[method] in line.best for line in each),
+        diverged=len(lines) - len(sound),
+        unconverged=sum(line.converged is False for line in sound),
+        rounds=float(np.mean([line.rounds for line in sound])) if sound else None,
+        traffic_bytes=float(np.mean([line.traffic_bytes for line in sound])) if sound else None,
+    )
 
 
-def _choosing_mean(lines: list[dict[str, Any]]) -> float | None:
+def _choosing_mean(lines: list[MethodSummary]) -> float | None:
     """The score that chooses, on validation rows, as a mean over splits that have it."""
-    known = [line["choosing_mean"] for line in lines if line.get("choosing_mean") is not None]
+    known = [line.choosing_mean for line in lines if line.choosing_mean is not None]
     return float(np.mean(known)) if known else None
 
 
-def _traffic(line: dict[str, Any]) -> int:
-    return sum(int(line[f"{way}_bytes"] or 0) for way in ("upload", "download", "delivery"))
-
-
-def _split_line(read: Splits, split: int) -> dict[str, Any]:
+def _split_line(read: Splits, split: int) -> EachSplit:
     """One split: who was announced, who was best on test rows, and whether the two are one within noise."""
     means = _over_clients(read.score[:, split])
     sign = 1 if read.higher_is_better else -1
     contend = [
         place
         for place in range(len(read.labels))
-        if np.isfinite(means[place]) and read.line(split, place).get("chosen") is not False
+        if np.isfinite(means[place]) and read.line(split, place).chosen is not False
     ]
     first = max(contend, key=lambda place: sign * means[place], default=None)
     best = [] if first is None else [place for place in contend if np.isclose(means[place], means[first], 1e-6, 1e-9)]
@@ -253,17 +251,17 @@ def _split_line(read: Splits, split: int) -> dict[str, Any]:
     if announced is not None and first is not None:
         pair = read.score[first, split], read.score[announced, split]
         tied = announced in best or is_tied(*pair, read.higher_is_better)
-    return {
-        "folder": read.folders[split].name,
-        "seed": read.seeds[split],
-        "announced": None if announced is None else read.labels[announced],
-        "best": [read.labels[place] for place in best],
-        "best_or_tied": tied,
-        "means": dict(zip(read.labels, map(float, means))),
-    }
+    return EachSplit(
+        folder=read.folders[split].name,
+        seed=read.seeds[split],
+        announced=None if announced is None else read.labels[announced],
+        best=tuple(read.labels[place] for place in best),
+        best_or_tied=None if tied is None else bool(tied),
+        means=dict(zip(read.labels, map(float, means))),
+    )
 
 
-def _announced_line(read: Splits, each: list[dict[str, Any]], most: str | None) -> dict[str, Any] | None:
+def _announced_line(read: Splits, each: list[EachSplit], most: str | None) -> SplitsAnnounced | None:
     """The announced method of each split, whichever it was: what following the announcements gives on average."""
     places = [read.announced(split) for split in range(len(each))]
     if most is None:
@@ -273,55 +271,62 @@ def _announced_line(read: Splits, each: list[dict[str, Any]], most: str | None) 
         means = _over_clients(values)
         return np.array([np.nan if place is None else means[place, split] for split, place in enumerate(places)])
 
-    return {
-        "most": most,
-        "splits": sum(place is not None for place in places),
-        "score": _mean(read, of_announced(read.score)),
-        "gain": _mean_gain(read, of_announced(read.gain)),
-        "gain_over_one": _mean_gain(read, of_announced(read.gain_over_one)),
-        "best": sum(line["announced"] in line["best"] for line in each),
-        "best_or_tied": sum(line["best_or_tied"] is True for line in each),
-    }
+    return SplitsAnnounced(
+        most=most,
+        splits=sum(place is not None for place in places),
+        score=_mean(read, of_announced(read.score)),
+        gain=_mean_gain(read, of_announced(read.gain)),
+        gain_over_one=_mean_gain(read, of_announced(read.gain_over_one)),
+        best=sum(line.announced in line.best for line in each),
+        best_or_tied=sum(line.best_or_tied is True for line in each),
+    )
 
 
-def _rank(methods: list[dict[str, Any]], higher: bool) -> list[dict[str, Any]]:
+def _rank(methods: list[SplitsMethod], higher: bool) -> list[SplitsMethod]:
     """Most often announced first; of equals the better mean on validation rows: test rows never choose."""
     sign = 1 if higher else -1
 
-    def key(line: dict[str, Any]) -> tuple[int, float]:
-        mean = line["choosing_mean"]
-        return -line["announced"], float("inf") if mean is None else -sign * mean
+    def key(line: SplitsMethod) -> tuple[int, float]:
+        mean = line.choosing_mean
+        return -line.announced, float("inf") if mean is None else -sign * mean
 
-    return sorted((line for line in methods if line["score"] is not None), key=key)
+    return sorted((line for line in methods if line.score is not None), key=key)
 
 
-def _most(methods: list[dict[str, Any]], higher: bool) -> str | None:
+def _most(methods: list[SplitsMethod], higher: bool) -> str | None:
     first = next(iter(_rank(methods, higher)), None)
-    return str(first["method"]) if first is not None and first["announced"] else None
+    return first.method if first is not None and first.announced else None
 
 
-def _personalized(methods: list[dict[str, Any]], higher: bool) -> str | None:
+def _personalized(methods: list[SplitsMethod], higher: bool) -> str | None:
     """The method whose clients are shown: the one announced most, or the first that is not training alone."""
-    others = [line for line in _rank(methods, higher) if line["algorithm"] != LOCAL]
-    return str(others[0]["method"]) if others else None
+    others = [line for line in _rank(methods, higher) if line.algorithm != LOCAL]
+    return others[0].method if others else None
 
 
-def client_rows(read: Splits, judged: list[JudgedOverSplits]) -> list[dict[str, Any]]:
+def client_rows(read: Splits, judged: list[JudgedOverSplits]) -> list[SplitsRow]:
     """splits.parquet: one row per method and client."""
-    rows = []
-    for method, label in enumerate(read.labels):
-        found = judged[method]
-        parts = {"gain": found.gain, "gain_over_one": found.gain_over_one, "gain_expected": found.expected}
-        score = _over_clients(read.score[method].T)
-        for place, client in enumerate(read.clients):
-            row: dict[str, Any] = {"method": label, "client": client}
-            row["splits"] = int(np.isfinite(read.score[method, :, place]).sum())
-            row["train_rows"] = float(_over_clients(read.fitted_rows[:, place]))
-            row["test_rows"] = float(_over_clients(read.test_rows[:, place]))
-            row["score"] = float(score[place])
-            for name, part in parts.items():
-                row |= {name: float(part.value[place]), f"{name}_low": float(part.low[place])}
-                row[f"{name}_high"] = float(part.high[place])
-            row["verdict"] = str(found.verdict[place]) or None
-            rows.append(row)
-    return rows
+    return [
+        _client_row(read, method, place, judged[method])
+        for method in range(len(read.labels))
+        for place in range(len(read.clients))
+    ]
+
+
+def _client_row(read: Splits, method: int, place: int, found: JudgedOverSplits) -> SplitsRow:
+    parts = {"gain": found.gain, "gain_over_one": found.gain_over_one, "gain_expected": found.expected}
+    gains: dict[str, float] = {}
+    for name, part in parts.items():
+        ends = (float(values[place]) for values in part)
+        gains |= dict(zip((name, f"{name}_low", f"{name}_high"), ends))
+    scores = read.score[method, :, place]
+    return SplitsRow(
+        method=read.labels[method],
+        client=read.clients[place],
+        splits=int(np.isfinite(scores).sum()),
+        train_rows=float(_over_clients(read.fitted_rows[:, place])),
+        test_rows=float(_over_clients(read.test_rows[:, place])),
+        score=float(_over_clients(scores)),
+        **gains,
+        verdict=str(found.verdict[place]) or None,
+    )

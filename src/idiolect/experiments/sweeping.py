@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.experiments.spec import MethodSpec, Spec, common_names, setting_names
+from idiolect.record.schema import Swept
 
 MOST = 1000  # combinations; more is almost surely a slip
-_SWEPT = re.compile(r"(?P<base>.*)\[(?P<inside>[^\[\]=]+=.*)\]")  # a label that `expand` made
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -87,7 +86,8 @@ def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
             chosen = dict(zip(named, values))
             inside = ",".join(f"{name}={_shown(value)}" for name, value in chosen.items())
             label = f"{method.label}[{inside}]" if chosen else method.label
-            methods.append(MethodSpec(label, method.algorithm, method.objective, method.settings | chosen))
+            swept = Swept(method.label, tuple(chosen)) if chosen else None
+            methods.append(MethodSpec(label, method.algorithm, method.objective, method.settings | chosen, swept))
     _refuse_unused([axis for axis in axes if axis not in used], spec)
     labels = [method.label for method in methods]
     doubled = next((label for label in labels if labels.count(label) > 1), None)
@@ -144,22 +144,20 @@ def _refuse_unused(axes: list[str], spec: Spec) -> None:
     raise RequestError(f"--over: {owner} {word} setting {name!r}.{nearest(name, every)}")
 
 
-def split_label(label: str) -> tuple[str, str]:
-    """'scafflix[personalization=0.5]' as the method and what was swept; nothing was: ''."""
-    found = _SWEPT.fullmatch(label)
-    return (found["base"], found["inside"]) if found else (label, "")
-
-
-def chosen_settings(tried: Mapping[str, float | None], higher_is_better: bool) -> dict[str, bool | None]:
+def chosen_settings(
+    methods: Sequence[MethodSpec], tried: Mapping[str, float | None], higher_is_better: bool
+) -> dict[str, bool | None]:
     """For every label whether, of the combinations of its method, it did best on validation rows: the first of equals.
 
     `tried` has the means there, None for one that cannot be judged. None where nothing is to be chosen: one combination
     only, or none that can be judged.
     """
     sign = 1 if higher_is_better else -1
+    groups: dict[str, list[str]] = {}
+    for method in methods:
+        groups.setdefault(method.base, []).append(method.label)
     chosen: dict[str, bool | None] = {}
-    for base in {split_label(label)[0] for label in tried}:
-        own = [label for label in tried if split_label(label)[0] == base]
+    for own in groups.values():
         means = {label: sign * mean for label in own if (mean := tried[label]) is not None}
         best = max(means, key=lambda label: means[label], default=None)
         chosen |= {label: None if best is None or len(own) == 1 else label == best for label in own}

@@ -10,6 +10,7 @@ import numpy as np
 from idiolect.engines.simulate import Run
 from idiolect.experiments.spec import MethodSpec
 from idiolect.experiments.tuning import Tuned
+from idiolect.record.divergence import Divergence
 
 
 @dataclasses.dataclass
@@ -23,8 +24,8 @@ class Trained:
     choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
 
     @property
-    def diverged(self) -> str | None:
-        """The first sentence that says a seed left the finite numbers."""
+    def diverged(self) -> Divergence | None:
+        """Where the first seed that did left the finite numbers."""
         return next((run.recorder.diverged for run in self.runs if run.recorder.diverged), None)
 
 

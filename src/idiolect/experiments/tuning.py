@@ -31,6 +31,7 @@ from idiolect.experiments.search import Axis, Point, best_of, search
 from idiolect.experiments.spec import MethodSpec, Spec, setting_names
 from idiolect.metrics.scores import SCORES
 from idiolect.objectives import OBJECTIVES
+from idiolect.record.divergence import Divergence
 from idiolect.theory.step_sizes import advise
 
 STEPS = (0.5, 2.0, 8.0, 32.0)  # of the step that theory recommends, which the worst client decides
@@ -60,7 +61,7 @@ class Tuned:
     folds: list[list[float]]  # fold by fold and client by client, the score to choose by, chosen on other folds
     history: list[dict[str, Any]]  # the chosen candidate's records, up to the chosen round
     sentence: str  # for the user
-    diverged: str | None = None  # why no candidate can be used
+    diverged: Divergence | None = None  # why no candidate can be used
     spent: int = 0  # rounds of all candidates on all folds, to find this out
     # step size and rounds that serve clients best alike, where each has its own
     common: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -74,7 +75,8 @@ def from_json(kept: Mapping[str, Any]) -> Tuned:
     }
     history = [{key: math.nan if value is None else value for key, value in row.items()} for row in kept["history"]]
     folds = [[math.nan if value is None else value for value in one] for one in kept["folds"]]
-    return Tuned(**{**kept, "validation": validation, "history": history, "folds": folds})
+    lost = None if kept["diverged"] is None else Divergence(**kept["diverged"])
+    return Tuned(**{**kept, "diverged": lost, "validation": validation, "history": history, "folds": folds})
 
 
 def is_searched(prepared: Prepared, method: MethodSpec) -> bool:
@@ -296,7 +298,9 @@ def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) ->
         )
     tried = sorted({lane.point["step_size"] for lane in lanes if "step_size" in lane.point})
     steps = f" with every step size from {tried[0]:g} to {tried[-1]:g}" if len(tried) > 1 else ""
-    reason = f"{lost[-1].diverged}{steps}{blame(prepared.federation, lost[-1].diverged_client)}"
+    last = lost[-1]
+    assert last.diverged is not None
+    reason = dataclasses.replace(last.diverged, reason=f"{steps}{blame(prepared.federation, last.diverged_client)}")
     trials: list[dict[str, Any]] = [{**lane.point, "validation": None} for lane in lanes]
     return Tuned({}, [], 0, False, 0, trials, {}, [], [], f"diverged: {reason}", reason)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import FolderError, Run, read
-from idiolect.report.table import ComparisonTable, client_table_to_rich, compare
+from idiolect.report.table import ComparisonTable, compare
 
 __all__ = [
     "ClientTable",
@@ -17,7 +17,6 @@ __all__ = [
     "Run",
     "build_report",
     "client_table",
-    "client_table_to_rich",
     "compare",
     "comparison_table",
     "read",

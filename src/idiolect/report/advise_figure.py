@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -13,11 +11,25 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from idiolect.record.advice import CollaborationMap
 from idiolect.report.advise_table import WORDS, Advised
 from idiolect.report.figures import Drawn
-from idiolect.report.style import INK, LINE, MUTED, PAPER, blank, drawing, lay_out, short, shortened, to_bytes
+from idiolect.report.style import (
+    BLUE,
+    GREEN,
+    INK,
+    LINE,
+    MUTED,
+    PAPER,
+    blank,
+    drawing,
+    lay_out,
+    short,
+    shortened,
+    to_bytes,
+)
 
-COLOURS = {"alone": "#67707d", "everybody": "#009e73", "neighbours": "#0072b2"}
+COLOURS = {"alone": MUTED, "everybody": GREEN, "neighbours": BLUE}
 _NAMED = 60  # clients that can be named along an axis; more are drawn in groups
 _GROUPS = 30  # groups of clients along an axis
 _APART = 24  # clients whose names stand apart in the graph
@@ -39,8 +51,8 @@ _GROUPED = "Left: how much clients of one group count for those of another, in t
 def drawn_map(advised: Advised) -> Drawn:
     """The map as files."""
     caption = _CAPTION
-    if advised.found["all_clients"] > _NAMED:
-        caption = (_GROUPED if advised.found["map"] is not None else "Left: what clients are advised. ") + _CROWDED
+    if advised.found.all_clients > _NAMED:
+        caption = (_GROUPED if advised.found.map is not None else "Left: what clients are advised. ") + _CROWDED
     with drawing("map"):
         figure = lay_out(draw(advised))
         return Drawn("map", "Who learns with whom", caption, to_bytes(figure, "png"), to_bytes(figure, "svg"))
@@ -48,28 +60,30 @@ def drawn_map(advised: Advised) -> Drawn:
 
 def draw(advised: Advised) -> Figure:
     """Three panels; up to 60 clients are named, more are drawn in groups."""
-    few = advised.found["all_clients"] <= _NAMED and advised.found["map"] is not None
-    return _few(advised) if few else _many(advised)
+    weights = advised.found.map
+    few = advised.found.all_clients <= _NAMED and weights is not None
+    return _few(advised, weights) if few and weights is not None else _many(advised, weights)
 
 
-def _few(advised: Advised) -> Figure:
-    order = np.array(advised.found["map"]["order"], int)
+def _few(advised: Advised, weights: CollaborationMap) -> Figure:
+    order = np.array(weights.order, int)
     height = max(5.4, 2.2 + 0.17 * len(order))
     figure = blank(6.6 + 1.25 * height, height)
     heat, graph, gains = figure.subplots(1, 3, width_ratios=(1.15, 1.0, 0.95))
-    _heat(heat, advised, order)
-    _graph(graph, advised)
+    _show_shares(heat, np.array(weights.shares, float)[np.ix_(order, order)], _labels(advised, order))
+    heat.set_title("Whose rows count (row: for whom)")
+    _graph(graph, advised, weights)
     _gains(gains, advised, order)
     mark = Line2D([], [], color=INK, linestyle="none", marker="|", markersize=8, label="measured, held out")
     figure.legend(handles=[*_ways(), mark], loc="outside lower center", ncols=4)
     return figure
 
 
-def _many(advised: Advised) -> Figure:
+def _many(advised: Advised, weights: CollaborationMap | None) -> Figure:
     figure = blank(14.0, 5.8)
     left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1.0, 1.0))
-    if advised.found["map"] is not None:
-        _group_heat(left, advised)
+    if weights is not None:
+        _group_heat(left, advised, weights)
     else:
         _bars(left, advised)
     _sorted_gains(middle, right, advised)
@@ -78,16 +92,18 @@ def _many(advised: Advised) -> Figure:
 
 
 def _ways() -> list[Line2D]:
-    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 6}
-    return [Line2D([], [], color=COLOURS[way], label=f"advice: {words}", **dot) for way, words in WORDS.items()]
+    return [
+        Line2D([], [], color=COLOURS[way], linestyle="none", marker="o", markersize=6, label=f"advice: {words}")
+        for way, words in WORDS.items()
+    ]
 
 
 def _labels(advised: Advised, order: np.ndarray) -> list[str]:
-    return [shortened(advised.found["clients"][place]["client"], 18) for place in order]
+    return [shortened(advised.found.clients[place].client, 18) for place in order]
 
 
 def _show_shares(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
-    scale = LinearSegmentedColormap.from_list("shares", [PAPER, "#9ecae1", "#0072b2", "#08306b"])
+    scale = LinearSegmentedColormap.from_list("shares", [PAPER, "#9ecae1", BLUE, "#08306b"])
     # shares span decades: the root shows small ones without hiding large ones
     image = axes.imshow(np.sqrt(shares), cmap=scale, vmin=0, vmax=1, interpolation="nearest")
     axes.grid(False)
@@ -100,17 +116,11 @@ def _show_shares(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
     bar.outline.set_visible(False)
 
 
-def _heat(axes: Axes, advised: Advised, order: np.ndarray) -> None:
-    shares = np.array(advised.found["map"]["shares"])[np.ix_(order, order)]
-    _show_shares(axes, shares, _labels(advised, order))
-    axes.set_title("Whose rows count (row: for whom)")
-
-
-def _group_heat(axes: Axes, advised: Advised) -> None:
+def _group_heat(axes: Axes, advised: Advised, weights: CollaborationMap) -> None:
     """Clients side by side on the map, in groups of equal size, each named by its first and its number of others."""
-    order = np.array(advised.found["map"]["order"], int)
+    order = np.array(weights.order, int)
     groups = np.array_split(order, _GROUPS)
-    shares = np.array(advised.found["map"]["shares"])
+    shares = np.array(weights.shares, float)
     means = np.array([[shares[np.ix_(one, other)].sum(axis=1).mean() for other in groups] for one in groups])
     names = [
         f"{label} +{len(group) - 1}" for group, label in zip(groups, _labels(advised, np.array([g[0] for g in groups])))
@@ -122,7 +132,7 @@ def _group_heat(axes: Axes, advised: Advised) -> None:
 def _bars(axes: Axes, advised: Advised) -> None:
     """How many clients get which advice, by their number of rows."""
     seen = advised.columns("rows", "advice")
-    rows, advice = np.array(seen["rows"]), np.array(seen["advice"])
+    rows, advice = seen["rows"], seen["advice"]
     edges = np.unique(np.quantile(rows, np.linspace(0, 1, 6)).round().astype(int))
     part = np.clip(np.searchsorted(edges, rows, side="right") - 1, 0, max(len(edges) - 2, 0))
     places, below = np.arange(part.max() + 1), np.zeros(part.max() + 1)
@@ -139,7 +149,7 @@ def _bars(axes: Axes, advised: Advised) -> None:
 
 def _sorted_gains(line: Axes, cloud: Axes, advised: Advised) -> None:
     ways = [f"gain_{way}_{part}" for way in COLOURS for part in ("expected", "low", "high")]
-    seen = {name: np.array(values) for name, values in advised.columns("rows", "advice", *ways).items()}
+    seen = advised.columns("rows", "advice", *ways)
     step = -(-len(seen["rows"]) // _DOTS)
     parts = {
         part: np.select([seen["advice"] == way for way in COLOURS], [seen[f"gain_{way}_{part}"] for way in COLOURS])
@@ -164,23 +174,23 @@ def _sorted_gains(line: Axes, cloud: Axes, advised: Advised) -> None:
         axes.axhline(0, color=MUTED, linewidth=1.0, zorder=1)
 
 
-def _graph(axes: Axes, advised: Advised) -> None:
+def _graph(axes: Axes, advised: Advised, weights: CollaborationMap) -> None:
     """Lines between those who share, as thick as the larger share; dots as large as a client's rows."""
     found = advised.found
-    places, shares = np.array(found["map"]["places"]), np.array(found["map"]["shares"])
+    places, shares = np.array(weights.places, float), np.array(weights.shares, float)
     both = np.maximum(shares, shares.T)
     first, second = np.nonzero(np.triu(both > _EDGES, 1))
     widths = 0.3 + 5 * both[first, second]
     lines = np.stack([places[first], places[second]], axis=1)
     axes.add_collection(LineCollection(list(lines), linewidths=widths.tolist(), colors=MUTED, alpha=0.45, zorder=1))
-    rows = np.array([entry["rows"] for entry in found["clients"]], float)
+    rows = np.array([entry.rows for entry in found.clients], float)
     crowd = min(1.0, 30 / len(rows))
     sizes = crowd * (25 + 130 * rows / max(rows.max(), 1))
-    colours = [COLOURS[entry["advice"]] for entry in found["clients"]]
+    colours = [COLOURS[entry.advice] for entry in found.clients]
     axes.scatter(places[:, 0], places[:, 1], s=sizes, c=colours, edgecolors=PAPER, linewidths=0.8, zorder=2)
-    for entry, (across, up) in zip(found["clients"], places) if len(places) <= _APART else ():
-        away: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center"}
-        axes.annotate(shortened(entry["client"], 12), (across, up), fontsize=6.5, color=INK, zorder=3, **away)
+    for entry, (across, up) in zip(found.clients, places) if len(places) <= _APART else ():
+        name = axes.annotate(shortened(entry.client, 12), (across, up), (0, 6), textcoords="offset points")
+        name.set(ha="center", fontsize=6.5, color=INK, zorder=3)
     axes.set_title("Who learns with whom")
     axes.set_xlim(-1.15, 1.15)
     axes.set_ylim(-1.15, 1.2)
@@ -189,13 +199,14 @@ def _graph(axes: Axes, advised: Advised) -> None:
 
 def _gains(axes: Axes, advised: Advised, order: np.ndarray) -> None:
     """Expected gain of joining neighbours (dot, interval) and of joining everybody, beside what was measured."""
-    clients = [advised.found["clients"][place] for place in order]
+    clients = [advised.found.clients[place] for place in order]
     across = np.arange(len(clients))
     for way, shift in (("everybody", 0.18), ("neighbours", -0.18)):
-        gain = {key: np.array([entry["gain"][way][key] for entry in clients], float) for key in clients[0]["gain"][way]}
-        axes.hlines(across + shift, gain["low"], gain["high"], color=COLOURS[way], linewidth=1.1, alpha=0.9, zorder=2)
-        axes.plot(gain["expected"], across + shift, "o", color=COLOURS[way], markersize=3.6, zorder=3)
-        axes.plot(gain["measured"], across + shift, "|", color=INK, markersize=5, zorder=4)
+        gains = [entry.gain[way] for entry in clients]
+        measured, expected, low, high = np.array([(g.measured, g.expected, g.low, g.high) for g in gains], float).T
+        axes.hlines(across + shift, low, high, color=COLOURS[way], linewidth=1.1, alpha=0.9, zorder=2)
+        axes.plot(expected, across + shift, "o", color=COLOURS[way], markersize=3.6, zorder=3)
+        axes.plot(measured, across + shift, "|", color=INK, markersize=5, zorder=4)
     axes.axvline(0, color=MUTED, linewidth=1.0, zorder=1)
     axes.set_ylim(len(clients) - 0.5, -0.5)
     axes.set_title(f"Gain over training alone ({advised.words.title})")

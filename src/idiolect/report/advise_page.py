@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
+from idiolect.record.advice import Verification
 from idiolect.report.advise_figure import drawn_map
 from idiolect.report.advise_table import (
     WORDS,
@@ -18,15 +17,28 @@ from idiolect.report.advise_table import (
     read_advice,
     technical,
     tested_words,
-    upper,
     verification,
     with_whom,
 )
 from idiolect.report.figures import Drawn
-from idiolect.report.page import fill_frame, write_page
-from idiolect.report.privacy import privacy_section, read_statement
-from idiolect.report.sections import LIMIT, e, facts_list, figures, scrolling, table_head
-from idiolect.report.wording import count, plural, size
+from idiolect.report.folder import read_machine, read_spec
+from idiolect.report.html import (
+    LIMIT,
+    Frame,
+    Grid,
+    Head,
+    Row,
+    Tile,
+    facts,
+    fill,
+    left_out,
+    number,
+    number_heads,
+    text_cell,
+    word_heads,
+)
+from idiolect.report.page import write_page
+from idiolect.report.wording import count, plural, size, upper
 
 _NAMED = 8  # neighbours in a line of the page
 
@@ -41,127 +53,78 @@ def build_advice_report(folder: str | os.PathLike[str]) -> Path:
 def render(advised: Advised, drawn: Drawn) -> str:
     """The page as text."""
     found = advised.found
-    facts = [f"Advice on {found['name']}", plural(found["all_clients"], "client"), f"split {found['seed']}"]
-    return fill_frame(
-        title=f"{found['name']}: idiolect advise",
-        eyebrow=e(" · ".join(facts)),
-        answer=e(answer(advised)[0]),
+    first, *unsure = answer(advised)
+    frame = Frame(
+        title=f"{found.name}: idiolect advise",
+        facts=[f"Advice on {found.name}", plural(found.all_clients, "client"), f"split {found.seed}"],
+        answer=first,
         tiles=_tiles(advised),
-        main=_main(advised, drawn),
         folder=advised.path.name,
     )
+    return fill(
+        "advise.html",
+        frame,
+        unsure=unsure,
+        clients=_clients(advised),
+        drawn=[drawn],
+        verification=[] if found.verify is None else verification(advised, found.verify),
+        tested=None if found.verify is None else _tested(advised, found.verify),
+        folds=[
+            ("Warnings", found.warnings),
+            ("Notes on the data", found.notes),
+            ("Details for specialists", technical(advised)),
+        ],
+        spec=read_spec(advised.path),
+        machine=facts(read_machine(advised.path)),
+    )
 
 
-def _tiles(advised: Advised) -> str:
+def _tiles(advised: Advised) -> list[Tile]:
     found, words = advised.found, advised.words
-    alone, gain = found["mean_loss"]["alone"], found["mean_gain"]
-    shown = [(WORDS[way], f"{found['picks'][way]:,}", "clients") for way in ("neighbours", "everybody", "alone")]
-    shown.append(
-        ("expected gain", words.signed(gain), f"{100 * gain / max(alone, 1e-300):.2g} % of {advised.score} alone")
-    )
-    if found["verify"] is not None:
-        saved = found["verify"]["saved_against"]["always alone"]
-        shown.append(("on test rows", words.signed(saved["mean"]), "saved against training alone"))
-    return "".join(
-        f'<div class="tile"><span>{e(upper(title))}</span><b>{e(value)}</b><span>{e(about)}</span></div>'
-        for title, value, about in shown
-    )
+    alone, gain = found.mean_loss["alone"], found.mean_gain
+    ways = ("neighbours", "everybody", "alone")
+    shown = [Tile(upper(WORDS[way]), f"{found.picks[way]:,}", "clients") for way in ways]
+    part = f"{100 * gain / max(alone, 1e-300):.2g} % of {advised.score} alone"
+    shown.append(Tile("Expected gain", words.signed(gain), part))
+    if found.verify is not None:
+        saved = found.verify.saved_against["always alone"]
+        shown.append(Tile("On test rows", words.signed(saved.mean), "saved against training alone"))
+    return shown
 
 
-def _main(advised: Advised, drawn: Drawn) -> str:
-    found = advised.found
-    unsure = "".join(f'<p class="about">{e(line)}</p>' for line in answer(advised)[1:])
-    sections = [("clients", "Client by client", unsure + _clients(advised)), ("figures", "The map", figures([drawn]))]
-    if found["verify"] is not None:
-        sections.append(("verification", "On test rows", _verification(advised)))
-    doubts = [text.removeprefix("Warning: ") for text in found["notes"] if text.startswith("Warning: ")]
-    notes = [text for text in found["notes"] if not text.startswith("Warning: ")]
-    folds = [("Warnings", _lines(doubts), True), ("Notes on the data", _lines(notes), False)]
-    folds += [("Details for specialists", _lines(technical(advised)), False), ("spec.toml", _spec(advised.path), False)]
-    body = "".join(_fold(title, inside, shown) for title, inside, shown in folds if inside)
-    later = (
-        ("remarks", "To keep in mind", body),
-        ("machine", "Machine", facts_list(_json(advised.path / "machine.json"))),
-    )
-    sent = privacy_section(read_statement(advised.path))
-    return "".join(map(_section, sections)) + sent + "".join(map(_section, later))
-
-
-def _clients(advised: Advised) -> str:
+def _clients(advised: Advised) -> Grid:
     found, words = advised.found, advised.words
-    verified = found["verify"] is not None
-    titles = [("client", True), ("training rows", False), (f"{advised.score} alone", False), ("advice", True)]
-    titles += [("expected gain [95 %]", False), ("everybody [95 %]", False), ("bytes a round", False)]
-    titles += [("on test rows", True)] if verified else []
-    head = table_head([(title, "", is_words) for title, is_words in [*titles, ("with whom (weight)", True)]])
-    lines = []
+    verdict = found.verify
+    heads = [Head("client", words=True), *number_heads(("training rows", f"{advised.score} alone"))]
+    heads += [Head("advice", words=True)]
+    heads += number_heads(("expected gain [95 %]", "everybody [95 %]", "bytes a round"))
+    heads += [] if verdict is None else word_heads(("on test rows",))
+    rows = []
     for place in advised.order[:LIMIT]:
-        entry = found["clients"][place]
-        every = entry["gain"]["everybody"]
-        paid = entry["round_bytes"][entry["advice"]]
+        entry = found.clients[place]
+        every, paid, alone = entry.gain["everybody"], entry.round_bytes[entry.advice], entry.loss["alone"]
+        joined = words.gain(every.expected, every.low, every.high)
         cells = [
-            _number(entry["rows"], count(entry["rows"])),
-            _number(entry["loss"]["alone"], words.bare(entry["loss"]["alone"])),
-            _text(advice_words(found, entry)),
-            _number(entry["gain"][entry["advice"]]["expected"], gain_words(words, entry)),
-            _number(
-                every["expected"], f"{words.signed(every['expected'])} {words.interval(every['low'], every['high'])}"
-            ),
-            _number(paid, size(paid)),
+            number(entry.rows, count(entry.rows)),
+            number(alone, words.bare(alone)),
+            text_cell(advice_words(found, entry)),
+            number(entry.advised_gain.expected, gain_words(words, entry)),
+            number(every.expected, joined),
+            number(paid, size(paid)),
         ]
-        cells += [_text(tested_words(found["verify"]["clients"][place]))] if verified else []
-        cells.append(_text(with_whom(entry, _NAMED)))
-        name = entry["client"]
-        lines.append(f'<tr><th scope="row" data-value="{e(name)}">{e(name)}</th>{"".join(cells)}</tr>')
-    left = found["all_clients"] - len(lines)
-    more = f"<p>{plural(left, 'more client')} in advise.parquet.</p>" if left > 0 else ""
-    return scrolling("Advice client by client", head, lines) + more
+        cells += [] if verdict is None else [text_cell(tested_words(verdict.clients[place]))]
+        rows.append(Row(entry.client, [*cells, text_cell(with_whom(entry, _NAMED))]))
+    more = left_out(found.all_clients, "advise.parquet")
+    return Grid("Advice client by client", [*heads, *word_heads(("with whom (weight)",))], rows, more)
 
 
-def _number(value: float, text: str) -> str:
-    return f'<td data-value="{e(value)}">{e(text)}</td>'
-
-
-def _text(text: str) -> str:
-    return f'<td class="words" data-value="{e(text)}">{e(text)}</td>'
-
-
-def _verification(advised: Advised) -> str:
-    verdict, words = advised.found["verify"], advised.words
-    said = "".join(f"<p>{e(line)}</p>" for line in verification(advised))
+def _tested(advised: Advised, verdict: Verification) -> Grid:
+    words = advised.words
     titles = (f"mean {advised.score}", "the advice saves [95 %]", "times advised", "of these best, or within noise")
-    head = table_head([("way", "", True), *((title, "", False) for title in titles)])
-    lines = []
+    rows = []
     for way in WORDS:
-        mean, saved, times = (
-            verdict["test_loss"][way],
-            verdict["saved_against"][f"always {way}"],
-            verdict["advised"][way],
-        )
-        text = f"{words.signed(saved['mean'])} {words.interval(saved['low'], saved['high'])}"
-        cells = [_number(mean, words.bare(mean)), _number(saved["mean"], text)]
-        cells += [_number(times["times"], str(times["times"])), _number(times["right"], str(times["right"]))]
-        lines.append(f'<tr><th scope="row" data-value="{e(way)}">always {e(way)}</th>{"".join(cells)}</tr>')
-    return said + scrolling("All three ways on test rows", head, lines)
-
-
-def _lines(sentences: list[str]) -> str:
-    return f"<ul>{''.join(f'<li>{e(line)}</li>' for line in sentences)}</ul>" if sentences else ""
-
-
-def _fold(title: str, body: str, shown: bool) -> str:
-    return f"<details{' open' if shown else ''}><summary><b>{e(title)}</b></summary>{body}</details>"
-
-
-def _section(part: tuple[str, str, str]) -> str:
-    name, title, body = part
-    return f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{e(title)}</h2>{body}</section>'
-
-
-def _spec(folder: Path) -> str:
-    path = folder / "spec.toml"
-    return f"<pre>{e(path.read_text(encoding='utf-8'))}</pre>" if path.is_file() else ""
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        mean, saved, given = verdict.test_loss[way], verdict.saved_against[f"always {way}"], verdict.advised[way]
+        cells = [number(mean, words.bare(mean)), number(saved.mean, words.gain(saved.mean, saved.low, saved.high))]
+        cells += [number(times, str(times)) for times in (given.times, given.right)]
+        rows.append(Row(f"always {way}", cells, way))
+    return Grid("All three ways on test rows", [*word_heads(("way",)), *number_heads(titles)], rows)

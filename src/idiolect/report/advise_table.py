@@ -5,21 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import os
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Mean, Verification
 from idiolect.record.manifest import check_report_files
-from idiolect.report.folder import FolderError
+from idiolect.record.reading import read_record
 from idiolect.report.style import shortened
-from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size
+from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size, upper
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
@@ -35,12 +35,12 @@ class Advised:
     """A folder of `idiolect advise` in memory."""
 
     path: Path
-    found: dict[str, Any]  # advise.json
+    found: Advice
 
     @property
     def words(self) -> ScoreWords:
         """How the loss is written."""
-        return score_words(self.found["score"])
+        return score_words(self.found.score)
 
     @property
     def score(self) -> str:
@@ -50,11 +50,12 @@ class Advised:
     @property
     def order(self) -> list[int]:
         """Places of the clients of advise.json in the natural order of their names."""
-        return list(self.found["order"])
+        return list(self.found.order)
 
-    def columns(self, *names: str) -> dict[str, list[Any]]:
+    def columns(self, *names: str) -> dict[str, np.ndarray]:
         """Columns of advise.parquet, which holds every client."""
-        return pq.read_table(self.path / "advise.parquet", columns=list(names)).to_pydict()
+        table = pq.read_table(self.path / "advise.parquet", columns=list(names))
+        return {name: np.array(values) for name, values in table.to_pydict().items()}
 
 
 def is_advice(folder: str | os.PathLike[str]) -> bool:
@@ -63,26 +64,18 @@ def is_advice(folder: str | os.PathLike[str]) -> bool:
 
 
 def read_advice(folder: str | os.PathLike[str]) -> Advised:
-    """Read the folder; FolderError says in one sentence why it cannot be."""
+    """Read the folder; RequestError says in one sentence why it cannot be."""
     path = Path(folder)
     check_report_files(path)
-    try:
-        found = json.loads((path / "advise.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FolderError(
-            f"{str(path)!r} needs an advise.json that can be read ({error}); run `idiolect advise` again."
-        ) from error
-    if "picks" not in found:
-        raise FolderError(f"{str(path)!r} holds advice of an older version; run `idiolect advise` again.")
-    return Advised(path, found)
+    return Advised(path, read_record(Advice, path / "advise.json"))
 
 
 def advice_text(advised: Advised, details: bool = False) -> str:
     """Everything that is printed."""
     advised = plainly(advised)
     parts = [*answer(advised), "", clients_text(advised, details), about_alone(advised)]
-    if advised.found["verify"] is not None:
-        parts += ["", *verification(advised)]
+    if advised.found.verify is not None:
+        parts += ["", *verification(advised, advised.found.verify)]
     if details:
         parts += ["", *technical(advised)]
     return "\n".join(parts)
@@ -91,9 +84,9 @@ def advice_text(advised: Advised, details: bool = False) -> str:
 def answer(advised: Advised) -> list[str]:
     """The advice in two or three sentences: how many should do what, what they gain, what it costs."""
     found, words = advised.found, advised.words
-    alone, gain = found["mean_loss"]["alone"], found["mean_gain"]
+    alone, gain = found.mean_loss["alone"], found.mean_gain
     sentences = [_who(found)]
-    if found["picks"]["alone"] == found["all_clients"]:
+    if found.picks["alone"] == found.all_clients:
         sentences.append(f"Joining others is not expected to lower the {advised.score} of any of them.")
         return [" ".join(sentences)]
     part = gain / alone if alone > 0 else 0.0
@@ -102,15 +95,15 @@ def answer(advised: Advised) -> list[str]:
         sentences.append(f"Next to nothing is to be gained: {advised.score} is expected to go {fall}.")
     else:
         sentences.append(f"{upper(advised.score)} is expected to fall {fall}: {100 * part:.2g} % less.")
-    sent = found["exchange"]
-    each = 8 * found["coefficients"]
+    sent = found.exchange
+    each = 8 * found.coefficients
     sentences.append(
         f"The price: a client that joins sends and receives {size(each)} a round; finding this out between real "
-        f"clients would send {size(sent['upload_bytes'] + sent['download_bytes'])} once, in all."
+        f"clients would send {size(sent.upload_bytes + sent.download_bytes)} once, in all."
     )
     lines = [" ".join(sentences)]
-    if found["unsure"]:
-        others = plural(found["unsure"], "client")
+    if found.unsure:
+        others = plural(found.unsure, "client")
         lines.append(f"A question mark: another way may be as good for that client ({others}).")
     return lines
 
@@ -123,8 +116,8 @@ def about_alone(advised: Advised) -> str:
     )
 
 
-def _who(found: dict[str, Any]) -> str:
-    total, picks = found["all_clients"], {way: amount for way, amount in found["picks"].items() if amount}
+def _who(found: Advice) -> str:
+    total, picks = found.all_clients, {way: amount for way, amount in found.picks.items() if amount}
     if len(picks) == 1:
         (way,) = picks
         return f"All {plural(total, 'client')} should {WORDS[way]}."
@@ -132,16 +125,11 @@ def _who(found: dict[str, Any]) -> str:
     return f"Of {plural(total, 'client')}, {listed([f'{picks[way]:,} should {WORDS[way]}' for way in most])}."
 
 
-def upper(text: str) -> str:
-    """With a capital letter."""
-    return text[:1].upper() + text[1:]
-
-
 def clients_text(advised: Advised, details: bool) -> str:
     """One line per client, in the natural order of names."""
     found, words = advised.found, advised.words
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    verified = found["verify"] is not None
+    verified = found.verify is not None
     table.add_column("client", no_wrap=True)
     for heading in ("training\nrows", f"{advised.score}\nalone"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -155,68 +143,69 @@ def clients_text(advised: Advised, details: bool) -> str:
     shown = advised.order if details else advised.order[:MOST_CLIENTS]
     rows = []
     for place in shown:
-        entry = found["clients"][place]
-        row = [shortened(entry["client"], 20), str(entry["rows"]), words.bare(entry["loss"]["alone"])]
+        entry = found.clients[place]
+        row = [shortened(entry.client, 20), str(entry.rows), words.bare(entry.loss["alone"])]
         row += [advice_words(found, entry), gain_words(words, entry)]
-        row += [tested_words(found["verify"]["clients"][place])] if verified else []
-        row += [f"{entry['worth']:.3g}" if entry["advice"] == "neighbours" else NONE] if details else []
+        row += [tested_words(found.verify.clients[place])] if found.verify is not None else []
+        row += [f"{entry.worth:.3g}" if entry.advice == "neighbours" else NONE] if details else []
         rows.append([*row, with_whom(entry)])
     table = _one_line_each(table, rows)
-    left = found["all_clients"] - len(shown)
+    left = found.all_clients - len(shown)
     more = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
     return _render(table) + (f"\n{plural(left, 'more client')}: {more}." if left > 0 else "")
 
 
-def advice_words(found: dict[str, Any], entry: dict[str, Any]) -> str:
+def advice_words(found: Advice, entry: ClientAdvice) -> str:
     """'join neighbours', with a question mark where another way may be as good."""
-    return WORDS[entry["advice"]] + ("" if entry["surety"] >= found["sure"] else "?")
+    return WORDS[entry.advice] + ("" if entry.surety >= found.sure else "?")
 
 
-def gain_words(words: ScoreWords, entry: dict[str, Any]) -> str:
+def gain_words(words: ScoreWords, entry: ClientAdvice) -> str:
     """The expected gain of what is advised, with its interval."""
-    gain = entry["gain"][entry["advice"]]
-    if entry["advice"] == "alone":
+    gain = entry.advised_gain
+    if entry.advice == "alone":
         return NONE
-    return f"{words.signed(gain['expected'])} {words.interval(gain['low'], gain['high'])}"
+    return f"{words.signed(gain.expected)} {words.interval(gain.low, gain.high)}"
 
 
-def with_whom(entry: dict[str, Any], most: int = MOST_NEIGHBOURS) -> str:
+def with_whom(entry: ClientAdvice, most: int = MOST_NEIGHBOURS) -> str:
     """'itself 40 %, north 22 %, south 10 % and 3 more'."""
-    if entry["advice"] == "alone":
+    if entry.advice == "alone":
         return ""
-    if entry["advice"] == "everybody":
+    if entry.advice == "everybody":
         return "all clients, by their rows"
-    named = entry["neighbours"]
-    shown = [f"{shortened(one['client'], 16)} {100 * one['share']:.0f} %" for one in named[:most]]
+    named = entry.neighbours
+    shown = [f"{shortened(one.client, 16)} {100 * one.share:.0f} %" for one in named[:most]]
     more = f" and {len(named) - most} more" if len(named) > most else ""
-    return ", ".join([f"itself {100 * entry['own_share']:.0f} %", *shown]) + more
+    return ", ".join([f"itself {100 * entry.own_share:.0f} %", *shown]) + more
 
 
-def tested_words(entry: dict[str, Any]) -> str:
+def tested_words(entry: ClientVerdict) -> str:
     """What a client's test rows say of its advice."""
-    if entry["right"] is None:
+    if entry.right is None:
         return "no rows"
-    if not entry["decidable"]:
+    if not entry.decidable:
         return "cannot tell"
-    return "right" if entry["right"] else "wrong"
+    return "right" if entry.right else "wrong"
 
 
-def verification(advised: Advised) -> list[str]:
+def verification(advised: Advised, verdict: Verification) -> list[str]:
     """What test rows say, in a few sentences."""
-    verdict, words = advised.found["verify"], advised.words
-    tested, splits = verdict["tested"], len(verdict["seeds"])
+    words = advised.words
+    tested, splits = verdict.tested, len(verdict.seeds)
     over = f" of {splits} splits" if splits > 1 else ""
-    means, saved = verdict["test_loss"], verdict["saved_against"]["always alone"]
+    means, saved = verdict.test_loss, verdict.saved_against["always alone"]
     ways = listed([f"{way} {words.show(means[way])}" for way in WORDS])
-    percent = f" ({100 * saved['mean'] / means['alone']:.2g} %)" if known(saved["mean"]) and means["alone"] > 0 else ""
-    saves = f"{words.signed(saved['mean'])} {words.interval(saved['low'], saved['high'])}{percent}"
+    alone = means["alone"]
+    percent = f" ({100 * saved.mean / alone:.2g} %)" if known(saved.mean) and known(alone) and alone > 0 else ""
+    saves = f"{words.signed(saved.mean)} {words.interval(saved.low, saved.high)}{percent}"
     first = (
         f"On test rows{over}, read only now: mean {advised.score} {words.show(means['advice'])} with the advice; "
         f"always {ways}. Against training alone the advice saves {saves}."
     )
-    second = f"It was best, or within noise of best, for {verdict['right']:,} of {tested:,} clients"
-    if verdict["decidable"]:
-        right, able = verdict["right_of_decidable"], verdict["decidable"]
+    second = f"It was best, or within noise of best, for {verdict.right:,} of {tested:,} clients"
+    if verdict.decidable:
+        right, able = verdict.right_of_decidable, verdict.decidable
         judged = f"right for {right:,} of the {able:,} clients" if able > 1 else f"{_RIGHT[right]} for the one client"
         return [first, f"{second}; it was {judged} whose test rows can tell."]
     return [first, f"{second}; but no client has enough test rows to tell."]
@@ -225,11 +214,11 @@ def verification(advised: Advised) -> list[str]:
 def technical(advised: Advised) -> list[str]:
     """What a specialist asks next: quantities of theory, weights, regret, what is revealed."""
     found, words = advised.found, advised.words
-    facts, rows = found["regime"], found["rows"]
+    facts, rows = found.regime, found.rows
     lines = [
-        f"{plural(found['all_clients'], 'client')}, {rows['least']} to {rows['most']} rows each (median "
-        f"{rows['median']:g}), {found['coefficients']} coefficients, {found['model'].replace('_', ' ')} loss, split "
-        f"{found['seed']}."
+        f"{plural(found.all_clients, 'client')}, {rows.least} to {rows.most} rows each (median "
+        f"{rows.median:g}), {found.coefficients} coefficients, {found.model.replace('_', ' ')} loss, split "
+        f"{found.seed}."
     ]
     if facts:
         lines.append(
@@ -238,35 +227,34 @@ def technical(advised: Advised) -> list[str]:
             f"{facts['sigma']:.3g}); steepest over flattest curvature (kappa = {facts['kappa']:.3g}); the largest of "
             f"the clients' own best models (B = {facts['radius']:.3g}); ridge l2 = {facts['l2']:.2g}."
         )
-    means = ", ".join(f"{way} {words.show(found['mean_loss'][way])}" for way in WORDS)
+    means = ", ".join(f"{way} {words.show(found.mean_loss[way])}" for way in WORDS)
     lines.append(f"Held-out {advised.score}, mean over clients: {means}.")
-    parts = ", ".join(f"{name} {100 * part:.0f} %" for name, part in found["mixture"].items() if part >= 0.005)
+    parts = ", ".join(f"{name} {100 * part:.0f} %" for name, part in found.mixture.items() if part >= 0.005)
     lines.append(f"The neighbours' weights mix: {parts}.")
-    if found["blocks"]:
+    if found.blocks:
         lines.append(
-            f"Pairs were judged inside {plural(len(found['blocks']), 'block')} of at most {max(found['blocks'])} "
-            "clients."
+            f"Pairs were judged inside {plural(len(found.blocks), 'block')} of at most {max(found.blocks)} clients."
         )
-    penalties = ", ".join(f"{way} {value:g}" for way, value in found["penalties"].items())
+    penalties = ", ".join(f"{way} {value:g}" for way, value in found.penalties.items())
     lines.append(f"Penalties, in rows: {penalties}.")
-    sent = found["exchange"]
+    sent = found.exchange
     lines.append(
-        f"Finding this out would send {size(sent['upload_bytes'])} up and {size(sent['download_bytes'])} down "
-        f"({plural(sent['pairs'], 'pair')} judged). {sent['reveals']}"
+        f"Finding this out would send {size(sent.upload_bytes)} up and {size(sent.download_bytes)} down "
+        f"({plural(sent.pairs, 'pair')} judged). {sent.reveals}"
     )
-    if found["verify"] is not None:
+    if found.verify is not None:
         lines.append(f"Regret, mean {advised.score} above each client's best way [95 %]:")
         lines += [
-            f"  {way:<18} {words.bare(one['mean'])} {_plain_interval(words, one)}"
-            for way, one in found["verify"]["regret"].items()
+            f"  {way:<18} {words.bare(one.mean)} {_plain_interval(words, one)}"
+            for way, one in found.verify.regret.items()
         ]
     return lines
 
 
-def _plain_interval(words: ScoreWords, numbers: dict[str, float]) -> str:
-    if not known(numbers["low"]):
+def _plain_interval(words: ScoreWords, numbers: Mean) -> str:
+    if not known(numbers.low):
         return ""
-    return f"[{words.bare(numbers['low'])}, {words.bare(numbers['high'])}]"
+    return f"[{words.bare(numbers.low)}, {words.bare(numbers.high)}]"
 
 
 def _one_line_each(table: Table, rows: list[list[str]]) -> Table:

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
-import re
+import math
 from collections.abc import Sequence
-from typing import Any
 
-from idiolect.report.clients import client_table
-from idiolect.report.folder import Run, is_alone
-from idiolect.report.wording import ScoreWords, absent, known, listed, plural, score_words, size, ties
+from idiolect.record.schema import MethodSummary
+from idiolect.report.clients import ClientTable, client_table
+from idiolect.report.folder import Run
+from idiolect.report.wording import ScoreWords, absent, known, listed, plural, score_words, size, ties, upper
 
-_SWEPT = re.compile(r"\[.+=.+\]$")  # 'ditto[step_size=0.1]'
 _NAMED = 3  # methods level with the best that are named; more are counted
 _TIED = 7  # methods within noise of the announced one that are named
 LITTLE = 0.01  # of the score: a smaller difference is said to be little, however sure it is
@@ -44,35 +43,35 @@ def answer(run: Run) -> Answer:
     words = score_words(run.score)
     ranked = rank(run, "mean")
     if not ranked:
-        if run.methods and all(entry.get("diverged") for entry in run.methods):
+        if run.methods and all(entry.diverged for entry in run.methods):
             return Answer("Every method of this run diverged, so there is no answer; use smaller step sizes.")
         return Answer(f"No method of this run is scored by {words.name} on test rows, so there is no answer.")
     announced = run.announced
-    best = next((one for one in ranked if announced and one["method"] == announced["method"]), ranked[0])
+    best = next((one for one in ranked if announced and one.method == announced.method), ranked[0])
     below = rank(run, "worst_decile")
     level = [] if announced else _leaders(ranked, "mean")
     worst_level = _leaders(below, "worst_decile")
     worst = best if best in worst_level else worst_level[0]
     others, worst_others = ([one for one in level if one is not best], [one for one in worst_level if one is not worst])
-    together = best if not is_alone(best) else _first_together(run, ranked)
-    clients = client_table(run, together["method"]) if together else None
+    together = best if not best.alone else _first_together(run, ranked)
+    clients = client_table(run, together.method) if together else None
     judged = clients if clients is not None and clients.compared else None
     parts = Answer(
         sentence="",
-        best=best["method"],
+        best=best.method,
         announced=announced is not None,
-        best_mean=best["score"]["mean"],
-        tied=tuple(announced["tied"]) if announced else (),
-        worst_decile_best=worst["method"],
-        worst_decile=worst["score"]["worst_decile"],
-        best_level=tuple(str(one["method"]) for one in others),
-        worst_decile_level=tuple(str(one["method"]) for one in worst_others),
-        personalized=together["method"] if together else None,
+        best_mean=best.score.mean,
+        tied=announced.tied if announced else (),
+        worst_decile_best=worst.method,
+        worst_decile=worst.score.worst_decile,
+        best_level=tuple(one.method for one in others),
+        worst_decile_level=tuple(one.method for one in worst_others),
+        personalized=together.method if together else None,
         helped=judged.counted("helped") if judged else None,
         hurt=judged.counted("hurt") if judged else None,
         compared=judged.compared if judged else None,
-        traffic_bytes=traffic_bytes(together) if together else None,
-        rounds=together.get("rounds") if together else None,
+        traffic_bytes=together.traffic_bytes if together else None,
+        rounds=together.rounds if together else None,
     )
     clauses = [
         _announced(run, best, words, len(ranked))
@@ -87,27 +86,25 @@ def answer(run: Run) -> Answer:
     return dataclasses.replace(parts, sentence=f"{_choice(run)}{said}{doubts}")
 
 
-def _first_together(run: Run, ranked: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _first_together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | None:
     """The method to hold against training alone: the best on validation rows, as far as they were asked."""
-    others = [entry for entry in ranked if not is_alone(entry)]
+    others = [entry for entry in ranked if not entry.alone]
     if not others or run.announced is None:
         return next(iter(others), None)
-    first = [entry for entry in others if entry["method"] == run.announced.get("best")]
-    validated = [entry for entry in others if not absent(entry.get("choosing_mean"))]
-    validated.sort(key=lambda entry: entry["choosing_mean"], reverse=run.higher_chooses)
-    return [*first, *validated, *others][0]
+    sign = 1 if run.higher_chooses else -1
+    validated = {entry.method: sign * entry.choosing_mean for entry in others if known(entry.choosing_mean)}
+    return max(others, key=lambda entry: validated.get(entry.method, -math.inf))
 
 
-def _announced(run: Run, best: dict[str, Any], words: ScoreWords, methods: int) -> str:
+def _announced(run: Run, best: MethodSummary, words: ScoreWords, methods: int) -> str:
     """The winner on validation rows, who is level with it there, and what it reaches on test rows."""
-    found = run.announced or {}
-    name = _name(best)
-    subject = name[0].upper() + name[1:] if is_alone(best) else name
-    measure, value = words.name.replace("_", " "), words.show(best["score"]["mean"])
+    found = run.announced
+    subject = upper(best.name) if best.alone else best.method
+    measure, value = words.name.replace("_", " "), words.show(best.score.mean)
     if methods == 1:
         return f"{subject}: {measure} {value} on test rows{_gains(best, words)}"
-    tied = [one for one in run.methods if one["method"] in found.get("tied", ())]
-    level = f", within noise of {_few([_name(one) for one in tied])}" if tied else f", {_ahead(run, best)}"
+    tied = [one for one in run.methods if one.method in (found.tied if found else ())]
+    level = f", within noise of {_few([one.name for one in tied])}" if tied else f", {_ahead(run, best)}"
     on_test = f"its {measure} on test rows is {value}{_gains(best, words)}"
     return f"{subject} does best on validation rows{level}{_cheapest(best, tied)}; {on_test}"
 
@@ -117,12 +114,12 @@ def _few(names: list[str]) -> str:
     return listed(names) if len(names) <= _TIED else f"{len(names)} others"
 
 
-def _ahead(run: Run, best: dict[str, Any]) -> str:
+def _ahead(run: Run, best: MethodSummary) -> str:
     """How far the best method is ahead of the others, none of which is within noise of it."""
-    if any(one.get("converged") is False for one in run.methods):
+    if any(one.converged is False for one in run.methods):
         return "ahead of the others as far as they were trained"
-    means = [one.get("choosing_mean") for one in rank(run, "mean") if one is not best]
-    mine, others = best.get("choosing_mean"), [mean for mean in means if known(mean)]
+    means = [one.choosing_mean for one in rank(run, "mean") if one is not best]
+    mine, others = best.choosing_mean, [mean for mean in means if known(mean)]
     if not known(mine) or not others:
         return "clearly ahead of the others"
     second = max(others) if run.higher_chooses else min(others)
@@ -133,33 +130,30 @@ def _ahead(run: Run, best: dict[str, Any]) -> str:
     return f"ahead of the others beyond noise, but by little ({100 * part:.1g} % of the {score})"
 
 
-def _cheapest(best: dict[str, Any], tied: list[dict[str, Any]]) -> str:
+def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
     """Which of the methods that are level with the best one costs least, where that is not the best one itself."""
-    least = min(tied, key=traffic_bytes, default=best)
-    if traffic_bytes(least) >= traffic_bytes(best):
+    least = min(tied, key=lambda one: one.traffic_bytes, default=best)
+    if least.traffic_bytes >= best.traffic_bytes:
         return ""
-    silent = "sends nothing after the preparation" if least.get("preparation_bytes") else "sends nothing"
-    price = f"sends {size(traffic_bytes(least))}" if traffic_bytes(least) else silent
-    return f", of which {_name(least)} {price}" if len(tied) > 1 else f", which {price}"
+    silent = "sends nothing after the preparation" if least.preparation_bytes else "sends nothing"
+    price = f"sends {size(least.traffic_bytes)}" if least.traffic_bytes else silent
+    return f", of which {least.name} {price}" if len(tied) > 1 else f", which {price}"
 
 
-def _gains(entry: dict[str, Any], words: ScoreWords) -> str:
+def _gains(entry: MethodSummary, words: ScoreWords) -> str:
     """What it gains on both references, as the rest of a sentence; what is 0 by nature is left out."""
     told = []
-    alone = None if is_alone(entry) else entry.get("gain")
-    for gain, whom in ((alone, "training alone"), (entry.get("gain_over_one"), "one model for all")):
-        if not gain or absent(gain.get("mean")) or gain["mean"] == gain.get("low") == gain.get("high") == 0:
-            continue
-        interval = words.interval(gain.get("low"), gain.get("high"))
-        unclear = " (not clear)" if interval and gain["low"] <= 0 <= gain["high"] else ""
-        told.append(f"{words.signed(gain['mean'])} {interval}".rstrip() + f" against {whom}{unclear}")
+    alone = None if entry.alone else entry.gain
+    for gain, whom in ((alone, "training alone"), (entry.gain_over_one, "one model for all")):
+        if gain is not None and known(gain.mean) and not gain.is_nothing:
+            told.append(
+                f"{words.gain(gain.mean, gain.low, gain.high)} against {whom}{'' if gain.is_clear else ' (not clear)'}"
+            )
     return f", {' and '.join(told)}" if told else ""
 
 
 def _unfinished(run: Run) -> list[str]:
-    late = [
-        str(entry["method"]) for entry in run.methods if entry.get("converged") is False and not entry.get("diverged")
-    ]
+    late = [entry.method for entry in run.methods if entry.converged is False and not entry.diverged]
     if not late:
         return []
     return [f"{listed(late)} had not converged when training stopped and may do better with more rounds."]
@@ -167,24 +161,22 @@ def _unfinished(run: Run) -> list[str]:
 
 def _unscored(run: Run) -> list[str]:
     """Clients that no mean counts, and why."""
-    found = run.summary.get("unscored")
-    return [str(found["sentence"])] if isinstance(found, dict) and found.get("sentence") else []
+    return [] if run.summary.unscored is None else [run.summary.unscored.sentence]
 
 
 def _choice(run: Run) -> str:
     """What was chosen among the settings of a sweep, as a sentence of its own; nothing where there was no sweep."""
-    chosen = [str(entry["method"]) for entry in run.methods if entry.get("chosen")]
+    chosen = [entry.method for entry in run.methods if entry.chosen]
     if chosen:
         return f"Chosen on validation rows: {listed(chosen)}. "
-    blind = [entry for entry in run.methods if not entry.get("diverged") and entry.get("choosing_mean", 0) is None]
-    if any(_SWEPT.search(str(entry["method"])) for entry in blind):
+    if any(entry.swept and not entry.diverged and entry.choosing_mean is None for entry in run.methods):
         return (
             "Without validation rows nothing was chosen among the settings, and what is best here is so on test rows. "
         )
     return ""
 
 
-def rank(run: Run, statistic: str) -> list[dict[str, Any]]:
+def rank(run: Run, statistic: str) -> list[MethodSummary]:
     """Methods that finished and have this statistic of the primary score, best first.
 
     Of the settings of a sweep those that validation rows choose: test rows must not choose.
@@ -192,16 +184,9 @@ def rank(run: Run, statistic: str) -> list[dict[str, Any]]:
     entries = [
         entry
         for entry in run.methods
-        if not entry.get("diverged")
-        and entry.get("chosen") is not False
-        and not absent((entry.get("score") or {}).get(statistic))
+        if not entry.diverged and entry.chosen is not False and not absent(getattr(entry.score, statistic))
     ]
-    return sorted(entries, key=lambda entry: entry["score"][statistic], reverse=run.higher_is_better)
-
-
-def traffic_bytes(entry: dict[str, Any]) -> int:
-    """Everything that crossed the wire: up, down, and the delivery of the models."""
-    return sum(int(entry.get(f"{way}_bytes") or 0) for way in ("upload", "download", "delivery"))
+    return sorted(entries, key=lambda entry: getattr(entry.score, statistic), reverse=run.higher_is_better)
 
 
 def level_with(methods: Sequence[str]) -> str:
@@ -215,45 +200,38 @@ def nothing_right(value: float | None, words: ScoreWords) -> bool:
     return words.unit == "%" and value == 0
 
 
-def _leaders(ranked: list[dict[str, Any]], statistic: str) -> list[dict[str, Any]]:
-    return [entry for entry in ranked if ties(entry["score"][statistic], ranked[0]["score"][statistic])]
-
-
-def _name(entry: dict[str, Any]) -> str:
-    return "training alone" if is_alone(entry) else str(entry["method"])
+def _leaders(ranked: list[MethodSummary], statistic: str) -> list[MethodSummary]:
+    return [entry for entry in ranked if ties(getattr(entry.score, statistic), getattr(ranked[0].score, statistic))]
 
 
 def _average(
-    best: dict[str, Any],
-    level: list[dict[str, Any]],
-    together: dict[str, Any] | None,
+    best: MethodSummary,
+    level: list[MethodSummary],
+    together: MethodSummary | None,
     words: ScoreWords,
     methods: int,
 ) -> str:
     name = words.name.replace("_", " ")
-    value = f"{name} {words.show(best['score']['mean'])}"
-    if is_alone(best):
+    value = f"{name} {words.show(best.score.mean)}"
+    if best.alone:
         text = f"Training alone is best on average ({value})" if methods > 1 else f"Training alone: {value}"
         if together is None:
             return text + ", and nothing else was compared with it"
         if level:
-            return f"{text}{level_with([_name(entry) for entry in level])} ({words.show(best['score']['mean'])})"
-        return f"{text}, ahead of {together['method']} ({words.show(together['score']['mean'])})"
-    first = f"{best['method']} is best on average{level_with([_name(entry) for entry in level])}"
-    text = f"{first} ({value}" if methods > 1 else f"{best['method']} ({value}"
-    gain = best.get("gain")
-    if gain is None or absent(gain.get("mean")):
+            return f"{text}{level_with([entry.name for entry in level])} ({words.show(best.score.mean)})"
+        return f"{text}, ahead of {together.method} ({words.show(together.score.mean)})"
+    first = f"{best.method} is best on average{level_with([entry.name for entry in level])}"
+    text = f"{first} ({value}" if methods > 1 else f"{best.method} ({value}"
+    gain = best.gain
+    if gain is None or absent(gain.mean):
         return text + ")"
-    interval = words.interval(gain.get("low"), gain.get("high"))
-    text += f", {words.signed(gain['mean'])} {interval}".rstrip() + " against training alone"
-    if interval and gain["low"] <= 0 <= gain["high"]:
-        text += ": not a clear difference"
-    return text + ")"
+    unclear = "" if gain.is_clear else ": not a clear difference"
+    return f"{text}, {words.gain(gain.mean, gain.low, gain.high)} against training alone{unclear})"
 
 
-def _worst(worst: dict[str, Any], too: bool, level: list[dict[str, Any]], words: ScoreWords, methods: int) -> str:
+def _worst(worst: MethodSummary, too: bool, level: list[MethodSummary], words: ScoreWords, methods: int) -> str:
     """Who is best for the worst tenth; `too`: the method that is also best on average."""
-    value = worst["score"]["worst_decile"]
+    value = worst.score.worst_decile
     shown = words.show(value)
     every = "both methods" if methods == 2 else "every method"
     if nothing_right(value, words):
@@ -263,10 +241,10 @@ def _worst(worst: dict[str, Any], too: bool, level: list[dict[str, Any]], words:
         return f"its worst tenth of clients reaches {shown}"
     if len(level) == methods - 1:
         return f"the worst tenth of clients fares the same with {every} ({shown})"
-    others = level_with([_name(entry) for entry in level])
+    others = level_with([entry.name for entry in level])
     if too:
         return f"it is also best for the worst tenth of clients{others} ({shown})"
-    return f"for the worst tenth of clients {_name(worst)} is best{others} ({shown})"
+    return f"for the worst tenth of clients {worst.name} is best{others} ({shown})"
 
 
 def _alone(parts: Answer) -> str:
@@ -281,12 +259,12 @@ def _alone(parts: Answer) -> str:
     return f"of {clients} {helped} {verb} clearly helped and {hurt} clearly hurt against alone"
 
 
-def _price(together: dict[str, Any] | None, clients: Any) -> str:
+def _price(together: MethodSummary | None, clients: ClientTable | None) -> str:
     if together is None:
         return ""
-    total = traffic_bytes(together)
-    rounds = plural(int(together["rounds"]), "round") if together.get("rounds") is not None else "its rounds"
+    total = together.traffic_bytes
+    rounds = plural(together.rounds, "round")
     trained = 0 if clients is None else int((~clients.held_out).sum())  # held-out clients never communicated
     each = f", {size(total / trained)} per client" if trained else ""
-    delivered = " and the delivery of the models" if together.get("delivery_bytes") else ""
-    return f"{together['method']} communicates {size(total)} over {rounds}{delivered}{each}"
+    delivered = " and the delivery of the models" if together.delivery_bytes else ""
+    return f"{together.method} communicates {size(total)} over {rounds}{delivered}{each}"

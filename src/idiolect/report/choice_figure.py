@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from idiolect.report.choice import Choice, chosen_of
+from idiolect.report.choice import ChoiceFound, chosen_of
 from idiolect.report.figures import Drawn
-from idiolect.report.style import INK, MUTED, PAPER, blank, drawing, lay_out, short, to_bytes
+from idiolect.report.style import BLUE, INK, MUTED, PAPER, SKY, VERMILION, blank, drawing, lay_out, short, to_bytes
 
-_MEAN, _CHOICE, _BARS = "#0072b2", "#d55e00", "#56b4e9"
+_MEAN, _CHOICE, _BARS = BLUE, VERMILION, SKY
 _ROOMY = 7  # values that leave room for a second line
 _NAMED = 12  # clients that can be named at the edge without a crowd
 
@@ -26,17 +24,17 @@ CAPTION = (
 )
 
 
-def drawn_choice(choice: Choice, name: str) -> Drawn:
+def drawn_choice(choice: ChoiceFound, name: str) -> Drawn:
     """The figure as files; `name` is theirs."""
     with drawing(name):
         figure = lay_out(draw(choice))
-        title = f"Score and price of {choice.found['setting']}"
+        title = f"Score and price of {choice.found.setting}"
         if not choice.warm:
-            title = f"{choice.found['method']}: score and price of {choice.found['setting']}"
+            title = f"{choice.found.method}: score and price of {choice.found.setting}"
         return Drawn(name, title, CAPTION, to_bytes(figure, "png"), to_bytes(figure, "svg"))
 
 
-def draw(choice: Choice) -> Figure:
+def draw(choice: ChoiceFound) -> Figure:
     """Values stand in the order of the path, evenly: what lies between 0.1 and 0 is as much a step as 1 to 0.5."""
     figure = blank(8.2, 6.4)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.15))
@@ -44,58 +42,58 @@ def draw(choice: Choice) -> Figure:
     _prices(below, choice)
     below.set_xticks(range(len(choice.values)), _ticks(choice))
     order = "in the order of the path" if choice.warm else "each from a cold start"
-    below.set_xlabel(f"{choice.found['setting']}, {order}")
+    below.set_xlabel(f"{choice.found.setting}, {order}")
     below.set_xlim(-0.45, len(choice.values) - 0.55)
     _legend(figure, choice)
     return figure
 
 
-def _ticks(choice: Choice) -> list[str]:
+def _ticks(choice: ChoiceFound) -> list[str]:
     """Every value, and its gradients where there is room."""
     roomy = len(choice.values) <= _ROOMY
     return [
-        choice.named(entry["value"]).replace(", ", "\n").replace(" (", "\n(")
-        + (f"\n{short(entry['spent']['gradients'])} gradients" if roomy else "")
-        for entry in choice.found["values"]
+        choice.named(entry.value).replace(", ", "\n").replace(" (", "\n(")
+        + (f"\n{short(entry.spent.gradients)} gradients" if roomy else "")
+        for entry in choice.found.values
     ]
 
 
-def _scores(axes: Axes, choice: Choice) -> None:
+def _scores(axes: Axes, choice: ChoiceFound) -> None:
     found, scale = choice.found, choice.words.scale
-    names, places = found["clients"], np.arange(len(choice.values))
+    names, places = found.clients, np.arange(len(choice.values))
     rows, ends = choice.of_clients(), dict[float, list[str]]()
     faint = max(0.15, min(0.7, 12 / max(len(names), 1)))
     for order, name in enumerate(names):
-        scores = np.array([np.nan if row["test"] is None else row["test"] for row in rows[name]], float) * scale
+        scores = np.array([np.nan if row.test is None else row.test for row in rows[name]], float) * scale
         axes.plot(places, scores, color=MUTED, linewidth=0.8, alpha=faint, zorder=2)
         chosen, _ = chosen_of(rows[name])
         # many clients choose alike: side by side they do not hide one another
         aside = 0.0 if len(names) <= _NAMED else 0.3 * (order / (len(names) - 1) - 0.5)
-        mark: dict[str, Any] = {"s": 30 if len(names) <= 60 else 12, "linewidths": 0.8, "edgecolors": PAPER}
-        axes.scatter(chosen + aside, scores[chosen], color=_CHOICE, zorder=5, **mark)
+        size = 30 if len(names) <= 60 else 12
+        axes.scatter(chosen + aside, scores[chosen], s=size, color=_CHOICE, linewidths=0.8, edgecolors=PAPER, zorder=5)
         if len(names) <= _NAMED and np.isfinite(scores[-1]):
             ends.setdefault(float(scores[-1]), []).append(name)
-    away: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
     for height, together in ends.items():  # names of equal scores would hide one another
-        axes.annotate(", ".join(together), (places[-1], height), color=MUTED, fontsize=7, **away)
+        names_at, at = ", ".join(together), (places[-1], height)
+        axes.annotate(names_at, at, (6, 0), textcoords="offset points", va="center", color=MUTED, fontsize=7)
     for part, style, width in (("mean", "-", 2.4), ("worst_decile", (0, (4, 2)), 1.4)):
-        line = _numbers([entry["test"][part] for entry in found["values"]]) * scale
+        line = _numbers([getattr(entry.test, part) for entry in found.values]) * scale
         axes.plot(places, line, color=_MEAN, linestyle=style, linewidth=width, marker="o", markersize=3.5, zorder=4)
-        if part == "mean" and len(found["seeds"]) > 1:
-            pairs = [entry["test"]["interval"] or [None, None] for entry in found["values"]]
+        if part == "mean" and len(found.seeds) > 1:
+            pairs = [entry.test.interval or [None, None] for entry in found.values]
             low, high = (_numbers([pair[side] for pair in pairs]) * scale for side in (0, 1))
             axes.vlines(places, low, high, color=_MEAN, linewidth=1.2, zorder=4)
-        own = _numbers([found["chosen"]["test"][part]])[0] * scale
+        own = _numbers([getattr(found.chosen.test, part)])[0] * scale
         axes.axhline(own, color=_CHOICE, linestyle=style, linewidth=width - 0.8, zorder=3)
     axes.set_ylabel(f"test {choice.words.title}")
     axes.tick_params(labelbottom=False)
 
 
-def _prices(axes: Axes, choice: Choice) -> None:
+def _prices(axes: Axes, choice: ChoiceFound) -> None:
     """Bars: the value alone; line: all so far."""
-    entries, places = choice.found["values"], np.arange(len(choice.values))
-    spent = np.array([entry["spent"]["total_bytes"] for entry in entries], float)
-    so_far = np.array([entry["spent_so_far"]["total_bytes"] for entry in entries], float)
+    entries, places = choice.found.values, np.arange(len(choice.values))
+    spent = np.array([entry.spent.total_bytes for entry in entries], float)
+    so_far = np.array([entry.spent_so_far.total_bytes for entry in entries], float)
     factor, unit = (1e-6, "MB") if so_far.max(initial=0) >= 1e6 else (1e-3, "kB")
     axes.bar(places, spent * factor, width=0.5, color=_BARS, zorder=3)
     axes.plot(places, so_far * factor, color=INK, linewidth=1.2, marker="o", markersize=3.5, zorder=4)
@@ -104,14 +102,15 @@ def _prices(axes: Axes, choice: Choice) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
-def _legend(figure: Figure, choice: Choice) -> None:
-    dot: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5}
+def _legend(figure: Figure, choice: ChoiceFound) -> None:
     entries = [
         Line2D([], [], color=_MEAN, linewidth=2.4, label="one value for all: mean over clients"),
         Line2D([], [], color=_MEAN, linewidth=1.4, linestyle=(0, (4, 2)), label="their worst tenth"),
         Line2D([], [], color=MUTED, linewidth=0.8, label="each client"),
         Line2D([], [], color=_CHOICE, linewidth=1.6, label="own choice: mean (dashed: worst tenth)"),
-        Line2D([], [], color=_CHOICE, label="its choice on validation rows", **dot),
+        Line2D(
+            [], [], color=_CHOICE, linestyle="none", marker="o", markersize=5, label="its choice on validation rows"
+        ),
         Line2D([], [], color=_BARS, linewidth=6, label="bytes of the value (line: so far)"),
     ]
     figure.legend(handles=entries, loc="outside upper left", ncols=3, handlelength=1.8, columnspacing=1.4)

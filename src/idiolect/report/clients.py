@@ -110,8 +110,7 @@ def client_table(run: Run, method: str) -> ClientTable:
 
 def _is_refit(run: Run, method: str) -> bool:
     """Whether the method's models were trained on validation rows, too."""
-    tuned = any(entry.get("tuned") for entry in run.methods if entry["method"] == method)
-    return bool(run.summary.get("refit")) and tuned
+    return run.summary.refit and any(entry.tuned for entry in run.methods if entry.method == method)
 
 
 _ENDS = ("", "_low", "_high")

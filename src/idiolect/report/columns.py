@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from idiolect.report.folder import is_alone
-from idiolect.report.wording import NONE, ScoreWords, count, diverged_words, megabytes, percent, score_words, small
+from idiolect.record.divergence import Divergence
+from idiolect.record.schema import Gain, MethodSummary, Personalization
+from idiolect.report.wording import NONE, ScoreWords, count, megabytes, percent, score_words, small
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class MethodRow:
     gradients_personal: int | None
     gradients_both: int | None
     alone: bool  # this is training alone: nothing to gain against itself
-    diverged: str | None
+    diverged: Divergence | None
     preparation_bytes: int | None = None  # sent before round 0 so that all rows are prepared alike
     announced: bool = False  # chosen on validation rows
     one: bool = False  # this is one model for all
@@ -200,7 +201,7 @@ def adaptation_columns() -> tuple[Column, ...]:
     """The same rows before and after adaptation: accuracy, clients, instances."""
     share = score_words("accuracy").bare
 
-    def column(key: str, title: str, better: int, about: str, text: Callable[[Any], str] = share) -> Column:
+    def column(key: str, title: str, better: int, about: str, text: Callable[[float | None], str] = share) -> Column:
         return Column(key, title, better, lambda row: text(getattr(row, key)), about)
 
     return (
@@ -223,56 +224,57 @@ def adaptation_columns() -> tuple[Column, ...]:
     )
 
 
-def method_row(entry: dict[str, Any], announced: str | None = None, one: str | None = None) -> MethodRow:
+def method_row(entry: MethodSummary, announced: str | None = None, one: str | None = None) -> MethodRow:
     """One method of the summary; `announced` is the one that validation rows choose, `one` is one model for all."""
-    score, gain, over_one = entry.get("score") or {}, entry.get("gain") or {}, entry.get("gain_over_one") or {}
-    low, high = entry.get("interval") or (None, None)
-    alone, diverged, chosen = is_alone(entry), entry.get("diverged"), entry.get("chosen")
-    counts = {name: entry.get(name) for name in _COUNTS}
-    compared = bool(gain) and not alone
+    gain = _NO_GAIN if entry.gain is None or entry.alone else entry.gain
+    over_one = entry.gain_over_one or _NO_GAIN
+    low, high = entry.interval or (None, None)
+    compared = gain is not _NO_GAIN
+    adapted = entry.personalization or Personalization()
+    new = (entry.new_clients and entry.new_clients.personalization) or Personalization()
     return MethodRow(
-        method=str(entry["method"]),
-        mean=score.get("mean"),
+        method=entry.method,
+        mean=entry.score.mean,
         interval_low=low,
         interval_high=high,
-        worst_decile=score.get("worst_decile"),
-        spread=score.get("spread"),
-        shared_mean=entry.get("shared_mean"),
-        gain=gain.get("mean") if compared else None,
-        gain_low=gain.get("low") if compared else None,
-        gain_high=gain.get("high") if compared else None,
-        over_one=over_one.get("mean"),
-        over_one_low=over_one.get("low"),
-        over_one_high=over_one.get("high"),
-        announced=entry["method"] == announced,
-        one=entry["method"] == one,
-        converged=None if diverged else entry.get("converged"),
-        helped=entry.get("helped") if compared else None,
-        hurt=entry.get("hurt") if compared else None,
-        alone=alone,
-        diverged=diverged,
-        choosing_mean=None if chosen is None or diverged else entry.get("choosing_mean"),
-        chosen=chosen,
-        new_clients=(entry.get("new_clients") or {}).get("mean"),
-        suboptimality=entry.get("suboptimality"),
-        distance_to_optimum=entry.get("distance_to_optimum"),
-        flops=(entry.get("flops") or {}).get("training"),
-        **{name: (entry.get("storage") or {}).get(name) for name in ("client_bytes", "server_bytes", "model_bytes")},
-        **_adaptation(entry),
-        **counts,
+        worst_decile=entry.score.worst_decile,
+        spread=entry.score.spread,
+        shared_mean=entry.shared_mean,
+        gain=gain.mean,
+        gain_low=gain.low,
+        gain_high=gain.high,
+        over_one=over_one.mean,
+        over_one_low=over_one.low,
+        over_one_high=over_one.high,
+        announced=entry.method == announced,
+        one=entry.method == one,
+        converged=None if entry.diverged else entry.converged,
+        helped=entry.helped if compared else None,
+        hurt=entry.hurt if compared else None,
+        alone=entry.alone,
+        diverged=entry.diverged,
+        choosing_mean=None if entry.chosen is None or entry.diverged else entry.choosing_mean,
+        chosen=entry.chosen,
+        new_clients=None if entry.new_clients is None else entry.new_clients.mean,
+        suboptimality=entry.suboptimality,
+        distance_to_optimum=entry.distance_to_optimum,
+        acc_g=adapted.acc_g,
+        acc_p=adapted.acc_p,
+        worst_tenth_g=adapted.worst_tenth_g,
+        worst_tenth_p=adapted.worst_tenth_p,
+        adapted_better=adapted.helped,
+        adapted_same=adapted.same,
+        adapted_worse=adapted.hurt,
+        new_acc_g=new.acc_g,
+        new_acc_p=new.acc_p,
+        flops=None if entry.flops is None else entry.flops.training,
+        **vars(adapted.breakdown),
+        **({} if entry.storage is None else vars(entry.storage)),
+        **{name: getattr(entry, name) for name in _COUNTS},
     )
 
 
-def _adaptation(entry: dict[str, Any]) -> dict[str, Any]:
-    found = entry.get("personalization") or {}
-    new = (entry.get("new_clients") or {}).get("personalization") or {}
-    clients = {"adapted_better": "helped", "adapted_same": "same", "adapted_worse": "hurt"}
-    return (
-        {name: found.get(name) for name in ("acc_g", "acc_p", "worst_tenth_g", "worst_tenth_p")}
-        | {name: found.get(key) for name, key in clients.items()}
-        | {name: (found.get("breakdown") or {}).get(name) for name in INSTANCES}
-        | {f"new_{name}": new.get(name) for name in ("acc_g", "acc_p")}
-    )
+_NO_GAIN = Gain(None, None, None, 0, "")
 
 
 _COUNTS = (
@@ -289,7 +291,7 @@ _COUNTS = (
 
 def _label(row: MethodRow) -> str:
     """The method, and what became of it where no other column says so."""
-    return f"{row.method}\n({diverged_words(row.diverged)})" if row.diverged else row.method
+    return f"{row.method}\n({row.diverged.short})" if row.diverged else row.method
 
 
 def marked(row: MethodRow) -> str:
@@ -303,12 +305,12 @@ def _over_one(row: MethodRow, words: ScoreWords) -> str:
         return "one model"
     if row.diverged or row.over_one is None:
         return NONE
-    return f"{words.signed(row.over_one)} {words.interval(row.over_one_low, row.over_one_high)}".rstrip()
+    return words.gain(row.over_one, row.over_one_low, row.over_one_high)
 
 
 def _gain(row: MethodRow, words: ScoreWords) -> str:
     if row.diverged:
-        return diverged_words(row.diverged)
+        return row.diverged.short
     if row.alone:
         return "alone"
-    return f"{words.signed(row.gain)} {words.interval(row.gain_low, row.gain_high)}".rstrip()
+    return words.gain(row.gain, row.gain_low, row.gain_high)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +39,7 @@ class Curve:
 
 def score_against_cost(run: Run) -> Figure | None:
     """Validation score (mean, worst tenth of clients) by bytes, gradients, modelled time, rounds; None if unknown."""
-    diverged = {entry["method"]: bool(entry.get("diverged")) for entry in run.methods}
+    diverged = {entry.method: bool(entry.diverged) for entry in run.methods}
     curves = [_curve(run, method, diverged[method]) for method in diverged]
     curves = [curve for curve in curves if np.isfinite(curve.mean).any()]
     if not curves:
@@ -111,8 +110,9 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     dot = "_" if len(cost) == 1 else None  # a line through one point cannot be seen
     axes.plot(cost, worst, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), marker=dot, zorder=order)
     axes.plot(cost, middle, color=colour, linewidth=2.0, zorder=order + 20)
-    mark: dict[str, Any] = {"marker": "X", "s": 46} if curve.diverged else {"marker": "o", "s": 22}
-    axes.scatter(cost[-1:], middle[-1:], color=colour, edgecolor=PAPER, linewidth=0.7, zorder=order + 40, **mark)
+    mark, size = ("X", 46) if curve.diverged else ("o", 22)
+    ends = axes.scatter(cost[-1:], middle[-1:], s=size, marker=mark, color=colour, edgecolor=PAPER, linewidth=0.7)
+    ends.set_zorder(order + 40)
 
 
 def _spends(costs: np.ndarray) -> bool:

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from idiolect.record.schema import MethodSummary
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
 from idiolect.report.style import INK, MUTED, PAPER, blank, method_colours, shortened
-from idiolect.report.wording import absent, diverged_words, known, score_words
+from idiolect.report.wording import absent, known, score_words
 
 _DOTS = 120  # clients up to which each one is drawn
 _BANDS = ((0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6))
@@ -22,7 +21,7 @@ _BANDS = ((0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6))
 
 def distribution_over_clients(run: Run) -> Figure | None:
     """One row per method: bands of deciles, the median, each seed's mean; None when no client has a score."""
-    rows = [(entry, _trained(client_table(run, entry["method"]))) for entry in run.methods]
+    rows = [(entry, _trained(client_table(run, entry.method))) for entry in run.methods]
     if not any(np.isfinite(scores).any() for _, scores in rows):
         return None
     words, colours = score_words(run.score), method_colours(run)
@@ -31,11 +30,11 @@ def distribution_over_clients(run: Run) -> Figure | None:
     for place, (entry, scores) in enumerate(rows):
         finite = np.where(np.isfinite(scores), scores, np.nan) * words.scale
         if np.isfinite(finite).any():
-            _draw(axes, place, entry, finite, colours[entry["method"]], words.scale)
-    _limits(axes, [scores * words.scale for entry, scores in rows if not entry.get("diverged")])
+            _draw(axes, place, entry, finite, colours[entry.method], words.scale)
+    _limits(axes, [scores * words.scale for entry, scores in rows if not entry.diverged])
     for place, (entry, scores) in enumerate(rows):
         if not np.isfinite(scores).any():
-            reason = diverged_words(entry["diverged"]) if entry.get("diverged") else "no score"
+            reason = entry.diverged.short if entry.diverged else "no score"
             axes.annotate(
                 reason,
                 (0.0, place),
@@ -48,7 +47,7 @@ def distribution_over_clients(run: Run) -> Figure | None:
             )
         else:
             _beyond(axes, place, _mean_over_seeds(scores * words.scale))
-    axes.set_yticks(range(len(rows)), [shortened(entry["method"], 28) for entry, _ in rows])
+    axes.set_yticks(range(len(rows)), [shortened(entry.method, 28) for entry, _ in rows])
     axes.set_ylim(len(rows) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -63,7 +62,7 @@ def _trained(clients: ClientTable) -> np.ndarray:
     return clients.seed_personal[:, ~clients.held_out]
 
 
-def _draw(axes: Axes, place: int, entry: dict[str, Any], scores: np.ndarray, colour: str, scale: float) -> None:
+def _draw(axes: Axes, place: int, entry: MethodSummary, scores: np.ndarray, colour: str, scale: float) -> None:
     """`scores` is (seeds, clients); deciles are averaged over seeds, as the table's are."""
     seeds = [one[np.isfinite(one)] for one in scores]
     seeds = [one for one in seeds if one.size]
@@ -84,14 +83,14 @@ def _draw(axes: Axes, place: int, entry: dict[str, Any], scores: np.ndarray, col
     for one in seeds if len(seeds) > 1 else ():
         axes.plot([one.mean()] * 2, [place - 0.44, place - 0.28], color=INK, linewidth=0.9, alpha=0.6, zorder=6)
     mean = np.mean([one.mean() for one in seeds])
-    interval = entry.get("interval")
+    interval = entry.interval
     if interval and not any(map(absent, interval)):
         axes.plot(np.asarray(interval) * scale, [place - 0.345] * 2, color=INK, linewidth=1.4, zorder=6)
     axes.scatter(mean, place - 0.345, s=26, marker="D", color=INK, edgecolor=PAPER, linewidth=0.6, zorder=7)
-    worst = (entry.get("score") or {}).get("worst_decile")
+    worst = entry.score.worst_decile
     if known(worst):
-        look: dict[str, Any] = {"marker": "D", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.1}
-        axes.scatter(worst * scale, place - 0.345, s=22, zorder=7, **look)
+        at = (worst * scale, place - 0.345)
+        axes.scatter(*at, s=22, marker="D", facecolor=PAPER, edgecolor=INK, linewidth=1.1, zorder=7)
 
 
 def _mean_over_seeds(scores: np.ndarray) -> np.ndarray:

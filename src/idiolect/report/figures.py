@@ -13,7 +13,7 @@ from idiolect.report.distribution_figure import distribution_over_clients
 from idiolect.report.folder import Run
 from idiolect.report.gain_figure import gain_by_client
 from idiolect.report.optimum_figure import suboptimality_against_cost
-from idiolect.report.style import drawing, lay_out, to_bytes
+from idiolect.report.style import drawing, for_page, lay_out, to_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,10 @@ class Drawn:
     caption: str
     png: bytes
     svg: bytes
+
+    def for_page(self) -> str:
+        """The SVG as HTML; we drew it, so that it needs no escaping."""
+        return for_page(self.svg, self.name, f"{self.title}. {self.caption}")
 
 
 _COST = (

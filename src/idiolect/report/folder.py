@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 
 from idiolect.record.errors import RequestError
 from idiolect.record.manifest import check_report_files
-
-SCHEMA = 1  # the only layout of a run folder there has been
-ALONE = "local"  # the method that trains every client on its own rows
+from idiolect.record.reading import read_summary
+from idiolect.record.schema import ALONE, SCHEMA, Announced, MethodSummary, RunSummary
 
 _HISTORY_KEYS = ("method", "seed", "round")
 _CLIENT_KEYS = ("method", "seed", "client")
@@ -61,12 +60,12 @@ class Run:
     """One run folder in memory; `missing` holds a sentence for everything that was not found."""
 
     path: Path
-    spec: dict[str, Any]
+    spec: dict[str, object]
     spec_text: str
     history: pa.Table  # one row per (method, seed, recorded round)
     clients: pa.Table  # one row per (method, seed, client)
-    summary: dict[str, Any]
-    machine: dict[str, Any]
+    summary: RunSummary
+    machine: dict[str, object]
     finished: bool
     missing: tuple[str, ...]
     privacy: dict[str, Any] | None = None  # what left each client; None in folders from before it was kept
@@ -74,32 +73,42 @@ class Run:
     @property
     def name(self) -> str:
         """The run's name, or its folder's."""
-        return str(self.summary.get("name") or self.path.name)
+        return self.summary.name or self.path.name
 
     @property
     def score(self) -> str:
         """The primary score: the first one asked for."""
-        return str(self.summary["scores"][0])
+        return self.summary.scores[0]
 
     @property
     def higher_is_better(self) -> bool:
         """Which way the primary score points."""
-        return bool(self.summary["higher_is_better"][self.score])
+        return self.summary.higher_is_better[self.score]
 
     @property
     def choose_by(self) -> str:
         """The score of validation rows that chose rounds, settings and the announced method."""
-        return str(self.summary.get("choose_by") or self.score)
+        return self.summary.choose_by or self.score
 
     @property
     def higher_chooses(self) -> bool:
         """Which way that score points."""
-        return bool(self.summary["higher_is_better"].get(self.choose_by, self.higher_is_better))
+        return self.summary.higher_is_better.get(self.choose_by, self.higher_is_better)
 
     @property
-    def methods(self) -> list[dict[str, Any]]:
-        """The summary's entries, one per method, in the order of the spec."""
-        return list(self.summary["methods"])
+    def methods(self) -> tuple[MethodSummary, ...]:
+        """One per method, in the order of the spec."""
+        return self.summary.methods
+
+    @property
+    def announced(self) -> Announced | None:
+        """What the run announces: the method that did best on validation rows, and those tied with it."""
+        return self.summary.announced
+
+    @property
+    def alone(self) -> MethodSummary | None:
+        """The method that trains every client alone, if it was run."""
+        return next((entry for entry in self.methods if entry.alone), None)
 
     def names(self, held_out: bool = False) -> set[str]:
         """The clients that trained, or those that never did."""
@@ -109,22 +118,6 @@ class Run:
         elif held_out:
             return set()
         return set(clients["client"].cast(pa.string()).to_pylist())
-
-    @property
-    def announced(self) -> dict[str, Any] | None:
-        """What the run announces: the method that did best on validation rows, and those tied with it."""
-        found = self.summary.get("announced")
-        return found if isinstance(found, dict) and "method" in found else None
-
-    @property
-    def alone(self) -> dict[str, Any] | None:
-        """The entry of the method that trains every client alone, if it was run."""
-        return next((entry for entry in self.methods if is_alone(entry)), None)
-
-
-def is_alone(entry: dict[str, Any]) -> bool:
-    """Whether this method of the summary is training alone."""
-    return ALONE in (entry.get("method"), entry.get("algorithm"))
 
 
 def read(path: str | os.PathLike[str]) -> Run:
@@ -152,7 +145,7 @@ def read(path: str | os.PathLike[str]) -> Run:
     clients = _table(folder / "clients.parquet", _CLIENT_KEYS)
     if clients is None:
         missing.append("clients.parquet was not found: nothing can be said about single clients.")
-    if not any(is_alone(entry) for entry in summary["methods"]):
+    if not any(entry.alone for entry in summary.methods):
         missing.append(
             f"The method '{ALONE}' was not run: gains against training alone are unknown. "
             f"Add '{ALONE}' to the methods to compare with it."
@@ -172,6 +165,16 @@ def read(path: str | os.PathLike[str]) -> Run:
         tuple(missing),
         _json(folder / "privacy.json"),
     )
+
+
+def read_spec(folder: Path) -> str:
+    """The text of spec.toml; nothing where there is none."""
+    return _text(folder / "spec.toml") or ""
+
+
+def read_machine(folder: Path) -> dict[str, object]:
+    """What machine.json holds; nothing where there is none."""
+    return _json(folder / "machine.json") or {}
 
 
 def numbers(table: pa.Table, column: str) -> np.ndarray:
@@ -202,61 +205,57 @@ def _refuse_strangers(folder: Path) -> None:
         )
 
 
-def _summary(folder: Path, finished: bool) -> dict[str, Any]:
-    summary = _json(folder / "summary.json")
-    if summary is None:
+def _summary(folder: Path, finished: bool) -> RunSummary:
+    if not (folder / "summary.json").is_file():
         way_out = (
             "copy the folder again, whole"
             if finished
             else "it stopped before its first results, so finish it with `idiolect run --resume`"
         )
         raise FolderError(f"The run in {str(folder)!r} has no summary.json to report on; {way_out}.")
-    schema = summary.get("schema")
-    if schema != SCHEMA:
+    summary = read_summary(folder)
+    if not summary.scores or summary.scores[0] not in summary.higher_is_better:
         raise FolderError(
-            f"This idiolect reads run folders of schema {SCHEMA}, and {str(folder)!r} says schema {schema!r}; "
-            "report on it with the version that wrote it."
+            f"summary.json in {str(folder)!r} must name 'scores', and in 'higher_is_better' which way they point; it "
+            "does not, so it was cut or edited: copy the folder again or rerun."
         )
-    scores, directions = summary.get("scores"), summary.get("higher_is_better")
-    whole = isinstance(scores, list) and scores and isinstance(directions, dict) and scores[0] in directions
-    methods = summary.get("methods")
-    if not whole or not isinstance(methods, list) or not all("method" in entry for entry in methods):
-        raise FolderError(
-            f"summary.json in {str(folder)!r} must name 'scores', 'higher_is_better' and 'methods'; it does not, "
-            "so it was cut or edited: copy the folder again or rerun."
-        )
-    if not methods:
+    if not summary.methods:
         raise FolderError(f"The run in {str(folder)!r} trained no method; name at least one in its spec.")
     return summary
 
 
-def _unanswered(summary: dict[str, Any]) -> list[str]:
+def _unanswered(summary: RunSummary) -> list[str]:
     """Methods without an answer; clients without a score are named by the answer itself."""
     sentences = []
-    for entry in summary["methods"]:
-        if entry.get("diverged"):
-            sentences.append(f"Method '{entry['method']}' has no answer: {str(entry['diverged']).rstrip('.')}.")
-        elif (entry.get("score") or {}).get("mean") is None:
-            sentences.append(f"Method '{entry['method']}' has no {summary['scores'][0]} on test rows.")
+    for entry in summary.methods:
+        if entry.diverged:
+            sentences.append(f"Method '{entry.method}' has no answer: {entry.diverged}.")
+        elif entry.score.mean is None:
+            sentences.append(f"Method '{entry.method}' has no {summary.scores[0]} on test rows.")
     return sentences
 
 
-def _without_diverged(summary: dict[str, Any], clients: pa.Table) -> tuple[dict[str, Any], pa.Table]:
+def _without_diverged(summary: RunSummary, clients: pa.Table) -> tuple[RunSummary, pa.Table]:
     """Both without the scores of methods that diverged, and without gains where training alone did."""
-    entries = summary["methods"]
-    lost = [str(entry["method"]) for entry in entries if entry.get("diverged")]
+    lost = [entry.method for entry in summary.methods if entry.diverged]
     if not lost:
         return summary, clients
-    alone = [bool(entry.get("diverged")) for entry in entries if is_alone(entry)]
-    without = dict.fromkeys(_AGAINST_ALONE) if alone and all(alone) else {}
-    methods = [entry | (dict.fromkeys(_ANSWERS) if entry.get("diverged") else without) for entry in entries]
+    alone = [entry.diverged is not None for entry in summary.methods if entry.alone]
+    without = _AGAINST_ALONE if alone and all(alone) else ()
+    methods = tuple(_blanked(entry, _ANSWERS if entry.diverged else without) for entry in summary.methods)
     rows = pc.is_in(clients["method"].cast(pa.string()), pa.array(lost, pa.string()))
     for name in clients.column_names:
         if without and name in _ALONE_COLUMNS:
             clients = _replaced(clients, name, pa.nulls(len(clients), clients[name].type))
         elif name not in _CLIENT_FACTS:
             clients = _replaced(clients, name, pc.if_else(rows, pa.scalar(None, clients[name].type), clients[name]))
-    return summary | {"methods": methods}, clients
+    return dataclasses.replace(summary, methods=methods), clients
+
+
+def _blanked(entry: MethodSummary, names: tuple[str, ...]) -> MethodSummary:
+    """Without these numbers: as a method that has none."""
+    nothing = MethodSummary(entry.method, entry.algorithm)
+    return dataclasses.replace(entry, **{name: getattr(nothing, name) for name in names})
 
 
 def _replaced(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
@@ -306,7 +305,7 @@ def _json(file: Path) -> dict[str, Any] | None:
     return value
 
 
-def _toml(folder: Path, text: str | None) -> dict[str, Any]:
+def _toml(folder: Path, text: str | None) -> dict[str, object]:
     try:
         return tomllib.loads(text or "")
     except tomllib.TOMLDecodeError as error:

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from idiolect.report.clients import ClientTable, client_table
-from idiolect.report.folder import Run, is_alone
+from idiolect.report.folder import Run
 from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, blank, shortened
 from idiolect.report.wording import ScoreWords, score_words
 
@@ -23,7 +23,7 @@ _HEAVY = 1500  # intervals beyond which an SVG of single lines grows past a mega
 
 def gain_by_client(run: Run) -> Figure | None:
     """A dot and its interval per client; None when nothing can be compared with training alone."""
-    tables = [client_table(run, entry["method"]) for entry in run.methods if not is_alone(entry)]
+    tables = [client_table(run, entry.method) for entry in run.methods if not entry.alone]
     tables = [table for table in tables if table.compared]
     if not tables:
         return None

@@ -24,7 +24,7 @@ def suboptimality_against_cost(run: Run) -> Figure | None:
     """F - F* of each method's own objective by exchanges, bytes and gradients of each block; None if not measured."""
     if "suboptimality" not in run.history.column_names:
         return None
-    methods = [entry["method"] for entry in run.methods]
+    methods = [entry.method for entry in run.methods]
     known = [name for name in methods if (numbers(of_method(run.history, name), "suboptimality") > 0).any()]
     if not known:
         return None

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from idiolect.record.manifest import check_report_files
-from idiolect.report.sections import e, method_line, scrolling, table_head
+from idiolect.report.html import Grid, Head, Row, number, text_cell
 from idiolect.report.wording import count, plural, size
 
 STATEMENT = "privacy.json"
@@ -17,13 +18,11 @@ EACH_SPLIT = (
     "Each split trained on other rows of the same clients and has a statement of its own, in its folder; what all of "
     "them state has left the clients."
 )
-_HEAD = (
-    ("arrays up", "Name, shape and type.", True),
-    ("bytes of an upload", "Of one client in one round.", False),
-    ("uploads", "Of all clients, in the fit that is delivered.", False),
-    ("rounds to choose", "Of all candidates and folds, before that fit.", False),
-    ("rows at least", "That an upload of the client with the fewest rows is computed from.", False),
-    ("protection", "", True),
+_COUNTED = (
+    Head("bytes of an upload", "Of one client in one round."),
+    Head("uploads", "Of all clients, in the fit that is delivered."),
+    Head("rounds to choose", "Of all candidates and folds, before that fit."),
+    Head("rows at least", "That an upload of the client with the fewest rows is computed from."),
 )
 
 
@@ -50,28 +49,36 @@ def statement_lines(statement: dict[str, Any]) -> list[str]:
     return lines
 
 
-def privacy_section(statement: dict[str, Any] | None) -> str:
-    """The statement as HTML; nothing for folders from before there was one."""
+class PrivacySection(NamedTuple):
+    """The statement as sentences and tables: of what finding out who is alike sent, and of the methods."""
+
+    title: str
+    sentences: Sequence[str]
+    tables: Sequence[Grid]
+
+
+def privacy_section(statement: dict[str, Any] | None) -> PrivacySection | None:
+    """The statement for a page; None for folders from before there was one."""
     if not statement:
-        return ""
-    body = "".join(f'<p class="about">{e(text)}</p>' for text in _common_lines(statement))
-    body += _exchange_table(statement["exchange"]) if statement.get("exchange") else ""
-    body += _methods_table(statement["methods"]) if statement["methods"] else ""
-    return f'<section id="privacy" aria-labelledby="privacy-title"><h2 id="privacy-title">{TITLE}</h2>{body}</section>'
+        return None
+    tables = [_exchange_table(statement["exchange"])] if statement.get("exchange") else []
+    tables += [_methods_table(statement["methods"])] if statement["methods"] else []
+    return PrivacySection(TITLE, _common_lines(statement), tables)
 
 
-def _exchange_table(found: dict[str, Any]) -> str:
-    head = [("array", "Shape and type.", True), ("bytes", "Of one.", False)]
-    head += [("sent", "By all clients.", False), ("received", "By all clients.", False)]
-    lines = []
-    for one in found["arrays"]:
-        cells = [(one[key], count(one[key])) for key in ("bytes", "uploads", "downloads")]
-        lines.append(method_line(_name(one), cells))
-    return scrolling(found["what"], table_head(head), lines)
+def _exchange_table(found: dict[str, Any]) -> Grid:
+    heads = [Head("array", "Shape and type.", words=True), Head("bytes", "Of one.")]
+    heads += [Head("sent", "By all clients."), Head("received", "By all clients.")]
+    rows = [
+        Row(_name(one), [number(one[key], count(one[key])) for key in ("bytes", "uploads", "downloads")])
+        for one in found["arrays"]
+    ]
+    return Grid(found["what"], heads, rows)
 
 
-def _methods_table(methods: list[dict[str, Any]]) -> str:
-    lines = []
+def _methods_table(methods: list[dict[str, Any]]) -> Grid:
+    heads = [Head("method", words=True), Head("arrays up", "Name, shape and type.", words=True), *_COUNTED]
+    rows = []
     for entry in methods:
         numbers = (
             sum(one["bytes"] for one in entry["uploads"]),
@@ -80,9 +87,9 @@ def _methods_table(methods: list[dict[str, Any]]) -> str:
             entry["rows_at_least"]["rows"],
         )
         arrays = "; ".join(map(_array, entry["uploads"])) or "nothing"
-        cells = [(number, count(number)) for number in numbers]
-        lines.append(method_line(entry["method"], cells, words=(entry["protection"],), before=(arrays,)))
-    return scrolling(TITLE, table_head([("method", "", True), *_HEAD]), lines)
+        cells = [number(value, count(value)) for value in numbers]
+        rows.append(Row(entry["method"], [text_cell(arrays), *cells, text_cell(entry["protection"])]))
+    return Grid(TITLE, [*heads, Head("protection", words=True)], rows)
 
 
 def _common_lines(statement: dict[str, Any]) -> list[str]:

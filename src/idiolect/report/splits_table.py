@@ -5,21 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import os
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from idiolect.record.codec import to_json
 from idiolect.record.manifest import check_report_files
+from idiolect.record.reading import read_record, read_rows
+from idiolect.record.splits import SplitsAnnounced, SplitsMean, SplitsMethod, SplitsRow, SplitsSummary
 from idiolect.report.columns import ANNOUNCED, UNFINISHED
-from idiolect.report.folder import ALONE, FolderError
-from idiolect.report.wording import NONE, ScoreWords, count, known, listed, megabytes, plural, score_words, ties
+from idiolect.report.folder import FolderError
+from idiolect.report.wording import NONE, ScoreWords, count, known, listed, megabytes, plural, score_words, ties, upper
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; all are in splits.parquet
@@ -41,22 +41,22 @@ class SplitsFound:
     """A folder of repeated splits in memory."""
 
     path: Path
-    found: dict[str, Any]  # splits.json
-    rows: list[dict[str, Any]]  # splits.parquet
+    found: SplitsSummary
+    rows: list[SplitsRow]
 
     @property
     def words(self) -> ScoreWords:
         """How the score is written."""
-        return score_words(self.found["score"])
+        return score_words(self.found.score)
 
-    def of_method(self, method: str | None) -> list[dict[str, Any]]:
+    def of_method(self, method: str | None) -> list[SplitsRow]:
         """The clients of one method, in the order of the file."""
-        return [row for row in self.rows if row["method"] == method]
+        return [row for row in self.rows if row.method == method]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Everything, for JSON: the summary, the answer, and the clients of the method that is shown."""
-        shown = self.of_method(self.found["personalized"])
-        return self.found | {"answer": answer(self), "clients": shown}
+        shown = self.of_method(self.found.personalized)
+        return to_json(self.found) | {"answer": answer(self), "clients": to_json(shown)}
 
 
 def is_splits(folder: str | os.PathLike[str]) -> bool:
@@ -74,14 +74,8 @@ def read_splits(folder: str | os.PathLike[str]) -> SplitsFound:
             f"on a finished one, such as {path / 'split-01'}."
         )
     check_report_files(path)
-    try:
-        found = json.loads((path / "splits.json").read_text(encoding="utf-8"))
-        rows = pq.read_table(path / "splits.parquet").to_pylist()
-    except (OSError, ValueError) as error:
-        raise FolderError(
-            f"{str(path)!r} needs a splits.json and a splits.parquet that can be read ({error}); copy the folder again."
-        ) from error
-    return SplitsFound(path, found, rows)
+    found = read_record(SplitsSummary, path / "splits.json")
+    return SplitsFound(path, found, read_rows(SplitsRow, path / "splits.parquet"))
 
 
 def splits_text(splits: SplitsFound, width: int = 120) -> str:
@@ -91,9 +85,10 @@ def splits_text(splits: SplitsFound, width: int = 120) -> str:
     console.print(_methods(splits))
     console.print(escape(f"* best of its column. {legend(splits)}"))
     console.print("\n" + escape(answer(splits)))
-    clients = splits.of_method(splits.found["personalized"])
-    if clients:
-        console.print(f"\nClients with {escape(splits.found['personalized'])}, means over splits:")
+    method = splits.found.personalized
+    clients = splits.of_method(method)
+    if method is not None and clients:
+        console.print(f"\nClients with {escape(method)}, means over splits:")
         console.print(_clients(splits, clients[:MOST_CLIENTS]))
         if len(clients) > MOST_CLIENTS:
             console.print(f"{plural(len(clients) - MOST_CLIENTS, 'more client')} in splits.parquet.")
@@ -104,41 +99,31 @@ def splits_text(splits: SplitsFound, width: int = 120) -> str:
 def answer(splits: SplitsFound) -> str:
     """What the splits say together, in words."""
     found = splits.found
-    announced, total = found["announced"], found["splits"]
+    announced, total = found.announced, found.splits
     if announced is None:
         said = [f"No method was announced in any of {total} splits, for want of validation rows"]
     else:
         said = [_announcements(splits), *_announced_means(splits, announced)]
-        right = f"best or within noise of the best on test rows in {_of_splits(announced['best_or_tied'], total)}"
+        right = f"best or within noise of the best on test rows in {_of_splits(announced.best_or_tied, total)}"
         said.append(f"the announced method was {right}" if len(_times(found)) > 1 else f"it was {right}")
     said += _client_counts(splits)
     return "; ".join(said) + "." + _doubts(found)
 
 
-def _times(found: dict[str, Any]) -> list[dict[str, Any]]:
+def _times(found: SplitsSummary) -> list[SplitsMethod]:
     """Methods that were announced at all, the most often announced first."""
-    most = (found["announced"] or {}).get("most")
-    named = [line for line in found["methods"] if line["announced"]]
-    return sorted(named, key=lambda line: (-line["announced"], line["method"] != most))
-
-
-def _name(line: dict[str, Any]) -> str:
-    return "training alone" if is_alone(line) else str(line["method"])
-
-
-def is_alone(line: dict[str, Any]) -> bool:
-    """Whether this method trains every client alone."""
-    return line["algorithm"] == ALONE
+    most = found.announced and found.announced.most
+    named = [line for line in found.methods if line.announced]
+    return sorted(named, key=lambda line: (-line.announced, line.method != most))
 
 
 def _announcements(splits: SplitsFound) -> str:
     """'ditto was announced in 7 of 10 splits, fedavg in 2 and training alone in 1'."""
     found = splits.found
     first, *others = _times(found)
-    name = _name(first)
-    subject = name[0].upper() + name[1:] if is_alone(first) else name
-    number = _of_splits(first["announced"], found["splits"])
-    more = [f"{_name(line)} in {line['announced']}" for line in others]
+    subject = upper(first.name) if first.alone else first.method
+    number = _of_splits(first.announced, found.splits)
+    more = [f"{line.name} in {line.announced}" for line in others]
     return f"{subject} was announced in {number}" + (f", {listed(more)}" if more else "")
 
 
@@ -148,45 +133,42 @@ def _of_splits(number: int, total: int) -> str:
     return f"{number} of {total} splits"
 
 
-def _announced_means(splits: SplitsFound, announced: dict[str, Any]) -> list[str]:
+def _announced_means(splits: SplitsFound, announced: SplitsAnnounced) -> list[str]:
     """The announced methods' mean score and gains, with their intervals over splits."""
-    words, score = splits.words, announced["score"]
+    words, score = splits.words, announced.score
     if score is None:
         return []
     who = "its" if len(_times(splits.found)) == 1 else "the announced method's"
-    text = f"{who} {words.name.replace('_', ' ')} on test rows is {words.show(score['mean'])}{interval(words, score)}"
+    text = f"{who} {words.name.replace('_', ' ')} on test rows is {words.show(score.mean)}{interval(words, score)}"
     told = []
-    for key, whom in (("gain", "training alone"), ("gain_over_one", "one model for all")):
-        gain = announced[key]
-        if gain is None or gain["mean"] == gain["low"] == gain["high"] == 0:  # it is the reference itself
+    for gain, whom in ((announced.gain, "training alone"), (announced.gain_over_one, "one model for all")):
+        if gain is None or gain.mean == gain.low == gain.high == 0:  # it is the reference itself
             continue
-        unclear = " (not clear)" if not known(gain["low"]) or gain["low"] <= 0 <= gain["high"] else ""
-        told.append(f"{gain_words(words, gain)} against {whom}{unclear}")
+        clear = known(gain.low) and known(gain.high) and not gain.low <= 0 <= gain.high
+        told.append(f"{words.gain(gain.mean, gain.low, gain.high)} against {whom}{'' if clear else ' (not clear)'}")
     return [f"{text} on average over splits" + (f", {' and '.join(told)}" if told else "")]
 
 
 def _client_counts(splits: SplitsFound) -> list[str]:
-    method = splits.found["personalized"]
-    line = next((one for one in splits.found["methods"] if one["method"] == method), None)
-    if line is None or not line["compared"]:
+    method = splits.found.personalized
+    line = next((one for one in splits.found.methods if one.method == method), None)
+    if line is None or not line.compared:
         return []
-    helped, hurt = (line[word] or "none" for word in ("helped", "hurt"))
-    verb = "is" if line["helped"] == 1 else "are"
+    helped, hurt = (number or "none" for number in (line.helped, line.hurt))
+    verb = "is" if line.helped == 1 else "are"
     return [
-        f"of {plural(line['compared'], 'client')} with {method} {helped} {verb} clearly helped and {hurt} clearly hurt "
+        f"of {plural(line.compared, 'client')} with {method} {helped} {verb} clearly helped and {hurt} clearly hurt "
         "against alone"
     ]
 
 
-def _doubts(found: dict[str, Any]) -> str:
+def _doubts(found: SplitsSummary) -> str:
     """What a mean over splits leaves out, and what had not converged."""
     sentences = []
-    for line in found["methods"]:
-        if line["diverged"]:
-            sentences.append(
-                f"{line['method']} diverged in {plural(line['diverged'], 'split')}, left out of its means."
-            )
-    late = [str(line["method"]) for line in found["methods"] if line["unconverged"]]
+    for line in found.methods:
+        if line.diverged:
+            sentences.append(f"{line.method} diverged in {plural(line.diverged, 'split')}, left out of its means.")
+    late = [line.method for line in found.methods if line.unconverged]
     if late:
         sentences.append(
             f"{listed(late)} had not converged when training stopped, in some split or all, and may do better "
@@ -198,57 +180,51 @@ def _doubts(found: dict[str, Any]) -> str:
 def legend(splits: SplitsFound) -> str:
     """What the columns mean."""
     found = splits.found
-    direction = "higher" if found["higher_is_better"] else "lower"
-    slow = f"{UNFINISHED} had not converged in some split; " if any(x["unconverged"] for x in found["methods"]) else ""
-    mark = f"{ANNOUNCED} announced most often; " if found["announced"] else ""
+    direction = "higher" if found.higher_is_better else "lower"
+    slow = f"{UNFINISHED} had not converged in some split; " if any(x.unconverged for x in found.methods) else ""
+    mark = f"{ANNOUNCED} announced most often; " if found.announced else ""
     return (
         f"{splits.words.title} of the personal models on test rows, {direction} is better; means over "
-        f"{found['splits']} splits of means over clients, [95 % interval over splits, corrected for the rows that they "
+        f"{found.splits} splits of means over clients, [95 % interval over splits, corrected for the rows that they "
         f"share]; {mark}{slow}worst 10 %: mean of the worst tenth of clients; helped, hurt: clients, clearly; "
         "announced: splits that chose it on validation rows; best: splits in which it was best on test rows."
     )
 
 
-def interval(words: ScoreWords, value: dict[str, Any]) -> str:
+def interval(words: ScoreWords, value: SplitsMean) -> str:
     """' [low, high]' of a mean, or nothing where it is unknown."""
-    ends = value["low"], value["high"]
-    return f" [{words.bare(ends[0])}, {words.bare(ends[1])}]" if known(ends[0]) and known(ends[1]) else ""
+    both = known(value.low) and known(value.high)
+    return f" [{words.bare(value.low)}, {words.bare(value.high)}]" if both else ""
 
 
-def gain_words(words: ScoreWords, gain: dict[str, Any]) -> str:
-    """'+2.1 [+0.5, +3.7]'."""
-    return f"{words.signed(gain['mean'])} {words.interval(gain['low'], gain['high'])}".rstrip()
-
-
-def method_cells(splits: SplitsFound, line: dict[str, Any]) -> list[tuple[float | None, str]]:
+def method_cells(splits: SplitsFound, line: SplitsMethod) -> list[tuple[float | None, str]]:
     """One method's numbers in the order of `TITLES`: the value to sort by, and how it reads."""
-    words, score, worst = splits.words, line["score"], line["worst_decile"]
+    words, score, worst = splits.words, line.score, line.worst_decile
     cells: list[tuple[float | None, str]] = [
-        (None, NONE) if score is None else (score["mean"], words.bare(score["mean"]) + interval(words, score)),
-        (None, NONE) if worst is None else (worst["mean"], words.bare(worst["mean"])),
+        (None, NONE) if score is None else (score.mean, words.bare(score.mean) + interval(words, score)),
+        (None, NONE) if worst is None else (worst.mean, words.bare(worst.mean)),
     ]
-    compared = any(one["gain_over_one"] for one in splits.found["methods"])
-    for key, itself in (("gain", is_alone(line)), ("gain_over_one", compared and score is not None)):
-        gain = line[key]
-        reference = {"gain": "alone", "gain_over_one": "one model"}[key] if itself else NONE
-        cells.append((None, reference) if gain is None else (gain["mean"], gain_words(words, gain)))
-    cells += [(line[word], NONE if line[word] is None else str(line[word])) for word in ("helped", "hurt")]
-    cells += [(line[word], str(line[word])) for word in ("announced", "best")]
-    return [*cells, (line["traffic_bytes"], megabytes(line["traffic_bytes"]))]
+    compared = any(one.gain_over_one for one in splits.found.methods)
+    alone = "alone" if line.alone else NONE
+    for gain, reference in ((line.gain, alone), (line.gain_over_one, "one model" if compared and score else NONE)):
+        cells.append((None, reference) if gain is None else (gain.mean, words.gain(gain.mean, gain.low, gain.high)))
+    cells += [(number, NONE if number is None else str(number)) for number in (line.helped, line.hurt)]
+    cells += [(number, str(number)) for number in (line.announced, line.best)]
+    return [*cells, (line.traffic_bytes, megabytes(line.traffic_bytes))]
 
 
-def marked(splits: SplitsFound, line: dict[str, Any]) -> str:
+def marked(splits: SplitsFound, line: SplitsMethod) -> str:
     """The method's label with its marks."""
-    most = (splits.found["announced"] or {}).get("most")
-    label = f"{ANNOUNCED} {line['method']}" if line["method"] == most else str(line["method"])
-    return f"{label} {UNFINISHED}" if line["unconverged"] else label
+    most = splits.found.announced and splits.found.announced.most
+    label = f"{ANNOUNCED} {line.method}" if line.method == most else line.method
+    return f"{label} {UNFINISHED}" if line.unconverged else label
 
 
 def best_places(splits: SplitsFound, column: int) -> set[int]:
     """The methods with the best mean of a column that has one; none where all are level."""
-    higher = splits.found["higher_is_better"]
+    higher = splits.found.higher_is_better
     sign = {0: 1 if higher else -1, 1: 1 if higher else -1, 2: 1, 3: 1}.get(column)
-    cells = [method_cells(splits, line)[column][0] for line in splits.found["methods"]]
+    cells = [method_cells(splits, line)[column][0] for line in splits.found.methods]
     values = {place: sign * value for place, value in enumerate(cells) if sign is not None and known(value)}
     best = {place for place, value in values.items() if ties(value, max(values.values()))}
     return best if len(best) < len(values) else set()
@@ -263,28 +239,28 @@ def _methods(splits: SplitsFound) -> Table:
         table.add_column(escape(title), justify="right", no_wrap=True)
     shown = len(table.columns) - 1
     best = [best_places(splits, column) for column in range(shown)]
-    for place, line in enumerate(splits.found["methods"]):
+    for place, line in enumerate(splits.found.methods):
         texts = [text for _, text in method_cells(splits, line)[:shown]]
         cells = [text + ("*" if place in best[at] else " ") for at, text in enumerate(texts)]
         table.add_row(escape(marked(splits, line)), *map(escape, cells))
     return table
 
 
-def _clients(splits: SplitsFound, rows: list[dict[str, Any]]) -> Table:
+def _clients(splits: SplitsFound, rows: list[SplitsRow]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
     table.add_column("client", overflow="fold")
     for title in ("splits", "training\nrows", "score", "gain over\nalone [95 %]", "expected\ngain [95 %]"):
         table.add_column(escape(title), justify="right", no_wrap=True)
     table.add_column("verdict")
     for row in rows:
-        table.add_row(*map(escape, (str(row["client"]), *client_cells(splits.words, row))))
+        table.add_row(*map(escape, (row.client, *client_cells(splits.words, row))))
     return table
 
 
-def client_cells(words: ScoreWords, row: dict[str, Any]) -> list[str]:
+def client_cells(words: ScoreWords, row: SplitsRow) -> list[str]:
     """One client of a method, as text: splits with a score, rows, score, gain, expected gain, verdict."""
     gains = [
-        gain_words(words, {"mean": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"]})
-        for name in ("gain", "gain_expected")
+        words.gain(row.gain, row.gain_low, row.gain_high),
+        words.gain(row.gain_expected, row.gain_expected_low, row.gain_expected_high),
     ]
-    return [str(row["splits"]), count(row["train_rows"]), words.bare(row["score"]), *gains, row["verdict"] or NONE]
+    return [str(row.splits), count(row.train_rows), words.bare(row.score), *gains, row.verdict or NONE]

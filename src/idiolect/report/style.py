@@ -12,26 +12,28 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from idiolect.report.folder import Run, is_alone
+from idiolect.report.folder import Run
 from idiolect.report.wording import count
 
 INK, MUTED, LINE, PAPER = "#1c2330", "#67707d", "#d8dde4", "#ffffff"
+BLUE, SKY, GREEN, VERMILION = "#0072b2", "#56b4e9", "#009e73", "#d55e00"
 # Swapped for the page's own colours when a figure is shown inside it, so that it suits the dark scheme too.
 _PAGE_COLOURS = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
     LINE: "var(--line)",
     PAPER: "var(--card)",
-    "#0072b2": "var(--blue)",
-    "#56b4e9": "var(--sky)",
-    "#009e73": "var(--green)",
-    "#d55e00": "var(--vermilion)",
+    BLUE: "var(--blue)",
+    SKY: "var(--sky)",
+    GREEN: "var(--green)",
+    VERMILION: "var(--vermilion)",
     "#7a5195": "var(--purple)",
     "#a6761d": "var(--brown)",
     "#b2476b": "var(--wine)",
@@ -39,23 +41,23 @@ _PAGE_COLOURS = {
 
 # Okabe and Ito (2008), without the yellow that vanishes on paper; then darker mates for many methods.
 _PALETTE = (
-    "#0072b2",
+    BLUE,
     "#e69f00",
-    "#009e73",
+    GREEN,
     "#cc79a7",
-    "#d55e00",
-    "#56b4e9",
+    VERMILION,
+    SKY,
     "#7a5195",
     "#a6761d",
     "#4daf8c",
     "#b2476b",
 )
 _DOTS_PER_INCH = 200  # of the PNG, and so of the layout: text is a little wider or narrower at another
-VERDICT_COLOURS = {"helped": "#0072b2", "hurt": "#d55e00", "unclear": "#9aa3af", "same": "#9aa3af"}
+VERDICT_COLOURS = {"helped": BLUE, "hurt": VERMILION, "unclear": "#9aa3af", "same": "#9aa3af"}
 
 _FALLBACK_FONTS = ("Noto Sans CJK SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei", "Arial Unicode MS")
 
-_SETTINGS: dict[Any, Any] = {
+_SETTINGS: dict[Any, Any] = {  # as matplotlib takes them
     "font.size": 8.5,
     "text.color": INK,
     "text.parse_math": False,  # a client may be called $x$
@@ -110,9 +112,9 @@ def blank(width_inches: float, height_inches: float) -> Figure:
 
 def method_colours(run: Run) -> dict[str, str]:
     """A colour per method, the same in every figure; training alone is grey, as the thing compared with."""
-    others = [entry["method"] for entry in run.methods if not is_alone(entry)]
+    others = [entry.method for entry in run.methods if not entry.alone]
     colours = {method: _PALETTE[place % len(_PALETTE)] for place, method in enumerate(others)}
-    return {entry["method"]: colours.get(entry["method"], MUTED) for entry in run.methods}
+    return {entry.method: colours.get(entry.method, MUTED) for entry in run.methods}
 
 
 def cost_axis(axes: Axes, costs: np.ndarray) -> bool:
@@ -157,13 +159,13 @@ def lay_out(figure: Figure) -> Figure:
 def to_bytes(figure: Figure, kind: str) -> bytes:
     """The figure as a PNG or SVG file, the same bytes every time."""
     target = io.BytesIO()
-    metadata: dict[str, Any] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     figure.savefig(target, format=kind, metadata=metadata)
     return target.getvalue()
 
 
 def for_page(svg: bytes, name: str, description: str) -> str:
-    """An SVG file as an element of a page: its own ids, the page's colours and font, words for who cannot see it."""
+    """An SVG file as HTML: its own ids, the page's colours and font, words for readers who cannot see it."""
     text = svg.decode("utf-8")
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
 
@@ -175,4 +177,4 @@ def for_page(svg: bytes, name: str, description: str) -> str:
 
     text = re.sub(r"<[^>]*>", fitted, text)  # tags only: what a client is called is left alone
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    return text.replace("<svg", f'<svg role="img" aria-label="{description}" class="figure"', 1)
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(description)}" class="figure"', 1)

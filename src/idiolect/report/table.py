@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of methods as data, and as a terminal table, plain text, Markdown and JSON."""
+"""The comparison of methods as data, and as plain text and JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
 import json
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from idiolect.record.codec import to_json
 from idiolect.report.answer import Answer, answer
-from idiolect.report.clients import ClientTable
 from idiolect.report.columns import (
     ANNOUNCED,
     CHOSEN,
@@ -29,7 +28,7 @@ from idiolect.report.columns import (
     short_columns,
 )
 from idiolect.report.folder import Run
-from idiolect.report.wording import NONE, absent, count, finite, listed, percent, score_words, ties
+from idiolect.report.wording import absent, count, listed, score_words, ties
 from idiolect.visible import plainly
 
 _ADAPTATION = (
@@ -58,14 +57,6 @@ class ComparisonTable:
         """Per row and column: the text, and whether it is the best of its column."""
         best = {column.key: _best(self.rows, column) for column in columns}
         return [[(column.text(row), row.method in best[column.key]) for column in columns] for row in self.rows]
-
-    def to_rich(self) -> Table:
-        """A table for a terminal; the best of each column is bold."""
-        columns = _narrow(self.columns)
-        table = _frame(columns, self.rows)
-        for line in self.cells(columns):
-            table.add_row(*(Text(text, style="bold" if best else "") for text, best in line))
-        return table
 
     def to_text(self, width: int = WIDTH, details: bool = True) -> str:
         """Plain text: a star marks the best of each column; the answer and what was not found follow.
@@ -105,36 +96,19 @@ class ComparisonTable:
             table.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
         return table
 
-    def to_markdown(self) -> str:
-        """A Markdown table; ** marks the best of each column."""
-        lines = [*self._markdown_lines(self.columns), "", _markdown(self.legend())]
-        if self.adaptation:
-            lines += ["", *self._markdown_lines(self.adaptation), "", _markdown(self.adaptation_legend())]
-        lines += ["", _markdown(self.answer.sentence)]
-        lines += [f"\nNot found: {_markdown(sentence)}" for sentence in self.missing]
-        return "\n".join(lines) + "\n"
-
-    def _markdown_lines(self, columns: tuple[Column, ...]) -> list[str]:
-        titles = [_markdown(title_of(columns, place)) for place in range(len(columns))]
-        lines = ["| " + " | ".join(titles) + " |", "|:--|" + "--:|" * (len(titles) - 1)]
-        for line in self.cells(columns):
-            texts = (f"**{_markdown(text)}**" if best else _markdown(text) for text, best in line)
-            lines.append("| " + " | ".join(texts) + " |")
-        return lines
-
     def to_json(self) -> str:
         """Every number unrounded, in the units of its name; null where there is none."""
         return json.dumps(self.as_dict(), indent=2, allow_nan=False)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """What `to_json` writes."""
         return {
             "run": self.run,
             "score": self.score,
             "higher_is_better": self.higher_is_better,
-            "methods": [_plain(row) for row in self.rows],
+            "methods": to_json(self.rows),
             "best": {column.key: sorted(_best(self.rows, column)) for column in self.columns if column.better},
-            "answer": _plain(self.answer),
+            "answer": to_json(self.answer),
             "missing": list(self.missing),
         }
 
@@ -193,7 +167,7 @@ class ComparisonTable:
 
 def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
-    best = None if run.announced is None else run.announced["method"]
+    best = None if run.announced is None else run.announced.method
     one = _one_model(run)
     rows = tuple(method_row(entry, best, one) for entry in run.methods)
     columns = score_columns(score_words(run.score), run.higher_is_better, score_words(run.choose_by))
@@ -218,8 +192,7 @@ def compare(run: Run) -> ComparisonTable:
 
 def _one_model(run: Run) -> str | None:
     """The method that the others are compared with as one model for all."""
-    gains = (entry.get("gain_over_one") for entry in run.methods)
-    return next((str(gain["reference"]) for gain in gains if gain and gain.get("reference")), None)
+    return next((entry.gain_over_one.reference for entry in run.methods if entry.gain_over_one), None)
 
 
 def _without_empty(
@@ -237,31 +210,6 @@ def title_of(columns: tuple[Column, ...], place: int) -> str:
         place -= 1
         first = columns[place].title.partition("\n")[0]
     return f"{first} {second}".strip().replace("- ", "")
-
-
-def client_table_to_rich(clients: ClientTable, score: str, limit: int | None = None) -> Table:
-    """One method's clients for a terminal, the most hurt first; `limit` keeps the first so many."""
-    words = score_words(score)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, title=None)
-    table.add_column("client", overflow="fold")
-    for title in ("rows", "alone", "shared", "personal", "gain"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("95 % interval", justify="right", no_wrap=True)
-    table.add_column("verdict")
-    colour = {"helped": "green", "hurt": "red"}
-    for m in clients.order()[:limit]:
-        verdict = str(clients.verdict[m])
-        table.add_row(
-            Text(str(clients.client[m]) + (" (new, never trained)" if clients.held_out[m] else "")),
-            percent(clients.train_rows[m]),
-            words.bare(clients.alone[m]),
-            words.bare(clients.shared[m]),
-            words.bare(clients.personal[m]),
-            words.signed(clients.gain[m]),
-            words.interval(clients.gain_low[m], clients.gain_high[m]) or NONE,
-            Text(verdict or NONE, style=colour.get(verdict, "")),
-        )
-    return table
 
 
 def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
@@ -299,16 +247,3 @@ def _frame(columns: tuple[Column, ...], rows: tuple[MethodRow, ...]) -> Table:
             min_width=min(label, 14) if words else None,
         )
     return table
-
-
-def _plain(record: Any) -> dict[str, Any]:
-    return {
-        name: finite(value) if isinstance(value, float) else value for name, value in dataclasses.asdict(record).items()
-    }
-
-
-def _markdown(text: str) -> str:
-    """Text that a table cell shows as it is."""
-    for mark in "\\`*_|<>[]":
-        text = text.replace(mark, "\\" + mark)
-    return " ".join(text.split())

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import NamedTuple, TypeGuard
 
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
@@ -48,6 +47,10 @@ class ScoreWords(NamedTuple):
     def interval(self, low: float | None, high: float | None) -> str:
         """'[low, high]' of a difference, or nothing when it is unknown."""
         return "" if absent(low) or absent(high) else f"[{self.signed(low)}, {self.signed(high)}]"
+
+    def gain(self, mean: float | None, low: float | None, high: float | None) -> str:
+        """'+2.1 [+0.5, +3.7]', or without the interval where it is unknown."""
+        return f"{self.signed(mean)} {self.interval(low, high)}".rstrip()
 
 
 _DIGITS = dict.fromkeys(("auc", "log_loss", "brier", "r2"), ".3f")
@@ -121,12 +124,9 @@ def size(number: float) -> str:
     return f"{text}B" if text[-1] in "TGMk" else f"{text} bytes"
 
 
-def diverged_words(sentence: str) -> str:
-    """'diverged, round 7' of the sentence in which the run says so; no round where it names none."""
-    found = re.search(r"\b(in|at|by) round (\d+)", sentence)
-    if found is None:
-        return "diverged"
-    return f"diverged by round {found[2]}" if found[1] == "by" else f"diverged, round {found[2]}"
+def upper(text: str) -> str:
+    """With a capital letter."""
+    return text[:1].upper() + text[1:]
 
 
 def plural(number: int, thing: str) -> str:

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frozen dataclasses to JSON and back: a key too many or too few, or a value of another type, is damage."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from idiolect.record.errors import DamagedError
+
+Record = TypeVar("Record")
+_PLAIN: dict[type, tuple[type, ...]] = {float: (int, float), int: (int,), str: (str,), bool: (bool,)}
+_WORDS = {float: "a number", int: "a whole number", str: "a text", bool: "true or false", types.NoneType: "null"}
+
+
+class _MisfitError(Exception):
+    """Where a value does not fit its type, and how."""
+
+
+def to_json(value: object) -> Any:
+    """Plain values that JSON can write; a number that is not finite becomes null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: to_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(entry) for entry in value]
+    plain = value.item() if hasattr(value, "item") else value  # a number of NumPy
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+
+
+def from_json(kind: type[Record], found: object, where: object) -> Record:
+    """The record that `to_json` wrote; DamagedError names `where`, the place inside, and what is wrong there."""
+    try:
+        return cast(Record, _decode(kind, found, ""))
+    except _MisfitError as error:
+        raise DamagedError(f"{where} is damaged or was edited: {error}; copy it again, or rerun.") from None
+
+
+def _decode(kind: Any, found: object, at: str) -> object:
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if kind is object:
+        return found
+    if dataclasses.is_dataclass(kind):
+        return _decode_record(cast(type, kind), found, at)
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(inside, found, at)
+    if origin is tuple:
+        return tuple(_decode(inside[0], entry, f"{at}[{n}]") for n, entry in enumerate(_checked(found, list, at)))
+    if origin is dict:
+        entries = _checked(found, dict, at)
+        return {key: _decode(inside[1], entry, _below(at, key)) for key, entry in entries.items()}
+    fits = found is None if kind is types.NoneType else isinstance(found, _PLAIN[kind])
+    if not fits or (isinstance(found, bool) and kind is not bool):
+        raise _MisfitError(f"{at} must be {_WORDS[kind]}, got {found!r:.40}")
+    return float(cast(float, found)) if kind is float else found
+
+
+def _decode_union(kinds: tuple[Any, ...], found: object, at: str) -> object:
+    for kind in kinds:
+        try:
+            return _decode(kind, found, at)
+        except _MisfitError as error:
+            misfit = error
+            if dataclasses.is_dataclass(kind) and isinstance(found, dict):
+                raise  # it is about a part of this record
+    raise misfit
+
+
+def _decode_record(kind: type, found: object, at: str) -> object:
+    entries, hints = _checked(found, dict, at), _hints(kind)
+    missing = next((name for name in hints if name not in entries), None)
+    if missing is not None:
+        raise _MisfitError(f"{_below(at, missing)} is missing")
+    extra = next((name for name in entries if name not in hints), None)
+    if extra is not None:
+        raise _MisfitError(f"{_below(at, extra)} is unknown")
+    return kind(**{name: _decode(hint, entries[name], _below(at, name)) for name, hint in hints.items()})
+
+
+def _checked(found: object, kind: type, at: str) -> Any:
+    if not isinstance(found, kind):
+        rule = "an object" if kind is dict else "a list"
+        raise _MisfitError(f"{at or 'all of it'} must be {rule}, got {found!r:.40}")
+    return found
+
+
+def _below(at: str, name: str) -> str:
+    return f"{at}.{name}" if at else name
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records read from the JSON files of a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow.parquet as pq
+
+from idiolect.record.codec import from_json
+from idiolect.record.errors import DamagedError, RequestError
+from idiolect.record.schema import SCHEMA, RunSummary
+
+Record = TypeVar("Record")
+
+
+def read_record(kind: type[Record], path: Path) -> Record:
+    """What a folder's JSON file holds; DamagedError, or RequestError where another version wrote it."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise DamagedError(
+            f"{str(path)!r} is not valid JSON ({first}); it was cut short or edited: copy the folder again or rerun."
+        ) from None
+    schema = found.get("schema") if isinstance(found, dict) else SCHEMA
+    if schema != SCHEMA:
+        raise RequestError(
+            f"This idiolect reads folders of schema {SCHEMA}, and {str(path)!r} says schema {schema!r}; use the "
+            "version that wrote it, or run again."
+        )
+    return from_json(kind, found, repr(str(path)))
+
+
+def read_rows(kind: type[Record], path: Path) -> list[Record]:
+    """The rows of a folder's Parquet file as records; DamagedError where it is no such file."""
+    try:
+        rows = pq.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise DamagedError(f"{str(path)!r} is not valid Parquet ({first}); copy the folder again or rerun.") from None
+    return [from_json(kind, row, f"row {place} of {str(path)!r}") for place, row in enumerate(rows)]
+
+
+def read_summary(folder: Path) -> RunSummary:
+    """summary.json of a run folder."""
+    return read_record(RunSummary, folder / "summary.json")

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records to JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from idiolect.record.codec import from_json, to_json
+from idiolect.record.divergence import Divergence
+from idiolect.record.errors import DamagedError, RequestError
+from idiolect.record.reading import read_summary
+from idiolect.record.schema import Announced, Gain, MethodSummary, OtherScore, RunSummary, Scores, Swept
+
+METHOD = MethodSummary(
+    "ditto[penalty=0.1]",
+    "ditto",
+    settings={"penalty": 0.1, "order": ["a", 1]},
+    swept=Swept("ditto", ("penalty",)),
+    diverged=Divergence(7, "a"),
+    score=Scores(0.5, worst_decile=0.25),
+    interval=(0.4, None),
+    other_scores={"auc": OtherScore(0.5, None, 3, 1)},
+    gain=Gain(0.1, 0.0, 0.2, 3, "local"),
+)
+RUN = RunSummary("r", ("accuracy",), {"accuracy": True}, (METHOD,), announced=Announced("x", "auc", 0.5, ("y",)))
+
+
+def test_a_record_comes_back_as_it_was():
+    assert from_json(RunSummary, json.loads(json.dumps(to_json(RUN))), "file") == RUN
+
+
+def test_what_json_cannot_write_is_null_and_numbers_of_numpy_are_numbers():
+    odd = dataclasses.replace(METHOD, seconds=np.float32(0.5), last_mean=math.nan, shared_mean=math.inf)
+    found = to_json(odd)
+    assert (found["seconds"], found["last_mean"], found["shared_mean"]) == (0.5, None, None)
+    assert type(found["seconds"]) is float
+
+
+def _changed(path, value):
+    found = to_json(RUN)
+    *way, last = path
+    inside = found
+    for key in way:
+        inside = inside[key]
+    if value is KeyError:
+        del inside[last]
+    else:
+        inside[last] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (("name",), KeyError, "name is missing"),
+        (("extra",), 1, "extra is unknown"),
+        (("name",), 3, "name must be a text, got 3"),
+        (("methods", 0, "rounds"), 1.5, r"methods\[0\].rounds must be a whole number, got 1.5"),
+        (("methods", 0, "rounds"), True, r"methods\[0\].rounds must be a whole number, got True"),
+        (("methods", 0, "gain", "low"), KeyError, r"methods\[0\].gain.low is missing"),
+        (("methods", 0, "diverged", "round"), "7", r"diverged.round must be a whole number"),
+        (("methods", 0, "interval"), 3, r"interval must be a list, got 3"),
+        (("higher_is_better",), [], "higher_is_better must be an object"),
+        (("methods", 0, "other_scores", "auc", "mean"), "x", r"other_scores.auc.mean must be "),
+    ],
+)
+def test_damage_is_named_with_its_place(path, value, expected):
+    with pytest.raises(DamagedError, match=expected) as caught:
+        from_json(RunSummary, _changed(path, value), "some/summary.json")
+    assert str(caught.value).startswith("some/summary.json is damaged")
+
+
+def test_another_schema_is_refused_with_the_way_out(tmp_path):
+    (tmp_path / "summary.json").write_text(json.dumps(to_json(RUN) | {"schema": 1}))
+    with pytest.raises(RequestError, match=r"schema 2, .* schema 1; use the version"):
+        read_summary(tmp_path)
