@@ -69,9 +69,18 @@ def siblings(path: Path) -> set[str]:
     return names - {"__version__"}
 
 
+TYPES_ONLY = {"typing_extensions"}  # imported for type checkers, never at run time
+
+
+def test_what_serves_type_checkers_is_not_imported_at_run_time():
+    for path in FILES:
+        before, found, _ = path.read_text(encoding="utf-8").partition("import typing_extensions")
+        assert not found or before.rstrip().endswith("if TYPE_CHECKING:"), path
+
+
 def outsiders(path: Path) -> set[str]:
     """Top-level names of what a file imports from elsewhere, the standard library left out."""
-    return {name.partition(".")[0] for name in imported(path)} - STANDARD - {"idiolect"}
+    return {name.partition(".")[0] for name in imported(path)} - STANDARD - {"idiolect", *TYPES_ONLY}
 
 
 def files_of(folder: str) -> list[Path]:

@@ -81,7 +81,7 @@ def test_lucky_rows_of_tiny_clients_do_not_decide():
     lucky = plain + 0.02 + luck + 0.1 * NOISE
     assert lucky.mean() < plain.mean()
     best = announce([folded("lucky", lucky), folded("plain", plain)], "log_loss", {"lucky": None, "plain": None}, rows)
-    assert best["method"] == "plain"
+    assert best.method == "plain"
 
 
 def test_where_methods_suit_clients_differently_every_client_counts_alike():

@@ -67,7 +67,7 @@ def make_record(name: str, trial: Trial) -> record.Advice:
         warnings=warnings,
         map=_map(sample, options),
         blocks=None if options.all_pairs else tuple(len(members) for members in options.neighbours.blocks),
-        exchange=record.Exchange(**options.neighbours.exchange._asdict()),
+        exchange=record.Exchange(**options.neighbours.exchange.to_dict()),
     )
 
 
