@@ -58,6 +58,13 @@ def test_each_split_is_reported_and_predicted_from(idiolect, split):
     assert idiolect("predict", "run/split-01", "hospitals.csv", "--quiet").code == 0
 
 
+def test_each_split_states_what_left_its_clients(idiolect, split):
+    stated = json.loads(idiolect("explain", str(split), "--format", "json").out)
+    assert list(stated) == ["split-01", "split-02"]
+    assert all(one["methods"] for one in stated.values())
+    assert "That of split-01:" in idiolect("explain", str(split)).out
+
+
 def test_an_unfinished_folder_is_named_and_gone_on_with(idiolect, split):
     for name in ("done", "splits.json", "splits.parquet", "split-02/done"):
         (split / name).unlink()
