@@ -47,10 +47,11 @@ BYTES = "Images stored as bytes, the array {!r}, were divided by 255 to lie in [
 
 
 def _table(data: DataSpec, split: Split, rows: pa.Table | None = None) -> Federation:
+    source = _need(data, "path") if rows is None else rows
     client, target = (_need(data, name) for name in ("client", "target"))
     refuse_unknown(data.settings, ("scaling", "target_scaling"), "[data.settings] table")
     return Federation.from_table(
-        _need(data, "path") if rows is None else rows,
+        source,
         client=client,
         target=target,
         features=data.features,
