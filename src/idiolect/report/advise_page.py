@@ -74,6 +74,7 @@ def render(advised: Advised, drawn: Drawn) -> str:
             ("Notes on the data", found.notes),
             ("Details for specialists", technical(advised)),
         ],
+        privacy=privacy_section(read_statement(advised.path)),
         spec=read_spec(advised.path),
         machine=facts(read_machine(advised.path)),
     )
