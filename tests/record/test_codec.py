@@ -8,12 +8,14 @@ import json
 import math
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from idiolect.record.codec import from_json, to_json
 from idiolect.record.divergence import Divergence
 from idiolect.record.errors import DamagedError, RequestError
-from idiolect.record.reading import read_summary
+from idiolect.record.reading import read_rows, read_summary
 from idiolect.record.schema import Announced, Gain, MethodSummary, OtherScore, RunSummary, Scores, Swept
 
 METHOD = MethodSummary(
@@ -79,3 +81,21 @@ def test_another_schema_is_refused_with_the_way_out(tmp_path):
     (tmp_path / "summary.json").write_text(json.dumps(to_json(RUN) | {"schema": 1}))
     with pytest.raises(RequestError, match=r"schema 2, .* schema 1; use the version"):
         read_summary(tmp_path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    client: str
+    score: float | None
+
+
+def test_rows_of_a_table_are_records_and_another_column_is_damage(tmp_path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"client": ["a", "b"], "score": [0.5, None]}), path)
+    assert read_rows(Row, path) == [Row("a", 0.5), Row("b", None)]
+    pq.write_table(pa.table({"client": ["a"], "scores": [0.5]}), path)
+    with pytest.raises(DamagedError, match="score is missing"):
+        read_rows(Row, path)
+    path.write_bytes(b"no table")
+    with pytest.raises(DamagedError, match="not valid Parquet"):
+        read_rows(Row, path)

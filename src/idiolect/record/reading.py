@@ -41,7 +41,9 @@ def read_rows(kind: type[Record], path: Path) -> list[Record]:
     except (OSError, ValueError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise DamagedError(f"{str(path)!r} is not valid Parquet ({first}); copy the folder again or rerun.") from None
-    return [from_json(kind, row, f"row {place} of {str(path)!r}") for place, row in enumerate(rows)]
+    for row in rows[:1]:  # a column has one type and is there for all rows or for none
+        from_json(kind, row, repr(str(path)))
+    return [kind(**row) for row in rows]
 
 
 def read_summary(folder: Path) -> RunSummary:
