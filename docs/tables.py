@@ -93,6 +93,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "objective": "unset: the algorithm's own; a `package.module:Class` needs one",
         "settings": "every other key of the table: settings of the algorithm or of its objective, over those of "
         "`[defaults]`",
+        "swept": "written by a sweep: the `method` it was made of, and the `settings` that it varies",
     },
     "evaluation": {
         "scores": "what is recorded; the first one is shown and decides who is helped; empty: chosen by task and class "

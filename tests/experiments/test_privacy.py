@@ -111,16 +111,14 @@ def dialled(tmp_path_factory):
 def test_a_dial_states_the_uploads_of_every_value(dialled):
     found, folder = dialled
     stated = json.loads((folder / "privacy.json").read_text())
-    assert [entry["upload_bytes"] for entry in stated["methods"]] == [
-        one["spent"]["upload_bytes"] for one in found["values"]
-    ]
-    spent = found["values"][-1]["spent_so_far"]
-    assert sum(entry["upload_bytes"] for entry in stated["methods"]) == spent["upload_bytes"] > 0
+    assert [entry["upload_bytes"] for entry in stated["methods"]] == [one.spent.upload_bytes for one in found.values]
+    spent = found.values[-1].spent_so_far
+    assert sum(entry["upload_bytes"] for entry in stated["methods"]) == spent.upload_bytes > 0
     for entry in stated["methods"]:
         assert entry["upload_bytes"] == entry["uploads_in_all"] * sum(one["bytes"] for one in entry["uploads"])
     assert stated["methods"][-1]["uploads"] == []  # alone: no round, nothing sent
     assert {entry["rows_at_least"]["rows"] for entry in stated["methods"]} == {12}
-    assert stated["preparation"]["total_bytes"] == spent["preparation_bytes"] > 0  # once, though it is walked twice
+    assert stated["preparation"]["total_bytes"] == spent.preparation_bytes > 0  # once, though it is walked twice
     assert any("ridge" in part["what"] for part in stated["also"])
 
 
@@ -137,8 +135,8 @@ def test_advice_states_its_sums_models_and_judgements(advised):
     sent = stated["exchange"]
     for way in ("upload", "download"):
         each = sum(one[f"{way}s"] * one["bytes"] for one in sent["arrays"])
-        assert sent[f"{way}_bytes"] == found["exchange"][f"{way}_bytes"] == each > 0
-    size = found["coefficients"]
+        assert sent[f"{way}_bytes"] == getattr(found.exchange, f"{way}_bytes") == each > 0
+    size = found.coefficients
     assert {tuple(one["shape"]) for one in sent["arrays"]} == {(size,), (size * (size + 1) // 2,), ()}
     assert sent["rows_at_least"] == 5
     assert stated["methods"] == []

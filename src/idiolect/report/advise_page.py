@@ -38,6 +38,7 @@ from idiolect.report.html import (
     word_heads,
 )
 from idiolect.report.page import write_page
+from idiolect.report.privacy import privacy_section, read_statement
 from idiolect.report.wording import count, plural, size, upper
 
 _NAMED = 8  # neighbours in a line of the page
