@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from idiolect.api.results import Result, Workplace
 from idiolect.api.sentences import in_python, warn
-from idiolect.api.tables import Setting, Table, to_frame
+from idiolect.api.tables import Setting, Table, check_table, to_frame
 from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def advise(
     """Who should learn with whom? What `idiolect advise` answers; `verify` judges the advice on test rows."""
     from idiolect.experiments.advise import advise_on
 
+    check_table(table)
     place = Workplace(out, f"{table.name}-advise")
     splits = None if seeds is None else [int(seed) for seed in seeds]
     advise_on(

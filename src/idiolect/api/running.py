@@ -12,7 +12,7 @@ from idiolect.api.answers import Answer, TrainedRun
 from idiolect.api.results import Workplace
 from idiolect.api.sentences import in_python, warn
 from idiolect.api.splits import SplitsAnswer
-from idiolect.api.tables import Setting, Table
+from idiolect.api.tables import Setting, Table, check_number, check_table
 from idiolect.record.errors import DivergedError, NeedsRidgeError, RequestError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def train(method: str, table: Table, *, tune: bool = False, **given: Given) -> T
     options, settings = _sorted_out(method, given)
     spec = _spec(table, method, {method: settings}, options, tune=tune, **_local_work(settings))
     place = Workplace(options.get("out"), spec.name)
-    _execute_with_ridge(spec, place, table, options)
+    _execute_with_ridge(spec, place, table, options, settings)
     return TrainedRun(place)
 
 
@@ -99,11 +99,14 @@ def sweep(method: str, table: Table, *, tune: bool = False, **given: Given | Val
         raise RequestError("sweep takes the name of a method, got an object; simulate_many takes built algorithms.")
     options, settings = _sorted_out(method, given)
     axes = {name: value for name, value in settings.items() if isinstance(value, list)}
+    for name, values in axes.items():
+        if not values:
+            raise RequestError(f"{name} must list at least one value to try, got none; give one, or leave it out.")
     fixed = {name: value for name, value in settings.items() if name not in axes}
     spec = _spec(table, method, {method: fixed}, options, tune=tune, **_local_work(fixed))
     spec = expand(spec, {f"methods.{method}.{name}": values for name, values in axes.items()})
     place = Workplace(options.get("out"), f"{spec.name}-sweep")
-    _execute_with_ridge(spec, place, table, options)
+    _execute_with_ridge(spec, place, table, options, settings)
     return Answer(place)
 
 
@@ -153,6 +156,9 @@ def _spec(
     from idiolect.experiments import spec as specs
     from idiolect.experiments.candidates import check_epochs, check_methods, check_step_sizes, comparison
 
+    check_table(table)
+    for name, kind in NUMBERS.items():
+        check_number(name, options.get(name), kind)
     asked = comparison(
         dict(table.data),
         model=options.get("model", "linear"),
@@ -162,7 +168,7 @@ def _spec(
         cohort=options.get("cohort", 0),
         batch_size=batch_size,
         epochs=check_epochs(epochs),
-        step_sizes=check_step_sizes(options.get("step_sizes")),
+        step_sizes=check_step_sizes(_steps(options.get("step_sizes"))),
         refit=options.get("refit", True),
         score=options.get("score"),
         seed=options.get("seed"),
@@ -178,11 +184,20 @@ def _spec(
     for label, own in settings.items():
         asked["methods"][label] |= own
     if "seeds" in options:
+        for seed in options["seeds"]:
+            check_number("seeds", seed, int)
         asked["seeds"] = [int(seed) for seed in options["seeds"]]
     return specs.from_table(specs.override(asked, _toml(options.get("spec", {}))))
 
 
+NUMBERS = {"rounds": int, "minutes": float, "l2": float, "cohort": int, "held_out": float, "seed": int}
 PLAIN_ROUNDS = 100  # where nothing is chosen and nothing is said
+
+
+def _steps(given: Sequence[float] | None) -> list[float] | None:
+    for one in given or ():
+        check_number("step_sizes", one, float)
+    return None if given is None else [float(one) for one in given]
 
 
 def _toml(settings: Mapping[str, Setting]) -> list[str]:
@@ -198,18 +213,25 @@ def _toml(settings: Mapping[str, Setting]) -> list[str]:
     return lines
 
 
-def _execute_with_ridge(spec: Spec, place: Workplace, table: Table, options: Options) -> None:
-    """Train, with a ridge chosen as `idiolect dial` does where the method cannot do without one; a note says so."""
+def _execute_with_ridge(
+    spec: Spec, place: Workplace, table: Table, options: Options, given: Mapping[str, Setting]
+) -> None:
+    """Train, with a ridge chosen as `idiolect dial` does where the method cannot do without one; notes say so."""
+    from idiolect.experiments.candidates import method_tables
     from idiolect.experiments.dial_path import choose_ridge
 
+    name = spec.methods[0].algorithm
+    usual = method_tables([name], spec.model.name)[name]
+    kept = [f"{key} = {value!r}" for key, value in usual.items() if key not in given]
+    remarks = [f"{name}: {', '.join(kept)}, as `compare` has it for tables; give another to change it."] if kept else []
     try:
-        _execute(spec, place, table, options)
+        _execute(spec, place, table, options, remarks)
     except NeedsRidgeError:  # raised before anything is written
         if spec.model.l2 is not None:
             raise
         ridge, sentence = choose_ridge(spec, table.rows)
         spec = dataclasses.replace(spec, model=dataclasses.replace(spec.model, l2=ridge))
-        _execute(spec, place, table, options, [f"{spec.methods[0].algorithm} needs a loss with a ridge. {sentence}"])
+        _execute(spec, place, table, options, [*remarks, f"{name} needs a loss with a ridge. {sentence}"])
 
 
 def _execute(spec: Spec, place: Workplace, table: Table, options: Options, remarks: Sequence[str] = ()) -> None:

@@ -168,3 +168,20 @@ def to_frame(table: pa.Table) -> Frame:
             "of the run's folder."
         ) from None
     return table.to_pandas()
+
+
+def check_table(table: object) -> None:
+    """RequestError for anything but a `Table`, which knows the client and the target."""
+    if not isinstance(table, Table):
+        raise RequestError(
+            f"A table must come from il.read_table(rows, client=..., target=...), got {type(table).__name__}; call it "
+            "first."
+        )
+
+
+def check_number(name: str, value: object, kind: type) -> None:
+    """RequestError unless the value is such a number, or left out (None)."""
+    allowed = (int, np.integer) if kind is int else (int, float, np.integer, np.floating)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, allowed)):
+        words = "a whole number" if kind is int else "a number"
+        raise RequestError(f"{name} must be {words}, got {value!r}; give one, or leave it out.")
