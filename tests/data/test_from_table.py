@@ -285,3 +285,9 @@ def test_sums_of_few_rows_are_warned_about():
     assert "data.preparation" in warned[0]
     for other in (load(few, preparation="local"), load()):
         assert not [text for text in other.warnings if "fewer than 5 rows" in text]
+
+
+def test_categories_that_are_missing_are_said():
+    rows = {"site": ["a", "b"] * 10, "stage": (["I", "II", None, "I"] * 5), "y": [float(one) for one in range(20)]}
+    notes = " ".join(Federation.from_table(rows, client="site", target="y").notes)
+    assert "Column 'stage' is text: one input for each of 2 values, and one for the " in notes

@@ -152,7 +152,9 @@ def _fit_category(name: str, each: Texts, named: bool) -> Fitted:
     levels = together.levels[0]
     if len(levels) <= MOST_LEVELS:
         values = "1 value" if len(levels) == 1 else f"{len(levels)} values"
-        note = f"Column {name!r} is text: one input for each of {values}."
+        missing = int(together.missing[0])
+        more = f", and one for the {_values(missing)} that it misses in training rows" if missing else ""
+        note = f"Column {name!r} is text: one input for each of {values}{more}."
         return Fitted(CategoryColumn(name, levels, missed=bool(together.missing[0])), each, note)
     much = f"Column {name!r} holds {len(levels)} different texts, more than the {MOST_LEVELS} allowed in a category"
     if named:
