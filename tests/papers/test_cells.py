@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+import papers
 from idiolect.core.checks import RequestError
 from papers.cells import Cells, in_processes
 
@@ -112,7 +114,8 @@ if __name__ == "__main__":
 def test_an_interruption_does_not_wait_for_what_was_not_begun(tmp_path):
     (tmp_path / "script.py").write_text(INTERRUPTED)
     command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    found = os.environ | {"PYTHONPATH": str(Path(papers.__file__).parents[1])}  # `papers`, which is not installed
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL, env=found)
     try:
         until(lambda: len(list(tmp_path.glob("begun-*"))) == 2, seconds=60)
         os.killpg(process.pid, signal.SIGINT)
