@@ -159,9 +159,9 @@ def test_models_are_stacked_over_the_clients_that_trained(finished):
 
 
 def test_what_another_program_was_given_is_not_kept(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/here/ipykernel_launcher.py", "-f", "/home/me/kernel.json"])
+    monkeypatch.setattr(sys, "argv", ["here/ipykernel_launcher.py", "-f", "there/kernel.json"])
     assert run_folder.machine_facts("hospital")["command"] == ["ipykernel_launcher.py"]
-    monkeypatch.setattr(sys, "argv", ["/here/idiolect", "compare", "a.csv"])
+    monkeypatch.setattr(sys, "argv", ["here/idiolect", "compare", "a.csv"])
     assert run_folder.machine_facts("hospital")["command"] == ["idiolect", "compare", "a.csv"]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import abc
 import os
 import shutil
 import tempfile
@@ -26,7 +27,7 @@ class Workplace:
         self.folder = Path(made) / name
 
 
-class Result:
+class Result(abc.ABC):
     """A finished folder of a command, read when asked; abstract."""
 
     def __init__(self, place: Workplace):
@@ -50,11 +51,13 @@ class Result:
         self._write_page(target)
         return target
 
+    @abc.abstractmethod
     def _write_page(self, folder: Path) -> None:
-        raise NotImplementedError
+        """The page of a folder."""
 
+    @abc.abstractmethod
     def _text(self) -> str:
-        raise NotImplementedError
+        """The answer, for a terminal."""
 
     def __str__(self) -> str:
         return self._text()
