@@ -84,3 +84,13 @@ def test_without_a_step_size_or_a_score_there_is_nothing_to_choose(lanes):
     assert choose_own_training([bare], bare) is None
     empty = lane(0.1, {0: [NAN] * CLIENTS, 2: [NAN] * CLIENTS})
     assert choose_own_training([empty], empty) is None
+
+
+def test_training_alone_has_converged_where_what_clients_choose_stands_still():
+    """The first client is best at once and grows worse: the mean course of the candidate would never stand still."""
+    rounds = [*range(1, 13), 15, 20, 25, 30]
+    falling = {n: [0.1 + 0.01 * n, 0.5 + 0.5 * 0.5**n, 0.5, 0.5] for n in rounds}
+    slow = {n: [0.1 + 0.01 * n, 0.5 + 0.5 / n, 0.5, 0.5] for n in rounds}
+    for losses, settled in ((falling, True), (slow, False)):
+        one = lane(0.1, losses)
+        assert choose_own_training([one], one, np.ones(CLIENTS)).converged is settled

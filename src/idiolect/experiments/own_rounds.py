@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from idiolect.engines.stopping import has_converged
 from idiolect.experiments.lanes import Lane
 from idiolect.metrics.scores import SCORES
 from idiolect.theory.constants import Constants
 
 FACTORS = (0.1, 0.5, 2.0)  # of 1/(2 L_m): the path of exact steps is one, these are three paces along it
 # Of every candidate, so that no client's rows decide how long another trains. More of them are more chances to be best
-# on few validation rows by luck: 200 cost 0.7 % of test error on 139 schools.
+# on few validation rows by luck: of nine tables, 200 rounds were better on two, worse on four (benchmarks/README.md).
 ROUNDS = 40
 LEAST = 1e-3  # of a round: a client that does best untrained moves by next to nothing
 
@@ -25,6 +26,7 @@ class OwnTraining(NamedTuple):
     step_sizes: list[float]
     rounds: int
     losses: np.ndarray  # (folds, clients)
+    converged: bool  # the last third of the rounds bettered what clients choose by next to nothing
 
 
 def own_steps(constants: Constants, batch_size: int) -> np.ndarray:
@@ -58,7 +60,19 @@ def choose_own_training(lanes: Sequence[Lane], common: Lane, bases: np.ndarray |
     steps = np.array([pairs[place][0].point["step_size"] for place in places]) * (1.0 if bases is None else bases)
     own = np.maximum([pairs[place][1] for place in places], LEAST)
     rounds = max(1, round(own.max()) if bases is None else common.rounds[-1])
-    return OwnTraining((steps * own / rounds).tolist(), rounds, sign * _judged(losses, scored, common, sign))
+    judged = sign * _judged(losses, scored, common, sign)
+    settled = _has_settled([number for _, number in pairs], losses[:, :, scored].mean(axis=1))
+    return OwnTraining((steps * own / rounds).tolist(), rounds, judged, settled)
+
+
+def _has_settled(rounds: Sequence[int], losses: np.ndarray) -> bool:
+    """Whether more rounds would change little of what clients choose, from (pairs, clients) losses in order of rounds.
+
+    A candidate's own course says nothing here: each client leaves it where that is best for the client.
+    """
+    least = np.minimum.accumulate(losses, axis=0).mean(axis=1)
+    last = {number: loss for number, loss in zip(rounds, least)}  # of all candidates after that round
+    return has_converged(list(last), [-float(loss) for loss in last.values()])
 
 
 def _judged(losses: np.ndarray, scored: np.ndarray, common: Lane, sign: int) -> np.ndarray:

@@ -188,6 +188,7 @@ def tune(
     if method.algorithm == LOCAL and prepared.federation.held_out is None:  # new clients could not be given a step
         common = {"step_size": found.settings.get("step_size"), "rounds": found.rounds}
         found = _alone(found, choose_own_training(lanes, chosen), request, common)
+    found = dataclasses.replace(found, sentence=found.sentence + _unfinished(request, found))
     spent = sum(recorder.ledger.rounds for lane in (*raced, *lanes) for recorder in lane.recorders)
     return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows, spent=spent)
 
@@ -221,7 +222,8 @@ def _tune_alone(request: Request) -> Tuned:
     common = {"step_size": alike, "rounds": found.rounds}
     spent = sum(recorder.ledger.rounds for lane in lanes for recorder in lane.recorders)
     own = choose_own_training(lanes, chosen, bases)
-    return dataclasses.replace(_alone(found, own, request, common), spent=spent)
+    found = _alone(found, own, request, common)
+    return dataclasses.replace(found, spent=spent, sentence=found.sentence + _unfinished(request, found))
 
 
 def _alone(found: Tuned, own: OwnTraining | None, request: Request, common: dict[str, Any]) -> Tuned:
@@ -239,6 +241,7 @@ def _alone(found: Tuned, own: OwnTraining | None, request: Request, common: dict
         found,
         settings=found.settings | {"step_size": own.step_sizes},
         rounds=own.rounds,
+        converged=own.converged,
         folds=own.losses.tolist(),
         validation=validation,
         sentence=words,
@@ -358,16 +361,17 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, li
         f"{', '.join([*words, _rounds(rounds)])}, by {choose_by.replace('_', ' ')} on validation rows{parted} among "
         f"{len(lanes)} candidate{'' if len(lanes) == 1 else 's'}"
     )
-    if not chosen.converged:
-        enough = (
-            f"after {_rounds(last)} it was still improving"
-            if rounds == last
-            else f"{_rounds(last)} are too few to tell"
-        )
-        why = "the time was up" if request.late else enough
-        sentence += f"; not converged: {why}"
     history, cells = [row for row in chosen.history if row["round"] <= rounds], folds.tolist()
     return Tuned(settings, [], rounds, chosen.converged, last, trials, validation, cells, history, sentence)
+
+
+def _unfinished(request: Request, found: Tuned) -> str:
+    """Why the method had not converged, for the end of the sentence; nothing where it had."""
+    if found.converged:
+        return ""
+    last = _rounds(found.trained)
+    enough = f"after {last} it was still improving" if found.rounds == found.trained else f"{last} are too few to tell"
+    return f"; not converged: {'the time was up' if request.late else enough}"
 
 
 def _rounds(number: int) -> str:
