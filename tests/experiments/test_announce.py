@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from idiolect.experiments.announce import announce, client_weights
+from idiolect.experiments.announce import announce
+from idiolect.metrics.client_weights import client_weights
 from idiolect.record.divergence import Divergence
 from idiolect.record.schema import Announced
 

@@ -94,3 +94,13 @@ def test_training_alone_has_converged_where_what_clients_choose_stands_still():
     for losses, settled in ((falling, True), (slow, False)):
         one = lane(0.1, losses)
         assert choose_own_training([one], one, np.ones(CLIENTS)).converged is settled
+
+
+def test_a_step_that_ends_worse_than_it_began_is_not_stable():
+    good, bad = (
+        lane(0.1, {0: [1.0] * 4, 1: [0.5] * 4, 2: [0.6] * 4}),
+        lane(0.4, {0: [1.0] * 4, 1: [0.4] * 4, 2: [9.0] * 4}),
+    )
+    assert good.stable
+    assert not bad.stable
+    assert bad.best > good.best  # its first round alone would win a race

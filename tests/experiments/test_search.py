@@ -58,3 +58,23 @@ def test_of_equal_scores_the_cheapest_counts():
 
 def test_no_axis_is_one_point():
     assert grid([]) == [{}]
+
+
+def test_an_axis_that_asks_for_it_is_looked_at_closer_around_the_best():
+    attempt, tried = bowl({"step": 1.0, "pull": 14.0})
+    axes = [Axis("step", (1.0,)), Axis("pull", (1.0, 8.0, 64.0), refines=True)]
+    trials = search(axes, attempt)
+    assert best_of(trials).point["pull"] == pytest.approx(16.0)  # a third of the way from 8 to 64
+    assert tried == [3, 4]
+    assert {trial.point["step"] for trial in trials} == {1.0}  # a single value was chosen elsewhere and does not widen
+
+
+def test_closer_values_stay_in_range():
+    attempt, _ = bowl({"step": 2.0})
+    trials = search([Axis("step", (0.25, 0.5, 1.0), Range(at_most=1), refines=True)], attempt)
+    assert max(trial.point["step"] for trial in trials) == 1.0
+
+
+def test_a_single_value_that_fails_goes_down():
+    trials = search([Axis("step", (4.0,))], lambda points: [(-math.inf, 0.0)] * len(points))
+    assert [trial.point["step"] for trial in trials] == [4.0, 1.0, 0.25, 0.0625]

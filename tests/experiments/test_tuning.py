@@ -91,9 +91,21 @@ def test_step_sizes_lie_around_theorys_and_strengths_are_tuned(table):
 
 def test_a_penalty_in_rows_holds_a_small_client_harder(table):
     federation = prepare(comparing(table)).federation
-    settings = for_rows({"step_size": 0.1, "penalty": 3.0}, ["penalty"], federation)
+    settings = for_rows({"step_size": 0.1, "penalty": 3.0}, ["penalty"], federation, None)
     np.testing.assert_allclose(settings["penalty"], np.minimum(3.0 / federation.train.counts, 10))
     assert settings["step_size"] == 0.1
+
+
+def test_no_strength_makes_the_steps_of_a_client_swing_up(table):
+    """Steps are stable up to step * (curvature + penalty) = 2, and a client of few rows curves much."""
+    prepared = prepare(comparing(table))
+    smooth = prepared.constants.client_smoothness
+    step = 1.4 / smooth.max()
+    penalty = for_rows({"step_size": step, "penalty": 1e6}, ["penalty"], prepared.federation, prepared.constants)[
+        "penalty"
+    ]
+    assert (step * (smooth + penalty)).max() <= 1.5 + 1e-6
+    assert min(penalty) > 0
 
 
 def test_every_method_says_whether_it_had_converged(compared):

@@ -17,6 +17,7 @@ from scipy import stats
 
 from idiolect.experiments.outcome import validation_scores
 from idiolect.experiments.trained import Trained
+from idiolect.metrics.client_weights import client_weights, overlap
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import gains, paired_difference
 from idiolect.record.schema import Announced
@@ -62,30 +63,6 @@ def _candidates(trained: list[Trained], score: str) -> list[Candidate]:
     return [Candidate(entry, sign * own) for entry, own in zip(trained, scores)]
 
 
-def client_weights(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """1 / (t + s / rows) per client, from (methods, folds, clients) scores.
-
-    A method's lead over the mean of all methods has the variance t between clients, and s / rows from a client's rows,
-    which folds show. Equal weights where there is one fold or one client with scores of all methods.
-    """
-    known = np.isfinite(scores).all(axis=(0, 1)) & (rows > 0)
-    methods, folds, clients = len(scores), scores.shape[1], int(known.sum())
-    if methods < 2 or folds < 2 or clients < 2:
-        return np.ones(len(rows))
-    leads = (scores - scores.mean(axis=0))[:, :, known]
-    noise = leads.var(axis=1, ddof=1) * _overlap(folds)  # of a client's mean over folds, (methods, clients)
-    per_row = float((noise * rows[known]).mean())
-    between = max(0.0, float(leads.mean(axis=1).var(axis=1, ddof=1).mean() - (per_row / rows[known]).mean()))
-    if per_row == 0:
-        return np.ones(len(rows))
-    return 1 / (between + per_row / np.maximum(rows, 1))
-
-
-def _overlap(folds: int) -> float:
-    """Variance of a mean over folds, as part of that of one: their training rows overlap (Nadeau and Bengio 2003)."""
-    return 1 / folds + 1 / (folds - 1)
-
-
 def _mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Over the last axis, of those that have a score."""
     known = ~np.isnan(scores)
@@ -112,7 +89,7 @@ def difference(candidate: np.ndarray, reference: np.ndarray, weights: np.ndarray
     if not known.any():
         return float("nan"), float("inf")
     cells, parts = ahead_by[:, known], weights[known] / weights[known].sum()
-    variance = cells.var(axis=0, ddof=1) * _overlap(len(cells))
+    variance = cells.var(axis=0, ddof=1) * overlap(len(cells))
     return float(cells.mean(axis=0) @ parts), float(np.sqrt(parts**2 @ variance))
 
 

@@ -248,7 +248,7 @@ def _ready(prepared: Prepared, spec: Spec, method: MethodSpec, built: Built, cho
     elif choice is not None:
         rows, rounds = _rows_to_fit(prepared, choice), choice.rounds
         curved = prepared.constants if rows is prepared.federation else problem_constants(prepared.client_loss, rows)
-        chosen = shorten_steps(for_rows(choice.settings, choice.in_rows, rows), prepared.constants, curved)
+        chosen = shorten_steps(for_rows(choice.settings, choice.in_rows, rows, curved), prepared.constants, curved)
     else:
         chosen, rounds = {}, None
     if chosen:

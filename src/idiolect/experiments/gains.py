@@ -22,6 +22,7 @@ from idiolect.metrics.jackknife import blocks_of, pseudo_values
 from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals
 from idiolect.metrics.resampled import one_split
 from idiolect.metrics.scores import SCORES
+from idiolect.metrics.shrinkage import moderated
 from idiolect.metrics.summary import gains
 from idiolect.metrics.verdicts import judge
 
@@ -196,5 +197,5 @@ def _estimates(
 
 
 def _shown(reference: Trained, estimates: Estimates, score: str) -> Against:
-    found, bound = student_intervals(estimates), SCORES[score].bound
+    found, bound = student_intervals(moderated(estimates)), SCORES[score].bound
     return Against(reference, found if bound is None else within(found, bound))

@@ -21,10 +21,14 @@ from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.search import Point
 from idiolect.experiments.spec import MethodSpec
 from idiolect.metrics.scores import SCORES
+from idiolect.theory.constants import Constants
 
 BLOCK = 10  # rounds of a compiled block
+STABLE = 1.5  # step times curvature, of at most 2, that a strength may lead to
+LEAST = 0.1  # of a step: strength that a client is given however much its own rows curve
 
 Report = Callable[[int, int], None]  # rounds done, rounds in all
+Units = Callable[[Prepared], np.ndarray]  # (clients,) by the rows that a fold trains on
 Personal = dict[str, np.ndarray]  # score -> one number per client, of the personal models
 
 
@@ -38,12 +42,12 @@ class Request(NamedTuple):
     report: Report
     deadline: float | None = None
     most: int | None = None  # rounds; None: those of the spec
-    own_steps: np.ndarray | None = None  # (clients,) what a step size is a multiple of, where each client has its own
+    own_units: Units | None = None  # what a step size is a multiple of, where each client has its own
 
     @property
     def stops_early(self) -> bool:
         """Whether the mean over clients ends a candidate; where each chooses alone, the others' scores end nothing."""
-        return self.own_steps is None and self.prepared.spec.tuning.until == "converged"
+        return self.own_units is None and self.prepared.spec.tuning.until == "converged"
 
     @property
     def late(self) -> bool:
@@ -95,6 +99,11 @@ class Lane:
             return -np.inf, 0
         score, number = max(known)
         return (score, -number) if np.isfinite(score) else (-np.inf, 0)
+
+    @property
+    def stable(self) -> bool:
+        """Whether it ends no worse than it began, as a step that is too long does after a good first round."""
+        return self.diverged is None and len(self.course) > 0 and self.course[-1] >= self.course[0]
 
     def best_without(self, fold: int) -> int:
         """The best round by the other folds, of which there must be one at least."""
@@ -172,7 +181,7 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
         rows = fold(prepared.federation, number, prepared.spec.data.seed)
         prepared = prepared.on_rows(rows, method)
     spec, federation = prepared.spec, prepared.federation
-    settings = [method.settings | _of_lane(request, point, federation) for point in points]
+    settings = [method.settings | _of_lane(request, point, prepared) for point in points]
     algorithms = [prepared.build(dataclasses.replace(method, settings=own)).algorithm for own in settings]
     training = spec.training
     if training.executor == "auto" or training.executor.startswith("looped"):
@@ -184,11 +193,11 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
     return Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
 
 
-def _of_lane(request: Request, point: Point, federation: Federation) -> dict[str, Any]:
+def _of_lane(request: Request, point: Point, prepared: Prepared) -> dict[str, Any]:
     """A candidate's settings on these rows."""
-    settings = for_rows(point, request.in_rows, federation)
-    if request.own_steps is not None:
-        settings["step_size"] = (point["step_size"] * request.own_steps).tolist()
+    settings = for_rows(point, request.in_rows, prepared.federation, prepared.constants)
+    if request.own_units is not None:
+        settings["step_size"] = (point["step_size"] * request.own_units(prepared)).tolist()
     return settings
 
 
@@ -220,15 +229,17 @@ def validation_of(lane: Lane, number: int) -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def for_rows(chosen: Mapping[str, Any], in_rows: Sequence[str], federation: Federation) -> dict[str, Any]:
+def for_rows(
+    chosen: Mapping[str, Any], in_rows: Sequence[str], federation: Federation, constants: Constants | None
+) -> dict[str, Any]:
     """Settings as a fit on these training rows takes them: a strength in rows weighs less on a client that has many.
 
-    No more than a step can follow; one number for all where new clients, which have no row here, are to be judged.
+    One number for all where new clients, which have no row here, are to be judged.
     """
     counts = federation.train.counts
     if federation.held_out is not None:
         counts = np.full(len(counts), counts.mean())
-    most = 1 / float(np.max(chosen["step_size"])) if "step_size" in chosen else np.inf
+    most = _strongest(chosen, constants)
 
     def one(name: str, value: Any) -> Any:
         if name not in in_rows:
@@ -237,3 +248,15 @@ def for_rows(chosen: Mapping[str, Any], in_rows: Sequence[str], federation: Fede
         return divided[0] if federation.held_out is not None else divided
 
     return {name: one(name, value) for name, value in chosen.items()}
+
+
+def _strongest(chosen: Mapping[str, Any], constants: Constants | None) -> np.ndarray | float:
+    """The largest strength that steps can follow, per client where curvature is known.
+
+    Gradient steps swing up where step times curvature is above 2, and a strength adds to the curvature of the client's
+    loss. One row or two curve much and are divided by little: without this bound such clients alone would diverge.
+    """
+    if "step_size" not in chosen:
+        return np.inf
+    step = np.max(chosen["step_size"])
+    return 1 / step if constants is None else np.maximum(STABLE / step - constants.client_smoothness, LEAST / step)

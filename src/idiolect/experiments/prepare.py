@@ -60,11 +60,12 @@ class Prepared:
         )
 
     def on_rows(self, federation: Federation, method: MethodSpec) -> Prepared:
-        """The same on other rows of the clients: who is alike is found anew where the method asks."""
+        """The same on other rows of the clients: curvature, and who is alike where the method asks, are found anew."""
         collaboration = self.collaboration
         if issubclass(find(method.algorithm).algorithm, Listens):
             collaboration = find_collaboration(self.spec.collaboration, federation)
-        return dataclasses.replace(self, federation=federation, collaboration=collaboration)
+        constants = None if self.constants is None else problem_constants(self.client_loss, federation)
+        return dataclasses.replace(self, federation=federation, collaboration=collaboration, constants=constants)
 
     def notes(self) -> list[str]:
         """Sentences about the rows."""

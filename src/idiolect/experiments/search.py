@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search over a grid of settings that widens itself while the best point stands at its edge.
+"""A search over a grid of settings that widens itself while the best point stands at its edge, then looks closer.
 
 Only the order of scores is read: what a point is scored by, and how it is trained, is the caller's.
 """
@@ -27,6 +27,16 @@ class Axis(NamedTuple):
     limits: Range = Range()
     widens: bool = True
     in_rows: bool = False  # the setting is the value divided by a client's training rows
+    refines: bool = False  # values between the best one and its neighbours are tried at the end
+
+    def around(self, value: float) -> list[float]:
+        """Two values on each side of one of these, a third and two thirds of the way to its neighbour."""
+        place = self.values.index(value)
+        ratio = self.values[1] / self.values[0] if len(self.values) > 1 else 4.0
+        below = self.values[place - 1] if place else value / ratio
+        above = self.values[place + 1] if place + 1 < len(self.values) else value * ratio
+        between = [value * (other / value) ** part for other, part in itertools.product((below, above), (1 / 3, 2 / 3))]
+        return sorted(found for found in between if self.limits.admits(found))
 
     def beyond(self, upward: bool, count: int) -> Axis:
         """So many values on one side of these, as far as the setting's range admits them."""
@@ -72,7 +82,17 @@ def search(axes: Sequence[Axis], attempt: Try) -> list[Trial]:
         tried[place] = tried[place]._replace(values=values)
         if not worth_it(before.score, best_of(trials).score):
             break
-    return trials
+    closer = _closer(tried, best_of(trials))
+    return trials + (_tried(closer, attempt) if closer else [])
+
+
+def _closer(axes: Sequence[Axis], best: Trial) -> list[Point]:
+    """Points around the best one, along each axis that asks for it."""
+    if math.isinf(best.score):
+        return []
+    return [
+        best.point | {axis.name: value} for axis in axes if axis.refines for value in axis.around(best.point[axis.name])
+    ]
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
@@ -105,7 +125,7 @@ def _wider(axes: Sequence[Axis], best: Trial, counts: Sequence[int]) -> tuple[in
         value = best.point[axis.name]
         if math.isinf(best.score):
             beyond = axis.beyond(False, count)
-        elif value in (axis.values[0], axis.values[-1]):
+        elif len(axis.values) > 1 and value in (axis.values[0], axis.values[-1]):  # one value was chosen elsewhere
             beyond = axis.beyond(value == axis.values[-1], count)
         else:
             continue

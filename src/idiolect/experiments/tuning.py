@@ -136,7 +136,7 @@ def _strength_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
                 limits: Range = field.metadata["range"]
                 if name == "fine_tuning_step_size":
                     values = _times(_known_step(prepared, method), OWN_STEPS) or values
-                return Axis(name, values, limits, limits.at_most is None, field.metadata["in_rows"])
+                return Axis(name, values, limits, limits.at_most is None, field.metadata["in_rows"], refines=True)
     return None
 
 
@@ -173,7 +173,7 @@ def tune(
         return _tune_alone(request)
     raced: list[Lane] = []
     if axes and axes[0].name == "step_size" and axes[0].widens:
-        axes = _raced(axes, request._replace(folds=1, most=RACE), raced)
+        axes = _raced(axes, request._replace(most=RACE), raced)
     lanes: list[Lane] = []
 
     def attempt(points: Sequence[Point]) -> list[tuple[float, float]]:
@@ -205,20 +205,23 @@ def _tune_alone(request: Request) -> Tuned:
     Nothing here depends on another client's rows but what clients without a validation score are given.
     """
     prepared, method = request.prepared, request.method
-    tuning, constants = prepared.spec.tuning, prepared.constants
-    assert constants is not None
-    bases = own_steps(constants, int(method.settings.get("batch_size", 0)))
-    if tuning.step_size:  # given for all: what is chosen is still each client's own
-        bases = np.ones_like(bases)
-    most = ROUNDS if tuning.until == "converged" else None
-    request = request._replace(own_steps=bases, most=most)
+    tuning, batch_size = prepared.spec.tuning, int(method.settings.get("batch_size", 0))
+
+    def units(prepared: Prepared) -> np.ndarray:
+        if tuning.step_size or prepared.constants is None:  # given for all: what is chosen is still each client's own
+            return np.ones(prepared.federation.clients)
+        return own_steps(prepared.constants, batch_size)
+
+    bases = units(prepared)
+    request = request._replace(own_units=units, most=ROUNDS if tuning.until == "converged" else None)
     lanes = train_lanes(request, [{"step_size": value} for value in tuning.step_size or FACTORS])
     chosen = max(lanes, key=lambda lane: lane.best[0])
     if not np.isfinite(chosen.best[0]):
         return _nothing_found(prepared, method, lanes)
     found = _tuned(request, lanes, chosen, None)
-    # one step that serves clients alike, and that diverges for none, for methods that prepare as these train
-    alike = float(min(np.median(found.settings["step_size"]), 2 * bases.min()))
+    # One step that serves clients alike, for methods that prepare as these train. Half of what is stable on these rows:
+    # other folds have other rows, and one that stands out may double a client's curvature.
+    alike = float(min(np.median(found.settings["step_size"]), bases.min()))
     common = {"step_size": alike, "rounds": found.rounds}
     spent = sum(recorder.ledger.rounds for lane in lanes for recorder in lane.recorders)
     own = choose_own_training(lanes, chosen, bases)
@@ -256,7 +259,7 @@ def _raced(axes: list[Axis], request: Request, raced: list[Lane]) -> list[Axis]:
 
     def race(points: Sequence[Point]) -> list[tuple[float, float]]:
         raced.extend(train_lanes(request, [{**point, **middle} for point in points]))
-        return [(lane.best[0], 0.0) for lane in raced[-len(points) :]]
+        return [(lane.best[0] if lane.stable else -math.inf, 0.0) for lane in raced[-len(points) :]]
 
     best = best_of(search([step], race)).point["step_size"]
     return [step._replace(values=(best,) if others else _times(best, AROUND)), *others]
@@ -345,8 +348,8 @@ def _takes_one_each(method: MethodSpec, name: str) -> bool:
 def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, list[float], np.ndarray] | None) -> Tuned:
     rounds, last, choose_by = chosen.best[1], chosen.rounds[-1], chosen.choose_by
     settings: dict[str, Any] = dict(chosen.point)
-    if request.own_steps is not None:
-        settings["step_size"] = (chosen.point["step_size"] * request.own_steps).tolist()
+    if request.own_units is not None:
+        settings["step_size"] = (chosen.point["step_size"] * request.own_units(request.prepared)).tolist()
     validation = validation_of(chosen, rounds)
     folds = cross_fit(lanes) if request.folds > 1 else chosen.clients(rounds, choose_by)
     if own is not None:
