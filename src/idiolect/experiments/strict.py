@@ -10,9 +10,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import pydantic
-
 from idiolect.core.checks import RequestError, check, nearest
+from idiolect.record.codec import MisfitError, decode
 
 Record = TypeVar("Record")
 
@@ -47,8 +46,8 @@ def refuse_unknown(table: Mapping[str, Any], known: Any, owner: str) -> None:
 def coerce(hint: Any, value: Any, where: str) -> Any:
     """`value` as the annotated type; whole numbers pass as floats, texts and true / false never pass as numbers."""
     try:
-        kept = pydantic.TypeAdapter(hint).validate_python(value, strict=True)
-    except pydantic.ValidationError:
+        kept = decode(hint, value)
+    except MisfitError:
         raise RequestError(f"{where} must be {_type_words(hint)}, got {value!r}.") from None
     for number in kept if isinstance(kept, list) else [kept]:
         if isinstance(number, float) and not math.isfinite(number):
