@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -16,7 +18,7 @@ from idiolect.algorithms import find
 from idiolect.collaborate.excess import Exchange
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm, fit_of
-from idiolect.core.checks import RequestError, check, nearest
+from idiolect.core.checks import RequestError, nearest
 from idiolect.core.settings import check_settings, know_population
 from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
@@ -33,15 +35,15 @@ from idiolect.experiments.networks import (
     own_model,
     refuse_other_settings,
 )
-from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec, own_settings
+from idiolect.experiments.spec import MethodSpec, ModelSpec, Setting, own_settings
 from idiolect.experiments.strict import coerce
-from idiolect.experiments.units import unit_sentence
-from idiolect.metrics.scores import default_score, find_score, proper_score
 from idiolect.models import MLP, Linear, Location, Model
 from idiolect.objectives import OBJECTIVES, ClientLoss, Objective
 from idiolect.theory.constants import Constants, client_constants
 from idiolect.theory.parameters import from_theory
 from idiolect.theory.scafflix import refuse_singular
+
+Number: TypeAlias = float | list[float]  # for all clients, or one for each
 
 
 class Built(NamedTuple):
@@ -50,7 +52,7 @@ class Built(NamedTuple):
     algorithm: Algorithm
     notes: list[str]
     warnings: list[str]
-    chosen: dict[str, Any]  # what theory chose
+    chosen: dict[str, Number]  # what theory chose
     agreed: Exchange | None = None  # what it was sent to find out who listens to whom
     theory: frozenset[str] = frozenset()  # notes that say by which theorem settings were chosen
 
@@ -132,13 +134,13 @@ def _model(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int, tokens: 
 def build_objective(
     name: str,
     client_loss: ClientLoss,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Setting] | None = None,
     clients: int = 0,
     where: str = "objective",
 ) -> Objective:
     """The named objective on a plain loss; errors name the place `where` in the spec."""
     cls = _find_objective(name)
-    return cls(client_loss, **_coerced(cls, settings or {}, clients, where))  # type: ignore[call-arg]
+    return cls(client_loss, **_typed(cls, settings or {}, clients, where))  # type: ignore[call-arg]
 
 
 def _find_objective(name: str) -> type[Objective]:
@@ -163,11 +165,12 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
         raise RequestError(f"[{where}] needs an objective; one of {', '.join(sorted(OBJECTIVES))}.")
     given = {**entry.preset, **(entry.objective_preset if name == entry.objective else {}), **method.settings}
     of_objective = {key: given.pop(key) for key in own_settings(_find_objective(name)) if key in given}
-    wanted = [key for key, value in given.items() if value == "theory" and _is_number(entry.algorithm, key)]
-    values = _coerced(entry.algorithm, {key: given[key] for key in given if key not in wanted}, clients, where)
+    hints = typing.get_type_hints(entry.algorithm)
+    wanted = [key for key, value in given.items() if value == "theory" and str not in _kinds(hints[key])]
+    values = _typed(entry.algorithm, {key: given[key] for key in given if key not in wanted}, clients, where)
     algorithm = entry.algorithm(build_objective(name, client_loss, of_objective, clients, where), **values)
     algorithm = know_population(algorithm, clients)
-    check_settings(algorithm)
+    check_settings(algorithm, where)  # here and nowhere else: what theory adds is checked when it is added
     algorithm.objective.check_parts()
     reason = fit_of(algorithm).refused
     if reason is not None:
@@ -181,7 +184,7 @@ def build_method(
     constants: Constants | None,
     clients: int,
     rows: float,
-    resolved: Mapping[str, Any] | None = None,
+    resolved: Mapping[str, Number] | None = None,
     names: Sequence[str] = (),
     collaboration: Collaboration | None = None,
 ) -> Built:
@@ -199,44 +202,36 @@ def build_method(
     )
     chosen = {name: _listed(value) for name, value in advice.chosen.items()}
     chosen |= dict(resolved) if resolved else {}  # a repeat runs on the very same numbers
-    algorithm = dataclasses.replace(algorithm, **{name: _addressed(value) for name, value in chosen.items()})
-    check_settings(algorithm)
+    found: dict[str, Any] = {name: addressed(value) for name, value in chosen.items()}
+    algorithm = dataclasses.replace(algorithm, **found)
+    check_settings(algorithm, where, only=chosen)
     notes = [f"{method.label}: {text}" for text in (*told, *advice.sentences)]
     agreed = collaboration.exchange if collaboration is not None and told else None
     warnings = [f"{method.label}: {text}" for text in advice.warnings]
     return Built(algorithm, notes, warnings, chosen, agreed, frozenset(notes[len(told) :]))
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: float | PerClient) -> Number:
     """What a spec can hold."""
     return np.asarray(value.values, float).tolist() if isinstance(value, PerClient) else value
 
 
-def _addressed(value: Any) -> Any:
+def addressed(value: Setting) -> Setting | PerClient:
+    """A list has one entry per client."""
     return PerClient(np.asarray(value, float)) if isinstance(value, list) else value
 
 
-def _coerced(cls: type, settings: Mapping[str, Any], clients: int, where: str) -> dict[str, Any]:
-    """Settings in the types and ranges that the class declares; a list has one entry per client."""
+def _typed(cls: type, settings: Mapping[str, Setting], clients: int, where: str) -> dict[str, Any]:
+    """Settings in the types that the class declares; a list has one entry per client."""
     hints = typing.get_type_hints(cls)
     values = {key: coerce(_plain_type(hints[key]), value, f"{where}.{key}") for key, value in settings.items()}
-    values |= {key: tuple(value) for key, value in values.items() if typing.get_origin(hints[key]) is tuple}
-    for field in dataclasses.fields(cls):
-        if field.name in values and "range" in field.metadata:
-            check(where, field.name, values[field.name], field.metadata["range"])
     for key, value in values.items():
-        if isinstance(value, list):
-            if len(value) != clients:
-                raise RequestError(
-                    f"{where}.{key} must be one number or have an entry for each of the {clients} clients, "
-                    f"got {len(value)}; give one number for all."
-                )
-            values[key] = _addressed(value)
-    return values
-
-
-def _is_number(cls: type, key: str) -> bool:
-    return str not in _kinds(typing.get_type_hints(cls)[key])
+        if isinstance(value, list) and len(value) != clients:
+            raise RequestError(
+                f"{where}.{key} must be one number or have an entry for each of the {clients} clients, "
+                f"got {len(value)}; give one number for all."
+            )
+    return {key: addressed(value) for key, value in values.items()}
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -246,40 +241,13 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 def _plain_type(hint: Any) -> Any:
     """The part of a setting's type that a TOML file can hold; one value per client is a list."""
     if typing.get_origin(hint) is tuple:
-        return list[_kinds(hint)[0]]  # type: ignore[misc]
+        return hint
     kinds = [kind for kind in _kinds(hint) if kind in (float, int, bool, str, type(None))]
-    if PerClient in _kinds(hint):
-        kinds.append(list[float])
-    plain = kinds[0] if kinds else Any
-    for kind in kinds[1:]:
-        plain = plain | kind
-    return plain
+    kinds += [list[float]] if PerClient in _kinds(hint) else []
+    return functools.reduce(operator.or_, kinds) if kinds else Any
 
 
 def problem_constants(client_loss: ClientLoss, federation: Federation) -> Constants | None:
     """Smoothness and strong convexity of each client's loss, where known."""
     with jax.enable_x64(True):
         return client_constants(client_loss, federation.train)
-
-
-def choose_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], str]:
-    """The scores to record (the first decides) and the sentence that says why."""
-    kind = federation.task.kind
-    if spec.evaluation.scores:
-        for name in spec.evaluation.scores:
-            find_score(name, kind)
-        if len(set(spec.evaluation.scores)) < len(spec.evaluation.scores):
-            raise RequestError(f"evaluation.scores must differ, got {spec.evaluation.scores}; name each once.")
-        primary = spec.evaluation.scores[0]
-        reason = f"{primary} decides, as was asked. {unit_sentence(primary, federation)}"
-        return tuple(spec.evaluation.scores), reason.rstrip()
-    if kind == "classification" and federation.train.targets.ndim == 2:
-        reason = "Scored by accuracy (higher is better): the share of positions whose next token is guessed."
-        return ("accuracy", "log_loss"), reason
-    balance = federation.class_balance() if kind == "classification" else None
-    proper = proper_score(kind, spec.model.quantile)
-    primary, reason = default_score(kind, balance)
-    if spec.model.quantile is not None:
-        primary, reason = proper, f"Scored by {proper} (mean over rows, lower is better): the model's own loss."
-    reason = f"{reason} {unit_sentence(primary, federation)}".rstrip()
-    return (primary,) if primary == proper else (primary, proper), reason

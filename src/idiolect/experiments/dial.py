@@ -8,6 +8,7 @@ prepare (x*_m of FLIX) is paid once. Clients choose their value on validation ro
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,21 +16,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from idiolect.accounting.ledger import Ledger
+from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError, nearest
 from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
-from idiolect.engines.demand import check_demand
-from idiolect.engines.door import check_participation, check_training, participation_of
 from idiolect.engines.run import Run
 from idiolect.engines.simulate import Checkpoint, Session
-from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
+from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
-from idiolect.experiments.dial_path import DEFAULT_VALUES, Refitted, enough_rounds, loss_scores, with_all_rows
-from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, named, write_names
+from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned
+from idiolect.experiments.prepare import Prepared, choose_scores, loss_scores, prepare
 from idiolect.experiments.privacy import dial_statement
-from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
-from idiolect.experiments.same_rows import check_rows, note_rows
-from idiolect.experiments.sources import build_data, refuse_weights
+from idiolect.experiments.refit import with_validation_rows
+from idiolect.experiments.run_folder import RunFolder, safe_name
+from idiolect.experiments.sources import refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, resumed
 from idiolect.experiments.units import restore_units
 from idiolect.record.choices import Choice
@@ -38,6 +39,15 @@ from idiolect.record.choices import Choice
 DIALS = {"personalization": ("flix",), "penalty": ("mx2", "mt2")}
 METHODS = {"personalization": "scafflix", "penalty": "acd_pfl"}  # who walks, unless told: exact, steps from theory
 MOST = 200  # values; more is almost surely a slip
+# Paths from one model for all to every client alone. Data are scaled, so that curvatures are of the order of 1: a
+# penalty of 30 holds personal models at the shared one, one of 0.003 lets them go.
+DEFAULT_VALUES = {
+    "personalization": (1.0, 0.5, 0.2, 0.1, 0.0),
+    "penalty": (30.0, 5.0, 1.0, 0.2, 0.03, 0.003),
+}
+PLAIN_ROUNDS = 30  # where theory does not say how many are enough
+MOST_ROUNDS = 1_000
+ACCURACY = 1e-4  # what is left of the squared distance to the optimum after each value's rounds
 
 
 def parse_values(text: str) -> list[float]:
@@ -88,58 +98,53 @@ def walk(
         spec = resumed(folder.read_spec(), spec, path)
     tell = say or (lambda text: None)
     refuse_weights(spec.data, "dial")
-    federation, problem = build_data(spec.data, spec.training.precision)
-    check_training(spec.training, federation.clients)
+    stations = tuple(dataclasses.replace(method, settings=method.settings | {setting: value}) for value in values)
+    scoring = loss_scores if by_loss else choose_scores
+    prepared = prepare(dataclasses.replace(spec, methods=stations), scoring=scoring)
+    federation = prepared.federation
     _check_rows(federation)
-    scores, reason = (loss_scores if by_loss else choose_scores)(spec, federation)
-    built = _build(spec, method, setting, values, federation, problem)
-    with named(method.label):
-        check_demand(built[0].algorithm, federation.train, spec.training, len(spec.seeds))
-    doubts = list(dict.fromkeys(text for ready in built for text in ready.warnings))
+    prepared.check_demand()
     # where the path is the program's own, what theory says against it is for specialists
-    if resume:
-        check_rows(folder, federation)
-    warnings = [*federation.warnings, *([] if to_the_end else doubts), *_absence(spec, built, federation.clients)]
-    with folder.open(resume, request):
-        if not resume:
-            note_rows(folder, federation)
-        folder.write_spec(spec)
-        notes = [*federation.describe(), *federation.notes, *remarks]
-        for text in (*notes, reason, *(f"Warning: {text}" for text in warnings)):
+    doubts, for_specialists = ([], _warned(prepared)) if to_the_end else (_warned(prepared), [])
+    warnings = [*federation.warnings, *doubts, *dict.fromkeys(text for text in prepared.absence if text)]
+    notes = [*federation.describe(), *federation.notes, *remarks]
+    with folder.begin(spec, federation, resume, request):
+        for text in (*notes, prepared.reason, *(f"Warning: {text}" for text in warnings)):
             tell(text)
-        notes += dict.fromkeys(text for ready in built for text in ready.notes)  # for specialists: on the page alone
-        notes += doubts if to_the_end else []
-        path_of = Walk(spec, method, setting, values, scores, folder, to_the_end, progress, tell)
-        tried = path_of.train(built, federation, "checkpoint")
+        notes += dict.fromkeys(text for ready in prepared.built for text in ready.notes)  # on the page alone
+        notes += for_specialists
+        path_of = Walk(spec, method, setting, values, folder, to_the_end, progress, tell)
+        tried = path_of.train(prepared, "checkpoint")
         if refit:
-            whole = with_all_rows(federation)
-            again = path_of.train(_build(spec, method, setting, values, whole, problem), whole, "checkpoint/refit")
-            tried = [Refitted.join(*pair) for pair in zip(tried, again)]
+            tried = [
+                Refitted.join(*pair) for pair in zip(tried, path_of.train(_refitted(prepared), "checkpoint/refit"))
+            ]
             notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
-        found = find_choice("dial", spec.name, method, setting, tried, federation, scores[0], "last")
-        order = tuple(natural_order(federation.names))
+        found = find_choice("dial", spec.name, method, setting, tried, federation, prepared.scores[0], "last")
         found = dataclasses.replace(
-            found, score_reason=reason, notes=tuple(notes), warnings=tuple(warnings), refit=refit, order=order
+            found,
+            score_reason=prepared.reason,
+            notes=tuple(notes),
+            warnings=tuple(warnings),
+            refit=refit,
+            order=tuple(natural_order(federation.names)),
         )
         folder.write_table("dial.parquet", [vars(row) for row in client_rows(found, federation)])
         _write_models(spec, folder, method, tried, list(found.chosen.places), federation)
-        folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
         statement = dial_statement(federation, method.label, setting, tried, ridge_chosen)
-        folder.write_json("privacy.json", statement)
-        folder.write_json("dial.json", found)
-        folder.finish()
+        folder.complete("dial.json", found, statement, spec.evaluation.time_model)
         return found
 
 
-def _build(
-    spec: Spec, method: MethodSpec, setting: str, values: Sequence[float], federation: Federation, problem: Any
-) -> list[Built]:
-    """The method at every value, with what theory says of these rows."""
-    client_loss = build_client_loss(spec.model, federation, problem)
-    constants = problem_constants(client_loss, federation)
-    rows = float(np.mean(federation.train.counts))
-    arguments = client_loss, constants, federation.clients, rows, None, federation.names
-    return [build_method(_at(method, setting, value), *arguments) for value in values]
+def _warned(prepared: Prepared) -> list[str]:
+    return list(dict.fromkeys(text for ready in prepared.built for text in ready.warnings))
+
+
+def _refitted(prepared: Prepared) -> Prepared:
+    """The same stations, with what theory says of training and validation rows together."""
+    whole = with_all_rows(prepared.federation)
+    again = dataclasses.replace(prepared, federation=whole, constants=problem_constants(prepared.client_loss, whole))
+    return dataclasses.replace(again, built=tuple(map(again.build, again.methods)))
 
 
 def _check_same(folder: RunFolder, request: dict[str, Any]) -> None:
@@ -218,17 +223,49 @@ def _check_rows(federation: Federation) -> None:
             )
 
 
-def _at(method: MethodSpec, setting: str, value: float) -> MethodSpec:
-    return dataclasses.replace(method, settings=method.settings | {setting: value})
+class Refitted(Tried):
+    """A value whose validation scores are those of the path, and whose models were trained once more on all rows."""
+
+    again: list[Run]
+
+    @classmethod
+    def join(cls, path: Tried, again: Tried) -> Refitted:
+        """Both paths' runs at one value."""
+        one = cls(*path)
+        one.again = again.runs
+        return one
+
+    @property
+    def refit(self) -> Tried:
+        """The second path at this value."""
+        return Tried(self.value, self.again, self.rank)
+
+    @property
+    def cost(self) -> Ledger:
+        """Of both paths."""
+        return Tried(*self).cost + self.refit.cost
+
+    def scores(self, split: str, score: str, when: str) -> np.ndarray:
+        """Validation rows judged the path before they were trained on; test rows judge the refit."""
+        one = self.refit if split == "test" else Tried(*self)
+        return one.scores(split, score, when)
+
+    def client_bytes(self) -> list[float] | None:
+        """Of both paths."""
+        parts = [Tried(*self).client_bytes(), self.refit.client_bytes()]
+        known = [part for part in parts if part is not None]
+        return np.sum(known, axis=0).tolist() if len(known) == len(parts) else None
 
 
-def _absence(spec: Spec, built: list[Built], clients: int) -> list[str]:
-    """What is to be said of clients that are absent from rounds, every sentence once."""
-    said = dict.fromkeys(
-        check_participation(ready.algorithm, participation_of(ready.algorithm, spec.training, clients).chance)
-        for ready in built
-    )
-    return [text for text in said if text]
+def with_all_rows(federation: Federation) -> Federation:
+    """Validation rows train, too; they stay where they are so that scores can be computed as before."""
+    whole = with_validation_rows(federation)
+    groups = None
+    if whole.groups is not None and federation.groups is not None:
+        groups = whole.groups[0], federation.groups[1], federation.groups[2]
+    kept = {"validation": federation.validation, "held_out": federation.held_out}
+    # rows were prepared, and that was billed, on the first path
+    return dataclasses.replace(whole, groups=groups, preparation=None, **kept)  # type: ignore[arg-type]
 
 
 class Walk(NamedTuple):
@@ -238,24 +275,23 @@ class Walk(NamedTuple):
     method: MethodSpec
     setting: str
     values: Sequence[float]
-    scores: tuple[str, ...]
     folder: RunFolder
     to_the_end: bool
     progress: Progress | None
     tell: Say
 
-    def lengths(self, built: list[Built]) -> list[int]:
+    def lengths(self, built: Sequence[Built]) -> list[int]:
         """Rounds of every value."""
         asked = [enough_rounds(ready.algorithm) if self.to_the_end else self.spec.training.rounds for ready in built]
         alone = [_needs_nobody(self.setting, value) for value in self.values]
         return [0 if nobody else rounds for nobody, rounds in zip(alone, asked)]
 
-    def train(self, built: list[Built], federation: Federation, checkpoints: str) -> list[Tried]:
+    def train(self, prepared: Prepared, checkpoints: str) -> list[Tried]:
         """The path: every session goes on after the one before, all seeds as lanes of one program.
 
         A stretch that a checkpoint holds is read back instead of walked again.
         """
-        spec, lengths = self.spec, self.lengths(built)
+        spec, federation, lengths = self.spec, prepared.federation, self.lengths(prepared.built)
         tried: list[Tried] = []
         session: Session | None = None
         training = spec.training
@@ -266,10 +302,10 @@ class Walk(NamedTuple):
             if self.progress is not None:
                 self.progress(self.method.label, done, sum(lengths))
 
-        for place, (value, ready) in enumerate(zip(self.values, built)):
+        for place, (value, ready) in enumerate(zip(self.values, prepared.built)):
             training = dataclasses.replace(training, rounds=sum(lengths[: place + 1]))
             lanes = [ready.algorithm] * len(spec.seeds)
-            session = Session(lanes, federation, training, list(spec.seeds), self.scores, None, after=session)
+            session = Session(lanes, federation, training, list(spec.seeds), prepared.scores, None, after=session)
             where = self.folder.path / checkpoints / str(place)
             checkpoint = Checkpoint(where, spec.output.checkpoint_every, self.tell)
             runs = self._run(session, checkpoint, value, report)
@@ -310,7 +346,7 @@ def _write_models(
     few = federation.clients <= MOST_KEPT
     if kept == "none" or (kept == "auto" and not few):
         return
-    write_names(folder, federation)
+    folder.write_names(federation)
     for lane, seed in enumerate(spec.seeds):
         name = f"{safe_name(method.label)}-seed{seed}"
         if kept in ("auto", "all"):
@@ -329,3 +365,18 @@ def _write_models(
 def _final(tried: Tried) -> list[Run]:
     """The runs whose models are handed over."""
     return tried.again if isinstance(tried, Refitted) else tried.runs
+
+
+def enough_rounds(algorithm: Algorithm) -> int:
+    """Rounds after which theory promises the optimum to ACCURACY; PLAIN_ROUNDS where it promises nothing."""
+    chance = getattr(algorithm, "communication_probability", None)
+    if chance is not None:  # ProxSkip's rate: 1 - p^2 an iteration, 1/p of them a round
+        return _bounded(-math.log(ACCURACY) / float(np.min(chance)))
+    steps: Any = getattr(algorithm, "coefficients", None)
+    if steps is not None and float(np.min(steps.momentum)) > 0:
+        return _bounded(-math.log(ACCURACY) * float(np.max(steps.shared_probability)) / float(np.min(steps.momentum)))
+    return PLAIN_ROUNDS
+
+
+def _bounded(rounds: float) -> int:
+    return max(PLAIN_ROUNDS, min(math.ceil(rounds), MOST_ROUNDS))

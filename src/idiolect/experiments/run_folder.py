@@ -25,6 +25,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from idiolect.core.checks import RequestError
+from idiolect.data.federation import Federation
+from idiolect.engines.resuming import digests
 from idiolect.experiments.spec import Spec, load, to_toml
 from idiolect.record import standing
 from idiolect.record.codec import to_json
@@ -35,8 +37,7 @@ from idiolect.record.manifest import find_problems, read_manifest, write_manifes
 from idiolect.record.sealed import is_changed, open_json, seal_json, seal_text
 
 TEXTS = ("method", "client", "verdict")
-
-
+PARTS = ("train", "validation", "test")
 REQUEST, ROWS = "request.json", "rows.json"  # written before spec.toml: which command began it, on which rows
 AGAIN = "start again in a new run folder"
 # how to go on with what a command has begun; {} is the folder
@@ -144,6 +145,34 @@ class RunFolder:
                     self.write_sealed(REQUEST, request)
             yield
 
+    @contextlib.contextmanager
+    def begin(
+        self, spec: Spec, federation: Federation, resume: bool, request: Mapping[str, Any] | None = None
+    ) -> Iterator[None]:
+        """`open`, for a spec and its rows: they are noted before anything trains, compared where it goes on."""
+        if resume:
+            self._check_rows(federation)
+        with self.open(resume, request):
+            if not resume:
+                self.write_sealed(ROWS, _digests(federation))
+            self.write_spec(spec)
+            yield
+
+    def _check_rows(self, federation: Federation) -> None:
+        """RequestError where a run that is resumed would go on with other rows than those it was begun with."""
+        before = self.read_sealed(ROWS)
+        if before is None:  # it is written before the spec: a folder that can be resumed has one
+            raise RequestError(
+                f"{self.path / ROWS} is missing, which tells whether the rows are those that the run was begun with; "
+                "copy the whole folder again, or choose another --out."
+            )
+        for part, found in _digests(federation).items():
+            if before.get(part) != found:
+                raise RequestError(
+                    f"The {part.replace('_', ' ')} rows are not those that the run in {self.path} was begun with; "
+                    "bring the data back as they were, or choose another --out."
+                )
+
     def read_request(self) -> dict[str, Any] | None:
         """What `open` kept of the request; None where nothing tells the folder from that of a run."""
         path = self.path / REQUEST
@@ -216,12 +245,33 @@ class RunFolder:
             _save(arrays, unfinished)
             unfinished.chmod(by_umask)  # as every other file of the folder: safetensors makes its own private
 
+    def write_names(self, federation: Federation) -> None:
+        """What a reader of models needs: the order of clients, and how a table becomes inputs."""
+        self.write_json("models/clients.json", list(federation.names))
+        if federation.preprocessing is not None:
+            self.write_text("models/preprocessing.json", federation.preprocessing.to_json())
+
+    def complete(self, name: str, record: object, statement: Mapping[str, Any], time_model: str = "") -> None:
+        """Write what every command leaves: where it ran, what left the clients, and at last its own record."""
+        self.write_json("machine.json", machine_facts(time_model))
+        self.write_json("privacy.json", statement)
+        self.write_json(name, record)
+        self.finish()
+
     def finish(self) -> None:
         """Mark the run as complete; its checkpoints have served."""
         remove_leftovers(self.path)
         write_manifest(self.path)
         standing.finished(self.path, self._look())
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+
+
+def _digests(federation: Federation) -> dict[str, list[Any]]:
+    """Part -> shapes and checksums of its rows, as JSON has them."""
+    noted: dict[str, Any] = {part: digests([getattr(federation, part)]) for part in PARTS}
+    if federation.held_out is not None:
+        noted["held_out"] = digests([getattr(federation.held_out, part) for part in PARTS])
+    return {part: [[list(shape), crc] for shape, crc in found] for part, found in noted.items()}
 
 
 def _is_of_start(name: str) -> bool:

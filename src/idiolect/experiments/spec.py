@@ -7,7 +7,7 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tomli_w
 
@@ -18,6 +18,8 @@ from idiolect.engines.door import Training
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
 from idiolect.record.schema import Swept
 from idiolect.visible import one_line
+
+Setting: TypeAlias = bool | int | float | str | list[Any] | None  # what TOML, or a call, may give one setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,7 +49,7 @@ def coerce(hint: Any, value: Any, where: str) -> Any:
         kept = decode(hint, value)
     except MisfitError:
         raise RequestError(f"{where} must be {_type_words(hint)}, got {value!r}.") from None
-    for number in kept if isinstance(kept, list) else [kept]:
+    for number in kept if isinstance(kept, list | tuple) else [kept]:
         if isinstance(number, float) and not math.isfinite(number):
             raise RequestError(f"{where} must be a finite number, got {number}; write one such as 0.1.")
         if isinstance(number, int) and abs(number) >= LARGEST:
@@ -75,6 +75,6 @@ def _type_words(hint: Any) -> str:
     if origin in (types.UnionType, typing.Union):
         kinds = [kind for kind in inside if not (kind is int and float in inside)]
         return " or ".join(_type_words(kind) for kind in kinds)
-    if origin is list and inside[0] in _PLURALS:
+    if origin in (list, tuple) and inside[0] in _PLURALS:
         return f"a list of {_PLURALS[inside[0]]}"
     return _WORDS.get(origin or hint, "another value")
