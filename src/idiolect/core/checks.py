@@ -116,7 +116,7 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return repr(value)
     entries = np.asarray(value)
-    return f"{entries.item():g}" if entries.size == 1 and entries.dtype.kind in "fiu" else str(value)
+    return f"{entries.item():g}" if entries.size == 1 and entries.dtype.kind in "fiu" else str(getattr(value, "tolist", lambda: value)())
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -18,9 +18,10 @@ from idiolect.algorithms import find
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.run import Run
-from idiolect.experiments.outcome import Trained, mean_interval
+from idiolect.experiments.outcome import mean_interval
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, own_settings
+from idiolect.experiments.trained import Trained, recorded
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 from idiolect.objectives import OBJECTIVES
@@ -46,15 +47,9 @@ class Tried(NamedTuple):
 
     def scores(self, split: str, score: str, when: str) -> np.ndarray:
         """(seeds, clients): the personal models' scores, not-a-number where a run diverged."""
-        return np.array(
-            [
-                np.full(len(run.session.federation.names), np.nan)
-                if run.recorder.diverged
-                else getattr(run.recorder, when)[split]["personal"][score]
-                for run in self.runs
-            ],
-            float,
-        )
+        found = recorded(self.runs, score, split, "personal", when)
+        found[[run.recorder.diverged is not None for run in self.runs]] = np.nan
+        return found
 
     def client_bytes(self) -> list[float] | None:
         """Bytes to and from each client, a mean over seeds; None where the method alone knows."""

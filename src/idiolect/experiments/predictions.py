@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from idiolect.data.federation import Federation
 from idiolect.engines.simulate import Run
-from idiolect.experiments.outcome import Trained
 from idiolect.experiments.run_folder import RunFolder
+from idiolect.experiments.trained import Trained
 
 PREDICTIONS, SPLIT = "predictions.parquet", "split.parquet"
 MOST_ROWS = 5_000_000  # of predictions.parquet; beyond, the announced method's alone are kept

@@ -36,8 +36,9 @@ def to_json(value: object) -> Any:
         return {key: to_json(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(entry) for entry in value]
-    plain = value.item() if hasattr(value, "item") else value  # a number of NumPy
-    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy
+        return to_json(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def from_json(kind: type[Record], found: object, where: object) -> Record:
