@@ -49,7 +49,7 @@ def test_a_method_is_built_once_and_every_setting_checked_once(small, tmp_path, 
     spec = small.spec(evaluation={"unfit": "leave_out"}, methods={"local": {}, "ditto": {"penalty": 0.5}})
     execute(spec, tmp_path / "run")
     assert built == {"local": 1, "ditto": 1}
-    assert ("methods.ditto", "penalty") in checked and ("methods.local", "step_size") in checked
+    assert {("methods.ditto", "penalty"), ("methods.local", "step_size")} <= set(checked)
     assert {place: times for place, times in checked.items() if times > 1} == {}
 
 
@@ -90,5 +90,5 @@ def test_a_comparison_predicts_test_rows_once_and_touches_few_functions(tmp_path
     finally:
         sys.setprofile(None)
     assert "fedavg" in capsys.readouterr().out
-    assert len(looked) == 2 and set(looked.values()) == {1}, looked
+    assert sorted(looked.values()) == [1, 1]
     assert len(touched) <= MOST_FUNCTIONS

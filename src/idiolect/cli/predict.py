@@ -55,8 +55,8 @@ def predict(
     from idiolect.core.checks import RequestError
     from idiolect.core.importing import own_code
     from idiolect.experiments.answer_files import check_out, write_answers
-    from idiolect.experiments.answering import count_rows
     from idiolect.experiments.compilation import enable_cache
+    from idiolect.experiments.predict import count_rows
     from idiolect.experiments.predict import predict as answer
 
     as_json = as_format is Format.json
