@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import inspect
 import sys
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from idiolect.core.settings import check_settings, know_population
 from idiolect.engines.billing import sends
 from idiolect.engines.start import wire_types
 from idiolect.experiments.build import Assembled, assemble, build_objective
-from idiolect.experiments.spec import MethodSpec, own_settings, setting_names
+from idiolect.experiments.spec import MethodSpec, Table, own_settings, parse_line, setting_names
 from idiolect.experiments.strict import refuse_unknown
 from idiolect.models import MLP, Linear, Model
 from idiolect.objectives import OBJECTIVES, WS2, ClientLoss, Objective
@@ -82,7 +81,9 @@ def explain(
 ) -> dict[str, Any]:
     """The explanation as plain values; `changes` are lines of TOML such as 'penalty = 0.1'."""
     asked = (example or Example()).checked()
-    settings = _parse(changes)
+    settings: Table = {}
+    for text in changes:
+        settings |= parse_line(text, example="penalty = 0.1")
     if name in OBJECTIVES:
         return _explain_objective(name, settings, asked)
     if ":" not in name and name not in ALGORITHMS:
@@ -123,18 +124,6 @@ def _explain_objective(name: str, settings: dict[str, Any], example: Example) ->
         "settings": _settings(OBJECTIVES[name], {}),
         "theory": _facts(example, None, objective, own),
     }
-
-
-def _parse(changes: Sequence[str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for text in changes:
-        try:
-            settings |= tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RequestError(
-                f"--set needs one line of TOML such as 'penalty = 0.1', got {text!r} ({error})."
-            ) from None
-    return settings
 
 
 def _assemble(method: MethodSpec, loss: ClientLoss, clients: int) -> Assembled:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.experiments.spec import MethodSpec, Spec, common_names, setting_names
+from idiolect.experiments.spec import MethodSpec, Spec, common_names, parse_line, setting_names
 from idiolect.record.schema import Swept
 
 MOST = 1000  # combinations; more is almost surely a slip
@@ -23,10 +22,7 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
     """'step_size = [0.1, 0.3]' lines of TOML as setting -> values."""
     axes: dict[str, list[Any]] = {}
     for text in texts:
-        try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RequestError(f"--over needs TOML such as 'step_size = [0.1, 0.3]', got {text!r} ({error}).") from None
+        table = parse_line(text, "--over", "step_size = [0.1, 0.3]")
         for name, values in _flat(table):
             if isinstance(values, dict):
                 _refuse_table(name, values)
