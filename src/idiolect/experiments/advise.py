@@ -28,7 +28,6 @@ from idiolect.core.data import Rows, join_rows
 from idiolect.data.federation import Federation
 from idiolect.experiments.advise_record import Trial, client_rows, make_record, make_verdict, regime, shortened
 from idiolect.experiments.collaboration import plain_loss
-from idiolect.experiments.copies import align_copies
 from idiolect.experiments.execute import Progress, Say
 from idiolect.experiments.privacy import advice_statement
 from idiolect.experiments.run_folder import RunFolder
@@ -39,6 +38,7 @@ from idiolect.record.advice import Advice
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 FOLDS = 5
 
@@ -181,3 +181,60 @@ def _judge(trial: Trial, seed: int) -> Verdict:
     test = make_sample(trial.sample.loss, trial.federation.test, 2, seed, groups)
     losses = np.stack([score_own(test, models[way]) for way in OPTIONS], axis=1)
     return judge(test, losses, trial.advice.pick)
+
+
+NAMED = 5  # sentences about copies
+
+
+def align_copies(federation: Federation) -> tuple[Federation, list[str]]:
+    """The federation with every copy's rows split like its original's, and the sentences that say so."""
+    originals = _originals(federation)
+    copies = [client for client, first in enumerate(originals) if first != client]
+    if not copies:
+        return federation, []
+    order = np.array(originals)
+    parts = {name: getattr(federation, name).select(order) for name in ("train", "validation", "test")}
+    groups = None
+    if federation.groups is not None:
+        first, second, third = (
+            Rows(numbers, numbers, getattr(federation, name).offsets).select(order).targets
+            for name, numbers in zip(parts, federation.groups)
+        )
+        groups = first, second, third
+    names = federation.names
+    notes = [
+        f"Clients {names[originals[copy]]!r} and {names[copy]!r} hold the same rows; their rows are split alike, so "
+        "that neither is judged on what the other has learnt by heart."
+        for copy in copies[:NAMED]
+    ]
+    if len(copies) > NAMED:
+        notes.append(f"{len(copies) - NAMED} more clients are copies of others.")
+    # a copy's rows are now its original's: where they came from in the source is no longer known
+    return dataclasses.replace(federation, groups=groups, places=None, **parts), notes
+
+
+def _originals(federation: Federation) -> list[int]:
+    """For every client the first one with the same rows in any order; rows that repeat themselves prove no copy."""
+    seen: dict[bytes, int] = {}
+    found = []
+    for client in range(federation.clients):
+        every = (federation.train, federation.validation, federation.test)
+        parts = [part.of(client) for part in every]
+        whole = np.concatenate([np.hstack([_flat(targets), _flat(inputs)]) for inputs, targets in parts])
+        if federation.train.weights is not None:
+            whole = np.hstack([whole, np.concatenate([_weights(part, client) for part in every])])
+        ordered = whole[np.lexsort(whole.T[::-1])]
+        distinct = 1 + int((np.diff(ordered, axis=0) != 0).any(axis=1).sum())
+        content = ordered.tobytes() if 2 * distinct > len(ordered) > 1 else f"client {client}".encode()
+        found.append(seen.setdefault(content, client))
+    return found
+
+
+def _weights(rows: Rows, client: int) -> np.ndarray:
+    """(rows, 1) as they were given."""
+    assert rows.weights is not None
+    return rows.weights[rows.offsets[client] : rows.offsets[client + 1], None]
+
+
+def _flat(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values, np.float64).reshape(len(values), int(np.prod(values.shape[1:])))

@@ -57,13 +57,6 @@ class Tried(NamedTuple):
         return np.mean(known, axis=0).tolist() if all(known) else None
 
 
-class Table(NamedTuple):
-    """Scores of shape (values, seeds, clients)."""
-
-    validation: np.ndarray
-    test: np.ndarray
-
-
 def choose(validation: np.ndarray, ranks: Sequence[float], higher_is_better: bool) -> tuple[np.ndarray, np.ndarray]:
     """(place of each client's value, whether it is the client's own choice) from scores of shape (values, clients).
 
@@ -92,35 +85,24 @@ def find_choice(
 ) -> Choice:
     """dial.json, or one entry of choices.json. `when` is the round that counts: "last" or "selected"."""
     higher = SCORES[score].higher_is_better
-    table = Table(*(np.stack([one.scores(split, score, when) for one in tried]) for split in ("validation", "test")))
-    mean = table.validation.mean(axis=1)
+    # (values, seeds, clients)
+    validation, test = (np.stack([one.scores(split, score, when) for one in tried]) for split in ("validation", "test"))
+    mean = validation.mean(axis=1)
     if np.isnan(mean).all():
         raise RequestError(
             f"No value can be chosen: {score} is undefined on every client's validation rows; choose another in "
             "[evaluation] scores, or give [data] validation a larger share."
         )
-    chosen, own = choose(mean, [one.rank for one in tried], higher)
-    seeds = [run.seed for run in tried[0].runs]
-    entries: list[ValueTried] = []
-    total = Ledger()
-    for place, one in enumerate(tried):
-        cost, paid = one.cost, one.client_bytes()
-        total = total + cost
-        entries.append(
-            ValueTried(
-                value=one.value,
-                rounds=cost.rounds,
-                validation=_summary(table.validation[place], score),
-                test=_summary(table.test[place], score),
-                chosen_by=int((chosen == place).sum()),
-                spent=_price(cost),
-                spent_so_far=_price(total),
-                client_bytes=None if paid is None else tuple(paid),
-                diverged=next((run.recorder.diverged for run in one.runs if run.recorder.diverged), None),
-            )
-        )
-    picked = (scores[chosen, :, np.arange(federation.clients)].T for scores in table)
-    of_validation, of_test = (_summary(scores, score) for scores in picked)
+    ranks = [one.rank for one in tried]
+    chosen, own = choose(mean, ranks, higher)
+    entries = _values_tried(tried, validation, test, chosen, score)
+    of_validation, of_test = (
+        _summary(scores[chosen, :, np.arange(federation.clients)].T, score) for scores in (validation, test)
+    )
+    # the fixed value with the best mean on validation rows, the least personal of those
+    merits = [np.nan if entry.validation.mean is None else entry.validation.mean for entry in entries]
+    merit = np.where(np.isnan(merits), -np.inf, np.asarray(merits) if higher else -np.asarray(merits))
+    best = max(range(len(entries)), key=lambda place: (merit[place], -ranks[place]))
     return Choice(
         kind=kind,
         name=name,
@@ -128,12 +110,12 @@ def find_choice(
         algorithm=method.algorithm,
         objective=method.objective or find(method.algorithm).objective,
         setting=setting,
-        seeds=tuple(seeds),
+        seeds=tuple(run.seed for run in tried[0].runs),
         score=score,
         higher_is_better=higher,
         clients=tuple(federation.names),
         values=tuple(entries),
-        best_fixed=entries[_best(entries, tried, higher)].value,
+        best_fixed=entries[best].value,
         chosen=OwnChoice(
             values=tuple(tried[place].value for place in chosen),
             places=tuple(chosen.tolist()),
@@ -144,16 +126,28 @@ def find_choice(
     )
 
 
-def _best(entries: list[ValueTried], tried: list[Tried], higher: bool) -> int:
-    """The fixed value with the best mean on validation rows, the least personal of those."""
-
-    def merit(place: int) -> tuple[float, float]:
-        mean = entries[place].validation.mean
-        if mean is None or math.isnan(mean):
-            return -math.inf, -tried[place].rank
-        return (mean if higher else -mean), -tried[place].rank
-
-    return max(range(len(entries)), key=merit)
+def _values_tried(
+    tried: list[Tried], validation: np.ndarray, test: np.ndarray, chosen: np.ndarray, score: str
+) -> list[ValueTried]:
+    """Each value: scores, who chose it, its price and the price so far."""
+    entries, total = [], Ledger()
+    for place, one in enumerate(tried):
+        cost, paid = one.cost, one.client_bytes()
+        total = total + cost
+        entries.append(
+            ValueTried(
+                value=one.value,
+                rounds=cost.rounds,
+                validation=_summary(validation[place], score),
+                test=_summary(test[place], score),
+                chosen_by=int((chosen == place).sum()),
+                spent=_price(cost),
+                spent_so_far=_price(total),
+                client_bytes=None if paid is None else tuple(paid),
+                diverged=next((run.recorder.diverged for run in one.runs if run.recorder.diverged), None),
+            )
+        )
+    return entries
 
 
 def _summary(scores: np.ndarray, score: str) -> ChoiceScores:
@@ -203,21 +197,12 @@ def write_choices(
 
     The selected round counts. Without validation rows nobody can choose, and nothing is written.
     """
-    found = []
     groups: dict[str, list[Trained]] = {}
     for entry in trained:
         if entry.method.swept is not None:
             groups.setdefault(entry.method.base, []).append(entry)
-    for base, entries in groups.items():
-        swept = [axis for axis in entries[0].method.settings if len(_values(entries, axis)) > 1]
-        personal = set(swept) & set(objective_settings(entries[0].method))
-        if not personal or federation.validation.counts.sum() == 0:
-            continue
-        method = dataclasses.replace(entries[0].method, label=base)
-        tried = [_tried(entry, swept) for entry in entries]
-        if any(np.isfinite(one.scores("validation", score, "selected")).any() for one in tried):
-            arguments = (method, ", ".join(swept), tried, federation, score, "selected")
-            found.append(find_choice("sweep", name, *arguments))
+    every = [_choice_of(name, base, entries, federation, score) for base, entries in groups.items()]
+    found = [one for one in every if one is not None]
     if found:
         rows = [row for one in found for row in client_rows(one, federation)]
         if len({type(row.value) for row in rows}) > 1:
@@ -225,6 +210,18 @@ def write_choices(
         folder.write_table("choices.parquet", [vars(row) for row in rows])
         folder.write_json("choices.json", Choices(tuple(found)))
     return found
+
+
+def _choice_of(name: str, base: str, entries: list[Trained], federation: Federation, score: str) -> Choice | None:
+    """Among the combinations of one method; None where no setting of its objective varies, or nothing can choose."""
+    swept = [axis for axis in entries[0].method.settings if len(_values(entries, axis)) > 1]
+    if not set(swept) & set(objective_settings(entries[0].method)) or federation.validation.counts.sum() == 0:
+        return None
+    tried = [_tried(entry, swept) for entry in entries]
+    if not any(np.isfinite(one.scores("validation", score, "selected")).any() for one in tried):
+        return None
+    method = dataclasses.replace(entries[0].method, label=base)
+    return find_choice("sweep", name, method, ", ".join(swept), tried, federation, score, "selected")
 
 
 def _values(entries: list[Trained], axis: str) -> set[str]:

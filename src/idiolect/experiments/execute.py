@@ -27,7 +27,6 @@ from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import write_choices
-from idiolect.experiments.evidence import take_evidence, take_over, tuning_file
 from idiolect.experiments.gains import judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.lanes import for_rows
@@ -35,7 +34,14 @@ from idiolect.experiments.outcome import client_rows, history_rows, method_summa
 from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.prepare import Prepared, prepare
 from idiolect.experiments.privacy import privacy_statement
-from idiolect.experiments.refit import shorten_steps, step_notes, with_validation_rows
+from idiolect.experiments.refit import (
+    shorten_steps,
+    step_notes,
+    take_evidence,
+    take_over,
+    tuning_file,
+    with_validation_rows,
+)
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings

@@ -61,7 +61,7 @@ def network_settings(name: str) -> dict[str, dataclasses.Field[Any]]:
 def own_model(
     path: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool = False
 ) -> Model:
-    """A stranger's model: what the function at "package.module:function" makes for these inputs and outputs."""
+    """A model of your own: what the function at "package.module:function" makes for these inputs and outputs."""
     make = imported(path, "A model's path must be 'package.module:function'")
     try:
         model = make(input_shape, outputs, **settings)
@@ -71,8 +71,8 @@ def own_model(
         raise RequestError(
             f"{path!r} must take an input shape, a number of outputs and [model.settings] by name ({error})."
         ) from error
-    except (Exception, SystemExit) as error:  # a stranger's function may raise anything
-        raise RequestError(f"{path!r} made no model ({type(error).__name__}: {error}); mend that function.") from error
+    except (Exception, SystemExit) as error:  # a function of others may raise anything
+        raise RequestError(f"{path!r} made no model ({type(error).__name__}: {error}); fix that function.") from error
     if not isinstance(model, Model):
         raise RequestError(
             f"{path!r} must give an idiolect.models.Model, got {type(model).__name__}; "
@@ -101,13 +101,11 @@ def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     refuse_other_settings(name, settings)
     chosen = {}
     for key, value in settings.items():
+        chosen[key] = coerce(hints[key], value, f"model.settings.{key}")
         several = typing.get_args(hints[key])
-        hint = list[several[0]] if several else hints[key]  # type: ignore[valid-type]
-        kept = coerce(hint, value, f"model.settings.{key}")
-        if several and len(kept) != len(several):
+        if several and len(chosen[key]) != len(several):
             raise RequestError(f"model.settings.{key} must be {len(several)} numbers, got {value!r}.")
-        check("model.settings", key, kept, known[key].metadata["range"])
-        chosen[key] = tuple(kept) if several else kept
+        check("model.settings", key, chosen[key], known[key].metadata["range"])
     return chosen
 
 

@@ -27,8 +27,18 @@ from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.tables import Reading, read, require_columns
 from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments.build import addressed, assemble, client_loss_for
-from idiolect.experiments.finished import KEEP_ALL, Finished, choose_method, open_finished, read_recipe
-from idiolect.experiments.kept_models import Kept, apply_models, load_model, read_clients, read_models
+from idiolect.experiments.finished import (
+    KEEP_ALL,
+    Finished,
+    Kept,
+    apply_models,
+    choose_method,
+    load_model,
+    open_finished,
+    read_clients,
+    read_models,
+    read_recipe,
+)
 from idiolect.experiments.predictions import probabilities
 from idiolect.record.manifest import COPY_AGAIN, MANIFEST, blame_folder
 from idiolect.record.memory import check_address_space
