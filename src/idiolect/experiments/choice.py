@@ -38,23 +38,34 @@ class Tried(NamedTuple):
     value: Value
     runs: list[Run]
     rank: float
+    again: Sequence[Run] = ()  # of a second fit, with validation rows: these are judged by test rows, and handed over
+
+    @property
+    def handed_over(self) -> Sequence[Run]:
+        """The runs whose models clients get."""
+        return self.again or self.runs
 
     @property
     def cost(self) -> Ledger:
-        """What it cost, a mean over seeds in whole units."""
-        counts = {name: round(np.mean([getattr(run.ledger, name) for run in self.runs])) for name in FIELDS}
-        return Ledger(**counts)
+        """What it cost, a mean over seeds in whole units; both fits where there are two."""
+        fits = [
+            Ledger(**{name: round(np.mean([getattr(run.ledger, name) for run in runs])) for name in FIELDS})
+            for runs in (self.runs, self.again)
+            if runs
+        ]
+        return sum(fits, Ledger())
 
     def scores(self, split: str, score: str, when: str) -> np.ndarray:
         """(seeds, clients): the personal models' scores, not-a-number where a run diverged."""
-        found = recorded(self.runs, score, split, "personal", when)
-        found[[run.recorder.diverged is not None for run in self.runs]] = np.nan
+        runs = self.handed_over if split == "test" else self.runs
+        found = recorded(runs, score, split, "personal", when)
+        found[[run.recorder.diverged is not None for run in runs]] = np.nan
         return found
 
     def client_bytes(self) -> list[float] | None:
         """Bytes to and from each client, a mean over seeds; None where the method alone knows."""
-        known = [run.recorder.client_bytes for run in self.runs]
-        return np.mean(known, axis=0).tolist() if all(known) else None
+        known = [run.recorder.client_bytes for run in (*self.runs, *self.again)]
+        return (np.sum(known, axis=0) / len(self.runs)).tolist() if all(known) else None
 
 
 def choose(validation: np.ndarray, ranks: Sequence[float], higher_is_better: bool) -> tuple[np.ndarray, np.ndarray]:

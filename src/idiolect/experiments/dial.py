@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from idiolect.accounting.ledger import Ledger
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError, nearest
 from idiolect.core.order import natural_order
@@ -116,9 +115,8 @@ def walk(
         path_of = Walk(spec, method, setting, values, folder, to_the_end, progress, tell)
         tried = path_of.train(prepared, "checkpoint")
         if refit:
-            tried = [
-                Refitted.join(*pair) for pair in zip(tried, path_of.train(_refitted(prepared), "checkpoint/refit"))
-            ]
+            again = path_of.train(_refitted(prepared), "checkpoint/refit")
+            tried = [first._replace(again=second.runs) for first, second in zip(tried, again)]
             notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
         found = find_choice("dial", spec.name, method, setting, tried, federation, prepared.scores[0], "last")
         found = dataclasses.replace(
@@ -223,49 +221,17 @@ def _check_rows(federation: Federation) -> None:
             )
 
 
-class Refitted(Tried):
-    """A value whose validation scores are those of the path, and whose models were trained once more on all rows."""
-
-    again: list[Run]
-
-    @classmethod
-    def join(cls, path: Tried, again: Tried) -> Refitted:
-        """Both paths' runs at one value."""
-        one = cls(*path)
-        one.again = again.runs
-        return one
-
-    @property
-    def refit(self) -> Tried:
-        """The second path at this value."""
-        return Tried(self.value, self.again, self.rank)
-
-    @property
-    def cost(self) -> Ledger:
-        """Of both paths."""
-        return Tried(*self).cost + self.refit.cost
-
-    def scores(self, split: str, score: str, when: str) -> np.ndarray:
-        """Validation rows judged the path before they were trained on; test rows judge the refit."""
-        one = self.refit if split == "test" else Tried(*self)
-        return one.scores(split, score, when)
-
-    def client_bytes(self) -> list[float] | None:
-        """Of both paths."""
-        parts = [Tried(*self).client_bytes(), self.refit.client_bytes()]
-        known = [part for part in parts if part is not None]
-        return np.sum(known, axis=0).tolist() if len(known) == len(parts) else None
-
-
 def with_all_rows(federation: Federation) -> Federation:
     """Validation rows train, too; they stay where they are so that scores can be computed as before."""
     whole = with_validation_rows(federation)
-    groups = None
-    if whole.groups is not None and federation.groups is not None:
-        groups = whole.groups[0], federation.groups[1], federation.groups[2]
-    kept = {"validation": federation.validation, "held_out": federation.held_out}
-    # rows were prepared, and that was billed, on the first path
-    return dataclasses.replace(whole, groups=groups, preparation=None, **kept)  # type: ignore[arg-type]
+    groups = whole.groups and federation.groups and (whole.groups[0], *federation.groups[1:])
+    return dataclasses.replace(
+        whole,
+        validation=federation.validation,
+        held_out=federation.held_out,
+        groups=groups,
+        preparation=None,  # rows were prepared, and that was billed, on the first path
+    )
 
 
 class Walk(NamedTuple):
@@ -281,9 +247,9 @@ class Walk(NamedTuple):
     tell: Say
 
     def lengths(self, built: Sequence[Built]) -> list[int]:
-        """Rounds of every value."""
+        """Rounds of every value; none for alpha = 0, where the personal model is x*_m whatever the others do."""
         asked = [enough_rounds(ready.algorithm) if self.to_the_end else self.spec.training.rounds for ready in built]
-        alone = [_needs_nobody(self.setting, value) for value in self.values]
+        alone = [self.setting == "personalization" and value == 0 for value in self.values]
         return [0 if nobody else rounds for nobody, rounds in zip(alone, asked)]
 
     def train(self, prepared: Prepared, checkpoints: str) -> list[Tried]:
@@ -333,11 +299,6 @@ class Walk(NamedTuple):
         return runs
 
 
-def _needs_nobody(setting: str, value: float) -> bool:
-    """alpha = 0: the personal model is x*_m, whatever the others do, so that no round is spent."""
-    return setting == "personalization" and value == 0
-
-
 def _write_models(
     spec: Spec, folder: RunFolder, method: MethodSpec, tried: list[Tried], chosen: list[int], federation: Federation
 ) -> None:
@@ -350,21 +311,16 @@ def _write_models(
     for lane, seed in enumerate(spec.seeds):
         name = f"{safe_name(method.label)}-seed{seed}"
         if kept in ("auto", "all"):
-            models = [_final(one)[lane].personal_models() for one in tried]
+            models = [one.handed_over[lane].personal_models() for one in tried]
             own = jax.tree.map(lambda *leaves: np.stack(leaves)[chosen, np.arange(federation.clients)], *models)
             folder.write_model(f"{name}/personal", own)
         for one in tried if kept in ("shared", "all") else ():
             at = f"{name}/at-{one.value:g}"
-            shared = _final(one)[lane].shared_model()
+            shared = one.handed_over[lane].shared_model()
             if shared is not None:
                 folder.write_model(f"{at}/shared", shared)
             if kept == "all":
-                folder.write_model(f"{at}/personal", _final(one)[lane].personal_models())
-
-
-def _final(tried: Tried) -> list[Run]:
-    """The runs whose models are handed over."""
-    return tried.again if isinstance(tried, Refitted) else tried.runs
+                folder.write_model(f"{at}/personal", one.handed_over[lane].personal_models())
 
 
 def enough_rounds(algorithm: Algorithm) -> int:

@@ -214,11 +214,6 @@ class RunFolder:
         """A record or plain values; not-a-number becomes null."""
         self.write_text(name, json.dumps(to_json(content), indent=1, allow_nan=False))
 
-    def read_json(self, name: str) -> Any:
-        """What `write_json` wrote; None where it did not."""
-        path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
     def write_table(self, name: str, rows: list[dict[str, Any]] | pa.Table | Iterator[pa.Table]) -> None:
         """One Parquet file, of rows, of a table, or of tables alike, of which one at a time is in memory.
 
@@ -320,12 +315,8 @@ def machine_facts(time_model: str) -> dict[str, Any]:
 
 def _table_of(rows: list[dict[str, Any]]) -> pa.Table:
     columns = {key: None for row in rows for key in row}
-    arrays = {key: pa.array([_null_nan(row.get(key)) for row in rows]) for key in columns}
+    arrays = {key: pa.array([row.get(key) for row in rows], from_pandas=True) for key in columns}  # no not-a-number
     for key, array in arrays.items():
         if pa.types.is_null(array.type):  # a column keeps its type in a run that has no value for it
             arrays[key] = array.cast(pa.string() if key in TEXTS else pa.float64())
     return pa.table(arrays)
-
-
-def _null_nan(value: Any) -> Any:
-    return None if isinstance(value, float) and np.isnan(value) else value

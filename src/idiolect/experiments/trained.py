@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Trained:
         return recorded(self.runs, score, split, model, when)
 
 
-def recorded(runs: list[Run], score: str, split: str, model: str, when: str) -> np.ndarray:
+def recorded(runs: Sequence[Run], score: str, split: str, model: str, when: str) -> np.ndarray:
     """(runs, clients): a score as it was recorded at the "selected" or "last" round; (runs, 0) where it was not."""
     found = [getattr(run.recorder, when).get(split, {}).get(model, {}).get(score, ()) for run in runs]
     return np.asarray(found, np.float64)
