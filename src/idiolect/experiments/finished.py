@@ -24,7 +24,7 @@ from idiolect.data.feature_columns import NumberColumn
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.engines.door import PRECISIONS, run_precision
 from idiolect.experiments.run_folder import safe_name
-from idiolect.experiments.spec import Resolved, Spec, from_table
+from idiolect.experiments.spec import Resolved, Spec, Table, from_table
 from idiolect.record.codec import MisfitError, decode, to_json
 from idiolect.record.manifest import COPY_AGAIN, check_files
 from idiolect.record.reading import read_summary
@@ -75,7 +75,7 @@ def open_finished(folder: Path) -> Finished:
     return Finished(folder, spec, summary.methods, None if summary.announced is None else summary.announced.method)
 
 
-def _without_old_choices(table: dict[str, Any]) -> dict[str, Any]:
+def _without_old_choices(table: Table) -> Table:
     """A spec without what an earlier version resolved and this one does not know: that was for training alone."""
     known = {field.name for field in dataclasses.fields(Resolved)}
     entries = table.get("resolved")
@@ -179,20 +179,15 @@ def read_clients(folder: Path) -> tuple[str, ...]:
     """The clients that trained, in the order of their models."""
     check_files(folder, ["models/clients.json"])
     path = folder / "models" / "clients.json"
-    names = read_json(path)
-    if not isinstance(names, list) or len({str(name) for name in names}) != len(names):
-        raise RequestError(f"{path} must be a list of different names; {COPY_AGAIN}.")
-    return tuple(str(name) for name in names)
-
-
-def read_json(path: Path) -> Any:
-    """What a JSON file of a run folder holds; RequestError where it is missing or damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        names = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RequestError(f"{path} cannot be read ({error.strerror}); {COPY_AGAIN}.") from None
     except ValueError as error:
         raise RequestError(f"{path} is damaged ({error}); {COPY_AGAIN}.") from None
+    if not isinstance(names, list) or len({str(name) for name in names}) != len(names):
+        raise RequestError(f"{path} must be a list of different names; {COPY_AGAIN}.")
+    return tuple(str(name) for name in names)
 
 
 def load_model(path: str | Path) -> dict[str, Any]:
@@ -226,7 +221,7 @@ def _as_declared(params: Params, algorithm: Algorithm, precision: str, path: Pat
     if [path for path, _ in found] != [path for path, _ in declared]:
         raise RequestError(f"{path} is not a model of this run's method; {COPY_AGAIN}.")
 
-    def reshape(leaf: np.ndarray, like: Any) -> np.ndarray:
+    def reshape(leaf: np.ndarray, like: jax.ShapeDtypeStruct) -> np.ndarray:
         if leaf.shape == (1,) and like.shape == ():
             return leaf.reshape(())
         if leaf.shape != like.shape:
@@ -279,15 +274,15 @@ def _answer(
 
 
 @jax.jit
-def _own_answers(algorithm: Algorithm, models: Params, clients: Any, inputs: Any) -> Any:
-    def one(own: Algorithm, model: Params, rows: Any) -> Any:
+def _own_answers(algorithm: Algorithm, models: Params, clients: jax.Array, inputs: jax.Array) -> jax.Array:
+    def one(own: Algorithm, model: Params, rows: jax.Array) -> jax.Array:
         return own.predict(model, rows)
 
     return jax.vmap(one, in_axes=(axes(algorithm), 0, 0))(address(algorithm, clients), models, inputs)
 
 
 @jax.jit
-def _shared_answers(algorithm: Algorithm, model: Params, inputs: Any) -> Any:
+def _shared_answers(algorithm: Algorithm, model: Params, inputs: jax.Array) -> jax.Array:
     return algorithm.predict(model, inputs)
 
 

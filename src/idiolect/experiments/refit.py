@@ -6,13 +6,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from idiolect.core.data import join_rows
 from idiolect.data.federation import Federation, no_rows
 from idiolect.engines.recording import Recorder
+from idiolect.experiments.build import Number
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import Spec
 from idiolect.experiments.tuning import Tuned
@@ -30,7 +30,7 @@ def with_validation_rows(federation: Federation) -> Federation:
     return dataclasses.replace(federation, train=train, validation=empty, groups=groups, held_out=held_out, places=None)
 
 
-def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Constants | None) -> dict[str, Any]:
+def shorten_steps(chosen: Mapping[str, Number], before: Constants | None, after: Constants | None) -> dict[str, Number]:
     """Settings with steps above 1 / smoothness shortened by as much as the loss is less smooth on the rows to fit.
 
     Where validation rows are unlike training rows (a split by time), a long step that was good on the one may diverge
@@ -39,7 +39,7 @@ def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Co
     if before is None or after is None:
         return dict(chosen)
 
-    def one(name: str, value: Any) -> Any:
+    def one(name: str, value: Number) -> Number:
         if not name.endswith("step_size"):
             return value
         own = isinstance(value, list)  # a step of each client's own follows the client's own rows
@@ -52,7 +52,7 @@ def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Co
     return {name: one(name, value) for name, value in chosen.items()}
 
 
-def step_notes(chosen: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
+def step_notes(chosen: Mapping[str, Number], fitted: Mapping[str, Number]) -> list[str]:
     """Sentences about the steps that are shorter in the final fit than those that were chosen."""
     return [
         f"{name.replace('_', ' ')} {np.max(fitted[name]):.3g}{' at most' if np.ndim(fitted[name]) else ''} "

@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from idiolect.core.checks import RequestError
+from idiolect.core.tree import Params
 from idiolect.data.federation import Federation
 from idiolect.engines.resuming import digests
 from idiolect.experiments.spec import Spec, load, to_toml
@@ -127,7 +128,7 @@ class RunFolder:
             )
 
     @contextlib.contextmanager
-    def open(self, resume: bool, request: Mapping[str, Any] | None = None) -> Iterator[None]:
+    def open(self, resume: bool, request: Mapping[str, object] | None = None) -> Iterator[None]:
         """Inside, the folder is this process's own; or refuse it with the way out.
 
         `request` is what tells this command's folders from those of `run`.
@@ -147,7 +148,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def begin(
-        self, spec: Spec, federation: Federation, resume: bool, request: Mapping[str, Any] | None = None
+        self, spec: Spec, federation: Federation, resume: bool, request: Mapping[str, object] | None = None
     ) -> Iterator[None]:
         """`open`, for a spec and its rows: they are noted before anything trains, compared where it goes on."""
         if resume:
@@ -178,7 +179,7 @@ class RunFolder:
         path = self.path / REQUEST
         return open_json(path, AGAIN) if path.is_file() else None
 
-    def write_sealed(self, name: str, content: Mapping[str, Any]) -> None:
+    def write_sealed(self, name: str, content: Mapping[str, object]) -> None:
         """Plain values that this run reads back: a change is noticed then."""
         self.write_text(name, seal_json(to_json(content)))
 
@@ -210,7 +211,7 @@ class RunFolder:
         """The resolved spec."""
         self.write_text("spec.toml", seal_text(to_toml(spec)))
 
-    def write_json(self, name: str, content: Any) -> None:
+    def write_json(self, name: str, content: object) -> None:
         """A record or plain values; not-a-number becomes null."""
         self.write_text(name, json.dumps(to_json(content), indent=1, allow_nan=False))
 
@@ -227,7 +228,7 @@ class RunFolder:
             for table in itertools.chain([first], tables):
                 writer.write_table(table)
 
-    def write_model(self, name: str, params: Any) -> None:
+    def write_model(self, name: str, params: Params) -> None:
         """Parameters as safetensors, named by their path."""
         leaves, _ = jax.tree_util.tree_flatten_with_path(params)
         # not ascontiguousarray: it makes a vector of one out of a scalar
@@ -246,7 +247,7 @@ class RunFolder:
         if federation.preprocessing is not None:
             self.write_text("models/preprocessing.json", federation.preprocessing.to_json())
 
-    def complete(self, name: str, record: object, statement: Mapping[str, Any], time_model: str = "") -> None:
+    def complete(self, name: str, record: object, statement: Mapping[str, object], time_model: str = "") -> None:
         """Write what every command leaves: where it ran, what left the clients, and at last its own record."""
         self.write_json("machine.json", machine_facts(time_model))
         self.write_json("privacy.json", statement)
@@ -261,7 +262,7 @@ class RunFolder:
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
 
 
-def _digests(federation: Federation) -> dict[str, list[Any]]:
+def _digests(federation: Federation) -> dict[str, list[object]]:
     """Part -> shapes and checksums of its rows, as JSON has them."""
     noted: dict[str, Any] = {part: digests([getattr(federation, part)]) for part in PARTS}
     if federation.held_out is not None:
@@ -291,9 +292,9 @@ def safe_name(label: str) -> str:
     return f"{kept.lstrip('.') or 'method'}-{zlib.crc32(label.encode()):08x}" if changed else kept
 
 
-def machine_facts(time_model: str) -> dict[str, Any]:
+def machine_facts(time_model: str) -> dict[str, object]:
     """Where and when: versions, devices, load. No path and no host name."""
-    versions: dict[str, Any] = {
+    versions: dict[str, object] = {
         name: sys.modules[name].__version__ for name in ("jax", "numpy", "pyarrow") if name in sys.modules
     }
     program = Path(sys.argv[0]).name
