@@ -165,10 +165,9 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
         raise RequestError(f"[{where}] needs an objective; one of {', '.join(sorted(OBJECTIVES))}.")
     given = {**entry.preset, **(entry.objective_preset if name == entry.objective else {}), **method.settings}
     of_objective = {key: given.pop(key) for key in own_settings(_find_objective(name)) if key in given}
-    hints = typing.get_type_hints(entry.algorithm)
-    wanted = [key for key, value in given.items() if value == "theory" and str not in _kinds(hints[key])]
-    values = _typed(entry.algorithm, {key: given[key] for key in given if key not in wanted}, clients, where)
-    algorithm = entry.algorithm(build_objective(name, client_loss, of_objective, clients, where), **values)
+    values, wanted = _without_theory(entry.algorithm, given)
+    objective = build_objective(name, client_loss, of_objective, clients, where)
+    algorithm = entry.algorithm(objective, **_typed(entry.algorithm, values, clients, where))
     algorithm = know_population(algorithm, clients)
     check_settings(algorithm, where)  # here and nowhere else: what theory adds is checked when it is added
     algorithm.objective.check_parts()
@@ -176,6 +175,13 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
     return Assembled(algorithm, wanted, [key for key in own_settings(entry.algorithm) if key not in given])
+
+
+def _without_theory(cls: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The settings that have a value, and the numbers that are written as "theory"."""
+    hints = typing.get_type_hints(cls)
+    wanted = [key for key, value in given.items() if value == "theory" and str not in _kinds(hints[key])]
+    return {key: value for key, value in given.items() if key not in wanted}, wanted
 
 
 def build_method(

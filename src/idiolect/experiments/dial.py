@@ -95,47 +95,41 @@ def walk(
     if resume:
         _check_same(folder, request)
         spec = resumed(folder.read_spec(), spec, path)
-    tell = say or (lambda text: None)
     refuse_weights(spec.data, "dial")
     stations = tuple(dataclasses.replace(method, settings=method.settings | {setting: value}) for value in values)
-    scoring = loss_scores if by_loss else choose_scores
-    prepared = prepare(dataclasses.replace(spec, methods=stations), scoring=scoring)
-    federation = prepared.federation
-    _check_rows(federation)
+    stops = dataclasses.replace(spec, methods=stations)
+    prepared = prepare(stops, scoring=loss_scores if by_loss else choose_scores)
+    _check_rows(prepared.federation)
     prepared.check_demand()
-    # where the path is the program's own, what theory says against it is for specialists
-    doubts, for_specialists = ([], _warned(prepared)) if to_the_end else (_warned(prepared), [])
-    warnings = [*federation.warnings, *doubts, *dict.fromkeys(text for text in prepared.absence if text)]
-    notes = [*federation.describe(), *federation.notes, *remarks]
-    with folder.begin(spec, federation, resume, request):
-        for text in (*notes, prepared.reason, *(f"Warning: {text}" for text in warnings)):
-            tell(text)
-        notes += dict.fromkeys(text for ready in prepared.built for text in ready.notes)  # on the page alone
-        notes += for_specialists
+    tell = say or (lambda text: None)
+    with folder.begin(spec, prepared.federation, resume, request):
+        notes, warnings = _announce(prepared, remarks, to_the_end, tell)
         path_of = Walk(spec, method, setting, values, folder, to_the_end, progress, tell)
         tried = path_of.train(prepared, "checkpoint")
         if refit:
             again = path_of.train(_refitted(prepared), "checkpoint/refit")
             tried = [first._replace(again=second.runs) for first, second in zip(tried, again)]
             notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
-        found = find_choice("dial", spec.name, method, setting, tried, federation, prepared.scores[0], "last")
-        found = dataclasses.replace(
-            found,
-            score_reason=prepared.reason,
-            notes=tuple(notes),
-            warnings=tuple(warnings),
-            refit=refit,
-            order=tuple(natural_order(federation.names)),
-        )
-        folder.write_table("dial.parquet", [vars(row) for row in client_rows(found, federation)])
-        _write_models(spec, folder, method, tried, list(found.chosen.places), federation)
-        statement = dial_statement(federation, method.label, setting, tried, ridge_chosen)
+        found = path_of.choose(prepared, tried, notes, warnings, refit)
+        statement = dial_statement(prepared.federation, method.label, setting, tried, ridge_chosen)
         folder.complete("dial.json", found, statement, spec.evaluation.time_model)
         return found
 
 
-def _warned(prepared: Prepared) -> list[str]:
-    return list(dict.fromkeys(text for ready in prepared.built for text in ready.warnings))
+def _announce(prepared: Prepared, remarks: Sequence[str], to_the_end: bool, tell: Say) -> tuple[list[str], list[str]]:
+    """Say what is to be known before training; returns notes and warnings for the page, which tells more.
+
+    Where the path is the program's own (`to_the_end`), what theory says against it is for specialists: on the page.
+    """
+    federation = prepared.federation
+    doubts = list(dict.fromkeys(text for ready in prepared.built for text in ready.warnings))
+    absence = dict.fromkeys(text for text in prepared.absence if text)
+    warnings = [*federation.warnings, *([] if to_the_end else doubts), *absence]
+    notes = [*federation.describe(), *federation.notes, *remarks]
+    for text in (*notes, prepared.reason, *(f"Warning: {text}" for text in warnings)):
+        tell(text)
+    chosen = dict.fromkeys(text for ready in prepared.built for text in ready.notes)
+    return [*notes, *chosen, *(doubts if to_the_end else [])], warnings
 
 
 def _refitted(prepared: Prepared) -> Prepared:
@@ -298,29 +292,40 @@ class Walk(NamedTuple):
             )
         return runs
 
+    def choose(
+        self, prepared: Prepared, tried: list[Tried], notes: list[str], warnings: list[str], refit: bool
+    ) -> Choice:
+        """Every client's choice, with its rows and its model written."""
+        federation, name = prepared.federation, self.spec.name
+        found = find_choice("dial", name, self.method, self.setting, tried, federation, prepared.scores[0], "last")
+        self.folder.write_table("dial.parquet", [vars(row) for row in client_rows(found, federation)])
+        kept = self.spec.output.models
+        if kept != "none" and (kept != "auto" or federation.clients <= MOST_KEPT):
+            self.folder.write_names(federation)
+            for lane, seed in enumerate(self.spec.seeds):
+                self._write_models(tried, lane, f"{safe_name(self.method.label)}-seed{seed}", list(found.chosen.places))
+        return dataclasses.replace(
+            found,
+            score_reason=prepared.reason,
+            notes=tuple(notes),
+            warnings=tuple(warnings),
+            refit=refit,
+            order=tuple(natural_order(federation.names)),
+        )
 
-def _write_models(
-    spec: Spec, folder: RunFolder, method: MethodSpec, tried: list[Tried], chosen: list[int], federation: Federation
-) -> None:
-    """Every client's chosen model, as a run's personal models lie; with "all" also those of every value."""
-    kept = spec.output.models
-    few = federation.clients <= MOST_KEPT
-    if kept == "none" or (kept == "auto" and not few):
-        return
-    folder.write_names(federation)
-    for lane, seed in enumerate(spec.seeds):
-        name = f"{safe_name(method.label)}-seed{seed}"
+    def _write_models(self, tried: list[Tried], lane: int, name: str, chosen: list[int]) -> None:
+        """Every client's chosen model, as a run's personal models lie; with "all" also those of every value."""
+        kept, write = self.spec.output.models, self.folder.write_model
         if kept in ("auto", "all"):
             models = [one.handed_over[lane].personal_models() for one in tried]
-            own = jax.tree.map(lambda *leaves: np.stack(leaves)[chosen, np.arange(federation.clients)], *models)
-            folder.write_model(f"{name}/personal", own)
+            own = jax.tree.map(lambda *leaves: np.stack(leaves)[chosen, np.arange(len(chosen))], *models)
+            write(f"{name}/personal", own)
         for one in tried if kept in ("shared", "all") else ():
-            at = f"{name}/at-{one.value:g}"
             shared = one.handed_over[lane].shared_model()
             if shared is not None:
-                folder.write_model(f"{at}/shared", shared)
+                write(f"{name}/at-{one.value:g}/shared", shared)
             if kept == "all":
-                folder.write_model(f"{at}/personal", one.handed_over[lane].personal_models())
+                write(f"{name}/at-{one.value:g}/personal", one.handed_over[lane].personal_models())
 
 
 def enough_rounds(algorithm: Algorithm) -> int:

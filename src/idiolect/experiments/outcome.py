@@ -150,29 +150,21 @@ def method_summary(
     entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], flops: bool
 ) -> MethodSummary:
     """One method's line in summary.json. Means are over clients, then over seeds; `flops` are counted on request."""
-    primary = scores[0]
-    higher = SCORES[primary].higher_is_better
-    answers = entry.scores(primary)
-    summaries = [summarise(own, higher)._asdict() for own in answers]
-    seed_means = [float(summary["mean"]) for summary in summaries]
-    first, method = entry.runs[0], entry.method
+    primary, first, method = scores[0], entry.runs[0], entry.method
+    known = find(method.algorithm)
     return MethodSummary(
         method=method.label,
         algorithm=method.algorithm,
-        objective=method.objective or find(method.algorithm).objective or "?",
-        summary=find(method.algorithm).summary,
-        reference=find(method.algorithm).reference,
+        objective=method.objective or known.objective or "?",
+        summary=known.summary,
+        reference=known.reference,
         seeds=tuple(run.seed for run in entry.runs),
         settings=_settings(first.algorithm),
         swept=method.swept,
         tuned=entry.tuned,
         converged=None if entry.choice is None else entry.choice.converged,
         diverged=entry.diverged,
-        score=Scores(**{part: float(np.mean([summary[part] for summary in summaries])) for part in PARTS}),
-        seed_means=tuple(seed_means),
-        clients=int(summaries[0]["clients"]),
-        missing=int(summaries[0]["missing"]),
-        interval=tuple(mean_interval(seed_means, answers[0], primary)),
+        **_score_parts(entry, primary),
         other_scores={name: _other_score(entry, name) for name in scores[1:]},
         validation_mean=validation_mean(entry, primary),
         shared_mean=over_clients(entry.scores(primary, model="shared")),
@@ -192,6 +184,20 @@ def method_summary(
         gain=_gain(entry, judged.alone if judged.verdict is not None else None, primary),
         gain_over_one=_gain(entry, judged.one, primary),
     )
+
+
+def _score_parts(entry: Trained, score: str) -> dict[str, Any]:
+    """The score on test rows: its parts over clients, each seed's mean, and the interval of the mean."""
+    answers = entry.scores(score)
+    found = [summarise(own, SCORES[score].higher_is_better) for own in answers]
+    seed_means = [float(one.mean) for one in found]
+    return {
+        "score": Scores(**{part: float(np.mean([getattr(one, part) for one in found])) for part in PARTS}),
+        "seed_means": tuple(seed_means),
+        "clients": found[0].clients,
+        "missing": found[0].missing,
+        "interval": tuple(mean_interval(seed_means, answers[0], score)),
+    }
 
 
 def _costs(entry: Trained) -> dict[str, Any]:
@@ -299,13 +305,13 @@ def mean_personalization(found: list[personalization.Personalization | None]) ->
 
 def mean_routing(found: list[routing.Routing | None]) -> Routing | None:
     """The mean over seeds of the fractions; rows are added up."""
-    known = [{name: to_json(value) for name, value in one._asdict().items()} for one in found if one is not None]
+    known = [one for one in found if one is not None]
     if not known:
         return None
-    names, rows = known[0]["names"], [one["rows"] for one in known]
-    arrays = [{name: value for name, value in one.items() if name not in ("names", "rows")} for one in known]
-    total = {name: sum(one[name] for one in rows) for name in rows[0]}
-    return from_json(Routing, {"names": names, **_mean_tree(arrays), "rows": total}, "routing")
+    fractions = ("shared_share", "taken", "one_way", "by_category", "taken_by_category")
+    means = _mean_tree([{name: to_json(getattr(one, name)) for name in fractions} for one in known])
+    rows = jax.tree.map(lambda *counts: sum(counts), *(one.rows for one in known))
+    return from_json(Routing, {"names": list(known[0].names), **means, "rows": to_json(rows)}, "routing")
 
 
 def _mean_tree(values: list[Any]) -> Any:

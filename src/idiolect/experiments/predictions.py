@@ -37,12 +37,10 @@ def _kept(
     """The runs whose answers are kept, and sentences about the others."""
     rows = len(federation.test.targets)
     runs = [(entry.method.label, run) for entry in trained for run in entry.runs if not run.recorder.diverged]
-    if rows == 0 or not runs:
-        return [], []
-    if federation.task.kind == "classification" and federation.test.targets.ndim > 1:
+    if federation.task.kind == "classification" and federation.test.targets.ndim > 1 and rows and runs:
         return [], [f"{PREDICTIONS} was not written: every row has a sequence of answers."]
     if rows * len(runs) <= MOST_ROWS:
-        return runs, []
+        return runs if rows else [], []
     chosen = ([pair for pair in runs if pair[0] == announced] or runs)[: max(1, MOST_ROWS // rows)]
     seeds = ", ".join(str(run.seed) for _, run in chosen)
     return chosen, [

@@ -87,20 +87,26 @@ class JudgedOverSplits(NamedTuple):
 def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
     """Finished run folders of one spec with other splits; a client's number is its mean over training seeds."""
     summaries = [read_summary(folder) for folder in folders]
-    tables = [_client_means(folder, summary) for folder, summary in zip(folders, summaries)]
+    tables = list(map(_client_means, folders, summaries))
     labels = [line.method for line in summaries[0].methods]
     clients = sorted({name for table in tables for name in table["client"]}, key=lambda name: (natural_key(name), name))
-    numbers = {name: np.full((len(labels), len(folders), len(clients)), np.nan) for name in _NUMBERS}
-    method_at, client_at = ({name: place for place, name in enumerate(names)} for names in (labels, clients))
-    for split, table in enumerate(tables):
-        places = [method_at[name] for name in table["method"]], split, [client_at[name] for name in table["client"]]
-        for name, values in numbers.items():
-            values[places] = table[name]
+    numbers = _arranged(tables, labels, clients)
     fitted = numbers["train_rows"][0].copy()
     if all(summary.refit and all(line.tuned for line in summary.methods) for summary in summaries):
         fitted += numbers["validation_rows"][0]
     parts = (numbers["score"], numbers["gain"], numbers["gain_over_one"], numbers["test_rows"][0])
     return Splits(list(folders), list(seeds), summaries, labels, clients, *parts, fitted)
+
+
+def _arranged(tables: list[dict[str, Any]], labels: list[str], clients: list[str]) -> dict[str, np.ndarray]:
+    """Column -> (methods, splits, clients), not-a-number where a split has no such client."""
+    numbers = {name: np.full((len(labels), len(tables), len(clients)), np.nan) for name in _NUMBERS}
+    method_at, client_at = ({name: place for place, name in enumerate(names)} for names in (labels, clients))
+    for split, table in enumerate(tables):
+        places = [method_at[name] for name in table["method"]], split, [client_at[name] for name in table["client"]]
+        for name, values in numbers.items():
+            values[places] = table[name]
+    return numbers
 
 
 def _client_means(folder: Path, summary: RunSummary) -> dict[str, Any]:
@@ -195,12 +201,10 @@ def _method_line(
     read: Splits, method: int, judged: JudgedOverSplits, times: int, each: list[EachSplit]
 ) -> SplitsMethod:
     lines = [read.line(split, method) for split in range(len(read.folders))]
+    sound = [line for line in lines if not line.diverged]
     worst = np.array([summarise(values, read.higher_is_better).worst_decile for values in read.score[method]])
-    known = judged.verdict[judged.verdict != ""]
     alone = lines[0].algorithm == LOCAL
     one = all(line.gain_over_one is None for line in lines)  # itself, or there is no such method
-    judgeable = not alone and known.size > 0
-    sound = [line for line in lines if not line.diverged]
     return SplitsMethod(
         method=read.labels[method],
         algorithm=lines[0].algorithm,
@@ -209,8 +213,7 @@ def _method_line(
         worst_decile=_mean(read, worst),
         gain=None if alone else _mean_gain(read, _over_clients(read.gain[method])),
         gain_over_one=None if one else _mean_gain(read, _over_clients(read.gain_over_one[method])),
-        **{word: int((known == word).sum()) if judgeable else None for word in VERDICTS},
-        compared=None if alone else int(known.size),
+        **_verdict_counts(judged.verdict, alone),
         announced=times,
         best=sum(read.labels[method] in line.best for line in each),
         diverged=len(lines) - len(sound),
@@ -218,6 +221,13 @@ def _method_line(
         rounds=_known_mean([line.rounds for line in sound]),
         traffic_bytes=_known_mean([line.traffic_bytes for line in sound]),
     )
+
+
+def _verdict_counts(verdict: np.ndarray, alone: bool) -> dict[str, Any]:
+    """Clients by verdict, and those that have one; none of training alone, which is what others are judged by."""
+    known = verdict[verdict != ""]
+    counts = {word: int((known == word).sum()) if known.size and not alone else None for word in VERDICTS}
+    return counts | {"compared": None if alone else int(known.size)}
 
 
 def _known_mean(values: Sequence[float | None]) -> float | None:
