@@ -16,7 +16,6 @@ import idiolect
 from idiolect.cli import app
 from idiolect.core.checks import RequestError
 from idiolect.core.settings import check_settings
-from idiolect.engines.session import Session
 from idiolect.experiments import build
 from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
@@ -71,17 +70,18 @@ def write_rows(path):
     path.write_text("\n".join(lines) + "\n")
 
 
-def test_a_comparison_predicts_test_rows_once_and_touches_few_functions(tmp_path, monkeypatch, counted, capsys):
+def test_a_comparison_predicts_test_rows_once_and_touches_few_functions(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "rows.csv")
-    looked = counted(Session, "look", lambda session, run, snapshot, split, program: (type(run.algorithm), split))
-    touched = set()
+    touched, looks = set(), []
 
     def note(frame, event, _):
         code = frame.f_code
         a_def = code.co_flags & inspect.CO_OPTIMIZED and "<" not in code.co_name  # no class body, no comprehension
         if event == "call" and a_def and code.co_filename.startswith(PACKAGE):
             touched.add((code.co_filename, code.co_qualname))
+            if code.co_name == "look" and frame.f_locals.get("split") == "test":
+                looks.append(code.co_filename)
 
     command = "compare rows.csv --client site --target outcome --methods local,fedavg --rounds 2 --step-sizes 0.1 -q"
     sys.setprofile(note)
@@ -90,5 +90,5 @@ def test_a_comparison_predicts_test_rows_once_and_touches_few_functions(tmp_path
     finally:
         sys.setprofile(None)
     assert "fedavg" in capsys.readouterr().out
-    assert sorted(looked.values()) == [1, 1]
+    assert len(looks) == 2  # each method's models and their answers
     assert len(touched) <= MOST_FUNCTIONS

@@ -225,7 +225,8 @@ def write_choices(
 
 def _choice_of(name: str, base: str, entries: list[Trained], federation: Federation, score: str) -> Choice | None:
     """Among the combinations of one method; None where no setting of its objective varies, or nothing can choose."""
-    swept = [axis for axis in entries[0].method.settings if len(_values(entries, axis)) > 1]
+    every = [entry.method.settings for entry in entries]
+    swept = [axis for axis in every[0] if len({repr(settings.get(axis)) for settings in every}) > 1]
     if not set(swept) & set(objective_settings(entries[0].method)) or federation.validation.counts.sum() == 0:
         return None
     tried = [_tried(entry, swept) for entry in entries]
@@ -233,10 +234,6 @@ def _choice_of(name: str, base: str, entries: list[Trained], federation: Federat
         return None
     method = dataclasses.replace(entries[0].method, label=base)
     return find_choice("sweep", name, method, ", ".join(swept), tried, federation, score, "selected")
-
-
-def _values(entries: list[Trained], axis: str) -> set[str]:
-    return {repr(entry.method.settings.get(axis)) for entry in entries}
 
 
 def _tried(entry: Trained, swept: list[str]) -> Tried:

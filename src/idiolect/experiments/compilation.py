@@ -109,14 +109,19 @@ class ProgramStore:
             return
         with contextlib.suppress(OSError), self._lock:
             self._write(_file_name(key), content)
-            self._bytes = self._count() if self._bytes is None else self._bytes + len(content)
+            before = self._bytes
+            self._bytes = sum(size for _, size, _ in self._files()) if before is None else before + len(content)
             if self._bytes > self._limit:
                 self._shrink()
 
     def _read(self, name: str) -> bytes:
         """The file's bytes, or none where it is not a file of ours that only we can write."""
-        with open(_opened(name, self._folder), "rb") as file:
-            if not _is_ours(os.fstat(file.fileno())):
+        # not waiting: somebody may have put a pipe there
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder)
+        with open(opened, "rb") as file:
+            facts = os.fstat(file.fileno())
+            ours = facts.st_uid == os.geteuid() and not facts.st_mode & _OTHERS_MAY_WRITE
+            if not stat.S_ISREG(facts.st_mode) or not ours:
                 return b""
             os.utime(file.fileno())  # used now: the last to be deleted
             return file.read()
@@ -140,9 +145,6 @@ class ProgramStore:
                     facts = entry.stat(follow_symlinks=False)
                     if not stat.S_ISDIR(facts.st_mode):
                         yield facts.st_mtime_ns, facts.st_size, entry.name
-
-    def _count(self) -> int:
-        return sum(size for _, size, _ in self._files())
 
     def _shrink(self) -> None:
         files = sorted(self._files())
@@ -175,24 +177,10 @@ def _open_private(path: Path) -> int:
         os.close(folder)
         raise UnsafeFolderError(f"{path} belongs to another user")
     os.fchmod(folder, 0o700)
-    if facts.st_mode & _OTHERS_MAY_WRITE:
-        _empty(folder)
-    return folder
-
-
-def _empty(folder: int) -> None:
-    for name in os.listdir(folder):
+    for name in os.listdir(folder) if facts.st_mode & _OTHERS_MAY_WRITE else ():
         with contextlib.suppress(OSError):  # a folder: nothing is read from it
             os.unlink(name, dir_fd=folder)
-
-
-def _opened(name: str, folder: int) -> int:
-    # not waiting: somebody may have put a pipe there
-    return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-
-
-def _is_ours(facts: os.stat_result) -> bool:
-    return stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & _OTHERS_MAY_WRITE
+    return folder
 
 
 def _file_name(key: str) -> str:

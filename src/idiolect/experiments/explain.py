@@ -28,7 +28,7 @@ from idiolect.engines.start import wire_types
 from idiolect.experiments.build import Assembled, assemble, build_objective
 from idiolect.experiments.spec import MethodSpec, Table, own_settings, parse_line, setting_names
 from idiolect.experiments.strict import refuse_unknown
-from idiolect.models import MLP, Linear, Model
+from idiolect.models import MLP, Linear
 from idiolect.objectives import OBJECTIVES, WS2, ClientLoss, Objective
 from idiolect.record.codec import to_json
 from idiolect.theory.complexity import Complexity, Prediction, gradient_descent, lower_bounds, predict
@@ -40,6 +40,7 @@ from idiolect.theory.step_sizes import STEP_RULES
 Facts: TypeAlias = dict[str, Any]  # plain values for the terminal, for JSON and for pages
 FEATURES, CLASSES = 64, 10
 EXAMPLE = Linear(FEATURES, CLASSES)  # softmax regression on 8 x 8 images
+EXAMPLES: dict[type, str] = {Linear: "softmax regression", MLP: "a network with one hidden layer"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +108,7 @@ def explain(
         "objective": chosen,
         "settings": _settings(method.algorithm, method.preset),
         "objective_settings": _settings(OBJECTIVES[chosen], preset),
-        "example": _model_words(loss.model),
+        "example": f"{EXAMPLES[type(loss.model)]}, {FEATURES} inputs, {CLASSES} classes, float32",
         **_traffic(ready.algorithm),
         "theory": _theory_of(name, ready, settings, loss, asked),
         "reference": method.reference,
@@ -145,11 +146,6 @@ def _client_loss(objective: str, settings: Table, convexity: float) -> ClientLos
                 return ClientLoss(model=model, l2=convexity)
         return ClientLoss(model=MLP(FEATURES, CLASSES, normalize="layer"), l2=convexity)
     return ClientLoss(model=EXAMPLE, l2=convexity)
-
-
-def _model_words(model: Model) -> str:
-    kind = "softmax regression" if isinstance(model, Linear) else "a network with one hidden layer"
-    return f"{kind}, {FEATURES} inputs, {CLASSES} classes, float32"
 
 
 def _traffic(algorithm: Algorithm) -> Facts:

@@ -159,7 +159,7 @@ def method_summary(
         summary=known.summary,
         reference=known.reference,
         seeds=tuple(run.seed for run in entry.runs),
-        settings=_settings(first.algorithm),
+        settings=_plain_fields(first.algorithm.objective) | _plain_fields(first.algorithm),
         swept=method.swept,
         tuned=entry.tuned,
         converged=None if entry.choice is None else entry.choice.converged,
@@ -325,12 +325,8 @@ def _mean_tree(values: list[Any]) -> Any:
     return jax.tree.map(mean, *values, is_leaf=lambda leaf: leaf is None)
 
 
-def _settings(algorithm: Algorithm) -> dict[str, Any]:
-    """What the method was trained with: its own settings and those of its objective, whoever gave them."""
-    return _plain_fields(algorithm.objective) | _plain_fields(algorithm)
-
-
 def _plain_fields(owner: Algorithm | Objective) -> dict[str, Any]:
+    """Settings of an algorithm or of its objective as it was trained with them, whoever gave them."""
     settings: dict[str, Any] = {}
     for field in dataclasses.fields(owner):  # type: ignore[arg-type]
         value = getattr(owner, field.name)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idiolect.accounting.bytes import Leaf, leaves_of
+from idiolect.accounting.bytes import leaves_of
 from idiolect.accounting.ledger import Ledger
 from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.options import Options
@@ -191,11 +191,10 @@ def _method(fit: Fit) -> dict[str, object]:
 
 def _arrays(tree: Any, sent: int) -> list[dict[str, object]]:
     """Every array of a wire type; none where not a byte of it was sent."""
-    return list(map(_array, leaves_of(tree))) if sent else []
-
-
-def _array(leaf: Leaf) -> dict[str, object]:
-    return {"array": leaf.path, "shape": list(leaf.shape), "dtype": leaf.dtype, "bytes": leaf.bytes}
+    return [
+        {"array": leaf.path, "shape": list(leaf.shape), "dtype": leaf.dtype, "bytes": leaf.bytes}
+        for leaf in (leaves_of(tree) if sent else ())
+    ]
 
 
 def _rows_of_an_upload(run: Run, rows: int) -> int:

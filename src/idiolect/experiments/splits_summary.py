@@ -136,7 +136,7 @@ def summarise_splits(name: str, read: Splits) -> tuple[SplitsSummary, list[Judge
     each = [_split_line(read, split) for split in range(len(read.folders))]
     times = [sum(line.announced == label for line in each) for label in read.labels]
     methods = [_method_line(read, method, judged[method], times[method], each) for method in range(len(read.labels))]
-    first = read.summaries[0]
+    first, ranked = read.summaries[0], _rank(methods, read.higher_chooses)
     summary = SplitsSummary(
         name=name,
         splits=len(read.folders),
@@ -148,8 +148,9 @@ def summarise_splits(name: str, read: Splits) -> tuple[SplitsSummary, list[Judge
         refit=first.refit,
         test_over_train=read.test_over_train,
         all_clients=len(read.clients),
-        announced=_announced_line(read, each, _most(methods, read.higher_chooses)),
-        personalized=_personalized(methods, read.higher_chooses),
+        announced=_announced_line(read, each, ranked[0].method if ranked and ranked[0].announced else None),
+        # the method whose clients are shown: the one announced most, or the first that is not training alone
+        personalized=next((line.method for line in ranked if line.algorithm != LOCAL), None),
         methods=tuple(methods),
         each=tuple(each),
         warnings=tuple(dict.fromkeys(text for one in read.summaries for text in one.warnings)),
@@ -287,17 +288,6 @@ def _rank(methods: list[SplitsMethod], higher: bool) -> list[SplitsMethod]:
         return -line.announced, float("inf") if mean is None else -sign * mean
 
     return sorted((line for line in methods if line.score is not None), key=key)
-
-
-def _most(methods: list[SplitsMethod], higher: bool) -> str | None:
-    first = next(iter(_rank(methods, higher)), None)
-    return first.method if first is not None and first.announced else None
-
-
-def _personalized(methods: list[SplitsMethod], higher: bool) -> str | None:
-    """The method whose clients are shown: the one announced most, or the first that is not training alone."""
-    others = [line for line in _rank(methods, higher) if line.algorithm != LOCAL]
-    return others[0].method if others else None
 
 
 def client_rows(read: Splits, judged: list[JudgedOverSplits]) -> list[SplitsRow]:
