@@ -155,25 +155,26 @@ def _check_same(folder: RunFolder, request: dict[str, Any]) -> None:
 def _method(spec: Spec, setting: str, label: str | None) -> MethodSpec:
     """The method to walk with: the named one, or the only one that has the setting."""
     if setting not in DIALS:
-        known = " or ".join(f"{name} (of {' and '.join(homes)})" for name, homes in DIALS.items())
+        homes = " or ".join(f"{name} (of {' and '.join(homes)})" for name, homes in DIALS.items())
         raise RequestError(
-            f"--setting must be {known}, got {setting!r}.{nearest(setting, DIALS)} "
+            f"--setting must be {homes}, got {setting!r}.{nearest(setting, DIALS)} "
             "`idiolect sweep` tries values of any other setting."
         )
-    labels = [method.label for method in spec.methods]
-    if label is not None and label not in labels:
-        raise RequestError(f"There is no method {label!r} in the spec.{nearest(label, labels)}")
-    asked = [method for method in spec.methods if label in (None, method.label)]
-    fitting = [method for method in asked if setting in objective_settings(method)]
+    asked = {method.label: method for method in spec.methods if label in (None, method.label)}
+    if label is not None and not asked:
+        known = [method.label for method in spec.methods]
+        raise RequestError(f"There is no method {label!r} in the spec.{nearest(label, known)}")
+    fitting = {name: method for name, method in asked.items() if setting in objective_settings(method)}
     if not fitting:
         raise RequestError(
             f"--setting {setting} needs a method on the objective {' or '.join(DIALS[setting])}, and "
-            f"{', '.join(method.label for method in asked)} has none; use {METHODS[setting]}, for example."
+            f"{', '.join(asked)} has none; use {METHODS[setting]}, for example."
         )
     if len(fitting) > 1:
-        names = ", ".join(method.label for method in fitting)
-        raise RequestError(f"A dial walks with one method, and {names} all have {setting}; choose with --method LABEL.")
-    return fitting[0]
+        raise RequestError(
+            f"A dial walks with one method, and {', '.join(fitting)} all have {setting}; choose with --method LABEL."
+        )
+    return next(iter(fitting.values()))
 
 
 def _check_values(setting: str, values: Sequence[float]) -> None:

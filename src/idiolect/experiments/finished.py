@@ -90,16 +90,12 @@ def choose_method(run: Finished, method: str | None) -> tuple[str, str]:
     labels = [entry.label for entry in run.spec.methods]
     lost = {line.method: line.diverged for line in run.methods if line.diverged}
     able = ", ".join(label for label in labels if label not in lost)
-    if method is not None and method not in labels:
-        raise RequestError(f"--method must name one of the run's methods, got {method!r}.{nearest(method, labels)}")
+    chosen, reason = _named_or_announced(run, labels, method)
     if not able:
         raise RequestError(
             f"Every method of the run in {run.folder} diverged, so that no model can answer; train again with smaller "
             "steps: --step-sizes of compare, or step_size of each method in a spec."
         )
-    announced = (run.announced, "the method that the run announced") if run.announced in labels else (None, "")
-    only = (labels[0], "the run's only method") if len(labels) == 1 else announced
-    chosen, reason = only if method is None else (method, "as --method asks")
     if chosen is None:
         raise RequestError(f"The run announces no best method; name one with --method: {able}.")
     if chosen in lost:  # its models are those from before it went wrong
@@ -108,6 +104,16 @@ def choose_method(run: Finished, method: str | None) -> tuple[str, str]:
             f"{able}."
         )
     return chosen, reason
+
+
+def _named_or_announced(run: Finished, labels: list[str], method: str | None) -> tuple[str | None, str]:
+    if method is not None and method not in labels:
+        raise RequestError(f"--method must name one of the run's methods, got {method!r}.{nearest(method, labels)}")
+    if method is not None:
+        return method, "as --method asks"
+    if len(labels) == 1:
+        return labels[0], "the run's only method"
+    return (run.announced, "the method that the run announced") if run.announced in labels else (None, "")
 
 
 def read_recipe(run: Finished) -> Preprocessing:

@@ -250,20 +250,24 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     if not absent.size:
         return None
     empty = federation.test.counts[absent] == 0
-    reasons = [f"{int(empty.sum())} have no test row"] if empty.any() else []
-    if not empty.all():
-        reasons.append(f"the test rows of {int((~empty).sum())} {_WHY.get(scores[0], 'do not define it')}")
-    all_have = [name for name in scores[1:] if not np.isnan(mean_answer(entry, name)[federation.test.counts > 0]).any()]
-    beside = f" {all_have[0]}, which every client with a test row has, stands beside it." if all_have else ""
+    reasons = {
+        f"{empty.sum()} have no test row": empty.any(),
+        f"the test rows of {(~empty).sum()} {_WHY.get(scores[0], 'do not define it')}": not empty.all(),
+    }
+    why = "; ".join(text for text, holds in reasons.items() if holds)
+    tested = federation.test.counts > 0
+    all_have = (name for name in scores[1:] if not np.isnan(mean_answer(entry, name)[tested]).any())
+    other = next(all_have, None)
+    beside = f" {other}, which every client with a test row has, stands beside it." if other else ""
     names = [federation.names[client] for client in absent[:NAMED]]
     shown = ", ".join(names) + (f" and {absent.size - NAMED} more" if absent.size > NAMED else "")
     return Unscored(
         score=scores[0],
         clients=tuple(names),
         count=int(absent.size),
-        reason="; ".join(reasons),
+        reason=why,
         sentence=(
-            f"{absent.size} of {federation.clients} clients have no {scores[0]} ({shown}): {'; '.join(reasons)}. Means "
+            f"{absent.size} of {federation.clients} clients have no {scores[0]} ({shown}): {why}. Means "
             f"are over the other {federation.clients - absent.size}.{beside}"
         ),
     )

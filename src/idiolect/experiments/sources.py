@@ -324,7 +324,7 @@ def _check_settings(data: DataSpec, parameters: Mapping[str, inspect.Parameter],
         home = _HOMES.get(misplaced, f"{misplaced} of [data]")
         raise RequestError(f"[data.settings] {data.source} has no setting {misplaced!r}; it is {home}.")
     own = {name: one for name, one in parameters.items() if name not in usual and one.kind is not one.VAR_KEYWORD}
-    if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+    if len(own) + len(usual.keys() & parameters) == len(parameters):  # it takes no others by **
         refuse_unknown(data.settings, own, f"[data.settings] {data.source}")
     if data.held_out and "held_out" not in parameters:
         raise RequestError(f"[data] held_out is not available for the source {data.source!r}; leave it at 0.")
