@@ -111,8 +111,8 @@ def find_choice(
         _summary(scores[chosen, :, np.arange(federation.clients)].T, score) for scores in (validation, test)
     )
     # the fixed value with the best mean on validation rows, the least personal of those
-    merits = [np.nan if entry.validation.mean is None else entry.validation.mean for entry in entries]
-    merit = np.where(np.isnan(merits), -np.inf, np.asarray(merits) if higher else -np.asarray(merits))
+    means = np.array([entry.validation.mean for entry in entries], float)
+    merit = np.where(np.isnan(means), -np.inf, means if higher else -means)
     best = max(range(len(entries)), key=lambda place: (merit[place], -ranks[place]))
     return Choice(
         kind=kind,
@@ -208,12 +208,11 @@ def write_choices(
 
     The selected round counts. Without validation rows nobody can choose, and nothing is written.
     """
-    groups: dict[str, list[Trained]] = {}
-    for entry in trained:
-        if entry.method.swept is not None:
-            groups.setdefault(entry.method.base, []).append(entry)
-    every = [_choice_of(name, base, entries, federation, score) for base, entries in groups.items()]
-    found = [one for one in every if one is not None]
+    swept = [entry for entry in trained if entry.method.swept is not None]
+    found = []
+    for base in dict.fromkeys(entry.method.base for entry in swept):
+        own = [entry for entry in swept if entry.method.base == base]
+        found += _choices_of(name, base, own, federation, score)
     if found:
         rows = [row for one in found for row in client_rows(one, federation)]
         if len({type(row.value) for row in rows}) > 1:
@@ -223,17 +222,17 @@ def write_choices(
     return found
 
 
-def _choice_of(name: str, base: str, entries: list[Trained], federation: Federation, score: str) -> Choice | None:
-    """Among the combinations of one method; None where no setting of its objective varies, or nothing can choose."""
+def _choices_of(name: str, base: str, entries: list[Trained], federation: Federation, score: str) -> list[Choice]:
+    """Among the combinations of one method; none where no setting of its objective varies, or nothing can choose."""
     every = [entry.method.settings for entry in entries]
     swept = [axis for axis in every[0] if len({repr(settings.get(axis)) for settings in every}) > 1]
     if not set(swept) & set(objective_settings(entries[0].method)) or federation.validation.counts.sum() == 0:
-        return None
+        return []
     tried = [_tried(entry, swept) for entry in entries]
     if not any(np.isfinite(one.scores("validation", score, "selected")).any() for one in tried):
-        return None
+        return []
     method = dataclasses.replace(entries[0].method, label=base)
-    return find_choice("sweep", name, method, ", ".join(swept), tried, federation, score, "selected")
+    return [find_choice("sweep", name, method, ", ".join(swept), tried, federation, score, "selected")]
 
 
 def _tried(entry: Trained, swept: list[str]) -> Tried:

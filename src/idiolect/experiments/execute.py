@@ -102,14 +102,19 @@ def execute(
     with folder.begin(spec, prepared.federation, resume):
         if repeats is not None and take_over(spec, repeats, folder):
             tell(f"Settings are those that were chosen for the run in {repeats}.")
-        own = [note for ready in prepared.built for note in ready.notes if theory or note not in ready.theory]
-        for text in (*prepared.notes(), prepared.reason, *own, *(f"Warning: {text}" for text in warnings)):
-            tell(text)
+        _introduce(prepared, warnings, theory, tell)
         training = _Training(prepared, folder, progress, tell, Budget(spec.tuning.minutes, len(prepared.methods)), spec)
         trained = [entry for group in _groups(prepared) for entry in training.train(group)]
         write_choices(folder, spec.name, trained, prepared.federation, prepared.scores[0])
         summary = _write(training.spec, prepared, folder, trained, warnings)
         return Executed(summary, trained, prepared.federation, path)
+
+
+def _introduce(prepared: Prepared, warnings: list[str], theory: bool, tell: Say) -> None:
+    """Say what is to be known before training, with `theory` also how it chose settings."""
+    own = [note for ready in prepared.built for note in ready.notes if theory or note not in ready.theory]
+    for text in (*prepared.notes(), prepared.reason, *own, *(f"Warning: {text}" for text in warnings)):
+        tell(text)
 
 
 def _check_methods(prepared: Prepared) -> list[str]:
@@ -277,9 +282,7 @@ class _Training:
                 take_evidence(run.recorder, one.choice, refitted=self.spec.tuning.refit)
             restore_units(run.recorder, self.prepared.federation)
             write_models(self.folder, self.spec.output.models, one.method.label, run, self.prepared.federation)
-        return Trained(
-            one.method, runs, one.built.notes, None if one.choice is None else one.choice.sentence, one.choice
-        )
+        return Trained(one.method, runs, one.built.notes, one.choice)
 
 
 def _charge_agreement(session: Session, built: list[Built]) -> None:

@@ -161,7 +161,7 @@ def method_summary(
         seeds=tuple(run.seed for run in entry.runs),
         settings=_plain_fields(first.algorithm.objective) | _plain_fields(first.algorithm),
         swept=method.swept,
-        tuned=entry.tuned,
+        tuned=None if entry.choice is None else entry.choice.sentence,
         converged=None if entry.choice is None else entry.choice.converged,
         diverged=entry.diverged,
         **_score_parts(entry, primary),

@@ -90,11 +90,8 @@ def _npz(data: DataSpec, split: Split) -> Federation:
     arrays = read_npz(path, tuple(roles.values()))
     inputs, targets, clients = (np.asarray(arrays[roles[role]]) for role in ("inputs", "targets", "clients"))
     tokens = "vocabulary" in counted
-    if not tokens and data.task != "regression" and targets.shape[1:] == (1,) and targets.dtype.kind in "iub":
-        raise RequestError(
-            f"The array {roles['targets']!r} holds one column of labels, shape {targets.shape}, where a label per row "
-            "is needed; store it as targets[:, 0], or set data.task = 'regression' if it is a number to predict."
-        )
+    if not tokens and data.task != "regression":
+        _refuse_column(targets, roles["targets"])
     notes: list[str] = []
     if tokens:
         _check_numbers(inputs, roles["inputs"], clients, counted, lowest=0)
@@ -108,6 +105,14 @@ def _npz(data: DataSpec, split: Split) -> Federation:
     options: dict[str, Any] = {"classes": _numbered(counted)} if counted else {}
     federation = Federation.from_arrays(inputs, targets, clients, tokens=tokens, **options, **_usual(data, split))
     return dataclasses.replace(federation, notes=(*notes, *federation.notes))
+
+
+def _refuse_column(targets: np.ndarray, name: str) -> None:
+    if targets.shape[1:] == (1,) and targets.dtype.kind in "iub":
+        raise RequestError(
+            f"The array {name!r} holds one column of labels, shape {targets.shape}, where a label per row is needed; "
+            "store it as targets[:, 0], or set data.task = 'regression' if it is a number to predict."
+        )
 
 
 def _npz_roles(data: DataSpec) -> tuple[dict[str, str], dict[str, int]]:
@@ -283,14 +288,8 @@ def build_data(
     check_address_space()
     split = Split(data.train, data.validation, data.test, data.split_column, data.group_column, data.time_column)
     split.check()
-    for name in TABLE_ONLY if data.source != "table" else ():
-        if getattr(data, name) is not None:
-            raise RequestError(f"[data] {name} is for tables, and the source is {data.source!r}; leave it out.")
-    if data.source != "table" and data.preparation != FEDERATED:
-        raise RequestError(
-            f"[data] preparation is for tables, and the source is {data.source!r}, whose rows come as they are; leave "
-            "it out."
-        )
+    if data.source != "table":
+        _refuse_table_settings(data)
     if rows is not None:
         return _table(data, split, rows), None
     if data.source in READERS:
@@ -312,6 +311,17 @@ def build_data(
     except TypeError as error:
         raise RequestError(f"[data.settings] {data.source}: {error}.") from None
     return (built.federation, built) if isinstance(built, Problem) else (built, None)
+
+
+def _refuse_table_settings(data: DataSpec) -> None:
+    for name in TABLE_ONLY:
+        if getattr(data, name) is not None:
+            raise RequestError(f"[data] {name} is for tables, and the source is {data.source!r}; leave it out.")
+    if data.preparation != FEDERATED:
+        raise RequestError(
+            f"[data] preparation is for tables, and the source is {data.source!r}, whose rows come as they are; leave "
+            "it out."
+        )
 
 
 _HOMES = {"split": "train, validation and test of [data]", "dtype": "precision of [training]"}

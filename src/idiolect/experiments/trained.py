@@ -21,7 +21,6 @@ class Trained:
     method: MethodSpec
     runs: list[Run]
     notes: list[str]
-    tuned: str | None = None
     choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
 
     @property
