@@ -87,7 +87,11 @@ class RunFolder:
             self._check_begun(resume)
         elif resume:
             raise RequestError(f"There is no run to resume in {self.path}; start one without --resume.")
-        elif self.path.is_dir() and any(not _is_of_start(entry.name) for entry in self.path.iterdir()):
+        elif self.path.is_dir() and any(
+            # a killed start may have left these
+            entry.name not in (REQUEST, ROWS, LOCK) and not is_leftover(entry.name)
+            for entry in self.path.iterdir()
+        ):
             raise RequestError(f"The folder {self.path} holds other files; a run needs its own: choose another --out.")
 
     def _refuse_finished(self, resume: bool) -> None:
@@ -190,7 +194,7 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Replace a text file atomically."""
-        self.write_bytes(name, text.encode())
+        write_whole(self.path / name, text.encode())
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Replace a file atomically."""
@@ -268,11 +272,6 @@ def _digests(federation: Federation) -> dict[str, list[object]]:
     if federation.held_out is not None:
         noted["held_out"] = digests([getattr(federation.held_out, part) for part in PARTS])
     return {part: [[list(shape), crc] for shape, crc in found] for part, found in noted.items()}
-
-
-def _is_of_start(name: str) -> bool:
-    """Whether a killed start may have left the file."""
-    return name in (REQUEST, ROWS, LOCK) or is_leftover(name)
 
 
 def _save(arrays: dict[str, np.ndarray], path: Path) -> None:

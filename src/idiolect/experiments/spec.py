@@ -7,7 +7,7 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import tomli_w
 
@@ -256,14 +256,10 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
         raise RequestError("A spec has either seed or seeds, got both; keep one.")
     seeds = coerce(list[int], table.get("seeds", [coerce(int, table.get("seed", 0), "seed")]), "seeds")
     parts: Table = {key: fill(cls, table.get(key, {}), key) for key, cls in _TABLES.items()}
-    entries = _table(table.get("resolved", {}), "resolved")
+    entries = coerce(Table, table.get("resolved", {}), "resolved")
     resolved = {label: fill(Resolved, _renewed(entry), f"resolved.{label}") for label, entry in entries.items()}
     name = _check_name(coerce(str, table.get("name", default_name), "name"))
     return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
-
-
-def _table(value: object, where: str) -> Table:
-    return cast(Table, coerce(dict[str, Any], value, where))
 
 
 def _check_name(name: str) -> str:
@@ -301,7 +297,7 @@ def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
             raise RequestError("[algorithm] needs a name, such as name = 'fedavg'; `idiolect list` shows them.")
         entries, place = {coerce(str, only["name"], "algorithm.name"): only}, "algorithm"
     else:
-        entries, place = _table(table["methods"], "methods"), "methods.{}"
+        entries, place = coerce(Table, table["methods"], "methods"), "methods.{}"
         if not entries:
             raise RequestError("A spec needs at least one method, got none; add a table such as [methods.fedavg].")
     for label in entries:
@@ -309,14 +305,14 @@ def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
             raise RequestError("A method's label must not be empty; write a name between the quotes of [methods.''].")
         if one_line(label) != label:
             raise RequestError(f"A method's label must be printable, got {label!r}; use letters and digits.")
-    defaults = _table(table.get("defaults", {}), "defaults")
+    defaults = coerce(Table, table.get("defaults", {}), "defaults")
     methods = tuple(_method(label, entry, defaults, place.format(label)) for label, entry in entries.items())
     _check_defaults(defaults, methods)
     return methods
 
 
 def _method(label: str, entry: object, defaults: Table, where: str) -> MethodSpec:
-    settings = dict(_table(entry, where))
+    settings = dict(coerce(Table, entry, where))
     if "algorithm" in settings and "name" not in settings:
         raise RequestError(
             f"[{where}] must give its algorithm as name, got algorithm = {settings['algorithm']!r}; "
