@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idiolect.accounting.bytes import leaves_of
+from idiolect.accounting.bytes import Leaf, leaves_of
 from idiolect.accounting.ledger import Ledger
 from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.options import Options
@@ -32,7 +32,7 @@ _RIDGE = {
 }
 
 
-def privacy_statement(prepared: Prepared, trained: list[Trained]) -> dict[str, object]:
+def privacy_statement(prepared: Prepared, trained: list[Trained]) -> dict[str, Any]:
     """Everything that left clients in a run, as plain values for privacy.json."""
     federation = prepared.federation
     fitted = with_validation_rows(federation) if prepared.spec.tuning.refit else federation
@@ -42,19 +42,19 @@ def privacy_statement(prepared: Prepared, trained: list[Trained]) -> dict[str, o
 
 def dial_statement(
     federation: Federation, label: str, setting: str, tried: Sequence[Tried], ridge_chosen: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The same of a dial: every value is a fit of its own, which begins where the one before ended."""
     fits = [Fit(f"{label}, {setting} {one.value}", one.runs[0], one.cost, federation, len(one.runs)) for one in tried]
-    also: list[dict[str, object]] = [
+    also: list[dict[str, Any]] = [
         _CONSTANTS,
         {"what": "scores on its validation rows, where it does not choose its value itself", "numbers": len(tried)},
     ]
     return _statement(federation, [*also, _RIDGE] if ridge_chosen else also, None, fits)
 
 
-def advice_statement(federation: Federation, options: Options, splits: int, verified: bool) -> dict[str, object]:
+def advice_statement(federation: Federation, options: Options, splits: int, verified: bool) -> dict[str, Any]:
     """The same of advice: sums over folds, models and judgements; no method is trained in rounds."""
-    also: list[dict[str, object]] = [
+    also: list[dict[str, Any]] = [
         {"what": "sums of gradients and Hessians over all of its rows, at each step to the model of all clients"},
         {"what": "mean losses of its rows, alone and with all clients, to choose the penalties"},
         {"what": "its mean gains and their covariance, to draw gains toward those of other clients", "numbers": 5},
@@ -69,8 +69,8 @@ def advice_statement(federation: Federation, options: Options, splits: int, veri
 
 
 def _statement(
-    federation: Federation, also: list[dict[str, object]], exchange: dict[str, object] | None, fits: list[Fit]
-) -> dict[str, object]:
+    federation: Federation, also: list[dict[str, Any]], exchange: dict[str, Any] | None, fits: list[Fit]
+) -> dict[str, Any]:
     return {
         "schema": 1,
         "preparation": _preparation(federation.preparation, federation.names),
@@ -80,7 +80,7 @@ def _statement(
     }
 
 
-def _preparation(preparation: Preparation | None, names: tuple[str, ...]) -> dict[str, object] | None:
+def _preparation(preparation: Preparation | None, names: tuple[str, ...]) -> dict[str, Any] | None:
     if preparation is None:
         return None
     least = int(preparation.rows.argmin())
@@ -102,7 +102,7 @@ def _preparation(preparation: Preparation | None, names: tuple[str, ...]) -> dic
     }
 
 
-def _also(prepared: Prepared, trained: list[Trained]) -> list[dict[str, object]]:
+def _also(prepared: Prepared, trained: list[Trained]) -> list[dict[str, Any]]:
     """What is sent beside preparation and rounds: constants, scores on validation rows, who is alike."""
     found = []
     if prepared.constants is not None and any(entry.method.algorithm != LOCAL for entry in trained):
@@ -113,7 +113,7 @@ def _also(prepared: Prepared, trained: list[Trained]) -> list[dict[str, object]]
     return found
 
 
-def _likeness(prepared: Prepared, trained: list[Trained]) -> dict[str, object] | None:
+def _likeness(prepared: Prepared, trained: list[Trained]) -> dict[str, Any] | None:
     """What finding out who is alike sent, where that is found and not given."""
     found, source = prepared.collaboration, prepared.spec.collaboration.source
     if found is None or found.exchange is None:
@@ -124,7 +124,7 @@ def _likeness(prepared: Prepared, trained: list[Trained]) -> dict[str, object] |
     )
 
 
-def _exchange(what: str, found: Exchange) -> dict[str, object]:
+def _exchange(what: str, found: Exchange) -> dict[str, Any]:
     return {
         "what": what,
         "arrays": [
@@ -167,7 +167,7 @@ def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
     return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence)
 
 
-def _method(fit: Fit) -> dict[str, object]:
+def _method(fit: Fit) -> dict[str, Any]:
     ledger, wire, counts = fit.ledger, fit.run.session.wire, fit.federation.train.counts
     least = int(counts.argmin())
     sent = ledger.upload_bytes + ledger.download_bytes + ledger.delivery_bytes > 0
@@ -189,12 +189,13 @@ def _method(fit: Fit) -> dict[str, object]:
     }
 
 
-def _arrays(tree: Any, sent: int) -> list[dict[str, object]]:
+def _arrays(tree: Any, sent: int) -> list[dict[str, Any]]:
     """Every array of a wire type; none where not a byte of it was sent."""
-    return [
-        {"array": leaf.path, "shape": list(leaf.shape), "dtype": leaf.dtype, "bytes": leaf.bytes}
-        for leaf in (leaves_of(tree) if sent else ())
-    ]
+    return list(map(_array, leaves_of(tree))) if sent else []
+
+
+def _array(leaf: Leaf) -> dict[str, Any]:
+    return {"array": leaf.path, "shape": list(leaf.shape), "dtype": leaf.dtype, "bytes": leaf.bytes}
 
 
 def _rows_of_an_upload(run: Run, rows: int) -> int:
