@@ -61,7 +61,7 @@ def _changed(path, value):
     [
         (("name",), KeyError, "name is missing"),
         (("extra",), 1, "extra is unknown"),
-        (("name",), 3, "name must be a text, got 3"),
+        (("name",), 3, "name must be a text in quotes, got 3"),
         (("methods", 0, "rounds"), 1.5, r"methods\[0\].rounds must be a whole number, got 1.5"),
         (("methods", 0, "rounds"), True, r"methods\[0\].rounds must be a whole number, got True"),
         (("methods", 0, "gain", "low"), KeyError, r"methods\[0\].gain.low is missing"),

@@ -251,7 +251,7 @@ class RunFolder:
         if federation.preprocessing is not None:
             self.write_text("models/preprocessing.json", federation.preprocessing.to_json())
 
-    def complete(self, name: str, record: object, statement: Mapping[str, object], time_model: str = "") -> None:
+    def complete(self, name: str, record: object, statement: object, time_model: str = "") -> None:
         """Write what every command leaves: where it ran, what left the clients, and at last its own record."""
         self.write_json("machine.json", machine_facts(time_model))
         self.write_json("privacy.json", statement)

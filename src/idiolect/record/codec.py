@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -14,14 +15,17 @@ from typing import Any, TypeVar, cast
 from idiolect.record.errors import DamagedError
 
 Record = TypeVar("Record")
-_PLAIN: dict[object, tuple[type, ...]] = {
-    float: (int, float),
-    int: (int,),
-    str: (str,),
-    bool: (bool,),
-    types.NoneType: (types.NoneType,),
+_PLAIN: dict[object, tuple[type, ...]] = {float: (int, float), int: (int,), str: (str,), bool: (bool,)}
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text in quotes",
+    dict: "a table of settings",
+    list: "a list",
+    types.NoneType: "left out",
 }
-_WORDS = {float: "a number", int: "a whole number", str: "a text", bool: "true or false", types.NoneType: "null"}
+_PLURALS = {int: "whole numbers", float: "numbers", str: "texts in quotes"}
 
 
 class MisfitError(Exception):
@@ -63,29 +67,37 @@ def decode(kind: Any, found: object, at: str = "") -> object:
     if dataclasses.is_dataclass(kind):
         return _decode_record(cast(type, kind), found, at)
     if origin in (typing.Union, types.UnionType):
-        return _decode_union(inside, found, at)
+        return _decode_union(kind, inside, found, at)
     if origin in (tuple, list):
         entries = _checked(found, list, at)
         return origin(decode(inside[0], entry, f"{at}[{n}]") for n, entry in enumerate(entries))
     if origin is dict:
         entries = _checked(found, dict, at)
         return {key: decode(inside[1], entry, _below(at, key)) for key, entry in entries.items()}
-    if not isinstance(found, _PLAIN[kind]) or (isinstance(found, bool) and kind is not bool):
-        raise MisfitError(f"{at} must be {_WORDS[kind]}, got {found!r:.40}")
+    if not isinstance(found, _PLAIN.get(kind, types.NoneType)) or (isinstance(found, bool) and kind is not bool):
+        raise MisfitError(f"{at} must be {type_words(kind)}, got {found!r:.40}")
     return float(cast(float, found)) if kind is float else found
 
 
-def _decode_union(kinds: tuple[Any, ...], found: object, at: str) -> object:
+def _decode_union(union: Any, kinds: tuple[Any, ...], found: object, at: str) -> object:
     if type(found) in kinds:  # a whole number stays one where a float would do, too
         return found
     for kind in kinds:
-        try:
+        if dataclasses.is_dataclass(kind) and isinstance(found, dict):
+            return decode(kind, found, at)  # what is wrong is wrong about a part of this record
+        with contextlib.suppress(MisfitError):
             return decode(kind, found, at)
-        except MisfitError as error:
-            misfit = error
-            if dataclasses.is_dataclass(kind) and isinstance(found, dict):
-                raise  # it is about a part of this record
-    raise misfit
+    raise MisfitError(f"{at} must be {type_words(union)}, got {found!r:.40}")
+
+
+def type_words(kind: Any) -> str:
+    """A type as a person would ask for it, to follow 'must be'."""
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(type_words(one) for one in inside if not (one is int and float in inside))
+    if origin in (list, tuple) and inside[0] in _PLURALS:
+        return f"a list of {_PLURALS[inside[0]]}"
+    return _WORDS.get(origin or kind, "another value")
 
 
 def _decode_record(kind: type, found: object, at: str) -> object:
