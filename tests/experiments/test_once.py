@@ -21,7 +21,7 @@ from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
 
 PACKAGE = str(Path(idiolect.__file__).parent)
-MOST_FUNCTIONS = 1000  # of the package in one comparison; the aim is 400, docs/design.md says what stands in between
+MOST_FUNCTIONS = 1030  # of the package in one comparison with its report; the aim is 400 (docs/design.md)
 
 
 @pytest.fixture
