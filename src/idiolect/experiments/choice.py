@@ -6,6 +6,7 @@ Test rows only judge. With several seeds a client chooses by its mean over them,
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -208,10 +209,12 @@ def write_choices(
 
     The selected round counts. Without validation rows nobody can choose, and nothing is written.
     """
-    swept = [entry for entry in trained if entry.method.swept is not None]
-    found = []
-    for base in dict.fromkeys(entry.method.base for entry in swept):
-        own = [entry for entry in swept if entry.method.base == base]
+    groups = collections.defaultdict(list)
+    for entry in trained:
+        if entry.method.swept is not None:
+            groups[entry.method.base].append(entry)
+    found: list[Choice] = []
+    for base, own in groups.items():
         found += _choices_of(name, base, own, federation, score)
     if found:
         rows = [row for one in found for row in client_rows(one, federation)]
