@@ -28,7 +28,7 @@ from idiolect.data.partition import PARTITIONERS
 from idiolect.engines.billing import sends
 from idiolect.engines.start import wire_types
 from idiolect.experiments import spec
-from idiolect.experiments.networks import NETWORKS, network_settings
+from idiolect.experiments.build import NETWORKS, network_settings
 from idiolect.experiments.reproductions import reproductions
 from idiolect.experiments.sources import READERS, SOURCES
 from idiolect.metrics.scores import SCORES

@@ -120,6 +120,21 @@ def test_registered_names_are_trained_with_their_presets(table):
     assert (trained.settings["weighting"], trained.settings["penalty"]) == ("samples", 0.1)
 
 
+def test_settings_of_the_objective_are_told_whether_given_or_not(table):
+    trained = il.train("flix_sgd", table, rounds=1, step_size=0.1)
+    assert trained.settings["personalization"] == 0.5  # the default
+    assert trained.settings["step_size"] == 0.1
+
+
+def test_the_ledger_adds_to_the_history_what_making_the_models_takes(table):
+    tuned = il.train("fedavg_fine_tuning", table, rounds=2, step_size=0.1, fine_tuning_steps=3, batch_size=2)
+    gradients = ("gradients_shared", "gradients_personal", "gradients_both")
+    in_rounds = sum(int(tuned.history[name].iloc[-1]) for name in gradients)
+    clients = len(set(tuned.clients["client"]))
+    assert sum(tuned.ledger[name] for name in gradients) - in_rounds == clients * 3 * 2  # steps of 2 rows each
+    assert tuned.history["delivery_bytes"].iloc[-1] == 0 < tuned.ledger["delivery_bytes"]
+
+
 def test_a_method_that_needs_a_ridge_gets_one_and_a_note(table):
     trained = il.train("scafflix", table, personalization=0.3, rounds=2)
     assert any("ridge" in note and "l2=" in note for note in trained.notes)

@@ -190,7 +190,7 @@ COMMANDS = [  # (command line, a part of the sentence)
         "sweep spec.toml --over step_size=[1] --over methods.fedavg.step_size=[2]",
         "got step_size and methods.fedavg.step_size; vary step_size for every method together, or for each as methods.",
     ),
-    ("sweep spec.toml --over x", "--over needs TOML such as 'step_size = [0.1, 0.3]', got 'x'"),
+    ("sweep spec.toml --over x", "--over needs one line of TOML such as 'step_size = [0.1, 0.3]', got 'x'"),
     ("sweep spec.toml --seeds 0,0", "seeds must be one or more different whole numbers of at least 0, got [0, 0]."),
     ("sweep spec.toml --seeds 0-99999", "--seeds '0-99999' names more than 10000 seeds; use fewer."),
     ("reproduce plsgd-rates --gpu", "plsgd-rates has one size only; leave it out, got --gpu."),

@@ -10,6 +10,7 @@ import pytest
 
 from idiolect.experiments.announce import announce
 from idiolect.metrics.client_weights import client_weights
+from idiolect.experiments.trained import Trained
 from idiolect.record.divergence import Divergence
 from idiolect.record.schema import Announced
 
@@ -23,7 +24,7 @@ def trained(label, validation, test=0.0, diverged=None):
     judged = {"personal": {"log_loss": np.full(CLIENTS, test, float).tolist()}}
     recorder = SimpleNamespace(selected={"validation": selected, "test": judged}, diverged=diverged)
     runs = [SimpleNamespace(recorder=recorder)]
-    return SimpleNamespace(method=SimpleNamespace(label=label), runs=runs, diverged=diverged, choice=None)
+    return Trained(SimpleNamespace(label=label), runs, [])
 
 
 def found(*entries, score="log_loss", **chosen):

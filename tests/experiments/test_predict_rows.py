@@ -13,11 +13,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from idiolect.core.checks import RequestError
-from idiolect.experiments import kept_models
-from idiolect.experiments.answering import route_rows
+from idiolect.experiments import finished as kept_models
 from idiolect.experiments.execute import execute
-from idiolect.experiments.kept_models import Kept
-from idiolect.experiments.predict import predict
+from idiolect.experiments.finished import Kept
+from idiolect.experiments.predict import predict, route_rows
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.record.manifest import write_manifest
 

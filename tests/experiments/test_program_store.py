@@ -11,8 +11,7 @@ import sys
 import jax
 import pytest
 
-from idiolect.experiments.compilation import enable_cache
-from idiolect.experiments.program_store import ProgramStore, UnsafeFolderError
+from idiolect.experiments.compilation import ProgramStore, UnsafeFolderError, enable_cache
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 

@@ -17,7 +17,8 @@ from idiolect.core.data import Batch
 from idiolect.data.federation import Federation
 from idiolect.data.split import Split
 from idiolect.engines.simulate import Training, simulate
-from idiolect.experiments.build import build_client_loss, choose_scores
+from idiolect.experiments.build import build_client_loss
+from idiolect.experiments.prepare import choose_scores
 from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec
 from idiolect.metrics.scores import SCORES
 from idiolect.models import CNN, CharacterLSTM, ResNet18, WordLSTM

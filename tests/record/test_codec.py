@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from idiolect.record.codec import from_json, to_json
+from idiolect.record.codec import MisfitError, decode, from_json, to_json
 from idiolect.record.divergence import Divergence
 from idiolect.record.errors import DamagedError, RequestError
 from idiolect.record.reading import read_rows, read_summary
@@ -61,7 +61,7 @@ def _changed(path, value):
     [
         (("name",), KeyError, "name is missing"),
         (("extra",), 1, "extra is unknown"),
-        (("name",), 3, "name must be a text, got 3"),
+        (("name",), 3, "name must be a text in quotes, got 3"),
         (("methods", 0, "rounds"), 1.5, r"methods\[0\].rounds must be a whole number, got 1.5"),
         (("methods", 0, "rounds"), True, r"methods\[0\].rounds must be a whole number, got True"),
         (("methods", 0, "gain", "low"), KeyError, r"methods\[0\].gain.low is missing"),
@@ -99,3 +99,35 @@ def test_rows_of_a_table_are_records_and_another_column_is_damage(tmp_path):
     path.write_bytes(b"no table")
     with pytest.raises(DamagedError, match="not valid Parquet"):
         read_rows(Row, path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "kept"),
+    [
+        (float, 3, 3.0),
+        (int | float, 3, 3),  # a whole number stays one
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (float | list[float], [1, 2.5], [1.0, 2.5]),
+        (dict[str, object], {"a": [1]}, {"a": [1]}),
+        (str | None, None, None),
+    ],
+)
+def test_settings_and_records_take_their_declared_types(kind, given, kept):
+    found = decode(kind, given)
+    assert (found, type(found)) == (kept, type(kept))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "rule"),
+    [
+        (int, True, "a whole number"),
+        (int, 1.0, "a whole number"),
+        (float, "1", "a number"),
+        (float | None, "1", "a number or left out"),
+        (list[int], [1, "x"], r"x\[1\] must be a whole number"),
+        (dict[str, int], 3, "an object"),
+    ],
+)
+def test_no_text_and_no_truth_passes_as_a_number(kind, given, rule):
+    with pytest.raises(MisfitError, match=rule):
+        decode(kind, given, "x")

@@ -204,7 +204,7 @@ class TrainedRun(Trial):
 
     @property
     def settings(self) -> dict[str, object]:
-        """The settings that it was trained with: given, preset, chosen on validation rows or by theory."""
+        """All settings that it was trained with, its objective's too: given, preset, chosen, by theory or default."""
         spec = self._spec
         asked = {key: value for key, value in spec["methods"][self.method].items() if key != "name"}
         resolved = spec.get("resolved", {}).get(self.method, {})
@@ -217,7 +217,11 @@ class TrainedRun(Trial):
 
     @property
     def ledger(self) -> dict[str, int]:
-        """What training cost, exact: bytes and messages each way, rounds, gradients by block; the mean over seeds."""
+        """What training cost, exact: bytes and messages each way, rounds, gradients by block; the mean over seeds.
+
+        The last row of `history` has the rounds alone; here the delivery of the models is added, and what clients
+        compute to make theirs (of `flow` and fine-tuning: gradients).
+        """
         from idiolect.accounting.ledger import FIELDS
 
         found = {name: getattr(self._entry, name) for name in FIELDS}

@@ -218,7 +218,7 @@ def _execute_with_ridge(
 ) -> None:
     """Train, with a ridge chosen as `idiolect dial` does where the method cannot do without one; notes say so."""
     from idiolect.experiments.candidates import method_tables
-    from idiolect.experiments.dial_path import choose_ridge
+    from idiolect.experiments.ridge import choose_ridge
 
     name = spec.methods[0].algorithm
     usual = method_tables([name], spec.model.name)[name]

@@ -186,8 +186,8 @@ def _from_data(
     remarks: list[str],
 ) -> Spec:
     from idiolect.experiments import spec as specs
-    from idiolect.experiments.dial import METHODS
-    from idiolect.experiments.dial_path import PLAIN_ROUNDS, choose_ridge
+    from idiolect.experiments.dial import METHODS, PLAIN_ROUNDS
+    from idiolect.experiments.ridge import choose_ridge
 
     table_of: dict[str, Any] = {
         "name": table.stem if table else data["source"],

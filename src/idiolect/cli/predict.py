@@ -54,9 +54,8 @@ def predict(
     """Predict new rows with a run's models: each client's own where it was kept, otherwise the shared one."""
     from idiolect.core.checks import RequestError
     from idiolect.core.importing import own_code
-    from idiolect.experiments.answer_files import check_out, write_answers
-    from idiolect.experiments.answering import count_rows
     from idiolect.experiments.compilation import enable_cache
+    from idiolect.experiments.predict import check_out, count_rows, write_answers
     from idiolect.experiments.predict import predict as answer
 
     as_json = as_format is Format.json
@@ -83,7 +82,7 @@ def predict(
 
 def _print_table(answers: Any) -> None:
     """CSV: the bytes as they are for a file or a program, what can be seen of them for a terminal."""
-    from idiolect.experiments.answer_files import print_answers
+    from idiolect.experiments.predict import print_answers
 
     if not sys.stdout.isatty():
         print_answers(answers, sys.stdout.buffer)

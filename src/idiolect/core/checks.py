@@ -116,7 +116,9 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return repr(value)
     entries = np.asarray(value)
-    return f"{entries.item():g}" if entries.size == 1 and entries.dtype.kind in "fiu" else str(value)
+    if entries.size == 1 and entries.dtype.kind in "fiu":
+        return f"{entries.item():g}"
+    return str(value.tolist() if hasattr(value, "tolist") else value)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

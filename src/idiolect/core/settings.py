@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -87,15 +87,25 @@ def in_precision(owner: Any, dtype: Any) -> Any:
     return jax.tree.map(cast, owner, is_leaf=is_per_client)
 
 
-def check_settings(owner: Any) -> None:
-    """Check every declared range of `owner` and of the settings inside it; raises RequestError on the first miss."""
+def check_settings(owner: Any, place: str = "", only: Collection[str] | None = None) -> None:
+    """Check the declared ranges of `owner` and of the settings inside it; raises RequestError on the first miss.
+
+    `place` is what a sentence calls the owner (default: its class). `only` names the fields to check of an owner that
+    was made of a checked one. Settings are frozen: what has passed is not checked again.
+    """
+    if vars(owner).get(_PASSED):
+        return
     for field in dataclasses.fields(owner):
         value = getattr(owner, field.name)
         if isinstance(value, Settings):
-            check_settings(value)
-        elif "range" in field.metadata and not hasattr(value, "_fields"):  # a tuple of arrays has no one range
+            check_settings(value, place, only)
+        elif "range" in field.metadata and (only is None or field.name in only) and not _is_arrays(type(value)):
             entries = value.values if isinstance(value, PerClient) else value
-            check(type(owner).__name__, field.name, entries, field.metadata["range"])
+            check(place or type(owner).__name__, field.name, entries, field.metadata["range"])
+    object.__setattr__(owner, _PASSED, True)  # no field: a copy with other values does not have it
+
+
+_PASSED = "_passed_its_checks"
 
 
 def know_population(owner: Any, clients: int, participation: float = 1.0) -> Any:

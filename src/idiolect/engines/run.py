@@ -67,6 +67,7 @@ class Run:
     session: Session = dataclasses.field(repr=False)
     lane: int = 0
     _new_clients: ClientScores | None = dataclasses.field(default=None, repr=False)
+    _answers: dict[str, np.ndarray] | None = dataclasses.field(default=None, repr=False)  # selected round, test rows
 
     @property
     def ledger(self) -> Ledger:
@@ -95,17 +96,29 @@ class Run:
 
     def personal_models(self, snapshot: Snapshot | None = None) -> Params:
         """Every client's model, stacked over clients (default: after the last round)."""
-        return self.session.models_and_outputs(self, snapshot or self.last, "test")[0]
+        where = snapshot or self.last
+        models, outputs = self.session.models_and_outputs(self, where, "test")
+        if where is self.selected and not self._chunk:
+            self._answers = outputs  # made on the way: gains and predictions are about these
+        return models
 
     def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
         """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...).
 
-        As many clients at a time as the executor takes, so that a run that fits the memory can be asked.
+        As many clients at a time as the executor takes, so that a run that fits the memory can be asked. What the
+        selected round answers on test rows is computed once.
         """
         where = snapshot or self.last
-        if not self._chunk:
-            return self.session.models_and_outputs(self, where, split)[1]
-        return self.session.look(self, where, split, functools.partial(outputs_alone, chunk=self._chunk))
+        kept = where is self.selected and split == "test"
+        if kept and self._answers is not None:
+            return self._answers
+        if self._chunk:
+            found = self.session.look(self, where, split, functools.partial(outputs_alone, chunk=self._chunk))
+        else:
+            found = self.session.models_and_outputs(self, where, split)[1]
+        if kept:
+            self._answers = found
+        return found
 
     def personalization(self, of: str = "selected") -> Personalization | None:
         """Accuracy before and after adaptation on test rows, over the clients; None where targets are no classes.

@@ -26,13 +26,11 @@ from idiolect.collaborate.verdict import Verdict, judge
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows, join_rows
 from idiolect.data.federation import Federation
-from idiolect.experiments.advise_record import Trial, client_rows, make_record, make_verdict, shortened
+from idiolect.experiments.advise_record import Trial, client_rows, make_record, make_verdict, regime, shortened
 from idiolect.experiments.collaboration import plain_loss
-from idiolect.experiments.copies import align_copies
 from idiolect.experiments.execute import Progress, Say
 from idiolect.experiments.privacy import advice_statement
-from idiolect.experiments.regime import regime
-from idiolect.experiments.run_folder import RunFolder, machine_facts
+from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import fill, refuse_unknown
@@ -40,6 +38,7 @@ from idiolect.record.advice import Advice
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 FOLDS = 5
 
@@ -68,10 +67,7 @@ def advise_on(
     tell = say or (lambda text: None)
     began = time.perf_counter()
     trial = _measure(spec["data"], splits[0], verify, tell, report, rows)
-    facts = {}
-    if trial.options.all_pairs:
-        penalty = trial.options.penalties["alone"] / max(float(np.mean(trial.sample.counts)), 1.0)
-        facts = regime(trial.federation, trial.rows, penalty)
+    facts = regime(trial)
     seconds, verdict = {"advice": time.perf_counter() - began}, None
     if verify:
         began = time.perf_counter()
@@ -86,11 +82,8 @@ def advise_on(
         used = {"name": name, "data": {**spec["data"], "seed": splits[0]}, "seeds": splits, "verify": verify}
         folder.write_text("spec.toml", tomli_w.dumps(used))
         folder.write_table("advise.parquet", client_rows(found))
-        folder.write_json("machine.json", machine_facts(""))
         statement = advice_statement(trial.federation, trial.options, len(splits), verify)
-        folder.write_json("privacy.json", statement)
-        folder.write_json("advise.json", shortened(found))
-        folder.finish()
+        folder.complete("advise.json", shortened(found), statement)
     return found
 
 
@@ -152,7 +145,10 @@ def _check(federation: Federation, verify: bool) -> None:
 
 def _remarks(sample: Sample, federation: Federation) -> list[str]:
     """Sentences about clients that need a default, and which one they get."""
-    names, counts = federation.names, sample.counts
+    counts, least, single = sample.counts, fold_rows(sample.loss), np.zeros(sample.agents, bool)
+    if federation.task.kind == "classification":
+        labels = sample.goals if sample.goals.shape[1] > 1 else np.hstack([1 - sample.goals, sample.goals])
+        single = (sample.sums(labels) > 0).sum(axis=1) == 1
     remarks = []
     if sample.agents > trying.MOST_PAIRS:
         remarks.append(
@@ -160,44 +156,21 @@ def _remarks(sample: Sample, federation: Federation) -> list[str]:
             f"were sorted into blocks of at most {BLOCK}, and neighbours looked for inside them. Training alone and "
             "joining everybody are judged for every client as usual."
         )
-    few = np.flatnonzero(counts < sample.size)
-    if len(few):
-        remarks.append(
-            f"{_some([names[i] for i in few])} {_have(few)} fewer rows than the model has coefficients "
-            f"({sample.size}); alone they rely on the penalty, which was chosen on held-out rows."
-        )
-    if federation.task.kind == "classification":
-        labels = sample.goals if sample.goals.shape[1] > 1 else np.hstack([1 - sample.goals, sample.goals])
-        single = np.flatnonzero((sample.sums(labels) > 0).sum(axis=1) == 1)
-        if len(single):
-            remarks.append(
-                f"{_some([names[i] for i in single])} {_have(single)} one class only; a small penalty on the bias "
-                "keeps their own model from being infinitely sure."
-            )
-    least = fold_rows(sample.loss)
-    silent = np.flatnonzero(counts < least)
-    if len(silent):
-        remarks.append(
-            f"{_some([names[i] for i in silent])} {_have(silent)} fewer than {least} rows to learn from, so that "
-            "sums would give rows away: they send nothing, others learn without them, and they judge what is learnt."
-        )
-    lonely = np.flatnonzero(counts < 2)
-    if len(lonely):
-        remarks.append(
-            f"{_some([names[i] for i in lonely])} {_have(lonely)} a single row to learn from: advice for them is what "
-            "clients of their size gain."
-        )
+    found = {
+        f"fewer rows than the model has coefficients ({sample.size}); alone they rely on the penalty, which was chosen "
+        "on held-out rows.": counts < sample.size,
+        "one class only; a small penalty on the bias keeps their own model from being infinitely sure.": single,
+        f"fewer than {least} rows to learn from, so that sums would give rows away: they send nothing, others learn "
+        "without them, and they judge what is learnt.": counts < least,
+        "a single row to learn from: advice for them is what clients of their size gain.": counts < 2,
+    }
+    for what, places in found.items():
+        names = [repr(federation.names[client]) for client in np.flatnonzero(places)]
+        if names:
+            kind, have = ("Client", "has") if len(names) == 1 else ("Clients", "have")
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            remarks.append(f"{kind} {', '.join(names[:3])}{more} {have} {what}")
     return remarks
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    kind = "Client" if len(names) == 1 else "Clients"
-    return f"{kind} {shown}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _have(places: np.ndarray) -> str:
-    return "has" if len(places) == 1 else "have"
 
 
 def _judge(trial: Trial, seed: int) -> Verdict:
@@ -208,3 +181,60 @@ def _judge(trial: Trial, seed: int) -> Verdict:
     test = make_sample(trial.sample.loss, trial.federation.test, 2, seed, groups)
     losses = np.stack([score_own(test, models[way]) for way in OPTIONS], axis=1)
     return judge(test, losses, trial.advice.pick)
+
+
+NAMED = 5  # sentences about copies
+
+
+def align_copies(federation: Federation) -> tuple[Federation, list[str]]:
+    """The federation with every copy's rows split like its original's, and the sentences that say so."""
+    originals = _originals(federation)
+    copies = [client for client, first in enumerate(originals) if first != client]
+    if not copies:
+        return federation, []
+    order = np.array(originals)
+    parts = {name: getattr(federation, name).select(order) for name in ("train", "validation", "test")}
+    groups = None
+    if federation.groups is not None:
+        first, second, third = (
+            Rows(numbers, numbers, getattr(federation, name).offsets).select(order).targets
+            for name, numbers in zip(parts, federation.groups)
+        )
+        groups = first, second, third
+    names = federation.names
+    notes = [
+        f"Clients {names[originals[copy]]!r} and {names[copy]!r} hold the same rows; their rows are split alike, so "
+        "that neither is judged on what the other has learnt by heart."
+        for copy in copies[:NAMED]
+    ]
+    if len(copies) > NAMED:
+        notes.append(f"{len(copies) - NAMED} more clients are copies of others.")
+    # a copy's rows are now its original's: where they came from in the source is no longer known
+    return dataclasses.replace(federation, groups=groups, places=None, **parts), notes
+
+
+def _originals(federation: Federation) -> list[int]:
+    """For every client the first one with the same rows in any order; rows that repeat themselves prove no copy."""
+    seen: dict[bytes, int] = {}
+    found = []
+    for client in range(federation.clients):
+        every = (federation.train, federation.validation, federation.test)
+        parts = [part.of(client) for part in every]
+        whole = np.concatenate([np.hstack([_flat(targets), _flat(inputs)]) for inputs, targets in parts])
+        if federation.train.weights is not None:
+            whole = np.hstack([whole, np.concatenate([_weights(part, client) for part in every])])
+        ordered = whole[np.lexsort(whole.T[::-1])]
+        distinct = 1 + int((np.diff(ordered, axis=0) != 0).any(axis=1).sum())
+        content = ordered.tobytes() if 2 * distinct > len(ordered) > 1 else f"client {client}".encode()
+        found.append(seen.setdefault(content, client))
+    return found
+
+
+def _weights(rows: Rows, client: int) -> np.ndarray:
+    """(rows, 1) as they were given."""
+    assert rows.weights is not None
+    return rows.weights[rows.offsets[client] : rows.offsets[client + 1], None]
+
+
+def _flat(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values, np.float64).reshape(len(values), int(np.prod(values.shape[1:])))

@@ -18,8 +18,11 @@ from idiolect.collaborate.verdict import Estimate, Verdict, regrets, savings
 from idiolect.core.data import Rows
 from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
+from idiolect.experiments.build import client_loss_for
+from idiolect.experiments.spec import ModelSpec
 from idiolect.experiments.units import unit
 from idiolect.record import advice as record
+from idiolect.theory import client_constants, client_heterogeneity, gradient_noise, shared_optimum
 
 MOST_LISTED = 2_000  # clients in advise.json; all of them are in advise.parquet
 MOST_NEIGHBOURS = 20  # of a client, in either file
@@ -78,15 +81,46 @@ def score_unit(federation: Federation) -> tuple[str, float]:
     return "log_loss", 1.0
 
 
+def regime(trial: Trial) -> dict[str, Any]:
+    """Which regime are we in: zeta*, sigma, kappa, B and what they rest on (paper 000), on the clients' own rows.
+
+    Nothing where clients are so many that only blocks of them were compared.
+    """
+    federation, rows = trial.federation, trial.rows
+    if not trial.options.all_pairs:
+        return {}
+    l2 = trial.options.penalties["alone"] / max(float(np.mean(trial.sample.counts)), 1.0)  # makes optima unique
+    spec = ModelSpec(loss="logistic" if len(federation.task.classes) == 2 else "cross_entropy", l2=l2)
+    plain = federation.task.kind != "classification" and federation.train.targets.ndim == 1
+    loss = client_loss_for(spec, federation.task, federation.input_shape, plain)
+    constants, measured = client_constants(loss, rows), client_heterogeneity(loss, rows)
+    shared = shared_optimum(loss, rows)
+    if constants is None or measured is None or shared is None:
+        return {}
+    noise = gradient_noise(loss, rows, shared, stacked=False)
+    assert noise is not None
+    return {
+        "zeta": measured.zeta,
+        "sigma": float(np.sqrt(noise.mean())),
+        "kappa": measured.condition_number,
+        "radius": measured.radius,
+        "smoothness": constants.smoothness,
+        "strong_convexity": constants.strong_convexity,
+        "optimum_spread": measured.optimum_spread,
+        "value_gap": measured.value_gap,
+        "gradient_dissimilarity": measured.gradient_dissimilarity,
+        "l2": l2,
+        "rows": dataclasses.asdict(_spread(rows.counts)),
+        "label_skew": federation.label_skew(),
+    }
+
+
 def effective_rows(lists: Neighbourhoods, counts: np.ndarray) -> np.ndarray:
     """N_i = (1/n_i) / sum_j lambda_ij^2 / n_j: how many times its own rows an agent's weighted rows are worth."""
     rows = np.maximum(counts, 1).astype(float)
-    totals = [float((shares.astype(float) ** 2 / rows[there]).sum()) for there, shares in _pairs(lists)]
+    pairs = zip(lists.members, lists.shares)
+    totals = [float((shares.astype(float) ** 2 / rows[there]).sum()) for there, shares in pairs]
     return (1 / rows) / np.maximum(totals, 1e-300)
-
-
-def _pairs(lists: Neighbourhoods) -> list[tuple[np.ndarray, np.ndarray]]:
-    return list(zip(lists.members, lists.shares))
 
 
 def _spread(counts: np.ndarray) -> record.RowCounts:
@@ -98,13 +132,8 @@ def _map(sample: Sample, options: Options) -> record.CollaborationMap | None:
     if not options.all_pairs:
         return None
     found = collaboration_map(options.neighbours.dense(), sample.counts)
-    return record.CollaborationMap(
-        shares=tuple(map(tuple, found.shares.tolist())),
-        order=tuple(found.order.tolist()),
-        places=tuple(map(tuple, found.places.tolist())),
-        speed_up=found.speed_up,
-        sample_saving=found.sample_saving,
-    )
+    shares, places = (tuple(map(tuple, matrix.tolist())) for matrix in (found.shares, found.places))
+    return record.CollaborationMap(shares, tuple(found.order.tolist()), places, found.speed_up, found.sample_saving)
 
 
 def _clients(trial: Trial, own: np.ndarray, factor: float) -> list[record.ClientAdvice]:

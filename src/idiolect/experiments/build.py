@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a spec to objects: model, loss, objective, algorithm, scores."""
+"""From a spec to objects: model, loss, objective, algorithm."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from idiolect.algorithms import find
@@ -17,31 +20,21 @@ from idiolect.collaborate.excess import Exchange
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError, check, nearest
+from idiolect.core.importing import imported
 from idiolect.core.settings import check_settings, know_population
 from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
 from idiolect.data.task import Task
 from idiolect.experiments.collaboration import Collaboration, join
-from idiolect.experiments.networks import (
-    BESIDE_NAME,
-    LANGUAGE_MODELS,
-    NETWORKS,
-    check_vocabulary,
-    chosen_settings,
-    holds_tokens,
-    network,
-    own_model,
-    refuse_other_settings,
-)
-from idiolect.experiments.spec import MethodSpec, ModelSpec, Spec, own_settings
-from idiolect.experiments.strict import coerce
-from idiolect.experiments.units import unit_sentence
-from idiolect.metrics.scores import default_score, find_score, proper_score
-from idiolect.models import MLP, Linear, Location, Model
+from idiolect.experiments.spec import MethodSpec, ModelSpec, Setting, own_settings
+from idiolect.experiments.strict import coerce, refuse_unknown
+from idiolect.models import MLP, MODELS, Linear, Location, Model
 from idiolect.objectives import OBJECTIVES, ClientLoss, Objective
 from idiolect.theory.constants import Constants, client_constants
 from idiolect.theory.parameters import from_theory
 from idiolect.theory.scafflix import refuse_singular
+
+Number: TypeAlias = float | list[float]  # for all clients, or one for each
 
 
 class Built(NamedTuple):
@@ -50,7 +43,7 @@ class Built(NamedTuple):
     algorithm: Algorithm
     notes: list[str]
     warnings: list[str]
-    chosen: dict[str, Any]  # what theory chose
+    chosen: dict[str, Number]  # what theory chose
     agreed: Exchange | None = None  # what it was sent to find out who listens to whom
     theory: frozenset[str] = frozenset()  # notes that say by which theorem settings were chosen
 
@@ -132,13 +125,13 @@ def _model(spec: ModelSpec, input_shape: tuple[int, ...], outputs: int, tokens: 
 def build_objective(
     name: str,
     client_loss: ClientLoss,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Setting] | None = None,
     clients: int = 0,
     where: str = "objective",
 ) -> Objective:
     """The named objective on a plain loss; errors name the place `where` in the spec."""
     cls = _find_objective(name)
-    return cls(client_loss, **_coerced(cls, settings or {}, clients, where))  # type: ignore[call-arg]
+    return cls(client_loss, **_typed(cls, settings or {}, clients, where))  # type: ignore[call-arg]
 
 
 def _find_objective(name: str) -> type[Objective]:
@@ -163,16 +156,23 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
         raise RequestError(f"[{where}] needs an objective; one of {', '.join(sorted(OBJECTIVES))}.")
     given = {**entry.preset, **(entry.objective_preset if name == entry.objective else {}), **method.settings}
     of_objective = {key: given.pop(key) for key in own_settings(_find_objective(name)) if key in given}
-    wanted = [key for key, value in given.items() if value == "theory" and _is_number(entry.algorithm, key)]
-    values = _coerced(entry.algorithm, {key: given[key] for key in given if key not in wanted}, clients, where)
-    algorithm = entry.algorithm(build_objective(name, client_loss, of_objective, clients, where), **values)
+    values, wanted = _without_theory(entry.algorithm, given)
+    objective = build_objective(name, client_loss, of_objective, clients, where)
+    algorithm = entry.algorithm(objective, **_typed(entry.algorithm, values, clients, where))
     algorithm = know_population(algorithm, clients)
-    check_settings(algorithm)
+    check_settings(algorithm, where)  # here and nowhere else: what theory adds is checked when it is added
     algorithm.objective.check_parts()
     reason = fit_of(algorithm).refused
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
     return Assembled(algorithm, wanted, [key for key in own_settings(entry.algorithm) if key not in given])
+
+
+def _without_theory(cls: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The settings that have a value, and the numbers that are written as "theory"."""
+    hints = typing.get_type_hints(cls)
+    wanted = [key for key, value in given.items() if value == "theory" and str not in _kinds(hints[key])]
+    return {key: value for key, value in given.items() if key not in wanted}, wanted
 
 
 def build_method(
@@ -181,7 +181,7 @@ def build_method(
     constants: Constants | None,
     clients: int,
     rows: float,
-    resolved: Mapping[str, Any] | None = None,
+    resolved: Mapping[str, Number] | None = None,
     names: Sequence[str] = (),
     collaboration: Collaboration | None = None,
 ) -> Built:
@@ -197,46 +197,36 @@ def build_method(
     algorithm, advice = from_theory(
         method.algorithm, algorithm, constants, rows, wanted=wanted, defaulted=defaulted, owner=where
     )
-    chosen = {name: _listed(value) for name, value in advice.chosen.items()}
+    chosen: dict[str, Number] = {
+        name: np.asarray(value.values, float).tolist() if isinstance(value, PerClient) else value
+        for name, value in advice.chosen.items()
+    }
     chosen |= dict(resolved) if resolved else {}  # a repeat runs on the very same numbers
-    algorithm = dataclasses.replace(algorithm, **{name: _addressed(value) for name, value in chosen.items()})
-    check_settings(algorithm)
+    found: dict[str, Any] = {name: addressed(value) for name, value in chosen.items()}
+    algorithm = dataclasses.replace(algorithm, **found)
+    check_settings(algorithm, where, only=chosen)
     notes = [f"{method.label}: {text}" for text in (*told, *advice.sentences)]
     agreed = collaboration.exchange if collaboration is not None and told else None
     warnings = [f"{method.label}: {text}" for text in advice.warnings]
     return Built(algorithm, notes, warnings, chosen, agreed, frozenset(notes[len(told) :]))
 
 
-def _listed(value: Any) -> Any:
-    """What a spec can hold."""
-    return np.asarray(value.values, float).tolist() if isinstance(value, PerClient) else value
-
-
-def _addressed(value: Any) -> Any:
+def addressed(value: Setting) -> Setting | PerClient:
+    """A list has one entry per client."""
     return PerClient(np.asarray(value, float)) if isinstance(value, list) else value
 
 
-def _coerced(cls: type, settings: Mapping[str, Any], clients: int, where: str) -> dict[str, Any]:
-    """Settings in the types and ranges that the class declares; a list has one entry per client."""
+def _typed(cls: type, settings: Mapping[str, Setting], clients: int, where: str) -> dict[str, Any]:
+    """Settings in the types that the class declares; a list has one entry per client."""
     hints = typing.get_type_hints(cls)
     values = {key: coerce(_plain_type(hints[key]), value, f"{where}.{key}") for key, value in settings.items()}
-    values |= {key: tuple(value) for key, value in values.items() if typing.get_origin(hints[key]) is tuple}
-    for field in dataclasses.fields(cls):
-        if field.name in values and "range" in field.metadata:
-            check(where, field.name, values[field.name], field.metadata["range"])
     for key, value in values.items():
-        if isinstance(value, list):
-            if len(value) != clients:
-                raise RequestError(
-                    f"{where}.{key} must be one number or have an entry for each of the {clients} clients, "
-                    f"got {len(value)}; give one number for all."
-                )
-            values[key] = _addressed(value)
-    return values
-
-
-def _is_number(cls: type, key: str) -> bool:
-    return str not in _kinds(typing.get_type_hints(cls)[key])
+        if isinstance(value, list) and len(value) != clients:
+            raise RequestError(
+                f"{where}.{key} must be one number or have an entry for each of the {clients} clients, "
+                f"got {len(value)}; give one number for all."
+            )
+    return {key: addressed(value) for key, value in values.items()}
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -246,14 +236,10 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 def _plain_type(hint: Any) -> Any:
     """The part of a setting's type that a TOML file can hold; one value per client is a list."""
     if typing.get_origin(hint) is tuple:
-        return list[_kinds(hint)[0]]  # type: ignore[misc]
+        return hint
     kinds = [kind for kind in _kinds(hint) if kind in (float, int, bool, str, type(None))]
-    if PerClient in _kinds(hint):
-        kinds.append(list[float])
-    plain = kinds[0] if kinds else Any
-    for kind in kinds[1:]:
-        plain = plain | kind
-    return plain
+    kinds += [list[float]] if PerClient in _kinds(hint) else []
+    return functools.reduce(operator.or_, kinds) if kinds else Any
 
 
 def problem_constants(client_loss: ClientLoss, federation: Federation) -> Constants | None:
@@ -262,24 +248,128 @@ def problem_constants(client_loss: ClientLoss, federation: Federation) -> Consta
         return client_constants(client_loss, federation.train)
 
 
-def choose_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], str]:
-    """The scores to record (the first decides) and the sentence that says why."""
-    kind = federation.task.kind
-    if spec.evaluation.scores:
-        for name in spec.evaluation.scores:
-            find_score(name, kind)
-        if len(set(spec.evaluation.scores)) < len(spec.evaluation.scores):
-            raise RequestError(f"evaluation.scores must differ, got {spec.evaluation.scores}; name each once.")
-        primary = spec.evaluation.scores[0]
-        reason = f"{primary} decides, as was asked. {unit_sentence(primary, federation)}"
-        return tuple(spec.evaluation.scores), reason.rstrip()
-    if kind == "classification" and federation.train.targets.ndim == 2:
-        reason = "Scored by accuracy (higher is better): the share of positions whose next token is guessed."
-        return ("accuracy", "log_loss"), reason
-    balance = federation.class_balance() if kind == "classification" else None
-    proper = proper_score(kind, spec.model.quantile)
-    primary, reason = default_score(kind, balance)
-    if spec.model.quantile is not None:
-        primary, reason = proper, f"Scored by {proper} (mean over rows, lower is better): the model's own loss."
-    reason = f"{reason} {unit_sentence(primary, federation)}".rstrip()
-    return (primary,) if primary == proper else (primary, proper), reason
+IMAGE_MODELS = ("cnn", "resnet18")
+LANGUAGE_MODELS = ("character_lstm", "word_lstm")
+NETWORKS = (*IMAGE_MODELS, *LANGUAGE_MODELS)
+BESIDE_NAME = {"linear": "bias", "mlp": "hidden"}  # settings that stand in [model] itself
+SMALLEST_IMAGE = 6  # pixels: two 3 x 3 convolutions leave two, which are pooled
+
+
+def network(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
+    """The named network for inputs of this shape; `outputs` is the number of classes, or of tokens to guess from."""
+    cls: Any = MODELS[name]
+    chosen = chosen_settings(name, settings)
+    if name in LANGUAGE_MODELS:
+        if not tokens or len(input_shape) != 1:
+            raise RequestError(
+                f"{name} needs sequences of tokens, got inputs of shape {input_shape}"
+                f"{'' if tokens else ' that were not read as tokens'}; use cnn, mlp or linear, or for an npz file of "
+                "tokens set data.settings.vocabulary."
+            )
+        return cls(outputs, outputs, **chosen)
+    if tokens or len(input_shape) not in (2, 3) or min(input_shape[:2]) < SMALLEST_IMAGE:
+        given, other = ("tokens", LANGUAGE_MODELS[0]) if tokens else ("inputs", "mlp")
+        raise RequestError(
+            f"{name} needs images of at least {SMALLEST_IMAGE} x {SMALLEST_IMAGE} pixels (height, width, channels), "
+            f"got {given} of shape {input_shape}; use {other}."
+        )
+    height, width, channels = (*input_shape, 1)[:3]
+    if name == "resnet18" and chosen.get("filters", 64) % chosen.get("groups", 2):
+        raise RequestError(
+            f"[model.settings] resnet18 needs groups that divide filters, got {chosen.get('groups', 2)} and "
+            f"{chosen.get('filters', 64)}; set groups = 1."
+        )
+    return cls(height, width, channels, outputs, **chosen)
+
+
+def network_settings(name: str) -> dict[str, dataclasses.Field[Any]]:
+    """What can be set on a network; the rest follows the data."""
+    fields = dataclasses.fields(MODELS[name])  # type: ignore[arg-type]
+    return {field.name: field for field in fields if "range" in field.metadata}
+
+
+def own_model(
+    path: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool = False
+) -> Model:
+    """A model of your own: what the function at "package.module:function" makes for these inputs and outputs."""
+    make = imported(path, "A model's path must be 'package.module:function'")
+    try:
+        model = make(input_shape, outputs, **settings)
+    except RequestError:
+        raise
+    except TypeError as error:
+        raise RequestError(
+            f"{path!r} must take an input shape, a number of outputs and [model.settings] by name ({error})."
+        ) from error
+    except (Exception, SystemExit) as error:  # a function of others may raise anything
+        raise RequestError(f"{path!r} made no model ({type(error).__name__}: {error}); fix that function.") from error
+    if not isinstance(model, Model):
+        raise RequestError(
+            f"{path!r} must give an idiolect.models.Model, got {type(model).__name__}; "
+            "wrap a module with idiolect.models.from_flax or from_equinox."
+        )
+    _check_answer(path, model, input_shape, outputs, tokens)
+    return model
+
+
+def _check_answer(path: str, model: Model, input_shape: tuple[int, ...], outputs: int, tokens: bool) -> None:
+    """RequestError where it answers with more or fewer numbers than asked for; what it cannot take is said later."""
+    kind = jnp.int32 if tokens else jnp.result_type(float)
+    try:
+        params = jax.eval_shape(model.init, jax.random.key(0))
+        answer = jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((1, *input_shape), kind)).shape
+    except Exception:
+        return
+    if answer[-1:] != (outputs,) if outputs else answer != (1,):
+        wanted = f"{outputs} outputs for each" if outputs else "one plain number for each row"
+        raise RequestError(f"{path!r} must give {wanted}, got an answer of shape {answer} to one row.")
+
+
+def chosen_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The given settings of a network in their types and ranges, or RequestError."""
+    known, hints = network_settings(name), typing.get_type_hints(MODELS[name])
+    refuse_other_settings(name, settings)
+    chosen = {}
+    for key, value in settings.items():
+        chosen[key] = coerce(hints[key], value, f"model.settings.{key}")
+        several = typing.get_args(hints[key])
+        if several and len(chosen[key]) != len(several):
+            raise RequestError(f"model.settings.{key} must be {len(several)} numbers, got {value!r}.")
+        check("model.settings", key, chosen[key], known[key].metadata["range"])
+    return chosen
+
+
+def refuse_other_settings(name: str, settings: Mapping[str, Any]) -> None:
+    """RequestError for a setting that the named model does not have; those of other models say how it came there."""
+    known = network_settings(name)
+    for key in settings:
+        if BESIDE_NAME.get(name) == key:
+            raise RequestError(f"[model.settings] {name} has no setting {key!r}; write model.{key}, beside model.name.")
+        owners = [other for other in ("mlp", *NETWORKS) if key in network_settings(other)]
+        if key not in known and owners:
+            raise RequestError(
+                f"[model.settings] {name} has no setting {key!r}, which is one of {', '.join(owners)}; leave it out, "
+                "in the spec file if it stands there: --set adds to the file's tables and takes nothing out of them."
+            )
+    refuse_unknown(settings, known, f"[model.settings] {name}")
+
+
+def check_vocabulary(federation: Federation) -> None:
+    """RequestError where a token of the inputs is none of those that are to be guessed."""
+    vocabulary = federation.task.outputs
+    for part in (federation, *([federation.held_out] if federation.held_out else ())):
+        for rows in (part.train, part.validation, part.test):
+            outside = (rows.inputs < 0) | (rows.inputs >= vocabulary)
+            if outside.any():
+                place = tuple(np.argwhere(outside)[0])
+                owner = part.names[int(np.searchsorted(rows.offsets, place[0], side="right")) - 1]
+                raise RequestError(
+                    f"The inputs of client {owner!r} hold the token {int(rows.inputs[place])}, and the vocabulary is 0 "
+                    f"to {vocabulary - 1}: inputs and targets must number the same tokens; give Federation.from_arrays "
+                    "`classes` with a name for every token."
+                )
+
+
+def holds_tokens(federation: Federation) -> bool:
+    """Whether inputs are tokens: whole numbers that name something and are never scaled."""
+    return bool(np.issubdtype(federation.train.inputs.dtype, np.integer))

@@ -6,6 +6,7 @@ Test rows only judge. With several seeds a client chooses by its mean over them,
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -18,9 +19,10 @@ from idiolect.algorithms import find
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.engines.run import Run
-from idiolect.experiments.outcome import Trained, mean_interval
+from idiolect.experiments.outcome import mean_interval
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, own_settings
+from idiolect.experiments.trained import Trained, recorded
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 from idiolect.objectives import OBJECTIVES
@@ -37,36 +39,34 @@ class Tried(NamedTuple):
     value: Value
     runs: list[Run]
     rank: float
+    again: Sequence[Run] = ()  # of a second fit, with validation rows: these are judged by test rows, and handed over
+
+    @property
+    def handed_over(self) -> Sequence[Run]:
+        """The runs whose models clients get."""
+        return self.again or self.runs
 
     @property
     def cost(self) -> Ledger:
-        """What it cost, a mean over seeds in whole units."""
-        counts = {name: round(np.mean([getattr(run.ledger, name) for run in self.runs])) for name in FIELDS}
-        return Ledger(**counts)
+        """What it cost, a mean over seeds in whole units; both fits where there are two."""
+        fits = [
+            Ledger(**{name: round(np.mean([getattr(run.ledger, name) for run in runs])) for name in FIELDS})
+            for runs in (self.runs, self.again)
+            if runs
+        ]
+        return sum(fits, Ledger())
 
     def scores(self, split: str, score: str, when: str) -> np.ndarray:
         """(seeds, clients): the personal models' scores, not-a-number where a run diverged."""
-        return np.array(
-            [
-                np.full(len(run.session.federation.names), np.nan)
-                if run.recorder.diverged
-                else getattr(run.recorder, when)[split]["personal"][score]
-                for run in self.runs
-            ],
-            float,
-        )
+        runs = self.handed_over if split == "test" else self.runs
+        found = recorded(runs, score, split, "personal", when)
+        found[[run.recorder.diverged is not None for run in runs]] = np.nan
+        return found
 
     def client_bytes(self) -> list[float] | None:
         """Bytes to and from each client, a mean over seeds; None where the method alone knows."""
-        known = [run.recorder.client_bytes for run in self.runs]
-        return np.mean(known, axis=0).tolist() if all(known) else None
-
-
-class Table(NamedTuple):
-    """Scores of shape (values, seeds, clients)."""
-
-    validation: np.ndarray
-    test: np.ndarray
+        known = [run.recorder.client_bytes for run in (*self.runs, *self.again)]
+        return (np.sum(known, axis=0) / len(self.runs)).tolist() if all(known) else None
 
 
 def choose(validation: np.ndarray, ranks: Sequence[float], higher_is_better: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -97,35 +97,24 @@ def find_choice(
 ) -> Choice:
     """dial.json, or one entry of choices.json. `when` is the round that counts: "last" or "selected"."""
     higher = SCORES[score].higher_is_better
-    table = Table(*(np.stack([one.scores(split, score, when) for one in tried]) for split in ("validation", "test")))
-    mean = table.validation.mean(axis=1)
+    # (values, seeds, clients)
+    validation, test = (np.stack([one.scores(split, score, when) for one in tried]) for split in ("validation", "test"))
+    mean = validation.mean(axis=1)
     if np.isnan(mean).all():
         raise RequestError(
             f"No value can be chosen: {score} is undefined on every client's validation rows; choose another in "
             "[evaluation] scores, or give [data] validation a larger share."
         )
-    chosen, own = choose(mean, [one.rank for one in tried], higher)
-    seeds = [run.seed for run in tried[0].runs]
-    entries: list[ValueTried] = []
-    total = Ledger()
-    for place, one in enumerate(tried):
-        cost, paid = one.cost, one.client_bytes()
-        total = total + cost
-        entries.append(
-            ValueTried(
-                value=one.value,
-                rounds=cost.rounds,
-                validation=_summary(table.validation[place], score),
-                test=_summary(table.test[place], score),
-                chosen_by=int((chosen == place).sum()),
-                spent=_price(cost),
-                spent_so_far=_price(total),
-                client_bytes=None if paid is None else tuple(paid),
-                diverged=next((run.recorder.diverged for run in one.runs if run.recorder.diverged), None),
-            )
-        )
-    picked = (scores[chosen, :, np.arange(federation.clients)].T for scores in table)
-    of_validation, of_test = (_summary(scores, score) for scores in picked)
+    ranks = [one.rank for one in tried]
+    chosen, own = choose(mean, ranks, higher)
+    entries = _values_tried(tried, validation, test, chosen, score)
+    of_validation, of_test = (
+        _summary(scores[chosen, :, np.arange(federation.clients)].T, score) for scores in (validation, test)
+    )
+    # the fixed value with the best mean on validation rows, the least personal of those
+    means = np.array([entry.validation.mean for entry in entries], float)
+    merit = np.where(np.isnan(means), -np.inf, means if higher else -means)
+    best = max(range(len(entries)), key=lambda place: (merit[place], -ranks[place]))
     return Choice(
         kind=kind,
         name=name,
@@ -133,12 +122,12 @@ def find_choice(
         algorithm=method.algorithm,
         objective=method.objective or find(method.algorithm).objective,
         setting=setting,
-        seeds=tuple(seeds),
+        seeds=tuple(run.seed for run in tried[0].runs),
         score=score,
         higher_is_better=higher,
         clients=tuple(federation.names),
         values=tuple(entries),
-        best_fixed=entries[_best(entries, tried, higher)].value,
+        best_fixed=entries[best].value,
         chosen=OwnChoice(
             values=tuple(tried[place].value for place in chosen),
             places=tuple(chosen.tolist()),
@@ -149,16 +138,28 @@ def find_choice(
     )
 
 
-def _best(entries: list[ValueTried], tried: list[Tried], higher: bool) -> int:
-    """The fixed value with the best mean on validation rows, the least personal of those."""
-
-    def merit(place: int) -> tuple[float, float]:
-        mean = entries[place].validation.mean
-        if mean is None or math.isnan(mean):
-            return -math.inf, -tried[place].rank
-        return (mean if higher else -mean), -tried[place].rank
-
-    return max(range(len(entries)), key=merit)
+def _values_tried(
+    tried: list[Tried], validation: np.ndarray, test: np.ndarray, chosen: np.ndarray, score: str
+) -> list[ValueTried]:
+    """Each value: scores, who chose it, its price and the price so far."""
+    entries, total = [], Ledger()
+    for place, one in enumerate(tried):
+        cost, paid = one.cost, one.client_bytes()
+        total = total + cost
+        entries.append(
+            ValueTried(
+                value=one.value,
+                rounds=cost.rounds,
+                validation=_summary(validation[place], score),
+                test=_summary(test[place], score),
+                chosen_by=int((chosen == place).sum()),
+                spent=_price(cost),
+                spent_so_far=_price(total),
+                client_bytes=None if paid is None else tuple(paid),
+                diverged=next((run.recorder.diverged for run in one.runs if run.recorder.diverged), None),
+            )
+        )
+    return entries
 
 
 def _summary(scores: np.ndarray, score: str) -> ChoiceScores:
@@ -208,21 +209,13 @@ def write_choices(
 
     The selected round counts. Without validation rows nobody can choose, and nothing is written.
     """
-    found = []
-    groups: dict[str, list[Trained]] = {}
+    groups = collections.defaultdict(list)
     for entry in trained:
         if entry.method.swept is not None:
-            groups.setdefault(entry.method.base, []).append(entry)
-    for base, entries in groups.items():
-        swept = [axis for axis in entries[0].method.settings if len(_values(entries, axis)) > 1]
-        personal = set(swept) & set(objective_settings(entries[0].method))
-        if not personal or federation.validation.counts.sum() == 0:
-            continue
-        method = dataclasses.replace(entries[0].method, label=base)
-        tried = [_tried(entry, swept) for entry in entries]
-        if any(np.isfinite(one.scores("validation", score, "selected")).any() for one in tried):
-            arguments = (method, ", ".join(swept), tried, federation, score, "selected")
-            found.append(find_choice("sweep", name, *arguments))
+            groups[entry.method.base].append(entry)
+    found: list[Choice] = []
+    for base, own in groups.items():
+        found += _choices_of(name, base, own, federation, score)
     if found:
         rows = [row for one in found for row in client_rows(one, federation)]
         if len({type(row.value) for row in rows}) > 1:
@@ -232,8 +225,17 @@ def write_choices(
     return found
 
 
-def _values(entries: list[Trained], axis: str) -> set[str]:
-    return {repr(entry.method.settings.get(axis)) for entry in entries}
+def _choices_of(name: str, base: str, entries: list[Trained], federation: Federation, score: str) -> list[Choice]:
+    """Among the combinations of one method; none where no setting of its objective varies, or nothing can choose."""
+    every = [entry.method.settings for entry in entries]
+    swept = [axis for axis in every[0] if len({repr(settings.get(axis)) for settings in every}) > 1]
+    if not set(swept) & set(objective_settings(entries[0].method)) or federation.validation.counts.sum() == 0:
+        return []
+    tried = [_tried(entry, swept) for entry in entries]
+    if not any(np.isfinite(one.scores("validation", score, "selected")).any() for one in tried):
+        return []
+    method = dataclasses.replace(entries[0].method, label=base)
+    return [find_choice("sweep", name, method, ", ".join(swept), tried, federation, score, "selected")]
 
 
 def _tried(entry: Trained, swept: list[str]) -> Tried:

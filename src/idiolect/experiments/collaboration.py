@@ -43,12 +43,9 @@ def find_collaboration(spec: CollaborationSpec, federation: Federation) -> Colla
     """What `[collaboration]` says of these clients; None where it is not in the spec."""
     if spec.source is None:
         return None
-    if spec.source == "file":
-        return _from_file(spec, federation.clients)
-    if spec.source == "models":
-        return _from_models(federation)
-    if spec.source == "data":
-        return _from_data(spec, federation)
+    found = {"file": _from_file, "models": _from_models, "data": _from_data}.get(spec.source)
+    if found is not None:
+        return found(spec, federation)
     share = {"identity": 1.0, "uniform": 0.0, "mixture": spec.own_share}[spec.source]
     words = {"identity": "everybody trains alone", "uniform": "everybody listens to everybody alike"}
     sentence = words.get(spec.source, f"everybody listens to itself by {share:g} and to everybody alike by the rest")
@@ -62,17 +59,14 @@ def plain_loss(federation: Federation) -> ConvexLoss:
             "The exact loss is known for classes and numbers, got the task counts; use --task regression (data.task in "
             "a spec), or `compare` without methods that look for neighbours."
         )
-    features = int(np.prod(federation.input_shape))
-    if federation.task.kind != "classification":  # counts are compared as numbers are
-        width = 0 if federation.train.targets.ndim == 1 else federation.task.outputs
-        return ConvexLoss("squared", features, width, bias=True, diagonal=False, l2=0.0)
-    classes = len(federation.task.classes)
-    if classes == 2:
-        return ConvexLoss("logistic", features, 0, bias=True, diagonal=False, l2=0.0)
-    return ConvexLoss("cross_entropy", features, classes, bias=True, diagonal=False, l2=0.0)
+    features, classes = int(np.prod(federation.input_shape)), len(federation.task.classes)
+    numbers = "squared", 0 if federation.train.targets.ndim == 1 else federation.task.outputs
+    known = {0: numbers, 2: ("logistic", 0)}  # by the number of classes
+    criterion, width = known.get(classes, ("cross_entropy", classes))
+    return ConvexLoss(criterion, features, width, bias=True, diagonal=False, l2=0.0)
 
 
-def _from_models(federation: Federation) -> Collaboration:
+def _from_models(_: CollaborationSpec, federation: Federation) -> Collaboration:
     """Weights from cross-fitted linear models on training rows; clients without a row have nothing to be judged by."""
     _check_numeric(federation, "models")
     rows, told = _counted_rows(federation.train)
@@ -143,9 +137,9 @@ def _check_numeric(federation: Federation, source: str) -> None:
         )
 
 
-def _from_file(spec: CollaborationSpec, clients: int) -> Collaboration:
+def _from_file(spec: CollaborationSpec, federation: Federation) -> Collaboration:
     """A matrix of discrepancies where an accuracy is given, of weights otherwise."""
-    matrix = read_matrix(spec.path)
+    matrix, clients = read_matrix(spec.path), federation.clients
     if matrix.shape != (clients, clients):
         raise RequestError(
             f"collaboration.path must hold a row and a column for each of the {clients} clients, in their order, got "

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX's persistent compilation cache, in the user's cache folder: a program is compiled once, not once a run."""
+"""JAX's compilation cache on disk, for this user alone: machine code that is not ours is not loaded."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import os
-from collections.abc import Callable
+import stat
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-
-from idiolect.experiments.program_store import ProgramStore, UnsafeFolderError
 
 VARIABLE = "IDIOLECT_CACHE"  # a folder, or "off"
 _stores: dict[str, ProgramStore] = {}  # by folder, as JAX asks for them
@@ -63,3 +66,127 @@ def _use_store(folder: Path) -> bool:
         get_file_cache.asks_ours = True  # type: ignore[attr-defined]
         compilation_cache.get_file_cache = get_file_cache
     return True
+
+
+LIMIT = 1 << 30  # bytes of all programs together; beyond, those that were not used for longest are deleted
+_KEPT = 0.9  # of the limit after a deletion, so that not every new program brings one
+_SUFFIX = ".program"
+_DIGEST = hashlib.sha256().digest_size
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UnsafeFolderError(Exception):
+    """A folder that somebody else could have put programs into."""
+
+
+class ProgramStore:
+    """One file per program: a checksum over its key and its bytes, then the bytes. JAX calls `get` and `put`.
+
+    All files are reached through the open folder, so that nobody can put another one in its place meanwhile.
+    """
+
+    def __init__(self, path: Path, limit: int = LIMIT):
+        self._path, self._limit = path, limit  # JAX reads `_path`
+        self._folder = _open_private(path)
+        self._lock = threading.Lock()  # programs are compiled in several threads
+        self._bytes: int | None = None  # of all files; counted at the first `put`
+
+    def get(self, key: str) -> bytes | None:
+        """The program, or None where there is none; one that is damaged or not ours is deleted."""
+        name = _file_name(key)
+        with contextlib.suppress(OSError):
+            content = self._read(name)
+            value = content[_DIGEST:]
+            if content and content[:_DIGEST] == _digest(key, value):
+                return value
+            os.unlink(name, dir_fd=self._folder)
+        return None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep the program in place of any other of its key; a full disk costs compile time, nothing else."""
+        content = _digest(key, value) + value
+        if len(content) > self._limit:
+            return
+        with contextlib.suppress(OSError), self._lock:
+            self._write(_file_name(key), content)
+            before = self._bytes
+            self._bytes = sum(size for _, size, _ in self._files()) if before is None else before + len(content)
+            if self._bytes > self._limit:
+                self._shrink()
+
+    def _read(self, name: str) -> bytes:
+        """The file's bytes, or none where it is not a file of ours that only we can write."""
+        # not waiting: somebody may have put a pipe there
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder)
+        with open(opened, "rb") as file:
+            facts = os.fstat(file.fileno())
+            ours = facts.st_uid == os.geteuid() and not facts.st_mode & _OTHERS_MAY_WRITE
+            if not stat.S_ISREG(facts.st_mode) or not ours:
+                return b""
+            os.utime(file.fileno())  # used now: the last to be deleted
+            return file.read()
+
+    def _write(self, name: str, content: bytes) -> None:
+        unfinished = f".{name}.{os.getpid()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        try:
+            with open(os.open(unfinished, flags, 0o600, dir_fd=self._folder), "wb") as file:
+                file.write(content)
+            os.replace(unfinished, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(unfinished, dir_fd=self._folder)
+
+    def _files(self) -> Iterator[tuple[int, int, str]]:
+        """(last use, bytes, name) of every file, also of those that a killed process left unfinished."""
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # another process deletes too
+                    facts = entry.stat(follow_symlinks=False)
+                    if not stat.S_ISDIR(facts.st_mode):
+                        yield facts.st_mtime_ns, facts.st_size, entry.name
+
+    def _shrink(self) -> None:
+        files = sorted(self._files())
+        left = sum(size for _, size, _ in files)
+        for _, size, name in files:
+            if left <= _KEPT * self._limit:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._folder)
+            left -= size
+        self._bytes = left
+
+
+def _open_private(path: Path) -> int:
+    """The folder, made or opened for this user alone; UnsafeFolderError where it is a link or somebody else's.
+
+    What lies in a folder that others could write to is deleted: its programs may be theirs.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        raise UnsafeFolderError(f"{path} is a link or a file, not a folder") from None
+    facts = os.fstat(folder)
+    if facts.st_uid != os.geteuid():
+        os.close(folder)
+        raise UnsafeFolderError(f"{path} belongs to another user")
+    os.fchmod(folder, 0o700)
+    for name in os.listdir(folder) if facts.st_mode & _OTHERS_MAY_WRITE else ():
+        with contextlib.suppress(OSError):  # a folder: nothing is read from it
+            os.unlink(name, dir_fd=folder)
+    return folder
+
+
+def _file_name(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest() + _SUFFIX
+
+
+def _digest(key: str, value: bytes) -> bytes:
+    """Over the key too: a program under another one's name is as wrong as a damaged one."""
+    return hashlib.sha256(len(key).to_bytes(8, "little") + key.encode() + value).digest()

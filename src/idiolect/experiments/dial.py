@@ -8,6 +8,7 @@ prepare (x*_m of FLIX) is paid once. Clients choose their value on validation ro
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,21 +16,20 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError, nearest
 from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
-from idiolect.engines.demand import check_demand
-from idiolect.engines.door import check_participation, check_training, participation_of
 from idiolect.engines.run import Run
 from idiolect.engines.simulate import Checkpoint, Session
-from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
+from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
-from idiolect.experiments.dial_path import DEFAULT_VALUES, Refitted, enough_rounds, loss_scores, with_all_rows
-from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned, named, write_names
+from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned
+from idiolect.experiments.prepare import Prepared, choose_scores, loss_scores, prepare
 from idiolect.experiments.privacy import dial_statement
-from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
-from idiolect.experiments.same_rows import check_rows, note_rows
-from idiolect.experiments.sources import build_data, refuse_weights
+from idiolect.experiments.refit import with_validation_rows
+from idiolect.experiments.run_folder import RunFolder, safe_name
+from idiolect.experiments.sources import refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, resumed
 from idiolect.experiments.units import restore_units
 from idiolect.record.choices import Choice
@@ -38,6 +38,15 @@ from idiolect.record.choices import Choice
 DIALS = {"personalization": ("flix",), "penalty": ("mx2", "mt2")}
 METHODS = {"personalization": "scafflix", "penalty": "acd_pfl"}  # who walks, unless told: exact, steps from theory
 MOST = 200  # values; more is almost surely a slip
+# Paths from one model for all to every client alone. Data are scaled, so that curvatures are of the order of 1: a
+# penalty of 30 holds personal models at the shared one, one of 0.003 lets them go.
+DEFAULT_VALUES = {
+    "personalization": (1.0, 0.5, 0.2, 0.1, 0.0),
+    "penalty": (30.0, 5.0, 1.0, 0.2, 0.03, 0.003),
+}
+PLAIN_ROUNDS = 30  # where theory does not say how many are enough
+MOST_ROUNDS = 1_000
+ACCURACY = 1e-4  # what is left of the squared distance to the optimum after each value's rounds
 
 
 def parse_values(text: str) -> list[float]:
@@ -86,60 +95,48 @@ def walk(
     if resume:
         _check_same(folder, request)
         spec = resumed(folder.read_spec(), spec, path)
-    tell = say or (lambda text: None)
     refuse_weights(spec.data, "dial")
-    federation, problem = build_data(spec.data, spec.training.precision)
-    check_training(spec.training, federation.clients)
-    _check_rows(federation)
-    scores, reason = (loss_scores if by_loss else choose_scores)(spec, federation)
-    built = _build(spec, method, setting, values, federation, problem)
-    with named(method.label):
-        check_demand(built[0].algorithm, federation.train, spec.training, len(spec.seeds))
-    doubts = list(dict.fromkeys(text for ready in built for text in ready.warnings))
-    # where the path is the program's own, what theory says against it is for specialists
-    if resume:
-        check_rows(folder, federation)
-    warnings = [*federation.warnings, *([] if to_the_end else doubts), *_absence(spec, built, federation.clients)]
-    with folder.open(resume, request):
-        if not resume:
-            note_rows(folder, federation)
-        folder.write_spec(spec)
-        notes = [*federation.describe(), *federation.notes, *remarks]
-        for text in (*notes, reason, *(f"Warning: {text}" for text in warnings)):
-            tell(text)
-        notes += dict.fromkeys(text for ready in built for text in ready.notes)  # for specialists: on the page alone
-        notes += doubts if to_the_end else []
-        path_of = Walk(spec, method, setting, values, scores, folder, to_the_end, progress, tell)
-        tried = path_of.train(built, federation, "checkpoint")
+    stations = tuple(dataclasses.replace(method, settings=method.settings | {setting: value}) for value in values)
+    stops = dataclasses.replace(spec, methods=stations)
+    prepared = prepare(stops, scoring=loss_scores if by_loss else choose_scores)
+    _check_rows(prepared.federation)
+    prepared.check_demand()
+    tell = say or (lambda text: None)
+    with folder.begin(spec, prepared.federation, resume, request):
+        notes, warnings = _announce(prepared, remarks, to_the_end, tell)
+        path_of = Walk(spec, method, setting, values, folder, to_the_end, progress, tell)
+        tried = path_of.train(prepared, "checkpoint")
         if refit:
-            whole = with_all_rows(federation)
-            again = path_of.train(_build(spec, method, setting, values, whole, problem), whole, "checkpoint/refit")
-            tried = [Refitted.join(*pair) for pair in zip(tried, again)]
+            again = path_of.train(_refitted(prepared), "checkpoint/refit")
+            tried = [first._replace(again=second.runs) for first, second in zip(tried, again)]
             notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
-        found = find_choice("dial", spec.name, method, setting, tried, federation, scores[0], "last")
-        order = tuple(natural_order(federation.names))
-        found = dataclasses.replace(
-            found, score_reason=reason, notes=tuple(notes), warnings=tuple(warnings), refit=refit, order=order
-        )
-        folder.write_table("dial.parquet", [vars(row) for row in client_rows(found, federation)])
-        _write_models(spec, folder, method, tried, list(found.chosen.places), federation)
-        folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
-        statement = dial_statement(federation, method.label, setting, tried, ridge_chosen)
-        folder.write_json("privacy.json", statement)
-        folder.write_json("dial.json", found)
-        folder.finish()
+        found = path_of.choose(prepared, tried, notes, warnings, refit)
+        statement = dial_statement(prepared.federation, method.label, setting, tried, ridge_chosen)
+        folder.complete("dial.json", found, statement, spec.evaluation.time_model)
         return found
 
 
-def _build(
-    spec: Spec, method: MethodSpec, setting: str, values: Sequence[float], federation: Federation, problem: Any
-) -> list[Built]:
-    """The method at every value, with what theory says of these rows."""
-    client_loss = build_client_loss(spec.model, federation, problem)
-    constants = problem_constants(client_loss, federation)
-    rows = float(np.mean(federation.train.counts))
-    arguments = client_loss, constants, federation.clients, rows, None, federation.names
-    return [build_method(_at(method, setting, value), *arguments) for value in values]
+def _announce(prepared: Prepared, remarks: Sequence[str], to_the_end: bool, tell: Say) -> tuple[list[str], list[str]]:
+    """Say what is to be known before training; returns notes and warnings for the page, which tells more.
+
+    Where the path is the program's own (`to_the_end`), what theory says against it is for specialists: on the page.
+    """
+    federation = prepared.federation
+    doubts = list(dict.fromkeys(text for ready in prepared.built for text in ready.warnings))
+    absence = dict.fromkeys(text for text in prepared.absence if text)
+    warnings = [*federation.warnings, *([] if to_the_end else doubts), *absence]
+    notes = [*federation.describe(), *federation.notes, *remarks]
+    for text in (*notes, prepared.reason, *(f"Warning: {text}" for text in warnings)):
+        tell(text)
+    chosen = dict.fromkeys(text for ready in prepared.built for text in ready.notes)
+    return [*notes, *chosen, *(doubts if to_the_end else [])], warnings
+
+
+def _refitted(prepared: Prepared) -> Prepared:
+    """The same stations, with what theory says of training and validation rows together."""
+    whole = with_all_rows(prepared.federation)
+    again = dataclasses.replace(prepared, federation=whole, constants=problem_constants(prepared.client_loss, whole))
+    return dataclasses.replace(again, built=tuple(map(again.build, again.methods)))
 
 
 def _check_same(folder: RunFolder, request: dict[str, Any]) -> None:
@@ -158,25 +155,26 @@ def _check_same(folder: RunFolder, request: dict[str, Any]) -> None:
 def _method(spec: Spec, setting: str, label: str | None) -> MethodSpec:
     """The method to walk with: the named one, or the only one that has the setting."""
     if setting not in DIALS:
-        known = " or ".join(f"{name} (of {' and '.join(homes)})" for name, homes in DIALS.items())
+        homes = " or ".join(f"{name} (of {' and '.join(homes)})" for name, homes in DIALS.items())
         raise RequestError(
-            f"--setting must be {known}, got {setting!r}.{nearest(setting, DIALS)} "
+            f"--setting must be {homes}, got {setting!r}.{nearest(setting, DIALS)} "
             "`idiolect sweep` tries values of any other setting."
         )
-    labels = [method.label for method in spec.methods]
-    if label is not None and label not in labels:
-        raise RequestError(f"There is no method {label!r} in the spec.{nearest(label, labels)}")
-    asked = [method for method in spec.methods if label in (None, method.label)]
-    fitting = [method for method in asked if setting in objective_settings(method)]
+    asked = {method.label: method for method in spec.methods if label in (None, method.label)}
+    if label is not None and not asked:
+        known = [method.label for method in spec.methods]
+        raise RequestError(f"There is no method {label!r} in the spec.{nearest(label, known)}")
+    fitting = {name: method for name, method in asked.items() if setting in objective_settings(method)}
     if not fitting:
         raise RequestError(
             f"--setting {setting} needs a method on the objective {' or '.join(DIALS[setting])}, and "
-            f"{', '.join(method.label for method in asked)} has none; use {METHODS[setting]}, for example."
+            f"{', '.join(asked)} has none; use {METHODS[setting]}, for example."
         )
     if len(fitting) > 1:
-        names = ", ".join(method.label for method in fitting)
-        raise RequestError(f"A dial walks with one method, and {names} all have {setting}; choose with --method LABEL.")
-    return fitting[0]
+        raise RequestError(
+            f"A dial walks with one method, and {', '.join(fitting)} all have {setting}; choose with --method LABEL."
+        )
+    return next(iter(fitting.values()))
 
 
 def _check_values(setting: str, values: Sequence[float]) -> None:
@@ -218,17 +216,17 @@ def _check_rows(federation: Federation) -> None:
             )
 
 
-def _at(method: MethodSpec, setting: str, value: float) -> MethodSpec:
-    return dataclasses.replace(method, settings=method.settings | {setting: value})
-
-
-def _absence(spec: Spec, built: list[Built], clients: int) -> list[str]:
-    """What is to be said of clients that are absent from rounds, every sentence once."""
-    said = dict.fromkeys(
-        check_participation(ready.algorithm, participation_of(ready.algorithm, spec.training, clients).chance)
-        for ready in built
+def with_all_rows(federation: Federation) -> Federation:
+    """Validation rows train, too; they stay where they are so that scores can be computed as before."""
+    whole = with_validation_rows(federation)
+    groups = whole.groups and federation.groups and (whole.groups[0], *federation.groups[1:])
+    return dataclasses.replace(
+        whole,
+        validation=federation.validation,
+        held_out=federation.held_out,
+        groups=groups,
+        preparation=None,  # rows were prepared, and that was billed, on the first path
     )
-    return [text for text in said if text]
 
 
 class Walk(NamedTuple):
@@ -238,24 +236,23 @@ class Walk(NamedTuple):
     method: MethodSpec
     setting: str
     values: Sequence[float]
-    scores: tuple[str, ...]
     folder: RunFolder
     to_the_end: bool
     progress: Progress | None
     tell: Say
 
-    def lengths(self, built: list[Built]) -> list[int]:
-        """Rounds of every value."""
+    def lengths(self, built: Sequence[Built]) -> list[int]:
+        """Rounds of every value; none for alpha = 0, where the personal model is x*_m whatever the others do."""
         asked = [enough_rounds(ready.algorithm) if self.to_the_end else self.spec.training.rounds for ready in built]
-        alone = [_needs_nobody(self.setting, value) for value in self.values]
+        alone = [self.setting == "personalization" and value == 0 for value in self.values]
         return [0 if nobody else rounds for nobody, rounds in zip(alone, asked)]
 
-    def train(self, built: list[Built], federation: Federation, checkpoints: str) -> list[Tried]:
+    def train(self, prepared: Prepared, checkpoints: str) -> list[Tried]:
         """The path: every session goes on after the one before, all seeds as lanes of one program.
 
         A stretch that a checkpoint holds is read back instead of walked again.
         """
-        spec, lengths = self.spec, self.lengths(built)
+        spec, federation, lengths = self.spec, prepared.federation, self.lengths(prepared.built)
         tried: list[Tried] = []
         session: Session | None = None
         training = spec.training
@@ -266,10 +263,10 @@ class Walk(NamedTuple):
             if self.progress is not None:
                 self.progress(self.method.label, done, sum(lengths))
 
-        for place, (value, ready) in enumerate(zip(self.values, built)):
+        for place, (value, ready) in enumerate(zip(self.values, prepared.built)):
             training = dataclasses.replace(training, rounds=sum(lengths[: place + 1]))
             lanes = [ready.algorithm] * len(spec.seeds)
-            session = Session(lanes, federation, training, list(spec.seeds), self.scores, None, after=session)
+            session = Session(lanes, federation, training, list(spec.seeds), prepared.scores, None, after=session)
             where = self.folder.path / checkpoints / str(place)
             checkpoint = Checkpoint(where, spec.output.checkpoint_every, self.tell)
             runs = self._run(session, checkpoint, value, report)
@@ -296,36 +293,52 @@ class Walk(NamedTuple):
             )
         return runs
 
+    def choose(
+        self, prepared: Prepared, tried: list[Tried], notes: list[str], warnings: list[str], refit: bool
+    ) -> Choice:
+        """Every client's choice, with its rows and its model written."""
+        federation, name = prepared.federation, self.spec.name
+        found = find_choice("dial", name, self.method, self.setting, tried, federation, prepared.scores[0], "last")
+        self.folder.write_table("dial.parquet", [vars(row) for row in client_rows(found, federation)])
+        kept = self.spec.output.models
+        if kept != "none" and (kept != "auto" or federation.clients <= MOST_KEPT):
+            self.folder.write_names(federation)
+            for lane, seed in enumerate(self.spec.seeds):
+                self._write_models(tried, lane, f"{safe_name(self.method.label)}-seed{seed}", list(found.chosen.places))
+        return dataclasses.replace(
+            found,
+            score_reason=prepared.reason,
+            notes=tuple(notes),
+            warnings=tuple(warnings),
+            refit=refit,
+            order=tuple(natural_order(federation.names)),
+        )
 
-def _needs_nobody(setting: str, value: float) -> bool:
-    """alpha = 0: the personal model is x*_m, whatever the others do, so that no round is spent."""
-    return setting == "personalization" and value == 0
-
-
-def _write_models(
-    spec: Spec, folder: RunFolder, method: MethodSpec, tried: list[Tried], chosen: list[int], federation: Federation
-) -> None:
-    """Every client's chosen model, as a run's personal models lie; with "all" also those of every value."""
-    kept = spec.output.models
-    few = federation.clients <= MOST_KEPT
-    if kept == "none" or (kept == "auto" and not few):
-        return
-    write_names(folder, federation)
-    for lane, seed in enumerate(spec.seeds):
-        name = f"{safe_name(method.label)}-seed{seed}"
+    def _write_models(self, tried: list[Tried], lane: int, name: str, chosen: list[int]) -> None:
+        """Every client's chosen model, as a run's personal models lie; with "all" also those of every value."""
+        kept, write = self.spec.output.models, self.folder.write_model
         if kept in ("auto", "all"):
-            models = [_final(one)[lane].personal_models() for one in tried]
-            own = jax.tree.map(lambda *leaves: np.stack(leaves)[chosen, np.arange(federation.clients)], *models)
-            folder.write_model(f"{name}/personal", own)
+            models = [one.handed_over[lane].personal_models() for one in tried]
+            own = jax.tree.map(lambda *leaves: np.stack(leaves)[chosen, np.arange(len(chosen))], *models)
+            write(f"{name}/personal", own)
         for one in tried if kept in ("shared", "all") else ():
-            at = f"{name}/at-{one.value:g}"
-            shared = _final(one)[lane].shared_model()
+            shared = one.handed_over[lane].shared_model()
             if shared is not None:
-                folder.write_model(f"{at}/shared", shared)
+                write(f"{name}/at-{one.value:g}/shared", shared)
             if kept == "all":
-                folder.write_model(f"{at}/personal", _final(one)[lane].personal_models())
+                write(f"{name}/at-{one.value:g}/personal", one.handed_over[lane].personal_models())
 
 
-def _final(tried: Tried) -> list[Run]:
-    """The runs whose models are handed over."""
-    return tried.again if isinstance(tried, Refitted) else tried.runs
+def enough_rounds(algorithm: Algorithm) -> int:
+    """Rounds after which theory promises the optimum to ACCURACY; PLAIN_ROUNDS where it promises nothing."""
+    chance = getattr(algorithm, "communication_probability", None)
+    if chance is not None:  # ProxSkip's rate: 1 - p^2 an iteration, 1/p of them a round
+        return _bounded(-math.log(ACCURACY) / float(np.min(chance)))
+    steps: Any = getattr(algorithm, "coefficients", None)
+    if steps is not None and float(np.min(steps.momentum)) > 0:
+        return _bounded(-math.log(ACCURACY) * float(np.max(steps.shared_probability)) / float(np.min(steps.momentum)))
+    return PLAIN_ROUNDS
+
+
+def _bounded(rounds: float) -> int:
+    return max(PLAIN_ROUNDS, min(math.ceil(rounds), MOST_ROUNDS))

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,16 +18,15 @@ from idiolect.core.checks import DivergedError, RequestError
 from idiolect.core.kinds import PredictsWithMore
 from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.demand import check_demand
-from idiolect.engines.door import check_fit, check_participation, participation_of, run_precision
+from idiolect.engines.door import Training
 from idiolect.engines.evaluate import Standing
+from idiolect.engines.run import Run
 from idiolect.engines.session import Measure
 from idiolect.engines.simulate import Session
 from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import write_choices
-from idiolect.experiments.evidence import take_evidence, take_over, tuning_file
 from idiolect.experiments.gains import judge_methods
 from idiolect.experiments.known_optimum import optimum_measure
 from idiolect.experiments.lanes import for_rows
@@ -36,9 +34,15 @@ from idiolect.experiments.outcome import client_rows, history_rows, method_summa
 from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.prepare import Prepared, prepare
 from idiolect.experiments.privacy import privacy_statement
-from idiolect.experiments.refit import shorten_steps, step_notes, with_validation_rows
-from idiolect.experiments.run_folder import RunFolder, machine_facts, safe_name
-from idiolect.experiments.same_rows import check_rows, note_rows
+from idiolect.experiments.refit import (
+    shorten_steps,
+    step_notes,
+    take_evidence,
+    take_over,
+    tuning_file,
+    with_validation_rows,
+)
+from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, resumed
 from idiolect.experiments.sweeping import chosen_settings
 from idiolect.experiments.trained import Trained
@@ -94,74 +98,43 @@ def execute(
     find_time_model(spec.evaluation.time_model)
     prepared = prepare(spec, rows)
     prepared = dataclasses.replace(prepared, left_out=(*prepared.left_out, *remarks))
-    federation = prepared.federation
-    methods = prepared.methods
-    built = [prepared.build(method, _chosen_before(spec, method)) for method in methods]
-    warnings = _check_methods(prepared, built)
-    if resume:
-        check_rows(folder, federation)
-    with folder.open(resume):
-        if not resume:
-            note_rows(folder, federation)
-        folder.write_spec(spec)
+    warnings = _check_methods(prepared)
+    with folder.begin(spec, prepared.federation, resume):
         if repeats is not None and take_over(spec, repeats, folder):
             tell(f"Settings are those that were chosen for the run in {repeats}.")
-        own = [note for ready in built for note in ready.notes if theory or note not in ready.theory]
-        for text in (*prepared.notes(), prepared.reason, *own):
-            tell(text)
-        for text in warnings:
-            tell(f"Warning: {text}")
-        trained: list[Trained] = []
-        budget = Budget(spec.tuning.minutes, len(methods))
-        for group in _groups(list(zip(methods, built))):
-            spec, entries = _train(prepared, spec, group, folder, progress, tell, budget)
-            trained += entries
-        write_choices(folder, spec.name, trained, federation, prepared.scores[0])
-        summary = _write(spec, prepared, folder, trained, warnings)
-        return Executed(summary, trained, federation, path)
+        _introduce(prepared, warnings, theory, tell)
+        training = _Training(prepared, folder, progress, tell, Budget(spec.tuning.minutes, len(prepared.methods)), spec)
+        trained = [entry for group in _groups(prepared) for entry in training.train(group)]
+        write_choices(folder, spec.name, trained, prepared.federation, prepared.scores[0])
+        summary = _write(training.spec, prepared, folder, trained, warnings)
+        return Executed(summary, trained, prepared.federation, path)
 
 
-def _check_methods(prepared: Prepared, built: list[Built]) -> list[str]:
+def _introduce(prepared: Prepared, warnings: list[str], theory: bool, tell: Say) -> None:
+    """Say what is to be known before training, with `theory` also how it chose settings."""
+    own = [note for ready in prepared.built for note in ready.notes if theory or note not in ready.theory]
+    for text in (*prepared.notes(), prepared.reason, *own, *(f"Warning: {text}" for text in warnings)):
+        tell(text)
+
+
+def _check_methods(prepared: Prepared) -> list[str]:
     """Warnings about rows and methods; RequestError for a method that cannot be run on these rows."""
     spec, federation = prepared.spec, prepared.federation
     if federation.validation.counts.sum() == 0 and any(is_searched(prepared, method) for method in prepared.methods):
         raise RequestError(NOTHING_TO_CHOOSE_ON)
+    prepared.check_demand()
     # a step chosen on validation rows needs no warning: it was tried
-    given = [ready for method, ready in zip(prepared.methods, built) if not is_tuned(spec, method)]
-    warnings = [*federation.warnings, *(text for ready in given for text in ready.warnings)]
-    warnings += _absence_warnings(prepared, built)
-    with run_precision(spec.training.precision):
-        for method, ready in zip(prepared.methods, built):
-            check_fit(ready.algorithm, federation)
-            with named(method.label):
-                check_demand(ready.algorithm, federation.train, spec.training, len(spec.seeds))
-    return warnings
-
-
-@contextlib.contextmanager
-def named(label: str) -> Iterator[None]:
-    """A refusal inside begins with the method that it is about."""
-    try:
-        yield
-    except RequestError as error:
-        raise RequestError(f"{label}: {error}") from None
-
-
-def _absence_warnings(prepared: Prepared, built: list[Built]) -> list[str]:
-    """What theory does not cover when clients are absent; refused, before anything is written, where that is all."""
-    training, clients = prepared.spec.training, prepared.federation.clients
-    sentences = [
-        check_participation(ready.algorithm, participation_of(ready.algorithm, training, clients).chance)
-        for ready in built
-    ]
-    return [f"{method.label}: {text}" for method, text in zip(prepared.methods, sentences) if text is not None]
+    given = [ready for method, ready in zip(prepared.methods, prepared.built) if not is_tuned(spec, method)]
+    absent = [f"{method.label}: {text}" for method, text in zip(prepared.methods, prepared.absence) if text is not None]
+    return [*federation.warnings, *(text for ready in given for text in ready.warnings), *absent]
 
 
 Group = list[tuple[MethodSpec, Built]]
 
 
-def _groups(methods: Group) -> list[Group]:
+def _groups(prepared: Prepared) -> list[Group]:
     """Neighbours that differ in floats only share a program: they become lanes of one session."""
+    methods = zip(prepared.methods, prepared.built)
     same = itertools.groupby(methods, key=lambda pair: jax.tree.structure(pair[1].algorithm))
     return [list(group) for _, group in same]
 
@@ -179,57 +152,6 @@ class Budget:
         return None if self._ends is None else max(0.0, 0.8 * (self._ends - time.monotonic()) / max(left, 1))
 
 
-def _train(
-    prepared: Prepared,
-    spec: Spec,
-    group: Group,
-    folder: RunFolder,
-    progress: Progress | None,
-    tell: Say,
-    budget: Budget,
-) -> tuple[Spec, list[Trained]]:
-    """Methods of one program: choose their settings on validation rows if asked, then train them and all seeds."""
-    choices: list[Tuned | None] = []
-    for method, _ in group:
-        choices.append(_choice(prepared, method, folder, progress, budget))
-        if choices[-1] is not None:
-            tell(f"{method.label}: {choices[-1].sentence}.")
-    entries: list[Trained] = []
-    ready = [_ready(prepared, spec, method, built, choice) for (method, built), choice in zip(group, choices)]
-    for one in ready:
-        for text in step_notes({} if one.choice is None else one.choice.settings, one.settings):
-            tell(f"{one.method.label}: {text}")
-    # lanes of one session train for the same rounds
-    for _, same in itertools.groupby(ready, key=lambda one: (one.rounds, jax.tree.structure(one.built.algorithm))):
-        spec, more = _train_together(prepared, spec, list(same), folder, progress, tell)
-        entries += more
-    return spec, entries
-
-
-def _choice(
-    prepared: Prepared, method: MethodSpec, folder: RunFolder, progress: Progress | None, budget: Budget
-) -> Tuned | None:
-    """What is chosen on validation rows: read back where it was chosen before, or chosen now; None: nothing is."""
-    seconds = budget.next()
-    if not is_searched(prepared, method):
-        return None
-    name = tuning_file(method.label)
-    known = folder.read_sealed(name)
-    if known is not None:
-        return from_json(known)
-    report = _progress_of(progress, f"{method.label} (choosing)")
-    found = tune(prepared, method, report, seconds, _alone(prepared, folder))
-    folder.write_sealed(name, dataclasses.asdict(found))
-    return found
-
-
-def _alone(prepared: Prepared, folder: RunFolder) -> Tuned | None:
-    """What was chosen for training alone, if that came before."""
-    local = next((method for method in prepared.methods if method.algorithm == LOCAL), None)
-    known = None if local is None else folder.read_sealed(tuning_file(local.label))
-    return None if known is None else from_json(known)
-
-
 class Ready(NamedTuple):
     """A method on its way to its final fit."""
 
@@ -240,82 +162,127 @@ class Ready(NamedTuple):
     rounds: int
 
 
-def _ready(prepared: Prepared, spec: Spec, method: MethodSpec, built: Built, choice: Tuned | None) -> Ready:
-    """The method with what was chosen for it, now or when the run was started."""
-    known = spec.resolved.get(method.label)
-    if known is not None:
-        chosen, rounds = known.tuned or {}, known.rounds
-    elif choice is not None:
-        rows, rounds = _rows_to_fit(prepared, choice), choice.rounds
-        curved = prepared.constants if rows is prepared.federation else problem_constants(prepared.client_loss, rows)
-        chosen = shorten_steps(for_rows(choice.settings, choice.in_rows, rows, curved), prepared.constants, curved)
-    else:
-        chosen, rounds = {}, None
-    if chosen:
-        settled = dataclasses.replace(method, settings=method.settings | chosen)
-        built = prepared.build(settled, _chosen_before(spec, method))
-    return Ready(method, built, choice, chosen, spec.training.rounds if rounds is None else rounds)
+@dataclasses.dataclass
+class _Training:
+    """The methods of a run, trained group by group; `spec` records what was chosen so far."""
 
+    prepared: Prepared
+    folder: RunFolder
+    progress: Progress | None
+    tell: Say
+    budget: Budget
+    spec: Spec
 
-def _rows_to_fit(prepared: Prepared, choice: Tuned | None) -> Federation:
-    """Training rows, and with them those that have served to choose."""
-    refit = choice is not None and prepared.spec.tuning.refit
-    return with_validation_rows(prepared.federation) if refit else prepared.federation
+    def train(self, group: Group) -> list[Trained]:
+        """Methods of one program: choose their settings on validation rows if asked, then train them and all seeds."""
+        choices: list[Tuned | None] = []
+        for method, _ in group:
+            choices.append(self._choose(method))
+            if choices[-1] is not None:
+                self.tell(f"{method.label}: {choices[-1].sentence}.")
+        ready = [self._settle(method, built, choice) for (method, built), choice in zip(group, choices)]
+        for one in ready:
+            for text in step_notes({} if one.choice is None else one.choice.settings, one.settings):
+                self.tell(f"{one.method.label}: {text}")
+        # lanes of one session train for the same rounds
+        alike = itertools.groupby(ready, key=lambda one: (one.rounds, jax.tree.structure(one.built.algorithm)))
+        return [entry for _, same in alike for entry in self._train_together(list(same))]
 
+    def _choose(self, method: MethodSpec) -> Tuned | None:
+        """What is chosen on validation rows: read back where it was chosen before, or chosen now; None: nothing is."""
+        seconds = self.budget.next()
+        if not is_searched(self.prepared, method):
+            return None
+        known = self._chosen_before(method)
+        if known is not None:
+            return known
+        local = next((one for one in self.prepared.methods if one.algorithm == LOCAL), None)
+        alone = None if local is None else self._chosen_before(local)
+        found = tune(self.prepared, method, self._report(f"{method.label} (choosing)"), seconds, alone)
+        self.folder.write_sealed(tuning_file(method.label), dataclasses.asdict(found))
+        return found
 
-def _train_together(
-    prepared: Prepared,
-    spec: Spec,
-    methods: list[Ready],
-    folder: RunFolder,
-    progress: Progress | None,
-    tell: Say,
-) -> tuple[Spec, list[Trained]]:
-    """Train methods of one program and one number of rounds, and all seeds, as lanes of one session."""
-    labels = [one.method.label for one in methods]
-    shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
-    federation = _rows_to_fit(prepared, methods[0].choice)
-    training = dataclasses.replace(spec.training, rounds=methods[0].rounds)
-    known = spec.resolved.get(labels[0])
-    if known is not None:
-        training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
-    algorithms = [one.built.algorithm for one in methods]
-    lanes = [algorithm for algorithm in algorithms for _ in spec.seeds]
-    measure = _measure(spec, labels, algorithms, federation, folder, prepared.synthetic)
-    seeds = list(spec.seeds) * len(methods)
-    session = Session(lanes, federation, training, seeds, prepared.scores, None, measure, choose_by=prepared.choose_by)
-    _charge_agreement(session, [one.built for one in methods for _ in spec.seeds])
-    chosen = session.training
-    resolved = {
-        one.method.label: Resolved(
-            chosen.executor,
-            chosen.chunk,
-            chosen.block,
-            None if one.choice is None else one.rounds,
-            one.settings or None,
-            one.built.chosen or None,
+    def _chosen_before(self, method: MethodSpec) -> Tuned | None:
+        known = self.folder.read_sealed(tuning_file(method.label))
+        return None if known is None else from_json(known)
+
+    def _report(self, label: str) -> Callable[[int, int], None]:
+        return lambda done, total: None if self.progress is None else self.progress(label, done, total)
+
+    def _settle(self, method: MethodSpec, built: Built, choice: Tuned | None) -> Ready:
+        """The method with what was chosen for it, now or when the run was started."""
+        prepared, known = self.prepared, self.spec.resolved.get(method.label)
+        chosen: dict[str, Any] = {}
+        rounds = None
+        if known is not None:
+            chosen, rounds = known.tuned or {}, known.rounds
+        elif choice is not None:
+            rows, rounds = self._rows_to_fit(choice), choice.rounds
+            same = rows is prepared.federation
+            curved = prepared.constants if same else problem_constants(prepared.client_loss, rows)
+            chosen = shorten_steps(for_rows(choice.settings, choice.in_rows, rows, curved), prepared.constants, curved)
+        if chosen:
+            settled = dataclasses.replace(method, settings=method.settings | chosen)
+            built = prepared.build(settled, None if known is None else known.chosen)
+        return Ready(method, built, choice, chosen, self.spec.training.rounds if rounds is None else rounds)
+
+    def _rows_to_fit(self, choice: Tuned | None) -> Federation:
+        """Training rows, and with them those that have served to choose."""
+        refit = choice is not None and self.spec.tuning.refit
+        return with_validation_rows(self.prepared.federation) if refit else self.prepared.federation
+
+    def _train_together(self, methods: list[Ready]) -> list[Trained]:
+        """Train methods of one program and one number of rounds, and all seeds, as lanes of one session."""
+        prepared, folder, spec, labels = self.prepared, self.folder, self.spec, [one.method.label for one in methods]
+        federation = self._rows_to_fit(methods[0].choice)
+        training = dataclasses.replace(spec.training, rounds=methods[0].rounds)
+        known = spec.resolved.get(labels[0])
+        if known is not None:
+            training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
+        algorithms = [one.built.algorithm for one in methods]
+        measure = _measure(spec, labels, algorithms, federation, folder, prepared.synthetic)
+        lanes, seeds = [one for one in algorithms for _ in spec.seeds], list(spec.seeds) * len(methods)
+        scores, choose_by = prepared.scores, prepared.choose_by
+        session = Session(lanes, federation, training, seeds, scores, None, measure, choose_by=choose_by)
+        _charge_agreement(session, [one.built for one in methods for _ in spec.seeds])
+        self._resolve(methods, session.training)
+        checkpoint = Checkpoint(
+            folder.path / "checkpoint" / safe_name(labels[0]), spec.output.checkpoint_every, self.tell
         )
-        for one in methods
-    }
-    spec = dataclasses.replace(spec, resolved=spec.resolved | resolved)
-    folder.write_spec(spec)  # before training: a resumed run must use the same program
-    checkpoint = Checkpoint(folder.path / "checkpoint" / safe_name(labels[0]), spec.output.checkpoint_every, tell)
-    try:
-        runs = session.run(checkpoint, True, _progress_of(progress, shown))
-    except DivergedError as error:
-        if len(prepared.methods) == 1:
-            raise DivergedError(f"{shown}: {error}") from None
-        runs = session.finish()  # the other methods still deserve their answer; the table says what happened
-    count, entries = len(spec.seeds), []
-    for place, (method, built, choice, _, _) in enumerate(methods):
-        own = runs[place * count : (place + 1) * count]
-        for run in own:
-            if choice is not None:
-                take_evidence(run.recorder, choice, refitted=spec.tuning.refit)
-            restore_units(run.recorder, prepared.federation)
-        sentence = None if choice is None else choice.sentence
-        entries.append(Trained(method, own, built.notes, sentence, choice))
-    return spec, entries
+        shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
+        try:
+            runs = session.run(checkpoint, True, self._report(shown))
+        except DivergedError as error:
+            if len(prepared.methods) == 1:
+                raise DivergedError(f"{shown}: {error}") from None
+            runs = session.finish()  # the other methods still deserve their answer; the table says what happened
+        count = len(spec.seeds)
+        return [self._finish(one, runs[n * count : (n + 1) * count]) for n, one in enumerate(methods)]
+
+    def _resolve(self, methods: list[Ready], used: Training) -> None:
+        """Write down what was chosen before it trains: a resumed run must use the same program."""
+        resolved = {
+            one.method.label: Resolved(
+                used.executor,
+                used.chunk,
+                used.block,
+                None if one.choice is None else one.rounds,
+                one.settings or None,
+                one.built.chosen or None,
+            )
+            for one in methods
+        }
+        self.spec = dataclasses.replace(self.spec, resolved=self.spec.resolved | resolved)
+        self.folder.write_spec(self.spec)
+
+    def _finish(self, one: Ready, runs: list[Run]) -> Trained:
+        """The trained method; its models are written, its record is in the table's units."""
+        for run in runs:
+            if one.choice is not None:
+                take_evidence(run.recorder, one.choice, refitted=self.spec.tuning.refit)
+            restore_units(run.recorder, self.prepared.federation)
+            write_models(self.folder, self.spec.output.models, one.method.label, run, self.prepared.federation)
+        return Trained(one.method, runs, one.built.notes, one.choice)
 
 
 def _charge_agreement(session: Session, built: list[Built]) -> None:
@@ -362,16 +329,6 @@ def _measure(
     return measure_lane
 
 
-def _chosen_before(spec: Spec, method: MethodSpec) -> dict[str, Any] | None:
-    """What theory chose when this run was started; None for a new run."""
-    known = spec.resolved.get(method.label)
-    return None if known is None else known.chosen
-
-
-def _progress_of(progress: Progress | None, label: str) -> Callable[[int, int], None]:
-    return lambda done, total: None if progress is None else progress(label, done, total)
-
-
 def _write(
     spec: Spec, prepared: Prepared, folder: RunFolder, trained: list[Trained], warnings: list[str]
 ) -> RunSummary:
@@ -403,31 +360,19 @@ def _write(
             for entry in trained
         ),
     )
-    _write_models(spec, folder, trained, federation)
-    folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
-    folder.write_json("privacy.json", privacy_statement(prepared, trained))
-    folder.write_json("summary.json", summary)
-    folder.finish()
+    if spec.output.models != "none":
+        folder.write_names(federation)
+    folder.complete("summary.json", summary, privacy_statement(prepared, trained), spec.evaluation.time_model)
     return summary
 
 
-def write_names(folder: RunFolder, federation: Federation) -> None:
-    """What a reader of models needs: the order of clients, and how a table becomes inputs."""
-    folder.write_json("models/clients.json", list(federation.names))
-    if federation.preprocessing is not None:
-        folder.write_text("models/preprocessing.json", federation.preprocessing.to_json())
-
-
-def _write_models(spec: Spec, folder: RunFolder, trained: list[Trained], federation: Federation) -> None:
+def write_models(folder: RunFolder, kept: str, label: str, run: Run, federation: Federation) -> None:
     """The selected round's models; personal ones stacked over clients, in the order of clients.json."""
-    if spec.output.models == "none":
+    if kept == "none":
         return
-    write_names(folder, federation)
-    for entry in trained:
-        for run in entry.runs:
-            name = f"{safe_name(entry.method.label)}-seed{run.seed}"
-            shared = run.shared_model(run.selected)
-            if shared is not None:
-                folder.write_model(f"{name}/shared", shared)
-            if spec.output.models == "all" or (spec.output.models == "auto" and federation.clients <= MOST_KEPT):
-                folder.write_model(f"{name}/personal", run.personal_models(run.selected))
+    name = f"{safe_name(label)}-seed{run.seed}"
+    shared = run.shared_model(run.selected)
+    if shared is not None:
+        folder.write_model(f"{name}/shared", shared)
+    if kept == "all" or (kept == "auto" and federation.clients <= MOST_KEPT):
+        folder.write_model(f"{name}/personal", run.personal_models(run.selected))

@@ -7,9 +7,8 @@ import contextlib
 import dataclasses
 import inspect
 import sys
-import tomllib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -27,18 +26,21 @@ from idiolect.core.settings import check_settings, know_population
 from idiolect.engines.billing import sends
 from idiolect.engines.start import wire_types
 from idiolect.experiments.build import Assembled, assemble, build_objective
-from idiolect.experiments.spec import MethodSpec, own_settings, setting_names
+from idiolect.experiments.spec import MethodSpec, Table, own_settings, parse_line, setting_names
 from idiolect.experiments.strict import refuse_unknown
-from idiolect.models import MLP, Linear, Model
+from idiolect.models import MLP, Linear
 from idiolect.objectives import OBJECTIVES, WS2, ClientLoss, Objective
+from idiolect.record.codec import to_json
 from idiolect.theory.complexity import Complexity, Prediction, gradient_descent, lower_bounds, predict
-from idiolect.theory.constants import BlockConstants, Constants, block_constants, condition
+from idiolect.theory.constants import Constants, block_constants, condition
 from idiolect.theory.convex import convex_loss
 from idiolect.theory.parameters import Advice, from_theory
 from idiolect.theory.step_sizes import STEP_RULES
 
+Facts: TypeAlias = dict[str, Any]  # plain values for the terminal, for JSON and for pages
 FEATURES, CLASSES = 64, 10
 EXAMPLE = Linear(FEATURES, CLASSES)  # softmax regression on 8 x 8 images
+EXAMPLES: dict[type, str] = {Linear: "softmax regression", MLP: "a network with one hidden layer"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +81,12 @@ class Example:
 
 def explain(
     name: str, objective: str | None = None, example: Example | None = None, changes: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> Facts:
     """The explanation as plain values; `changes` are lines of TOML such as 'penalty = 0.1'."""
     asked = (example or Example()).checked()
-    settings = _parse(changes)
+    settings: Table = {}
+    for text in changes:
+        settings |= parse_line(text, example="penalty = 0.1")
     if name in OBJECTIVES:
         return _explain_objective(name, settings, asked)
     if ":" not in name and name not in ALGORITHMS:
@@ -104,14 +108,14 @@ def explain(
         "objective": chosen,
         "settings": _settings(method.algorithm, method.preset),
         "objective_settings": _settings(OBJECTIVES[chosen], preset),
-        "example": _model_words(loss.model),
+        "example": f"{EXAMPLES[type(loss.model)]}, {FEATURES} inputs, {CLASSES} classes, float32",
         **_traffic(ready.algorithm),
         "theory": _theory_of(name, ready, settings, loss, asked),
         "reference": method.reference,
     }
 
 
-def _explain_objective(name: str, settings: dict[str, Any], example: Example) -> dict[str, Any]:
+def _explain_objective(name: str, settings: Table, example: Example) -> Facts:
     refuse_unknown(settings, own_settings(OBJECTIVES[name]), name)
     loss = _client_loss(name, settings, example.convexity)
     objective = know_population(build_objective(name, loss, settings, example.clients, name), example.clients)
@@ -125,18 +129,6 @@ def _explain_objective(name: str, settings: dict[str, Any], example: Example) ->
     }
 
 
-def _parse(changes: Sequence[str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for text in changes:
-        try:
-            settings |= tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RequestError(
-                f"--set needs one line of TOML such as 'penalty = 0.1', got {text!r} ({error})."
-            ) from None
-    return settings
-
-
 def _assemble(method: MethodSpec, loss: ClientLoss, clients: int) -> Assembled:
     try:
         return assemble(method, loss, clients, method.label)
@@ -144,7 +136,7 @@ def _assemble(method: MethodSpec, loss: ClientLoss, clients: int) -> Assembled:
         raise RequestError(str(error).removeprefix(f"[{method.label}] ")) from None
 
 
-def _client_loss(objective: str, settings: dict[str, Any], convexity: float) -> ClientLoss:
+def _client_loss(objective: str, settings: Table, convexity: float) -> ClientLoss:
     """Softmax regression; sharing whole layers needs a model that has several."""
     if objective == "ws2":
         part = settings.get("personal_part", WS2.personal_part)
@@ -156,12 +148,7 @@ def _client_loss(objective: str, settings: dict[str, Any], convexity: float) -> 
     return ClientLoss(model=EXAMPLE, l2=convexity)
 
 
-def _model_words(model: Model) -> str:
-    kind = "softmax regression" if isinstance(model, Linear) else "a network with one hidden layer"
-    return f"{kind}, {FEATURES} inputs, {CLASSES} classes, float32"
-
-
-def _traffic(algorithm: Algorithm) -> dict[str, Any]:
+def _traffic(algorithm: Algorithm) -> Facts:
     """What crosses the wire, and what never does."""
     # types do not depend on numbers that theory could not find
     complete = dataclasses.replace(algorithm, **dict.fromkeys(unset(algorithm), 0.5))  # type: ignore[arg-type]
@@ -177,9 +164,7 @@ def _traffic(algorithm: Algorithm) -> dict[str, Any]:
     }
 
 
-def _theory_of(
-    name: str, ready: Assembled, settings: dict[str, Any], loss: ClientLoss, example: Example
-) -> dict[str, Any]:
+def _theory_of(name: str, ready: Assembled, settings: Table, loss: ClientLoss, example: Example) -> Facts:
     """Parameters, promise and limits on the example; a refusal is told, not raised."""
     own = example.constants(loss)
     rule = name in STEP_RULES and "step_size" not in settings
@@ -201,57 +186,45 @@ def _facts(
     objective: Objective,
     own: Constants,
     promise: Prediction | None = None,
-) -> dict[str, Any]:
-    blocks = block_constants(objective, own)
-    broken = condition(objective, own)
-    curved = blocks is not None and blocks.strong_convexity > 0
-    least = lower_bounds(blocks, example.rows, example.epsilon) if curved and blocks is not None else None
-    plain = gradient_descent(blocks, example.rows, example.epsilon) if curved and blocks is not None else None
+) -> Facts:
+    """What theory says; nothing of what it cannot know."""
+    blocks, broken = block_constants(objective, own), condition(objective, own)
+    least: Complexity | None = None
+    plain: Prediction | None = None
+    if blocks is not None and blocks.strong_convexity > 0:
+        asked = (blocks, example.rows, example.epsilon)
+        least, plain = lower_bounds(*asked), gradient_descent(*asked)
+    advice = advice or Advice(warnings=(broken,) if broken else ())
+    parts = ("name", "value", "formula", "by_hand")
     return {
         "example": dataclasses.asdict(example),
-        "constants": _constants(blocks),
-        "theorem": advice.theorem if advice else "",
-        "parameters": [_parameter(parameter) for parameter in advice.parameters] if advice else [],
-        "warnings": list(advice.warnings) if advice else [broken] if broken else [],
+        "constants": blocks and {symbol: getattr(blocks, name) for symbol, name in _CONSTANTS.items()},
+        "theorem": advice.theorem,
+        "parameters": to_json([{part: getattr(one, part) for part in parts} for one in advice.parameters]),
+        "warnings": list(advice.warnings),
         "silent": None,
         "predicted": _prediction(promise),
         "gradient_descent": _prediction(plain),
-        "at_least": least._asdict() if least else None,
+        "at_least": least and least._asdict(),
         "ratio": _ratio(promise, least),
     }
 
 
-def _parameter(parameter: Any) -> dict[str, Any]:
-    names = ("name", "value", "formula", "by_hand")
-    return {name: _listed(getattr(parameter, name)) for name in names}
+_CONSTANTS = {
+    "mu": "strong_convexity",
+    "L^w": "shared_smoothness",
+    "L^beta": "personal_smoothness",
+    "Lc^w": "component_shared_smoothness",
+    "Lc^beta": "component_personal_smoothness",
+    "source": "source",
+}
 
 
-def _listed(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _constants(blocks: BlockConstants | None) -> dict[str, Any] | None:
-    if blocks is None:
-        return None
-    return {
-        "mu": blocks.strong_convexity,
-        "L^w": blocks.shared_smoothness,
-        "L^beta": blocks.personal_smoothness,
-        "Lc^w": blocks.component_shared_smoothness,
-        "Lc^beta": blocks.component_personal_smoothness,
-        "source": blocks.source,
-    }
-
-
-def _prediction(promise: Prediction | None) -> dict[str, Any] | None:
+def _prediction(promise: Prediction | None) -> Facts | None:
     if promise is None:
         return None
-    return {
-        "iterations": promise.iterations,
-        "exact": promise.exact,
-        "statement": promise.statement,
-        **promise.cost._asdict(),
-    }
+    named = {name: getattr(promise, name) for name in ("iterations", "exact", "statement")}
+    return {**named, **promise.cost._asdict()}
 
 
 def _ratio(promise: Prediction | None, least: Complexity | None) -> dict[str, float] | None:
@@ -269,14 +242,13 @@ def _text(cls: type) -> str:
     return inspect.cleandoc(module.__doc__ or cls.__doc__ or "")
 
 
-def _settings(cls: type, preset: Any) -> list[dict[str, Any]]:
+def _settings(cls: type, preset: Mapping[str, Any]) -> list[Facts]:
     named = own_settings(cls)
     return [_setting(field, preset) for field in dataclasses.fields(cls) if field.name in named]
 
 
-def _setting(field: Any, preset: Any) -> dict[str, Any]:
-    limits = field.metadata.get("range")
-    default = preset.get(field.name, field.default)
+def _setting(field: dataclasses.Field[Any], preset: Mapping[str, Any]) -> Facts:
+    limits, default = field.metadata.get("range"), preset.get(field.name, field.default)
     return {
         "name": field.name,
         "default": None if default is dataclasses.MISSING else default,

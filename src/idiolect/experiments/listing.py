@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 
 from idiolect.algorithms import ALGORITHMS
 from idiolect.experiments.reproductions import are_installed, reproductions
@@ -16,13 +17,12 @@ from idiolect.objectives import OBJECTIVES
 
 def names(group: str = "all") -> dict[str, dict[str, str]]:
     """Group -> name -> summary, of the named group or of all; RequestError for papers where there are none."""
-    readers = {name: f"your own file: [data] source = '{name}', path = ..." for name in READERS}
     listed = {
         "algorithms": {name: method.summary for name, method in ALGORITHMS.items()},
-        "objectives": {name: _line(cls) for name, cls in OBJECTIVES.items()},
-        "models": {name: _line(MODELS[name]) for name in MODEL_NAMES},
-        "data": {name: _line(source) for name, source in SOURCES.items()} | readers,
-        "scores": {name: _line(score.function) for name, score in SCORES.items()},
+        "objectives": _lines(OBJECTIVES),
+        "models": _lines({name: MODELS[name] for name in MODEL_NAMES}),
+        "data": _lines(SOURCES) | {name: f"your own file: [data] source = '{name}', path = ..." for name in READERS},
+        "scores": _lines({name: score.function for name, score in SCORES.items()}),
     }
     if group == "papers" or (group == "all" and are_installed()):
         with reproductions("catalogue") as papers:
@@ -30,5 +30,6 @@ def names(group: str = "all") -> dict[str, dict[str, str]]:
     return listed if group == "all" else {group: listed[group]}
 
 
-def _line(subject: object) -> str:
-    return (inspect.getdoc(subject) or "").splitlines()[0]
+def _lines(named: Mapping[str, object]) -> dict[str, str]:
+    """The first line of each docstring."""
+    return {name: (inspect.getdoc(subject) or "").splitlines()[0] for name, subject in named.items()}

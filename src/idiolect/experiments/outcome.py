@@ -7,42 +7,47 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 from scipy import stats
 
 from idiolect.accounting.ledger import FIELDS, Ledger
 from idiolect.accounting.time_model import find_time_model
 from idiolect.algorithms import find
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.objective import Objective
 from idiolect.data.federation import Federation
 from idiolect.engines.evaluate import KINDS
 from idiolect.engines.simulate import Run
 from idiolect.experiments.gains import Against, Judged
-from idiolect.experiments.measured import mean_personalization, mean_routing
 from idiolect.experiments.spec import Spec
-from idiolect.experiments.trained import Trained, answer, mean_answer
+from idiolect.experiments.trained import Trained, mean_answer, over_clients
 from idiolect.experiments.units import in_table_units
-from idiolect.metrics.paired import Intervals
+from idiolect.metrics import personalization, routing
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
 from idiolect.metrics.summary import Gain as PairedGain
 from idiolect.metrics.verdicts import VERDICTS
+from idiolect.record.codec import from_json, to_json
 from idiolect.record.schema import (
     Flops,
     Gain,
     MethodSummary,
     NewClients,
     OtherScore,
+    Personalization,
+    Routing,
     Scores,
     Storage,
     Unscored,
 )
 
-__all__ = ["Trained", "client_rows", "history_rows", "mean_interval", "method_summary", "unscored", "validation_mean"]
-
 NAMED = 10  # clients without a score that are named; more are counted
+SPLITS = ("train", "validation", "test")
+Row = dict[str, Any]  # of a table: column -> value
 
 
-def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
+def history_rows(trained: list[Trained], spec: Spec) -> list[Row]:
     """history.parquet."""
     model = find_time_model(spec.evaluation.time_model)
     rows = []
@@ -60,21 +65,17 @@ def history_rows(trained: list[Trained], spec: Spec) -> list[dict[str, Any]]:
 
 def validation_mean(entry: Trained, score: str) -> float | None:
     """The personal models' mean of a score on validation rows, at the selected round."""
-    if any(run.recorder.diverged for run in entry.runs):
-        return None
-    recorded = [run.recorder.selected.get("validation", {}).get("personal", {}) for run in entry.runs]
-    return _mean([named.get(score, []) for named in recorded])
+    return None if entry.diverged else over_clients(entry.scores(score, "validation"))
 
 
 def validation_scores(entry: Trained, score: str) -> np.ndarray:
     """Each client's score on validation rows at the selected round, a mean over seeds; not-a-number for none."""
-    recorded = [run.recorder.selected.get("validation", {}).get("personal", {}).get(score) for run in entry.runs]
-    return np.mean([np.asarray(values, np.float64) for values in recorded if values is not None], axis=0)
+    return np.asarray(entry.scores(score, "validation").mean(axis=0))
 
 
 def client_rows(
     trained: list[Trained], federation: Federation, scores: tuple[str, ...], judged: Mapping[str, Judged]
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """clients.parquet: every client's scores, its gains over both references, and the verdict.
 
     `gain` and `gain_over_one` are those of the row's seed; intervals, the expected gain and the verdict are those of
@@ -82,121 +83,92 @@ def client_rows(
     """
     rows = []
     for entry in trained:
-        common = _judged_columns(judged[entry.method.label], federation.clients)
-        for run in entry.runs:
-            rows += _run_rows(entry.method.label, run, judged[entry.method.label], common, federation, scores)
-            rows += _new_client_rows(entry.method.label, run, federation, scores)
+        own = judged[entry.method.label]
+        for place, run in enumerate(entry.runs):
+            columns = _seed_columns(entry, place, own, scores[0]) | _judged_columns(own, federation.clients)
+            columns["traffic_bytes"] = run.recorder.client_bytes or [None] * federation.clients
+            for when in ("last", "selected"):
+                columns |= _score_columns(getattr(run.recorder, when), when)
+            rows += _rows(entry.method.label, run, federation, columns, held_out=False)
+            found = in_table_units(run.new_clients(), federation)
+            if federation.held_out is not None and found:
+                columns = {"score": found["test"]["personal"][scores[0]], **_score_columns(found, "selected")}
+                rows += _rows(entry.method.label, run, federation.held_out, columns, held_out=True)
     return rows
 
 
-def _judged_columns(judged: Judged, clients: int) -> list[dict[str, Any]]:
-    """Per client, the columns that all its seeds share."""
-    parts: dict[str, Intervals | None] = {
-        "gain": judged.alone and judged.alone.gain,
-        "gain_over_one": judged.one and judged.one.gain,
-        "gain_expected": judged.expected,
-    }
-    columns: dict[str, Any] = {}
-    for name, found in parts.items():
-        ends = [None, None, None] if found is None else [*found]
-        columns |= {f"{name}_low": ends[1], f"{name}_high": ends[2]}
-    columns["gain_expected"] = None if judged.expected is None else judged.expected.value
-    rows: list[dict[str, Any]] = [
-        {name: None if values is None else float(values[client]) for name, values in columns.items()}
-        for client in range(clients)
+def _rows(label: str, run: Run, clients: Federation, columns: Mapping[str, Any], held_out: bool) -> list[Row]:
+    """One row per client, of columns with an entry for each."""
+    counts = {f"{split}_rows": getattr(clients, split).counts.tolist() for split in SPLITS}
+    every = {name: np.asarray(values).tolist() for name, values in columns.items()}
+    return [
+        {"method": label, "seed": run.seed, "client": name, "held_out": held_out}
+        | {column: values[client] for column, values in (counts | every).items()}
+        for client, name in enumerate(clients.names)
     ]
-    for client, row in enumerate(rows):
-        row["verdict"] = None if judged.verdict is None else str(judged.verdict[client]) or None
-    return rows
 
 
-def _run_rows(
-    label: str,
-    run: Run,
-    judged: Judged,
-    common: list[dict[str, Any]],
-    federation: Federation,
-    scores: tuple[str, ...],
-) -> list[dict[str, Any]]:
-    score = answer(run, scores[0])
-    named = {"score": score}
-    for name, gain, against in (
-        ("local_score", "gain", judged.alone),
-        ("one_score", "gain_over_one", judged.one),
+def _score_columns(recorded: Mapping[str, Any], when: str) -> dict[str, Any]:
+    return {
+        f"{split}_{model}_{score}_{when}": values
+        for split, models in recorded.items()
+        for model, named in models.items()
+        for score, values in named.items()
+    }
+
+
+def _seed_columns(entry: Trained, place: int, judged: Judged, score: str) -> dict[str, np.ndarray]:
+    """Scores and gains of one seed, against each reference with the same seed; not-a-number where there is none."""
+    own = entry.scores(score)[place]
+    columns = {"score": own}
+    for name, gain, against in (("local_score", "gain", judged.alone), ("one_score", "gain_over_one", judged.one)):
+        others = [] if against is None else [run.seed for run in against.reference.runs]
+        seed = entry.runs[place].seed
+        reference = np.full(len(own), np.nan)
+        if against is not None and seed in others:
+            reference = against.reference.scores(score)[others.index(seed)]
+        columns |= {name: reference, gain: gains(own, reference, SCORES[score].higher_is_better)}
+    return columns
+
+
+def _judged_columns(judged: Judged, clients: int) -> dict[str, Any]:
+    """The columns that all seeds of a client share."""
+    nothing = [None] * clients
+    columns: dict[str, Any] = {}
+    for name, found in (
+        ("gain", judged.alone and judged.alone.gain),
+        ("gain_over_one", judged.one and judged.one.gain),
+        ("gain_expected", judged.expected),
     ):
-        reference = _of_seed(against, run.seed, scores[0], len(score))
-        named |= {name: reference, gain: gains(score, reference, SCORES[scores[0]].higher_is_better)}
-    rows = []
-    for client, name in enumerate(federation.names):
-        row: dict[str, Any] = {"method": label, "seed": run.seed, "client": name, "held_out": False}
-        row |= {f"{split}_rows": int(getattr(federation, split).counts[client]) for split in _SPLITS}
-        row |= {column: float(values[client]) for column, values in named.items()} | common[client]
-        row["traffic_bytes"] = run.recorder.client_bytes[client] if run.recorder.client_bytes else None
-        for when, recorded in (("last", run.recorder.last), ("selected", run.recorder.selected)):
-            for split, models in recorded.items():
-                for model, by_score in models.items():
-                    row |= {f"{split}_{model}_{key}_{when}": values[client] for key, values in by_score.items()}
-        rows.append(row)
-    return rows
-
-
-def _of_seed(against: Against | None, seed: int, score: str, clients: int) -> np.ndarray:
-    """The reference's scores with the same seed; not-a-number where there is none."""
-    runs = [] if against is None else [run for run in against.reference.runs if run.seed == seed]
-    return answer(runs[0], score) if runs else np.full(clients, np.nan)
-
-
-_SPLITS = ("train", "validation", "test")
-
-
-def _new_client_rows(label: str, run: Run, federation: Federation, scores: tuple[str, ...]) -> list[dict[str, Any]]:
-    held_out = federation.held_out
-    recorded = in_table_units(run.new_clients(), federation)
-    if held_out is None or not recorded:
-        return []
-    rows = []
-    for client, name in enumerate(held_out.names):
-        row: dict[str, Any] = {"method": label, "seed": run.seed, "client": name, "held_out": True}
-        row |= {f"{split}_rows": int(getattr(held_out, split).counts[client]) for split in _SPLITS}
-        row["score"] = recorded["test"]["personal"][scores[0]][client]
-        for split, models in recorded.items():
-            for model, named in models.items():
-                row |= {f"{split}_{model}_{key}_selected": values[client] for key, values in named.items()}
-        rows.append(row)
-    return rows
+        columns |= {f"{name}_{end}": getattr(found, end, nothing) for end in ("low", "high")}
+    columns["gain_expected"] = getattr(judged.expected, "value", nothing)
+    columns["verdict"] = nothing if judged.verdict is None else [str(word) or None for word in judged.verdict]
+    return columns
 
 
 def method_summary(
     entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], flops: bool
 ) -> MethodSummary:
     """One method's line in summary.json. Means are over clients, then over seeds; `flops` are counted on request."""
-    primary = scores[0]
-    higher = SCORES[primary].higher_is_better
-    answers = [answer(run, primary) for run in entry.runs]
-    summaries = [summarise(answer, higher)._asdict() for answer in answers]
-    seed_means = [float(summary["mean"]) for summary in summaries]
-    first, method = entry.runs[0], entry.method
+    primary, first, method = scores[0], entry.runs[0], entry.method
+    known = find(method.algorithm)
     return MethodSummary(
         method=method.label,
         algorithm=method.algorithm,
-        objective=method.objective or find(method.algorithm).objective or "?",
-        summary=find(method.algorithm).summary,
-        reference=find(method.algorithm).reference,
+        objective=method.objective or known.objective or "?",
+        summary=known.summary,
+        reference=known.reference,
         seeds=tuple(run.seed for run in entry.runs),
-        settings=_settings(first.algorithm),
+        settings=_plain_fields(first.algorithm.objective) | _plain_fields(first.algorithm),
         swept=method.swept,
-        tuned=entry.tuned,
+        tuned=None if entry.choice is None else entry.choice.sentence,
         converged=None if entry.choice is None else entry.choice.converged,
         diverged=entry.diverged,
-        score=Scores(**{part: float(np.mean([summary[part] for summary in summaries])) for part in PARTS}),
-        seed_means=tuple(seed_means),
-        clients=int(summaries[0]["clients"]),
-        missing=int(summaries[0]["missing"]),
-        interval=tuple(mean_interval(seed_means, answers[0], primary)),
+        **_score_parts(entry, primary),
         other_scores={name: _other_score(entry, name) for name in scores[1:]},
         validation_mean=validation_mean(entry, primary),
-        shared_mean=_mean([run.recorder.selected["test"].get("shared", {}).get(primary, []) for run in entry.runs]),
-        last_mean=_mean([run.recorder.last["test"]["personal"][primary] for run in entry.runs]),
+        shared_mean=over_clients(entry.scores(primary, model="shared")),
+        last_mean=over_clients(entry.scores(primary, when="last")),
         selected_rounds=tuple(run.recorder.selected_round for run in entry.runs),
         seconds=float(np.mean([run.history[-1]["seconds"] for run in entry.runs])),
         new_clients=_new_clients_mean(entry, primary, federation),
@@ -214,6 +186,20 @@ def method_summary(
     )
 
 
+def _score_parts(entry: Trained, score: str) -> dict[str, Any]:
+    """The score on test rows: its parts over clients, each seed's mean, and the interval of the mean."""
+    answers = entry.scores(score)
+    found = [summarise(own, SCORES[score].higher_is_better) for own in answers]
+    seed_means = [float(one.mean) for one in found]
+    return {
+        "score": Scores(**{part: float(np.mean([getattr(one, part) for one in found])) for part in PARTS}),
+        "seed_means": tuple(seed_means),
+        "clients": found[0].clients,
+        "missing": found[0].missing,
+        "interval": tuple(mean_interval(seed_means, answers[0], score)),
+    }
+
+
 def _costs(entry: Trained) -> dict[str, Any]:
     """The ledger's totals, means in whole units; rounds are those of the first seed."""
     ledgers = [run.ledger for run in entry.runs]
@@ -229,7 +215,7 @@ def _final(entry: Trained, name: str) -> float | None:
 
 def _other_score(entry: Trained, name: str) -> OtherScore:
     """A further score of the same models and rows, over the clients that have it."""
-    found = [summarise(answer(run, name), SCORES[name].higher_is_better) for run in entry.runs]
+    found = [summarise(own, SCORES[name].higher_is_better) for own in entry.scores(name)]
     mean, worst = (float(np.mean([getattr(one, part) for one in found])) for part in ("mean", "worst_decile"))
     return OtherScore(mean, worst, found[0].clients, found[0].missing)
 
@@ -264,20 +250,24 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     if not absent.size:
         return None
     empty = federation.test.counts[absent] == 0
-    reasons = [f"{int(empty.sum())} have no test row"] if empty.any() else []
-    if not empty.all():
-        reasons.append(f"the test rows of {int((~empty).sum())} {_WHY.get(scores[0], 'do not define it')}")
-    all_have = [name for name in scores[1:] if not np.isnan(mean_answer(entry, name)[federation.test.counts > 0]).any()]
-    beside = f" {all_have[0]}, which every client with a test row has, stands beside it." if all_have else ""
+    reasons = {
+        f"{empty.sum()} have no test row": empty.any(),
+        f"the test rows of {(~empty).sum()} {_WHY.get(scores[0], 'do not define it')}": not empty.all(),
+    }
+    why = "; ".join(text for text, holds in reasons.items() if holds)
+    tested = federation.test.counts > 0
+    all_have = (name for name in scores[1:] if not np.isnan(mean_answer(entry, name)[tested]).any())
+    other = next(all_have, None)
+    beside = f" {other}, which every client with a test row has, stands beside it." if other else ""
     names = [federation.names[client] for client in absent[:NAMED]]
     shown = ", ".join(names) + (f" and {absent.size - NAMED} more" if absent.size > NAMED else "")
     return Unscored(
         score=scores[0],
         clients=tuple(names),
         count=int(absent.size),
-        reason="; ".join(reasons),
+        reason=why,
         sentence=(
-            f"{absent.size} of {federation.clients} clients have no {scores[0]} ({shown}): {'; '.join(reasons)}. Means "
+            f"{absent.size} of {federation.clients} clients have no {scores[0]} ({shown}): {why}. Means "
             f"are over the other {federation.clients - absent.size}.{beside}"
         ),
     )
@@ -298,28 +288,52 @@ def mean_interval(seed_means: list[float], answers: np.ndarray, score: str) -> l
     return [float(end) for end in np.clip(ends, *SCORES[score].limits)]
 
 
-def _mean(answers: list[list[float]]) -> float | None:
-    """Mean over the clients that have a score, then over seeds; None where no client has one."""
-    known = [[value for value in answer if not np.isnan(value)] for answer in answers]
-    return float(np.mean([np.mean(values) for values in known])) if all(known) else None
-
-
 def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> NewClients | None:
     """Of clients that never trained: both models' mean score, and before against after adaptation."""
-    recorded = [in_table_units(run.new_clients(), federation).get("test", {}) for run in entry.runs]
-    means = {kind: _mean([scores.get(kind, {}).get(primary, []) for scores in recorded]) for kind in KINDS}
+    found = [in_table_units(run.new_clients(), federation).get("test", {}) for run in entry.runs]
+    means = {
+        kind: over_clients(np.asarray([scores.get(kind, {}).get(primary, ()) for scores in found], float))
+        for kind in KINDS
+    }
     if means["personal"] is None:
         return None
     adapted = mean_personalization([run.personalization("new_clients") for run in entry.runs])
     return NewClients(means["personal"], means["shared"], adapted)
 
 
-def _settings(algorithm: Any) -> dict[str, Any]:
-    settings = {}
-    for field in dataclasses.fields(algorithm):
-        value = getattr(algorithm, field.name)
-        if field.name == "objective" or value is None:
-            continue
+def mean_personalization(found: list[personalization.Personalization | None]) -> Personalization | None:
+    """The mean over seeds, entry by entry."""
+    known = [one.to_dict() for one in found if one is not None]
+    return from_json(Personalization, _mean_tree(known), "personalization") if known else None
+
+
+def mean_routing(found: list[routing.Routing | None]) -> Routing | None:
+    """The mean over seeds of the fractions; rows are added up."""
+    known = [one for one in found if one is not None]
+    if not known:
+        return None
+    fractions = ("shared_share", "taken", "one_way", "by_category", "taken_by_category")
+    means = _mean_tree([{name: to_json(getattr(one, name)) for name in fractions} for one in known])
+    rows = jax.tree.map(lambda *counts: sum(counts), *(one.rows for one in known))
+    return from_json(Routing, {"names": list(known[0].names), **means, "rows": to_json(rows)}, "routing")
+
+
+def _mean_tree(values: list[Any]) -> Any:
+    """The mean of lists and dictionaries of one form, number by number; a seed without one does not count."""
+
+    def mean(*leaves: float | None) -> float | None:
+        known = [leaf for leaf in leaves if leaf is not None]
+        same_count = known and isinstance(known[0], int) and len(set(known)) == 1
+        return known[0] if same_count else float(np.mean(known)) if known else None
+
+    return jax.tree.map(mean, *values, is_leaf=lambda leaf: leaf is None)
+
+
+def _plain_fields(owner: Algorithm | Objective) -> dict[str, Any]:
+    """Settings of an algorithm or of its objective as it was trained with them, whoever gave them."""
+    settings: dict[str, Any] = {}
+    for field in dataclasses.fields(owner):  # type: ignore[arg-type]
+        value = getattr(owner, field.name)
         if hasattr(value, "dtype"):
             settings[field.name] = float(f"{float(value):.7g}") if np.ndim(value) == 0 else np.asarray(value).tolist()
         elif isinstance(value, int | float | str | bool):

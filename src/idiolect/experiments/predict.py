@@ -1,39 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New rows through a finished run: its fitted preprocessing, its models, each client's own where it was kept."""
+"""New rows through a finished run: its fitted preprocessing, its models, each client's own where it was kept.
+
+No row is answered by another model than its caller hears of.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.importing import own_code
 from idiolect.core.settings import in_precision
 from idiolect.data.columns import as_texts, kind_of
 from idiolect.data.kinds import DATE, TEXT
+from idiolect.data.names import natural_key
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.tables import Reading, read, require_columns
 from idiolect.engines.door import PRECISIONS, run_precision
-from idiolect.experiments.answering import route_rows
-from idiolect.experiments.build import assemble, client_loss_for
-from idiolect.experiments.finished import Finished, choose_method, open_finished
-from idiolect.experiments.kept_models import Kept, apply_models, load_model, read_clients, read_models
+from idiolect.experiments.build import addressed, assemble, client_loss_for
+from idiolect.experiments.finished import (
+    KEEP_ALL,
+    Finished,
+    Kept,
+    apply_models,
+    choose_method,
+    load_model,
+    open_finished,
+    read_clients,
+    read_models,
+    read_recipe,
+)
 from idiolect.experiments.predictions import probabilities
-from idiolect.experiments.recipe import read_recipe
+from idiolect.record.files import whole
 from idiolect.record.manifest import COPY_AGAIN, MANIFEST, blame_folder
 from idiolect.record.memory import check_address_space
 
 __all__ = ["load_model", "predict"]
 
 Say = Callable[[str], None]
+MODELS = ("auto", "personal", "shared")
+NAMED = 10  # clients in a sentence
 
 
 def predict(
@@ -110,10 +126,8 @@ def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
     entry = next(entry for entry in spec.methods if entry.label == label)
     entry = dataclasses.replace(entry, settings=entry.settings | tuned)
     algorithm = assemble(entry, loss, len(read_clients(run.folder)), f"methods.{label}").algorithm
-    chosen: dict[str, Any] = {} if resolved is None else dict(resolved.chosen or {})
-    values: dict[str, Any] = {
-        name: PerClient(np.asarray(one)) if isinstance(one, list) else one for name, one in chosen.items()
-    }
+    chosen = {} if resolved is None else resolved.chosen or {}
+    values: dict[str, Any] = {name: addressed(one) for name, one in chosen.items()}
     with run_precision(spec.training.precision):
         return in_precision(dataclasses.replace(algorithm, **values), PRECISIONS[spec.training.precision])
 
@@ -210,3 +224,132 @@ def _with_answers(table: pa.Table, outputs: np.ndarray, own: np.ndarray, recipe:
             table = table.append_column(_probability(name), pa.array(chances[:, number]))
     kinds = pa.array(["personal", "shared"])
     return table.append_column("model", kinds.take(pa.array((own < 0).astype(np.int64))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Routed:
+    """Each row's model, a client's number or -1 for the shared one; who answers, in words, and what is doubtful."""
+
+    own: np.ndarray
+    counted: str
+    doubts: tuple[str, ...]
+
+
+def route_rows(label: str, kept: Kept, clients: Sequence[str | None], model: str) -> Routed:
+    """Send each row to a model, or raise RequestError: none is answered by another model than its caller hears of.
+
+    `clients` has each row's client, None where it has none. `model` is one of MODELS.
+    """
+    place = {name: number for number, name in enumerate(kept.names)}
+    known = np.array([-1 if client is None else place.get(client, -1) for client in clients], np.int64)
+    others = _others(clients, place)
+    _check_kept(label, kept, model, others)
+    if model == "shared":
+        return _routed(np.full_like(known, -1), kept, ())
+    if kept.personal is None:
+        also = f", also for {others}" if others else ""
+        doubt = f"The run kept no personal models of {label!r}: the shared one answers for every client{also}."
+        return _routed(np.full_like(known, -1), kept, (doubt,))
+    return _routed(known, kept, (f"The shared model answers {others}.",) if others else ())
+
+
+def _check_kept(label: str, kept: Kept, model: str, others: str) -> None:
+    """RequestError where a row would have no model to answer it."""
+    personal, shared = kept.personal is not None, kept.shared is not None
+    refused = {
+        f"--model must be one of {', '.join(MODELS)}, got {model!r}.": model not in MODELS,
+        f"The run kept no model of {label!r}; {KEEP_ALL} to keep them all.": not personal and not shared,
+        f"The run has no shared model of {label!r}; use --model personal.": model == "shared" and not shared,
+        f"The run kept no personal models of {label!r}; {KEEP_ALL}, or use --model shared.": (
+            model == "personal" and not personal
+        ),
+        f"--model personal needs rows of clients that trained, got {others}; leave these rows out, or use --model "
+        "auto.": model == "personal" and bool(others),
+        f"The run has no shared model of {label!r} that could answer {others}; predict for clients that trained, or "
+        "choose another --method.": bool(others) and not shared,
+    }
+    sentence = next((text for text, holds in refused.items() if holds), None)
+    if sentence is not None:
+        raise RequestError(sentence)
+
+
+def _others(clients: Sequence[str | None], place: dict[str, int]) -> str:
+    """Rows of clients that did not train and of no client, counted and named; empty where there are none."""
+    new = Counter(client for client in clients if client is not None and client not in place)
+    parts = []
+    if new:
+        who = "1 client that did not train" if len(new) == 1 else f"{len(new)} clients that did not train"
+        parts.append(f"{count_rows(sum(new.values()))} of {who} ({_names(list(new), place)})")
+    nobody = sum(client is None for client in clients)
+    if nobody:
+        parts.append(f"{count_rows(nobody)} without a client")
+    return " and ".join(parts)
+
+
+def _routed(own: np.ndarray, kept: Kept, doubts: tuple[str, ...]) -> Routed:
+    numbers = np.unique(own[own >= 0])
+    parts = []
+    if len(numbers):
+        whose = f"the personal model of {kept.names[numbers[0]]!r}"
+        whose = whose if len(numbers) == 1 else f"the personal models of {len(numbers)} clients"
+        parts.append(f"{count_rows(int((own >= 0).sum()))} by {whose}")
+    if (own < 0).any():
+        parts.append(f"{count_rows(int((own < 0).sum()))} by the shared model")
+    return Routed(own, ", ".join(parts), doubts)
+
+
+def count_rows(count: int) -> str:
+    """'1 row', '2 rows'."""
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def _names(names: list[str], known: Iterable[str]) -> str:
+    """Some of the names, each beside the known one that it may be a slip of."""
+    alike = {natural_key(name.strip())[0]: name for name in known}
+    slips = [alike.get(natural_key(name.strip())[0]) for name in names[:NAMED]]
+    shown = ", ".join(repr(name) if slip is None else f"{name!r}, not {slip!r}" for name, slip in zip(names, slips))
+    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
+
+
+def check_out(path: Path) -> None:
+    """RequestError unless the answers can go into a new file of this name."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise RequestError(f"--out must end in .csv or .parquet, got {path.name!r}.")
+    if path.exists():
+        raise RequestError(f"--out must name a new file, and {path} is there already; choose another name.")
+
+
+def write_answers(answers: pa.Table, path: Path) -> None:
+    """Write a CSV or Parquet file, by the name's ending, whole or not at all."""
+    from pyarrow import parquet
+
+    check_out(path)
+    content = _csv(answers, str(path)) if path.suffix == ".csv" else None
+    with whole(path) as unfinished:
+        if content is None:
+            parquet.write_table(answers, unfinished)
+        else:
+            Path(unfinished).write_bytes(content)
+
+
+def print_answers(answers: pa.Table, stream: Any) -> None:
+    """CSV into a stream of bytes."""
+    stream.write(_csv(answers, "A CSV"))
+
+
+def _csv(answers: pa.Table, what: str) -> bytes:
+    """Comma-separated lines; quotes only where a cell needs them, since a number in quotes would be read as text."""
+    try:
+        columns = [_cells(column.cast(pa.string())) for column in answers.columns]
+    except pa.ArrowException as error:
+        first = str(error).partition("\n")[0]
+        raise RequestError(f"{what} cannot hold these columns ({first}); write them with --out FILE.parquet.") from None
+    heading = ",".join(_cells(pa.chunked_array([pa.array(answers.column_names, pa.string())])).to_pylist())
+    lines = pc.binary_join_element_wise(*columns, ",").to_pylist()
+    return ("\n".join([heading, *lines]) + "\n").encode()
+
+
+def _cells(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    texts = pc.fill_null(texts, "")
+    quoted = pc.binary_join_element_wise("", pc.replace_substring(texts, '"', '""'), "", '"')
+    return pc.if_else(pc.match_substring_regex(texts, '[",\r\n]'), quoted, texts)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from idiolect.data.federation import Federation
 from idiolect.engines.simulate import Run
-from idiolect.experiments.outcome import Trained
 from idiolect.experiments.run_folder import RunFolder
+from idiolect.experiments.trained import Trained
 
 PREDICTIONS, SPLIT = "predictions.parquet", "split.parquet"
 MOST_ROWS = 5_000_000  # of predictions.parquet; beyond, the announced method's alone are kept
@@ -37,17 +37,16 @@ def _kept(
     """The runs whose answers are kept, and sentences about the others."""
     rows = len(federation.test.targets)
     runs = [(entry.method.label, run) for entry in trained for run in entry.runs if not run.recorder.diverged]
-    if rows == 0 or not runs:
-        return [], []
-    if federation.task.kind == "classification" and federation.test.targets.ndim > 1:
+    total = rows * len(runs)
+    if federation.task.kind == "classification" and federation.test.targets.ndim > 1 and total:
         return [], [f"{PREDICTIONS} was not written: every row has a sequence of answers."]
-    if rows * len(runs) <= MOST_ROWS:
-        return runs, []
+    if total <= MOST_ROWS:
+        return runs if rows else [], []
     chosen = ([pair for pair in runs if pair[0] == announced] or runs)[: max(1, MOST_ROWS // rows)]
     seeds = ", ".join(str(run.seed) for _, run in chosen)
     return chosen, [
         f"{PREDICTIONS} holds the answers of {chosen[0][0]} with seed {seeds} alone: those of every method would be "
-        f"{rows * len(runs)} rows, more than {MOST_ROWS}."
+        f"{total} rows, more than {MOST_ROWS}."
     ]
 
 

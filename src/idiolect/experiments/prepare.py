@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a spec to everything that training needs: rows, loss, constants, scores, and a way to build each method."""
+"""From a spec to everything that training needs: rows, loss, constants, scores, and every method, built and checked."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +16,14 @@ from idiolect.core.checks import NeedsRidgeError, RequestError
 from idiolect.core.kinds import Listens
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import sentences
+from idiolect.engines.demand import check_demand
 from idiolect.engines.door import check_fit, check_participation, check_training, participation_of, run_precision
-from idiolect.experiments.build import Built, build_client_loss, build_method, choose_scores, problem_constants
+from idiolect.experiments.build import Built, Number, build_client_loss, build_method, problem_constants
 from idiolect.experiments.collaboration import Collaboration, find_collaboration
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Spec
-from idiolect.metrics.scores import find_score, proper_score
+from idiolect.experiments.units import unit_sentence
+from idiolect.metrics.scores import default_score, find_score, proper_score
 from idiolect.objectives import ClientLoss
 from idiolect.theory.constants import Constants
 
@@ -29,10 +32,12 @@ if TYPE_CHECKING:
 
 MOST_COEFFICIENTS = 250  # of the models that are compared to find out who is alike, unasked
 
+Scoring = Callable[[Spec, Federation], tuple[tuple[str, ...], str]]  # the scores to record, and why these
+
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What the methods of a spec have in common."""
+    """What the methods of a spec have in common, and the methods: built once, checked once."""
 
     spec: Spec
     federation: Federation
@@ -44,9 +49,11 @@ class Prepared:
     choose_by: str  # the one that rounds, settings and the announced method are chosen by
     reason: str  # why these scores
     methods: tuple[MethodSpec, ...] = ()  # those of the spec that can run on these rows
-    left_out: tuple[str, ...] = ()  # sentences about the others
+    built: tuple[Built, ...] = ()  # one for each of them
+    absence: tuple[str | None, ...] = ()  # what is to be said of each where clients are absent from rounds
+    left_out: tuple[str, ...] = ()  # sentences about the other methods
 
-    def build(self, method: MethodSpec, chosen: Mapping[str, Any] | None = None) -> Built:
+    def build(self, method: MethodSpec, chosen: Mapping[str, Number] | None = None) -> Built:
         """The method as it will run; `chosen` is what theory chose when the run was started."""
         return build_method(
             method,
@@ -76,11 +83,27 @@ class Prepared:
             notes.append("No client has a validation row, so the last round counts as the selected one.")
         return notes
 
+    def check_demand(self) -> None:
+        """RequestError for a method that needs more memory than there is."""
+        with run_precision(self.spec.training.precision):
+            for method, ready in zip(self.methods, self.built):
+                with named(method.label):
+                    check_demand(ready.algorithm, self.federation.train, self.spec.training, len(self.spec.seeds))
 
-def prepare(spec: Spec, rows: pa.Table | None = None) -> Prepared:
-    """Read the rows and find what does not depend on a method; RequestError for a request that makes no sense.
 
-    `rows` is the table where it is in memory and not in a file.
+@contextlib.contextmanager
+def named(label: str) -> Iterator[None]:
+    """A refusal inside begins with the method that it is about."""
+    try:
+        yield
+    except RequestError as error:
+        raise RequestError(f"{label}: {error}") from None
+
+
+def prepare(spec: Spec, rows: pa.Table | None = None, scoring: Scoring | None = None) -> Prepared:
+    """Read the rows, find what does not depend on a method, and build every method.
+
+    RequestError for a request that makes no sense. `rows` is the table where it is in memory and not in a file.
     """
     federation, problem = build_data(spec.data, spec.training.precision, rows)
     check_training(spec.training, federation.clients)
@@ -89,24 +112,24 @@ def prepare(spec: Spec, rows: pa.Table | None = None) -> Prepared:
             "No client has a test row, so no method could be judged. Bring more rows per client, or give "
             "data.test (in a spec, or by --set) a larger fraction."
         )
-    scores, reason = choose_scores(spec, federation)
+    scores, reason = (scoring or choose_scores)(spec, federation)
     choose_by = _choose_by(spec, federation)
     client_loss = build_client_loss(spec.model, federation, problem)
-    constants = problem_constants(client_loss, federation)
-    all_scores = scores if choose_by in scores else (*scores, choose_by)
     collaboration, doubts = _collaboration(spec, federation)
-    parts = (
-        spec,
-        federation,
-        problem is not None,
-        client_loss,
-        constants,
-        collaboration,
-        all_scores,
-        choose_by,
-        reason,
+    return _with_methods(
+        Prepared(
+            spec,
+            federation,
+            problem is not None,
+            client_loss,
+            problem_constants(client_loss, federation),
+            collaboration,
+            scores if choose_by in scores else (*scores, choose_by),
+            choose_by,
+            reason,
+        ),
+        doubts,
     )
-    return _fitting(Prepared(*parts, methods=spec.methods), doubts)
 
 
 def _collaboration(spec: Spec, federation: Federation) -> tuple[Collaboration | None, dict[str, str]]:
@@ -130,40 +153,41 @@ def _collaboration(spec: Spec, federation: Federation) -> tuple[Collaboration | 
 _NO_RIDGE = "it needs a loss with a ridge, and this one has none; --set 'model.l2 = 0.01' gives every method one."
 
 
-def _fitting(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
-    """Without the methods that cannot run on these rows, where the spec wants them left out."""
-    spec = prepared.spec
-    if spec.evaluation.unfit == "refuse":
-        return prepared
-    reasons = dict(doubts)
+def _with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
+    """With every method built, but for those that cannot run on these rows, where the spec wants them left out."""
+    spec, reasons = prepared.spec, dict(doubts)
+    ready: list[tuple[MethodSpec, Built, str | None]] = []
     for method in spec.methods:
-        if method.label not in reasons:
-            try:
-                _check_method(prepared, method)
-            except RequestError as error:
-                if _is_given(method, str(error)):
-                    raise
-                reasons[method.label] = _NO_RIDGE if isinstance(error, NeedsRidgeError) else str(error)
-    kept = tuple(method for method in spec.methods if method.label not in reasons)
-    if not kept:
+        if method.label in reasons:
+            continue
+        try:
+            ready.append((method, *_build(prepared, method)))
+        except RequestError as error:
+            if spec.evaluation.unfit == "refuse" or _is_given(method, str(error)):
+                raise
+            reasons[method.label] = _NO_RIDGE if isinstance(error, NeedsRidgeError) else str(error)
+    if not ready:
         label, reason = next(iter(reasons.items()))
         raise RequestError(f"No method can run on these rows. {label}: {reason}")
     left_out = tuple(f"{label} is left out: {reason}" for label, reason in reasons.items())
-    return dataclasses.replace(prepared, methods=kept, left_out=left_out)
+    methods, built, absence = zip(*ready)
+    return dataclasses.replace(prepared, methods=methods, built=built, absence=absence, left_out=left_out)
+
+
+def _build(prepared: Prepared, method: MethodSpec) -> tuple[Built, str | None]:
+    """The method, and the sentence to warn with where clients are absent; RequestError where it cannot run."""
+    spec, federation = prepared.spec, prepared.federation
+    known = spec.resolved.get(method.label)
+    built = prepared.build(method, None if known is None else known.chosen)
+    with run_precision(spec.training.precision):
+        check_fit(built.algorithm, federation)
+    chance = participation_of(built.algorithm, spec.training, federation.clients).chance
+    return built, check_participation(built.algorithm, chance)
 
 
 def _is_given(method: MethodSpec, sentence: str) -> bool:
     """Whether the sentence is about a setting that the request gave: that is wrong, not unfit."""
     return any(sentence.startswith(f"methods.{method.label}.{name} must") for name in method.settings)
-
-
-def _check_method(prepared: Prepared, method: MethodSpec) -> None:
-    """RequestError for a method that cannot run on these rows."""
-    training, federation = prepared.spec.training, prepared.federation
-    algorithm = prepared.build(method).algorithm
-    with run_precision(training.precision):
-        check_fit(algorithm, federation)
-    check_participation(algorithm, participation_of(algorithm, training, federation.clients).chance)
 
 
 def _choose_by(spec: Spec, federation: Federation) -> str:
@@ -173,3 +197,37 @@ def _choose_by(spec: Spec, federation: Federation) -> str:
         find_score(asked, federation.task.kind)
         return asked
     return proper_score(federation.task.kind, spec.model.quantile)
+
+
+def choose_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], str]:
+    """The scores to record (the first decides) and the sentence that says why."""
+    kind = federation.task.kind
+    if spec.evaluation.scores:
+        for name in spec.evaluation.scores:
+            find_score(name, kind)
+        if len(set(spec.evaluation.scores)) < len(spec.evaluation.scores):
+            raise RequestError(f"evaluation.scores must differ, got {spec.evaluation.scores}; name each once.")
+        primary = spec.evaluation.scores[0]
+        reason = f"{primary} decides, as was asked. {unit_sentence(primary, federation)}"
+        return tuple(spec.evaluation.scores), reason.rstrip()
+    if kind == "classification" and federation.train.targets.ndim == 2:
+        reason = "Scored by accuracy (higher is better): the share of positions whose next token is guessed."
+        return ("accuracy", "log_loss"), reason
+    balance = federation.class_balance() if kind == "classification" else None
+    proper = proper_score(kind, spec.model.quantile)
+    primary, reason = default_score(kind, balance)
+    if spec.model.quantile is not None:
+        primary, reason = proper, f"Scored by {proper} (mean over rows, lower is better): the model's own loss."
+    reason = f"{reason} {unit_sentence(primary, federation)}".rstrip()
+    return (primary,) if primary == proper else (primary, proper), reason
+
+
+def loss_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], str]:
+    """The loss decides, as in `advise`: a few validation rows tell losses apart, but hardly accuracies."""
+    scores, reason = choose_scores(spec, federation)
+    if spec.evaluation.scores or federation.train.targets.ndim > 1:
+        return scores, reason
+    loss = "squared_error" if federation.task.kind == "regression" else "log_loss"
+    asked = "--set 'evaluation.scores = [\"accuracy\"]'" if loss == "log_loss" else "--set 'evaluation.scores = [...]'"
+    reason = f"Scored by {loss.replace('_', ' ')} (lower is better), as `advise` does; {asked} takes another score."
+    return (loss, *(name for name in scores if name != loss)), reason

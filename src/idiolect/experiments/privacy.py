@@ -18,9 +18,9 @@ from idiolect.data.preparation import WAYS, Preparation
 from idiolect.engines.run import Run
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.choice import Tried
-from idiolect.experiments.dial_path import RIDGES
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.refit import with_validation_rows
+from idiolect.experiments.ridge import RIDGES
 from idiolect.experiments.trained import Trained
 
 UNPROTECTED = "none: sent as computed, and the server sees each client's own"

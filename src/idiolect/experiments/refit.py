@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that delivered models are fitted on: once everything is chosen, validation rows train too."""
+"""Around the final fit: the rows and steps that it takes, and the evidence by which they were chosen."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
 from idiolect.core.data import join_rows
 from idiolect.data.federation import Federation, no_rows
+from idiolect.engines.recording import Recorder
+from idiolect.experiments.build import Number
+from idiolect.experiments.run_folder import RunFolder, safe_name
+from idiolect.experiments.spec import Spec
+from idiolect.experiments.tuning import Tuned
 from idiolect.theory.constants import Constants
 
 
@@ -25,7 +30,7 @@ def with_validation_rows(federation: Federation) -> Federation:
     return dataclasses.replace(federation, train=train, validation=empty, groups=groups, held_out=held_out, places=None)
 
 
-def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Constants | None) -> dict[str, Any]:
+def shorten_steps(chosen: Mapping[str, Number], before: Constants | None, after: Constants | None) -> dict[str, Number]:
     """Settings with steps above 1 / smoothness shortened by as much as the loss is less smooth on the rows to fit.
 
     Where validation rows are unlike training rows (a split by time), a long step that was good on the one may diverge
@@ -34,7 +39,7 @@ def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Co
     if before is None or after is None:
         return dict(chosen)
 
-    def one(name: str, value: Any) -> Any:
+    def one(name: str, value: Number) -> Number:
         if not name.endswith("step_size"):
             return value
         own = isinstance(value, list)  # a step of each client's own follows the client's own rows
@@ -47,7 +52,7 @@ def shorten_steps(chosen: Mapping[str, Any], before: Constants | None, after: Co
     return {name: one(name, value) for name, value in chosen.items()}
 
 
-def step_notes(chosen: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str]:
+def step_notes(chosen: Mapping[str, Number], fitted: Mapping[str, Number]) -> list[str]:
     """Sentences about the steps that are shorter in the final fit than those that were chosen."""
     return [
         f"{name.replace('_', ' ')} {np.max(fitted[name]):.3g}{' at most' if np.ndim(fitted[name]) else ''} "
@@ -55,3 +60,43 @@ def step_notes(chosen: Mapping[str, Any], fitted: Mapping[str, Any]) -> list[str
         for name in chosen
         if name.endswith("step_size") and name in fitted and np.any(np.less(fitted[name], chosen[name]))
     ]
+
+
+def take_evidence(recorder: Recorder, choice: Tuned, refitted: bool) -> None:
+    """Put the validation scores of the choice into the record of the final fit.
+
+    A model that is fitted on validation rows too has no score of its own on them: the history and the validation
+    columns tell of the fit on training rows by which everything was chosen. The ledger is the final fit's.
+    """
+    if choice.diverged is not None:
+        recorder.diverged = choice.diverged
+        return
+    if not refitted:
+        return
+    last = recorder.history[-1]
+    earlier = [row for row in choice.history if row["round"] < last["round"]]
+    same = next((row for row in choice.history if row["round"] == last["round"]), {})
+    scored = {key: value for key, value in same.items() if key.startswith("validation_")}
+    recorder.history = [*earlier, last | scored]
+    recorder.last = recorder.last | {"validation": choice.validation}
+    recorder.selected = recorder.selected | {"validation": choice.validation}
+
+
+def take_over(spec: Spec, source: Path, folder: RunFolder) -> int:
+    """Copy what was found out when the settings in the spec's [resolved] were chosen, from the run that it records.
+
+    A repeat then chooses nothing anew. Returns for how many methods there was something to copy.
+    """
+    taken = 0
+    for label in spec.resolved:
+        name = tuning_file(label)
+        known = RunFolder(source).read_sealed(name)
+        if known is not None and folder.read_sealed(name) is None:
+            folder.write_sealed(name, known)
+            taken += 1
+    return taken
+
+
+def tuning_file(label: str) -> str:
+    """Where a run folder keeps how a method's settings were chosen."""
+    return f"tuning/{safe_name(label)}.json"

@@ -25,6 +25,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from idiolect.core.checks import RequestError
+from idiolect.core.tree import Params
+from idiolect.data.federation import Federation
+from idiolect.engines.resuming import digests
 from idiolect.experiments.spec import Spec, load, to_toml
 from idiolect.record import standing
 from idiolect.record.codec import to_json
@@ -35,8 +38,7 @@ from idiolect.record.manifest import find_problems, read_manifest, write_manifes
 from idiolect.record.sealed import is_changed, open_json, seal_json, seal_text
 
 TEXTS = ("method", "client", "verdict")
-
-
+PARTS = ("train", "validation", "test")
 REQUEST, ROWS = "request.json", "rows.json"  # written before spec.toml: which command began it, on which rows
 AGAIN = "start again in a new run folder"
 # how to go on with what a command has begun; {} is the folder
@@ -85,7 +87,11 @@ class RunFolder:
             self._check_begun(resume)
         elif resume:
             raise RequestError(f"There is no run to resume in {self.path}; start one without --resume.")
-        elif self.path.is_dir() and any(not _is_of_start(entry.name) for entry in self.path.iterdir()):
+        elif self.path.is_dir() and any(
+            # a killed start may have left these
+            entry.name not in (REQUEST, ROWS, LOCK) and not is_leftover(entry.name)
+            for entry in self.path.iterdir()
+        ):
             raise RequestError(f"The folder {self.path} holds other files; a run needs its own: choose another --out.")
 
     def _refuse_finished(self, resume: bool) -> None:
@@ -126,7 +132,7 @@ class RunFolder:
             )
 
     @contextlib.contextmanager
-    def open(self, resume: bool, request: Mapping[str, Any] | None = None) -> Iterator[None]:
+    def open(self, resume: bool, request: Mapping[str, object] | None = None) -> Iterator[None]:
         """Inside, the folder is this process's own; or refuse it with the way out.
 
         `request` is what tells this command's folders from those of `run`.
@@ -144,12 +150,40 @@ class RunFolder:
                     self.write_sealed(REQUEST, request)
             yield
 
+    @contextlib.contextmanager
+    def begin(
+        self, spec: Spec, federation: Federation, resume: bool, request: Mapping[str, object] | None = None
+    ) -> Iterator[None]:
+        """`open`, for a spec and its rows: they are noted before anything trains, compared where it goes on."""
+        if resume:
+            self._check_rows(federation)
+        with self.open(resume, request):
+            if not resume:
+                self.write_sealed(ROWS, _digests(federation))
+            self.write_spec(spec)
+            yield
+
+    def _check_rows(self, federation: Federation) -> None:
+        """RequestError where a run that is resumed would go on with other rows than those it was begun with."""
+        before = self.read_sealed(ROWS)
+        if before is None:  # it is written before the spec: a folder that can be resumed has one
+            raise RequestError(
+                f"{self.path / ROWS} is missing, which tells whether the rows are those that the run was begun with; "
+                "copy the whole folder again, or choose another --out."
+            )
+        for part, found in _digests(federation).items():
+            if before.get(part) != found:
+                raise RequestError(
+                    f"The {part.replace('_', ' ')} rows are not those that the run in {self.path} was begun with; "
+                    "bring the data back as they were, or choose another --out."
+                )
+
     def read_request(self) -> dict[str, Any] | None:
         """What `open` kept of the request; None where nothing tells the folder from that of a run."""
         path = self.path / REQUEST
         return open_json(path, AGAIN) if path.is_file() else None
 
-    def write_sealed(self, name: str, content: Mapping[str, Any]) -> None:
+    def write_sealed(self, name: str, content: Mapping[str, object]) -> None:
         """Plain values that this run reads back: a change is noticed then."""
         self.write_text(name, seal_json(to_json(content)))
 
@@ -160,7 +194,7 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Replace a text file atomically."""
-        self.write_bytes(name, text.encode())
+        write_whole(self.path / name, text.encode())
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Replace a file atomically."""
@@ -181,14 +215,9 @@ class RunFolder:
         """The resolved spec."""
         self.write_text("spec.toml", seal_text(to_toml(spec)))
 
-    def write_json(self, name: str, content: Any) -> None:
+    def write_json(self, name: str, content: object) -> None:
         """A record or plain values; not-a-number becomes null."""
         self.write_text(name, json.dumps(to_json(content), indent=1, allow_nan=False))
-
-    def read_json(self, name: str) -> Any:
-        """What `write_json` wrote; None where it did not."""
-        path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     def write_table(self, name: str, rows: list[dict[str, Any]] | pa.Table | Iterator[pa.Table]) -> None:
         """One Parquet file, of rows, of a table, or of tables alike, of which one at a time is in memory.
@@ -203,7 +232,7 @@ class RunFolder:
             for table in itertools.chain([first], tables):
                 writer.write_table(table)
 
-    def write_model(self, name: str, params: Any) -> None:
+    def write_model(self, name: str, params: Params) -> None:
         """Parameters as safetensors, named by their path."""
         leaves, _ = jax.tree_util.tree_flatten_with_path(params)
         # not ascontiguousarray: it makes a vector of one out of a scalar
@@ -216,6 +245,19 @@ class RunFolder:
             _save(arrays, unfinished)
             unfinished.chmod(by_umask)  # as every other file of the folder: safetensors makes its own private
 
+    def write_names(self, federation: Federation) -> None:
+        """What a reader of models needs: the order of clients, and how a table becomes inputs."""
+        self.write_json("models/clients.json", list(federation.names))
+        if federation.preprocessing is not None:
+            self.write_text("models/preprocessing.json", federation.preprocessing.to_json())
+
+    def complete(self, name: str, record: object, statement: object, time_model: str = "") -> None:
+        """Write what every command leaves: where it ran, what left the clients, and at last its own record."""
+        self.write_json("machine.json", machine_facts(time_model))
+        self.write_json("privacy.json", statement)
+        self.write_json(name, record)
+        self.finish()
+
     def finish(self) -> None:
         """Mark the run as complete; its checkpoints have served."""
         remove_leftovers(self.path)
@@ -224,9 +266,12 @@ class RunFolder:
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
 
 
-def _is_of_start(name: str) -> bool:
-    """Whether a killed start may have left the file."""
-    return name in (REQUEST, ROWS, LOCK) or is_leftover(name)
+def _digests(federation: Federation) -> dict[str, list[object]]:
+    """Part -> shapes and checksums of its rows, as JSON has them."""
+    noted: dict[str, Any] = {part: digests([getattr(federation, part)]) for part in PARTS}
+    if federation.held_out is not None:
+        noted["held_out"] = digests([getattr(federation.held_out, part) for part in PARTS])
+    return {part: [[list(shape), crc] for shape, crc in found] for part, found in noted.items()}
 
 
 def _save(arrays: dict[str, np.ndarray], path: Path) -> None:
@@ -246,9 +291,9 @@ def safe_name(label: str) -> str:
     return f"{kept.lstrip('.') or 'method'}-{zlib.crc32(label.encode()):08x}" if changed else kept
 
 
-def machine_facts(time_model: str) -> dict[str, Any]:
+def machine_facts(time_model: str) -> dict[str, object]:
     """Where and when: versions, devices, load. No path and no host name."""
-    versions: dict[str, Any] = {
+    versions: dict[str, object] = {
         name: sys.modules[name].__version__ for name in ("jax", "numpy", "pyarrow") if name in sys.modules
     }
     program = Path(sys.argv[0]).name
@@ -270,12 +315,8 @@ def machine_facts(time_model: str) -> dict[str, Any]:
 
 def _table_of(rows: list[dict[str, Any]]) -> pa.Table:
     columns = {key: None for row in rows for key in row}
-    arrays = {key: pa.array([_null_nan(row.get(key)) for row in rows]) for key in columns}
+    arrays = {key: pa.array([row.get(key) for row in rows], from_pandas=True) for key in columns}  # no not-a-number
     for key, array in arrays.items():
         if pa.types.is_null(array.type):  # a column keeps its type in a run that has no value for it
             arrays[key] = array.cast(pa.string() if key in TEXTS else pa.float64())
     return pa.table(arrays)
-
-
-def _null_nan(value: Any) -> Any:
-    return None if isinstance(value, float) and np.isnan(value) else value

@@ -58,12 +58,9 @@ def _table(data: DataSpec, split: Split, rows: pa.Table | None = None) -> Federa
         drop=data.drop or (),
         categorical=data.categorical or (),
         weight=data.weight_column,
-        task=data.task,
-        split=split,
-        held_out=data.held_out,
-        seed=data.seed,
         preparation=data.preparation,
         recipe=_recipe(data),
+        **_usual(data, split),
         **data.settings,
     )
 
@@ -85,49 +82,59 @@ def _recipe(data: DataSpec) -> Preprocessing | None:
 
 def _npz(data: DataSpec, split: Split) -> Federation:
     path = _need(data, "path")
-    names = {"inputs": "x", "targets": "y", "clients": data.client or "client"}
-    for given, role in (("target", "targets"), ("features", "inputs")):
-        if getattr(data, given) is not None:  # a table's way to say it, which would be passed over
-            raise RequestError(f"[data] source 'npz' does not read {given}; name the array in data.settings.{role}.")
-    settings = dict(data.settings)
-    refuse_unknown(settings, (*names, *COUNTS), "[data.settings] npz")
-    counted = _counted(data, {name: settings.pop(name) for name in COUNTS if name in settings})
-    names |= {role: coerce(str, name, f"data.settings.{role}") for role, name in settings.items()}
+    roles, counted = _npz_roles(data)
     there = npz_names(path)
-    for role, name in names.items():
+    for role, name in roles.items():
         if name not in there:
             raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, there)}")
-    arrays = read_npz(path, tuple(names.values()))
-    inputs, targets, clients = (np.asarray(arrays[names[role]]) for role in ("inputs", "targets", "clients"))
+    arrays = read_npz(path, tuple(roles.values()))
+    inputs, targets, clients = (np.asarray(arrays[roles[role]]) for role in ("inputs", "targets", "clients"))
     tokens = "vocabulary" in counted
-    column = targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iub"
-    if column and not tokens and data.task != "regression":
-        raise RequestError(
-            f"The array {names['targets']!r} holds one column of labels, shape {targets.shape}, where a label per row "
-            "is needed; store it as targets[:, 0], or set data.task = 'regression' if it is a number to predict."
-        )
+    if not tokens and data.task != "regression":
+        _refuse_column(targets, roles["targets"])
     notes: list[str] = []
     if tokens:
-        _check_numbers(inputs, names["inputs"], clients, counted, lowest=0)
+        _check_numbers(inputs, roles["inputs"], clients, counted, lowest=0)
     elif inputs.dtype == np.uint8 and inputs.ndim in (3, 4):  # (rows, height, width) with or without channels
         inputs = _pixels(inputs)
-        notes.append(BYTES.format(names["inputs"]))
+        notes.append(BYTES.format(roles["inputs"]))
     if counted:
         if not tokens:
             refuse_one_hot(targets, counted["classes"])
-        _check_numbers(targets, names["targets"], clients, counted, lowest=-1 if targets.ndim > 1 else 0)
-    federation = Federation.from_arrays(
-        inputs,
-        targets,
-        clients,
-        task=data.task,
-        classes=tuple(map(str, range(*counted.values()))) if counted else None,
-        split=split,
-        held_out=data.held_out,
-        seed=data.seed,
-        tokens=tokens,
-    )
+        _check_numbers(targets, roles["targets"], clients, counted, lowest=-1 if targets.ndim > 1 else 0)
+    options: dict[str, Any] = {"classes": _numbered(counted)} if counted else {}
+    federation = Federation.from_arrays(inputs, targets, clients, tokens=tokens, **options, **_usual(data, split))
     return dataclasses.replace(federation, notes=(*notes, *federation.notes))
+
+
+def _refuse_column(targets: np.ndarray, name: str) -> None:
+    if targets.shape[1:] == (1,) and targets.dtype.kind in "iub":
+        raise RequestError(
+            f"The array {name!r} holds one column of labels, shape {targets.shape}, where a label per row is needed; "
+            "store it as targets[:, 0], or set data.task = 'regression' if it is a number to predict."
+        )
+
+
+def _npz_roles(data: DataSpec) -> tuple[dict[str, str], dict[str, int]]:
+    """Role -> the name of its array, and the setting that says how many labels or tokens there are, if one does."""
+    for given, role in (("target", "targets"), ("features", "inputs")):
+        if getattr(data, given) is not None:  # a table's way to say it, which would be passed over
+            raise RequestError(f"[data] source 'npz' does not read {given}; name the array in data.settings.{role}.")
+    roles = {"inputs": "x", "targets": "y", "clients": data.client or "client"}
+    refuse_unknown(data.settings, (*roles, *COUNTS), "[data.settings] npz")
+    counted = _counted(data, {name: value for name, value in data.settings.items() if name in COUNTS})
+    named = {role: name for role, name in data.settings.items() if role in roles}
+    return roles | {role: coerce(str, name, f"data.settings.{role}") for role, name in named.items()}, counted
+
+
+def _numbered(counted: dict[str, int]) -> tuple[str, ...]:
+    """Names of as many classes or tokens as were counted."""
+    return tuple(map(str, range(*counted.values())))
+
+
+def _usual(data: DataSpec, split: Split) -> dict[str, Any]:
+    """What every federation of rows takes."""
+    return {"task": data.task, "split": split, "held_out": data.held_out, "seed": data.seed}
 
 
 def _counted(data: DataSpec, settings: dict[str, Any]) -> dict[str, int]:
@@ -197,7 +204,7 @@ def _leaf(data: DataSpec, split: Split) -> Federation:
         options = {"classes": tuple(leaf.alphabet), "tokens": True}
         notes = [f"The texts of x were read as tokens, one for each of {len(leaf.alphabet)} characters."]
     elif counted:
-        options = {"classes": tuple(map(str, range(*counted.values()))), "tokens": True}
+        options = {"classes": _numbered(counted), "tokens": True}
         owners = np.repeat(np.array(leaf.names, dtype=str), rows.counts)
         for values, word in ((rows.inputs, "x"), (rows.targets, "y")):
             _check_numbers(values, word, owners, counted, lowest=0 if word == "x" else -1)
@@ -205,9 +212,7 @@ def _leaf(data: DataSpec, split: Split) -> Federation:
         warnings = refuse_token_numbers(path, rows.inputs)
     if counted:
         rows = dataclasses.replace(rows, targets=next_token_targets(path, rows.inputs, rows.targets))
-    federation = Federation.from_rows(
-        rows, names=leaf.names, task=data.task, split=split, held_out=data.held_out, seed=data.seed, **options
-    )
+    federation = Federation.from_rows(rows, names=leaf.names, **_usual(data, split), **options)
     return dataclasses.replace(
         federation, notes=(*notes, *federation.notes), warnings=(*warnings, *federation.warnings)
     )
@@ -244,10 +249,8 @@ def _dealt(
         dealt = deal(name, inputs, targets, clients, data.seed, options)
     except TypeError as error:
         raise RequestError(f"[data.settings] partition {name!r}: {error}; check its settings.") from None
-    kind = data.task or "classification"
-    federation = Federation.from_arrays(
-        inputs, targets, dealt.assignment, task=kind, split=split, held_out=data.held_out, seed=data.seed
-    )
+    options = _usual(data, split) | {"task": data.task or "classification"}
+    federation = Federation.from_arrays(inputs, targets, dealt.assignment, **options)
     return dataclasses.replace(federation, notes=(*dealt.notes, *federation.notes))
 
 
@@ -285,14 +288,8 @@ def build_data(
     check_address_space()
     split = Split(data.train, data.validation, data.test, data.split_column, data.group_column, data.time_column)
     split.check()
-    for name in TABLE_ONLY if data.source != "table" else ():
-        if getattr(data, name) is not None:
-            raise RequestError(f"[data] {name} is for tables, and the source is {data.source!r}; leave it out.")
-    if data.source != "table" and data.preparation != FEDERATED:
-        raise RequestError(
-            f"[data] preparation is for tables, and the source is {data.source!r}, whose rows come as they are; leave "
-            "it out."
-        )
+    if data.source != "table":
+        _refuse_table_settings(data)
     if rows is not None:
         return _table(data, split, rows), None
     if data.source in READERS:
@@ -304,33 +301,46 @@ def build_data(
         )
     source = SOURCES[data.source]
     parameters = inspect.signature(source).parameters
-    dtype = np.dtype(precision)  # synthetic problems are made in the run's precision: rounding would move their optimum
-    arguments: dict[str, Any] = {"seed": data.seed, "split": split, "held_out": data.held_out, "dtype": dtype}
-    own = [name for name in parameters if name not in arguments]
-    for name in data.settings:
-        if name in arguments:
-            home = {"split": "train, validation and test of [data]", "dtype": "precision of [training]"}
-            raise RequestError(
-                f"[data.settings] {data.source} has no setting {name!r}; it is {home.get(name, f'{name} of [data]')}."
-            )
-    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        refuse_unknown(data.settings, own, f"[data.settings] {data.source}")
-    if data.held_out and "held_out" not in parameters:
-        raise RequestError(f"[data] held_out is not available for the source {data.source!r}; leave it at 0.")
-    arguments = {name: value for name, value in arguments.items() if name in parameters} | data.settings
-    needed = [
-        name
-        for name, one in parameters.items()
-        if one.default is one.empty and one.kind is not one.VAR_KEYWORD and name not in arguments
-    ]
-    if needed:
-        raise RequestError(f"[data.settings] {data.source} needs {' and '.join(needed)}; set them to numbers.")
+    # synthetic problems are made in the run's precision: rounding would move their optimum
+    usual = {"seed": data.seed, "split": split, "held_out": data.held_out, "dtype": np.dtype(precision)}
+    _check_settings(data, parameters, usual)
+    arguments = {name: value for name, value in usual.items() if name in parameters} | data.settings
     _check_size(data.source, parameters, arguments)
     try:
         built = source(**arguments)
     except TypeError as error:
         raise RequestError(f"[data.settings] {data.source}: {error}.") from None
     return (built.federation, built) if isinstance(built, Problem) else (built, None)
+
+
+def _refuse_table_settings(data: DataSpec) -> None:
+    for name in TABLE_ONLY:
+        if getattr(data, name) is not None:
+            raise RequestError(f"[data] {name} is for tables, and the source is {data.source!r}; leave it out.")
+    if data.preparation != FEDERATED:
+        raise RequestError(
+            f"[data] preparation is for tables, and the source is {data.source!r}, whose rows come as they are; leave "
+            "it out."
+        )
+
+
+_HOMES = {"split": "train, validation and test of [data]", "dtype": "precision of [training]"}
+
+
+def _check_settings(data: DataSpec, parameters: Mapping[str, inspect.Parameter], usual: Mapping[str, Any]) -> None:
+    """RequestError where the settings of a known source are not those that it takes and needs."""
+    misplaced = next((name for name in data.settings if name in usual), None)
+    if misplaced is not None:
+        home = _HOMES.get(misplaced, f"{misplaced} of [data]")
+        raise RequestError(f"[data.settings] {data.source} has no setting {misplaced!r}; it is {home}.")
+    own = {name: one for name, one in parameters.items() if name not in usual and one.kind is not one.VAR_KEYWORD}
+    if len(own) + len(usual.keys() & parameters) == len(parameters):  # it takes no others by **
+        refuse_unknown(data.settings, own, f"[data.settings] {data.source}")
+    if data.held_out and "held_out" not in parameters:
+        raise RequestError(f"[data] held_out is not available for the source {data.source!r}; leave it at 0.")
+    needed = [name for name, one in own.items() if one.default is one.empty and name not in data.settings]
+    if needed:
+        raise RequestError(f"[data.settings] {data.source} needs {' and '.join(needed)}; set them to numbers.")
 
 
 def _check_size(source: str, parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> None:

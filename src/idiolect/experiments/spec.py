@@ -7,17 +7,22 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tomli_w
 
+from idiolect.algorithms import ALGORITHMS, find
 from idiolect.core.checks import Range, RequestError, setting
 from idiolect.core.settings import array_fields
 from idiolect.data.preparation import FEDERATED, WAYS
 from idiolect.engines.door import Training
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
+from idiolect.objectives import OBJECTIVES
 from idiolect.record.schema import Swept
 from idiolect.visible import one_line
+
+Table: TypeAlias = dict[str, Any]  # of TOML: names to plain values, lists and tables
+Setting: TypeAlias = bool | int | float | str | list[Any] | None  # what TOML, or a call, may give one setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +48,7 @@ class DataSpec:
     time_column: str | None = None
     held_out: int | float = setting(default=0, at_least=0)  # clients that never train: a number, or a share below 1
     seed: int = 0
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # passed on to the source
+    settings: Table = dataclasses.field(default_factory=dict)  # passed on to the source
 
 
 class _NameOrPath(Range):
@@ -73,7 +78,7 @@ class ModelSpec:
     loss: str = setting(default="cross_entropy", choices=("cross_entropy", "logistic", "pinball"))  # pinball: numbers
     quantile: float | None = setting(default=None, above=0, below=1)  # of the pinball loss, a whole percent
     l2: float | None = setting(default=None, at_least=0)
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of a network, or of your own
+    settings: Table = dataclasses.field(default_factory=dict)  # of a network, or of your own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +88,7 @@ class MethodSpec:
     label: str
     algorithm: str
     objective: str | None = None
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Table = dataclasses.field(default_factory=dict)
     swept: Swept | None = None  # where a sweep made it of another method
 
     @property
@@ -147,7 +152,7 @@ class Resolved:
     chunk: int
     block: int
     rounds: int | None = None
-    tuned: dict[str, Any] | None = dataclasses.field(
+    tuned: Table | None = dataclasses.field(
         default=None, metadata={"doc": "settings chosen on validation rows; unset: none"}
     )
     chosen: dict[str, float | list[float]] | None = dataclasses.field(
@@ -202,23 +207,25 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Spec:
     return from_table(override(table, overrides), default_name=path.stem)
 
 
-def override(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def parse_line(text: str, option: str = "--set", example: str = "training.rounds = 50") -> Table:
+    """One line of TOML that an option was given; RequestError for none."""
+    try:
+        found, why = tomllib.loads(text), ""
+    except tomllib.TOMLDecodeError as error:
+        found, why = {}, f" ({error})"
+    if not found:
+        raise RequestError(f"{option} needs one line of TOML such as {example!r}, got {text!r}{why}.")
+    return found
+
+
+def override(table: Table, overrides: Sequence[str]) -> Table:
     """`table` with overrides, each one line of TOML such as 'training.rounds = 50'."""
     for text in overrides:
-        try:
-            change = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RequestError(
-                f"--set needs one line of TOML such as 'training.rounds = 50', got {text!r} ({error})."
-            ) from None
-        if not change:
-            raise RequestError(f"--set needs one line of TOML such as 'training.rounds = 50', got {text!r}.")
-        change = _aim_at_only_method(table, change)
-        table = _merge(table, change)
+        table = _merge(table, _aim_at_only_method(table, parse_line(text)))
     return table
 
 
-def _aim_at_only_method(table: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+def _aim_at_only_method(table: Table, change: Table) -> Table:
     """'algorithm.x = 1' means the only method, in whichever form the spec names it."""
     methods = table.get("methods")
     if "algorithm" not in change or not isinstance(methods, dict):
@@ -231,7 +238,7 @@ def _aim_at_only_method(table: dict[str, Any], change: dict[str, Any]) -> dict[s
     return rest | {"methods": {next(iter(methods)): change["algorithm"]}}
 
 
-def _merge(table: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+def _merge(table: Table, change: Table) -> Table:
     merged = dict(table)
     for key, value in change.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
@@ -248,15 +255,19 @@ def from_table(table: Mapping[str, Any], default_name: str = "run") -> Spec:
     if "seed" in table and "seeds" in table:
         raise RequestError("A spec has either seed or seeds, got both; keep one.")
     seeds = coerce(list[int], table.get("seeds", [coerce(int, table.get("seed", 0), "seed")]), "seeds")
-    parts: dict[str, Any] = {key: fill(cls, table.get(key, {}), key) for key, cls in _TABLES.items()}
-    entries = coerce(dict[str, Any], table.get("resolved", {}), "resolved")
+    parts: Table = {key: fill(cls, table.get(key, {}), key) for key, cls in _TABLES.items()}
+    entries = coerce(Table, table.get("resolved", {}), "resolved")
     resolved = {label: fill(Resolved, _renewed(entry), f"resolved.{label}") for label, entry in entries.items()}
-    name = coerce(str, table.get("name", default_name), "name")
+    name = _check_name(coerce(str, table.get("name", default_name), "name"))
+    return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
+
+
+def _check_name(name: str) -> str:
     if not name.strip() or name in (".", "..") or "/" in name or "\\" in name or one_line(name) != name:
         raise RequestError(
             f"name must be printable and able to name a folder under runs/, got {name!r}; use letters and digits."
         )
-    return Spec(name=name, methods=_methods(table), seeds=check_seeds(seeds), resolved=resolved, **parts)
+    return name
 
 
 def _renewed(entry: Any) -> Any:
@@ -284,25 +295,24 @@ def _methods(table: Mapping[str, Any]) -> tuple[MethodSpec, ...]:
         only = table["algorithm"]
         if not isinstance(only, Mapping) or "name" not in only:
             raise RequestError("[algorithm] needs a name, such as name = 'fedavg'; `idiolect list` shows them.")
-        entries = {coerce(str, only["name"], "algorithm.name"): only}
+        entries, place = {coerce(str, only["name"], "algorithm.name"): only}, "algorithm"
     else:
-        entries = coerce(dict[str, Any], table["methods"], "methods")
+        entries, place = coerce(Table, table["methods"], "methods"), "methods.{}"
         if not entries:
             raise RequestError("A spec needs at least one method, got none; add a table such as [methods.fedavg].")
-    defaults = coerce(dict[str, Any], table.get("defaults", {}), "defaults")
-    if any(not label.strip() for label in entries):
-        raise RequestError("A method's label must not be empty; write a name between the quotes of [methods.''].")
-    unseen = next((label for label in entries if one_line(label) != label), None)
-    if unseen is not None:
-        raise RequestError(f"A method's label must be printable, got {unseen!r}; use letters and digits.")
-    place = "algorithm" if "algorithm" in table else "methods.{}"
+    for label in entries:
+        if not label.strip():
+            raise RequestError("A method's label must not be empty; write a name between the quotes of [methods.''].")
+        if one_line(label) != label:
+            raise RequestError(f"A method's label must be printable, got {label!r}; use letters and digits.")
+    defaults = coerce(Table, table.get("defaults", {}), "defaults")
     methods = tuple(_method(label, entry, defaults, place.format(label)) for label, entry in entries.items())
     _check_defaults(defaults, methods)
     return methods
 
 
-def _method(label: str, entry: Any, defaults: dict[str, Any], where: str) -> MethodSpec:
-    settings = dict(coerce(dict[str, Any], entry, where))
+def _method(label: str, entry: object, defaults: Table, where: str) -> MethodSpec:
+    settings = dict(coerce(Table, entry, where))
     if "algorithm" in settings and "name" not in settings:
         raise RequestError(
             f"[{where}] must give its algorithm as name, got algorithm = {settings['algorithm']!r}; "
@@ -315,26 +325,17 @@ def _method(label: str, entry: Any, defaults: dict[str, Any], where: str) -> Met
     if settings.get("step_size") == "theory" and "step_size" not in known and _asks_theory(algorithm):
         del settings["step_size"]  # it says: leave all to theory, which is what leaving all out means
     refuse_unknown(settings, known, f"[{where}] {algorithm}")
-    swept = None if sweep is None else _swept(sweep, settings, f"{where}.swept")
+    swept = None
+    if sweep is not None:  # a sweep's own spec.toml says it of its methods
+        swept = fill(Swept, sweep, f"{where}.swept")
+        refuse_unknown(dict.fromkeys(swept.settings), settings, f"{where}.swept.settings")
     shared = common_names(algorithm, objective)
     common = {name: value for name, value in defaults.items() if name in shared}
     return MethodSpec(label, algorithm, objective, common | settings, swept)
 
 
-def _swept(entry: Any, settings: Mapping[str, Any], where: str) -> Swept:
-    """What a sweep's own spec.toml says of one of its methods."""
-    table = coerce(dict[str, Any], entry, where)
-    refuse_unknown(table, ("method", "settings"), f"[{where}]")
-    names = coerce(list[str], table.get("settings"), f"{where}.settings")
-    refuse_unknown(dict.fromkeys(names), settings, f"{where}.settings")
-    return Swept(coerce(str, table.get("method"), f"{where}.method"), tuple(names))
-
-
 def _check_defaults(defaults: Mapping[str, Any], methods: Sequence[MethodSpec]) -> None:
     """A default may miss some methods of the spec, but a name that no algorithm or objective has is a slip."""
-    from idiolect.algorithms import ALGORITHMS
-    from idiolect.objectives import OBJECTIVES
-
     named = {method.algorithm for method in methods}
     of_algorithms = {name for one in {*ALGORITHMS, *named} for name in setting_names(one)}
     refuse_unknown(defaults, of_algorithms.union(*map(own_settings, OBJECTIVES.values())), "[defaults]")
@@ -342,9 +343,6 @@ def _check_defaults(defaults: Mapping[str, Any], methods: Sequence[MethodSpec]) 
 
 def setting_names(algorithm: str, objective: str | None = None) -> list[str]:
     """What can be set on the named algorithm and on the objective it minimises, its own unless told."""
-    from idiolect.algorithms import find
-    from idiolect.objectives import OBJECTIVES
-
     method = find(algorithm)
     minimised = OBJECTIVES.get(objective or method.objective or "")
     return [*own_settings(method.algorithm), *(own_settings(minimised) if minimised is not None else [])]
@@ -355,16 +353,12 @@ def common_names(algorithm: str, objective: str | None = None) -> list[str]:
 
     Not those that would turn the method into another one, such as FedAvg into FedProx: they are stated one by one.
     """
-    from idiolect.algorithms import find
-
     method = find(algorithm)
     another = set(getattr(method.algorithm, "makes_another", ())) - set(method.preset)
     return [name for name in setting_names(algorithm, objective) if name not in another]
 
 
 def _asks_theory(algorithm: str) -> bool:
-    from idiolect.algorithms import find
-
     return any(field.metadata.get("theory") for field in dataclasses.fields(find(algorithm).algorithm))
 
 
@@ -392,10 +386,10 @@ def is_same_run(one: Spec, other: Spec) -> bool:
     return _settings_by_place(one) == _settings_by_place(other)
 
 
-def _settings_by_place(spec: Spec) -> dict[str, Any]:
+def _settings_by_place(spec: Spec) -> Table:
     """'training.rounds' -> 100, of everything that decides the numbers."""
     table = to_table(spec)
-    places: dict[str, Any] = {"methods": sorted(table["methods"])}
+    places: Table = {"methods": sorted(table["methods"])}
 
     def walk(prefix: str, inside: Mapping[str, Any]) -> None:
         for key, value in inside.items():
@@ -408,9 +402,9 @@ def _settings_by_place(spec: Spec) -> dict[str, Any]:
     return places
 
 
-def to_table(spec: Spec) -> dict[str, Any]:
+def to_table(spec: Spec) -> Table:
     """Plain values that `from_table` reads back to the same spec; unset values are left out."""
-    table: dict[str, Any] = {"name": spec.name, "seeds": list(spec.seeds)}
+    table: Table = {"name": spec.name, "seeds": list(spec.seeds)}
     for key in _TABLES:
         if key != "collaboration" or spec.collaboration.source is not None:
             table[key] = _plain(dataclasses.asdict(getattr(spec, key)))

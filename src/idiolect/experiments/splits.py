@@ -155,7 +155,9 @@ def _train(
         own = _spec_of(spec, path, place, seeds[place], len(seeds))
         _run_one(own, folders[place], progress, _without_repeats(tell, said, first=number == 0), rows)
         left = (len(waiting) - number - 1) * (time.monotonic() - begun)
-        tell(f"Split {place + 1} of {len(seeds)} is finished: {_announcement(folders[place])}{_time_left(left)}.")
+        announced = read_summary(folders[place].path).announced
+        who = f"{announced.method} was announced" if announced else "no method was announced"
+        tell(f"Split {place + 1} of {len(seeds)} is finished: {who}{_time_left(left)}.")
 
 
 @contextlib.contextmanager
@@ -218,11 +220,6 @@ def _without_repeats(tell: Say, said: set[str], first: bool) -> Say:
         said.add(text)
 
     return say
-
-
-def _announcement(folder: RunFolder) -> str:
-    announced = read_summary(folder.path).announced
-    return f"{announced.method} was announced" if announced else "no method was announced"
 
 
 def _time_left(seconds: float) -> str:

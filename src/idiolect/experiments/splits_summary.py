@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from idiolect.core.order import natural_key
@@ -25,7 +26,8 @@ from idiolect.record.schema import MethodSummary, RunSummary
 from idiolect.record.splits import EachSplit, SplitsAnnounced, SplitsMean, SplitsMethod, SplitsRow, SplitsSummary
 
 GAINS = ("gain", "gain_over_one")
-_COLUMNS = ("method", "client", "held_out", "train_rows", "validation_rows", "test_rows", "score", *GAINS)
+_NUMBERS = ("train_rows", "validation_rows", "test_rows", "score", *GAINS)
+_COLUMNS = ("method", "client", "held_out", *_NUMBERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,50 +87,47 @@ class JudgedOverSplits(NamedTuple):
 def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
     """Finished run folders of one spec with other splits; a client's number is its mean over training seeds."""
     summaries = [read_summary(folder) for folder in folders]
-    tables = [_client_means(folder, summary) for folder, summary in zip(folders, summaries)]
+    tables = list(map(_client_means, folders, summaries))
     labels = [line.method for line in summaries[0].methods]
-    clients = sorted({client for table in tables for _, client in table}, key=lambda name: (natural_key(name), name))
-    places = {name: place for place, name in enumerate(clients)}
-    numbers = {name: np.full((len(labels), len(folders), len(clients)), np.nan) for name in (*_COLUMNS[3:],)}
-    for split, table in enumerate(tables):
-        for (method, client), values in table.items():
-            for name, value in values.items():
-                numbers[name][labels.index(method), split, places[client]] = value
+    clients = sorted({name for table in tables for name in table["client"]}, key=lambda name: (natural_key(name), name))
+    numbers = _arranged(tables, labels, clients)
     fitted = numbers["train_rows"][0].copy()
     if all(summary.refit and all(line.tuned for line in summary.methods) for summary in summaries):
         fitted += numbers["validation_rows"][0]
-    return Splits(
-        list(folders),
-        list(seeds),
-        summaries,
-        labels,
-        clients,
-        numbers["score"],
-        numbers["gain"],
-        numbers["gain_over_one"],
-        numbers["test_rows"][0],
-        fitted,
-    )
+    parts = (numbers["score"], numbers["gain"], numbers["gain_over_one"], numbers["test_rows"][0])
+    return Splits(list(folders), list(seeds), summaries, labels, clients, *parts, fitted)
 
 
-def _client_means(folder: Path, summary: RunSummary) -> dict[tuple[str, str], dict[str, float]]:
-    """(method, client) -> its numbers, means over seeds; clients that never train are left out.
+def _arranged(tables: list[dict[str, Any]], labels: list[str], clients: list[str]) -> dict[str, np.ndarray]:
+    """Column -> (methods, splits, clients), not-a-number where a split has no such client."""
+    numbers = {name: np.full((len(labels), len(tables), len(clients)), np.nan) for name in _NUMBERS}
+    method_at, client_at = ({name: place for place, name in enumerate(names)} for names in (labels, clients))
+    for split, table in enumerate(tables):
+        places = [method_at[name] for name in table["method"]], split, [client_at[name] for name in table["client"]]
+        for name, values in numbers.items():
+            values[places] = table[name]
+    return numbers
+
+
+def _client_means(folder: Path, summary: RunSummary) -> dict[str, Any]:
+    """Columns with a row per method and client, means over seeds; clients that never train are left out.
 
     A method that diverged has no score, and nothing has a gain over a reference that did.
     """
+    table = pq.read_table(folder / "clients.parquet", columns=list(_COLUMNS))
+    table = table.filter(pc.invert(table["held_out"])).group_by(["method", "client"])
+    found = table.aggregate([(name, "mean", pc.ScalarAggregateOptions(skip_nulls=False)) for name in _NUMBERS])
+    columns: dict[str, Any] = {name: found[name].to_pylist() for name in ("method", "client")}
     lost = {line.method for line in summary.methods if line.diverged}
-    alone = [line.method in lost for line in summary.methods if line.algorithm == LOCAL]
+    alone = {line.method for line in summary.methods if line.algorithm == LOCAL}
     one = {line.gain_over_one.reference for line in summary.methods if line.gain_over_one}
-    without = {"gain": not alone or all(alone), "gain_over_one": not one or bool(one & lost)}
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for row in pq.read_table(folder / "clients.parquet", columns=list(_COLUMNS)).to_pylist():
-        if row["held_out"]:
-            continue
-        values = found.setdefault((row["method"], row["client"]), {name: [] for name in _COLUMNS[3:]})
-        for name in values:
-            gone = (row["method"] in lost and not name.endswith("_rows")) or without.get(name, False)
-            values[name].append(np.nan if gone or row[name] is None else float(row[name]))
-    return {key: {name: float(np.mean(all_)) for name, all_ in values.items()} for key, values in found.items()}
+    gone = np.isin(columns["method"], list(lost))
+    without = {"gain": alone <= lost, "gain_over_one": not one or bool(one & lost)}
+    for name in _NUMBERS:
+        values = found[f"{name}_mean"].to_numpy().astype(float)
+        values[gone & (not name.endswith("_rows")) | without.get(name, False)] = np.nan
+        columns[name] = values
+    return columns
 
 
 def summarise_splits(name: str, read: Splits) -> tuple[SplitsSummary, list[JudgedOverSplits]]:
@@ -137,7 +136,7 @@ def summarise_splits(name: str, read: Splits) -> tuple[SplitsSummary, list[Judge
     each = [_split_line(read, split) for split in range(len(read.folders))]
     times = [sum(line.announced == label for line in each) for label in read.labels]
     methods = [_method_line(read, method, judged[method], times[method], each) for method in range(len(read.labels))]
-    first = read.summaries[0]
+    first, ranked = read.summaries[0], _rank(methods, read.higher_chooses)
     summary = SplitsSummary(
         name=name,
         splits=len(read.folders),
@@ -149,8 +148,9 @@ def summarise_splits(name: str, read: Splits) -> tuple[SplitsSummary, list[Judge
         refit=first.refit,
         test_over_train=read.test_over_train,
         all_clients=len(read.clients),
-        announced=_announced_line(read, each, _most(methods, read.higher_chooses)),
-        personalized=_personalized(methods, read.higher_chooses),
+        announced=_announced_line(read, each, ranked[0].method if ranked and ranked[0].announced else None),
+        # the method whose clients are shown: the one announced most, or the first that is not training alone
+        personalized=next((line.method for line in ranked if line.algorithm != LOCAL), None),
         methods=tuple(methods),
         each=tuple(each),
         warnings=tuple(dict.fromkeys(text for one in read.summaries for text in one.warnings)),
@@ -174,18 +174,17 @@ def _gain_intervals(read: Splits, found: Estimates) -> Intervals:
     return student_intervals(found) if bound is None else within(student_intervals(found), bound)
 
 
-def _mean(read: Splits, values: Any) -> SplitsMean | None:
+def _mean(read: Splits, values: np.ndarray) -> SplitsMean | None:
     """A score over splits: mean, interval, and how many splits have it; None for none."""
-    found = student_intervals(score_estimates(np.asarray(values, float)[None], read.test_over_train))
+    found = student_intervals(score_estimates(values[None], read.test_over_train))
     return _plain(Intervals(*(np.clip(part, *SCORES[read.name_of_score].limits) for part in found)), values)
 
 
-def _mean_gain(read: Splits, values: Any) -> SplitsMean | None:
-    found = gain_estimates(np.asarray(values, float)[None], read.test_over_train)
-    return _plain(_gain_intervals(read, found), values)
+def _mean_gain(read: Splits, values: np.ndarray) -> SplitsMean | None:
+    return _plain(_gain_intervals(read, gain_estimates(values[None], read.test_over_train)), values)
 
 
-def _plain(found: Intervals, values: Any) -> SplitsMean | None:
+def _plain(found: Intervals, values: np.ndarray) -> SplitsMean | None:
     if np.isnan(found.value[0]):
         return None
     mean, low, high = (float(part[0]) for part in found)
@@ -203,60 +202,58 @@ def _method_line(
     read: Splits, method: int, judged: JudgedOverSplits, times: int, each: list[EachSplit]
 ) -> SplitsMethod:
     lines = [read.line(split, method) for split in range(len(read.folders))]
-    worst = [summarise(values, read.higher_is_better).worst_decile for values in read.score[method]]
-    known = judged.verdict[judged.verdict != ""]
+    sound = [line for line in lines if not line.diverged]
+    worst = np.array([summarise(values, read.higher_is_better).worst_decile for values in read.score[method]])
     alone = lines[0].algorithm == LOCAL
     one = all(line.gain_over_one is None for line in lines)  # itself, or there is no such method
-    judgeable = not alone and known.size > 0
-    counts = {word: int((known == word).sum()) if judgeable else None for word in VERDICTS}
-    sound = [line for line in lines if not line.diverged]
     return SplitsMethod(
         method=read.labels[method],
         algorithm=lines[0].algorithm,
-        choosing_mean=_choosing_mean(sound),
+        choosing_mean=_known_mean([line.choosing_mean for line in sound]),
         score=_mean(read, _over_clients(read.score[method])),
         worst_decile=_mean(read, worst),
         gain=None if alone else _mean_gain(read, _over_clients(read.gain[method])),
         gain_over_one=None if one else _mean_gain(read, _over_clients(read.gain_over_one[method])),
-        **counts,
-        compared=None if alone else int(known.size),
+        **_verdict_counts(judged.verdict, alone),
         announced=times,
         best=sum(read.labels[method] in line.best for line in each),
         diverged=len(lines) - len(sound),
         unconverged=sum(line.converged is False for line in sound),
-        rounds=float(np.mean([line.rounds for line in sound])) if sound else None,
-        traffic_bytes=float(np.mean([line.traffic_bytes for line in sound])) if sound else None,
+        rounds=_known_mean([line.rounds for line in sound]),
+        traffic_bytes=_known_mean([line.traffic_bytes for line in sound]),
     )
 
 
-def _choosing_mean(lines: list[MethodSummary]) -> float | None:
-    """The score that chooses, on validation rows, as a mean over splits that have it."""
-    known = [line.choosing_mean for line in lines if line.choosing_mean is not None]
+def _verdict_counts(verdict: np.ndarray, alone: bool) -> dict[str, Any]:
+    """Clients by verdict, and those that have one; none of training alone, which is what others are judged by."""
+    known = verdict[verdict != ""]
+    counts = {word: int((known == word).sum()) if known.size and not alone else None for word in VERDICTS}
+    return counts | {"compared": None if alone else int(known.size)}
+
+
+def _known_mean(values: Sequence[float | None]) -> float | None:
+    """The mean over the splits that have the number."""
+    known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
 
 def _split_line(read: Splits, split: int) -> EachSplit:
     """One split: who was announced, who was best on test rows, and whether the two are one within noise."""
     means = _over_clients(read.score[:, split])
-    sign = 1 if read.higher_is_better else -1
-    contend = [
-        place
-        for place in range(len(read.labels))
-        if np.isfinite(means[place]) and read.line(split, place).chosen is not False
-    ]
-    first = max(contend, key=lambda place: sign * means[place], default=None)
-    best = [] if first is None else [place for place in contend if np.isclose(means[place], means[first], 1e-6, 1e-9)]
-    announced = read.announced(split)
+    stands = [read.line(split, place).chosen is not False for place in range(len(read.labels))]
+    merit = np.where(np.isfinite(means) & stands, means if read.higher_is_better else -means, -np.inf)
+    first, announced = int(merit.argmax()), read.announced(split)
+    best = np.flatnonzero(np.isfinite(merit) & np.isclose(merit, merit[first], 1e-6, 1e-9))
     tied = None
-    if announced is not None and first is not None:
+    if announced is not None and best.size:
         pair = read.score[first, split], read.score[announced, split]
-        tied = announced in best or is_tied(*pair, read.higher_is_better)
+        tied = bool(announced in best or is_tied(*pair, read.higher_is_better))
     return EachSplit(
         folder=read.folders[split].name,
         seed=read.seeds[split],
         announced=None if announced is None else read.labels[announced],
         best=tuple(read.labels[place] for place in best),
-        best_or_tied=None if tied is None else bool(tied),
+        best_or_tied=tied,
         means=dict(zip(read.labels, map(float, means))),
     )
 
@@ -293,17 +290,6 @@ def _rank(methods: list[SplitsMethod], higher: bool) -> list[SplitsMethod]:
     return sorted((line for line in methods if line.score is not None), key=key)
 
 
-def _most(methods: list[SplitsMethod], higher: bool) -> str | None:
-    first = next(iter(_rank(methods, higher)), None)
-    return first.method if first is not None and first.announced else None
-
-
-def _personalized(methods: list[SplitsMethod], higher: bool) -> str | None:
-    """The method whose clients are shown: the one announced most, or the first that is not training alone."""
-    others = [line for line in _rank(methods, higher) if line.algorithm != LOCAL]
-    return others[0].method if others else None
-
-
 def client_rows(read: Splits, judged: list[JudgedOverSplits]) -> list[SplitsRow]:
     """splits.parquet: one row per method and client."""
     return [
@@ -315,10 +301,11 @@ def client_rows(read: Splits, judged: list[JudgedOverSplits]) -> list[SplitsRow]
 
 def _client_row(read: Splits, method: int, place: int, found: JudgedOverSplits) -> SplitsRow:
     parts = {"gain": found.gain, "gain_over_one": found.gain_over_one, "gain_expected": found.expected}
-    gains: dict[str, float] = {}
-    for name, part in parts.items():
-        ends = (float(values[place]) for values in part)
-        gains |= dict(zip((name, f"{name}_low", f"{name}_high"), ends))
+    gains = {
+        f"{name}{end}": float(values[place])
+        for name, part in parts.items()
+        for end, values in zip(("", "_low", "_high"), part)
+    }
     scores = read.score[method, :, place]
     return SplitsRow(
         method=read.labels[method],

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import types
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import pydantic
-
 from idiolect.core.checks import RequestError, check, nearest
+from idiolect.record.codec import MisfitError, decode, type_words
 
 Record = TypeVar("Record")
 
@@ -30,7 +28,7 @@ def fill(cls: type[Record], table: Any, where: str) -> Record:
     for name, field in fields.items():
         bare = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if bare and name not in values:
-            raise RequestError(f"[{where}] needs {name}; set it to {_type_words(hints[name])}.")
+            raise RequestError(f"[{where}] needs {name}; set it to {type_words(hints[name])}.")
     for name, value in values.items():
         if "range" in fields[name].metadata:
             check(where, name, value, fields[name].metadata["range"])
@@ -47,35 +45,12 @@ def refuse_unknown(table: Mapping[str, Any], known: Any, owner: str) -> None:
 def coerce(hint: Any, value: Any, where: str) -> Any:
     """`value` as the annotated type; whole numbers pass as floats, texts and true / false never pass as numbers."""
     try:
-        kept = pydantic.TypeAdapter(hint).validate_python(value, strict=True)
-    except pydantic.ValidationError:
-        raise RequestError(f"{where} must be {_type_words(hint)}, got {value!r}.") from None
-    for number in kept if isinstance(kept, list) else [kept]:
+        kept = decode(hint, value)
+    except MisfitError:
+        raise RequestError(f"{where} must be {type_words(hint)}, got {value!r}.") from None
+    for number in kept if isinstance(kept, list | tuple) else [kept]:
         if isinstance(number, float) and not math.isfinite(number):
             raise RequestError(f"{where} must be a finite number, got {number}; write one such as 0.1.")
         if isinstance(number, int) and abs(number) >= LARGEST:
             raise RequestError(f"{where} must be below 2^31, got {number}; use a smaller number.")
     return kept
-
-
-_WORDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text in quotes",
-    dict: "a table of settings",
-    list: "a list",
-    type(None): "left out",
-}
-_PLURALS = {int: "whole numbers", float: "numbers", str: "texts in quotes"}
-
-
-def _type_words(hint: Any) -> str:
-    """A type as a person would ask for it, to follow 'must be'."""
-    origin, inside = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        kinds = [kind for kind in inside if not (kind is int and float in inside)]
-        return " or ".join(_type_words(kind) for kind in kinds)
-    if origin is list and inside[0] in _PLURALS:
-        return f"a list of {_PLURALS[inside[0]]}"
-    return _WORDS.get(origin or hint, "another value")

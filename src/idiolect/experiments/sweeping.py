@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn, TypeAlias
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.experiments.spec import MethodSpec, Spec, common_names, setting_names
+from idiolect.experiments.spec import MethodSpec, Setting, Spec, common_names, parse_line, setting_names
 from idiolect.record.schema import Swept
 
 MOST = 1000  # combinations; more is almost surely a slip
 
+Axes: TypeAlias = dict[str, list[Setting]]  # setting -> its values
 
-def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
+
+def parse_over(texts: Sequence[str]) -> Axes:
     """'step_size = [0.1, 0.3]' lines of TOML as setting -> values."""
-    axes: dict[str, list[Any]] = {}
+    axes: Axes = {}
     for text in texts:
-        try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RequestError(f"--over needs TOML such as 'step_size = [0.1, 0.3]', got {text!r} ({error}).") from None
+        table = parse_line(text, "--over", "step_size = [0.1, 0.3]")
         for name, values in _flat(table):
             if isinstance(values, dict):
                 _refuse_table(name, values)
@@ -41,7 +39,7 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
     return axes
 
 
-def _refuse_table(name: str, values: dict[str, Any]) -> NoReturn:
+def _refuse_table(name: str, values: dict[str, object]) -> NoReturn:
     """'ditto.penalty' is a method's setting without 'methods.', 'training.rounds' is none of a method's."""
     given = f"{name}.{next(iter(values), 'SETTING')}"
     if name in {field.name for field in dataclasses.fields(Spec)}:
@@ -57,7 +55,7 @@ def _refuse_table(name: str, values: dict[str, Any]) -> NoReturn:
     raise RequestError(f"--over {given} names no setting of a method; write '{place} = [...]'.")
 
 
-def _flat(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flat(table: dict[str, object]) -> Iterator[tuple[str, object]]:
     """'methods.LABEL.x' stays one name, for that method alone; 'algorithm.x' is 'x'."""
     for name, values in table.items():
         if name == "algorithm" and isinstance(values, dict):
@@ -73,21 +71,16 @@ def _flat(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, values
 
 
-def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
+def expand(spec: Spec, axes: Axes) -> Spec:
     """One method per combination, labelled `name[setting=value]`; a method that has none of the settings stays one."""
     if not axes and len(spec.seeds) == 1:
         raise RequestError("A sweep needs something to vary: --over 'step_size = [0.1, 0.3]', or several --seeds.")
-    methods, used = [], set()
+    methods: list[MethodSpec] = []
+    used: set[str] = set()
     for method in spec.methods:
         own = _own_axes(method, axes)
         used |= set(own)
-        named = _by_setting(own, method.label)
-        for values in itertools.product(*named.values()):
-            chosen = dict(zip(named, values))
-            inside = ",".join(f"{name}={_shown(value)}" for name, value in chosen.items())
-            label = f"{method.label}[{inside}]" if chosen else method.label
-            swept = Swept(method.label, tuple(chosen)) if chosen else None
-            methods.append(MethodSpec(label, method.algorithm, method.objective, method.settings | chosen, swept))
+        methods += _combinations(method, own)
     _refuse_unused([axis for axis in axes if axis not in used], spec)
     labels = [method.label for method in methods]
     doubled = next((label for label in labels if labels.count(label) > 1), None)
@@ -98,50 +91,49 @@ def expand(spec: Spec, axes: dict[str, list[Any]]) -> Spec:
     return dataclasses.replace(spec, methods=tuple(methods))
 
 
-def _own_axes(method: MethodSpec, axes: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def _own_axes(method: MethodSpec, axes: Axes) -> Axes:
     """The axes that this method has, by the names they were given under."""
     known = setting_names(method.algorithm, method.objective)
     names = set(common_names(method.algorithm, method.objective)) | {f"methods.{method.label}.{name}" for name in known}
     return {axis: values for axis, values in axes.items() if axis in names}
 
 
-def _by_setting(own: dict[str, list[Any]], label: str) -> dict[str, list[Any]]:
-    """A method's axes by its settings' own names; RequestError where one is varied for all and for this one again."""
-    named: dict[str, list[Any]] = {}
-    for axis, values in own.items():
-        name = axis.rpartition(".")[2]
-        if name in named:
-            raise RequestError(
-                f"--over must name a setting once, got {name} and methods.{label}.{name}; vary {name} for every method "
-                f"together, or for each as methods.LABEL.{name}."
-            )
-        named[name] = values
-    return named
+def _combinations(method: MethodSpec, own: Axes) -> Iterator[MethodSpec]:
+    """The method with every combination; RequestError where a setting is varied for all and for this one again."""
+    names = [axis.rpartition(".")[2] for axis in own]
+    again = next((name for name in names if names.count(name) > 1), None)
+    if again is not None:
+        raise RequestError(
+            f"--over must name a setting once, got {again} and methods.{method.label}.{again}; vary {again} for every "
+            f"method together, or for each as methods.LABEL.{again}."
+        )
+    for values in itertools.product(*own.values()):
+        chosen = dict(zip(names, values))
+        inside = ",".join(f"{name}={value}" for name, value in chosen.items())
+        label = f"{method.label}[{inside}]" if chosen else method.label
+        swept = Swept(method.label, tuple(chosen)) if chosen else None
+        yield dataclasses.replace(method, label=label, settings=method.settings | chosen, swept=swept)
 
 
 def _refuse_unused(axes: list[str], spec: Spec) -> None:
     """An axis that no method has is a slip."""
     if not axes:
         return
-    name, labels = axes[0], [method.label for method in spec.methods]
+    name, known = axes[0], {one.label: setting_names(one.algorithm, one.objective) for one in spec.methods}
     if name.startswith("methods."):
-        label = next((label for label in labels if name.startswith(f"methods.{label}.")), None)
-        if label is None:
-            raise RequestError(f"--over {name}: there is no such method in the spec, which has {', '.join(labels)}.")
-        method = next(method for method in spec.methods if method.label == label)
-        known = setting_names(method.algorithm, method.objective)
-        key = name.removeprefix(f"methods.{label}.")
-        raise RequestError(f"--over: {method.algorithm} has no setting {key!r}.{nearest(key, known)}")
-    stated = [one.label for one in spec.methods if name in setting_names(one.algorithm, one.objective)]
-    if stated:
+        method = next((one for one in spec.methods if name.startswith(f"methods.{one.label}.")), None)
+        if method is None:
+            raise RequestError(f"--over {name}: there is no such method in the spec, which has {', '.join(known)}.")
+        key = name.removeprefix(f"methods.{method.label}.")
+        raise RequestError(f"--over: {method.algorithm} has no setting {key!r}.{nearest(key, known[method.label])}")
+    stated = next((label for label, names in known.items() if name in names), None)
+    if stated is not None:
         raise RequestError(
-            f"--over {name} would make another method of {stated[0]}; if that is meant, write "
-            f"methods.{stated[0]}.{name}."
+            f"--over {name} would make another method of {stated}; if that is meant, write methods.{stated}.{name}."
         )
-    every = {key for method in spec.methods for key in setting_names(method.algorithm, method.objective)}
-    owner = spec.methods[0].algorithm if len(spec.methods) == 1 else "no method of the spec"
-    word = "has no" if len(spec.methods) == 1 else "has a"
-    raise RequestError(f"--over: {owner} {word} setting {name!r}.{nearest(name, every)}")
+    every = {key for names in known.values() for key in names}
+    owner = f"{spec.methods[0].algorithm} has no" if len(known) == 1 else "no method of the spec has a"
+    raise RequestError(f"--over: {owner} setting {name!r}.{nearest(name, every)}")
 
 
 def chosen_settings(
@@ -162,7 +154,3 @@ def chosen_settings(
         best = max(means, key=lambda label: means[label], default=None)
         chosen |= {label: None if best is None or len(own) == 1 else label == best for label in own}
     return chosen
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else str(value)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,7 +21,6 @@ class Trained:
     method: MethodSpec
     runs: list[Run]
     notes: list[str]
-    tuned: str | None = None
     choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
 
     @property
@@ -28,12 +28,25 @@ class Trained:
         """Where the first seed that did left the finite numbers."""
         return next((run.recorder.diverged for run in self.runs if run.recorder.diverged), None)
 
+    def scores(self, score: str, split: str = "test", model: str = "personal", when: str = "selected") -> np.ndarray:
+        """(seeds, clients): what the models score on a split; no client where a run has not recorded it."""
+        return recorded(self.runs, score, split, model, when)
 
-def answer(run: Run, score: str) -> np.ndarray:
-    """What a method gives each client: its personal model at the selected round, on test rows."""
-    return np.asarray(run.recorder.selected["test"]["personal"][score], np.float64)
+
+def recorded(runs: Sequence[Run], score: str, split: str, model: str, when: str) -> np.ndarray:
+    """(runs, clients): a score as it was recorded at the "selected" or "last" round; (runs, 0) where it was not."""
+    found = [getattr(run.recorder, when).get(split, {}).get(model, {}).get(score, ()) for run in runs]
+    return np.asarray(found, np.float64)
 
 
 def mean_answer(entry: Trained, score: str) -> np.ndarray:
-    """One number per client: its mean over seeds, which are not independent witnesses."""
-    return np.asarray(np.mean([answer(run, score) for run in entry.runs], axis=0))
+    """What a method gives each client on test rows: its mean over seeds, which are not independent witnesses."""
+    return np.asarray(entry.scores(score).mean(axis=0))
+
+
+def over_clients(scores: np.ndarray) -> float | None:
+    """Of (seeds, clients): the mean over the clients that have a score, then over seeds; None where a seed has none."""
+    known = ~np.isnan(scores)
+    if not known.any(axis=-1).all():
+        return None
+    return float((np.where(known, scores, 0.0).sum(axis=-1) / known.sum(axis=-1)).mean())

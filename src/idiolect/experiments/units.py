@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from idiolect.data.federation import Federation
 from idiolect.engines.recording import ClientScores, Recorder
 from idiolect.metrics.scores import SCORES
@@ -42,14 +40,12 @@ def restore_units(recorder: Recorder, federation: Federation) -> None:
     recorder.last, recorder.selected = (
         in_table_units(scores, federation) for scores in (recorder.last, recorder.selected)
     )
-    recorder.history = [_row_in_table_units(row, recorder.scores, federation) for row in recorder.history]
-
-
-def _row_in_table_units(row: dict[str, Any], scores: tuple[str, ...], federation: Federation) -> dict[str, Any]:
     units = {
         f"validation_{model}_{name}_{part}": unit(name, federation)
         for model in ("shared", "personal")
-        for name in scores
+        for name in recorder.scores
         for part in ("mean", "worst_decile", "spread")
     }
-    return {key: value * units[key] if key in units else value for key, value in row.items()}
+    recorder.history = [
+        {key: value * units[key] if key in units else value for key, value in row.items()} for row in recorder.history
+    ]
