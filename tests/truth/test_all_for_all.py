@@ -18,7 +18,7 @@ from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.core.reduction import gather
 from idiolect.core.settings import in_precision
-from idiolect.engines.block import Lane, Rounds, run_block
+from idiolect.engines.block import Lane, Rounds, run_lane
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training
@@ -57,8 +57,7 @@ def one_at_a_time(algorithm, data, agents):
     root = keys.root_key(0)
     server = algorithm.init_server(root)
     rounds = Rounds(jnp.arange(len(agents), dtype=jnp.int32), jnp.asarray(len(agents)))
-    shape = {"how": How(uniform=False, chunk=0), "lanes": "one"}
-    return run_block(Lane(algorithm, root, server, (), cohorts), data, rounds, **shape)[0]
+    return run_lane(Lane(algorithm, root, server, (), cohorts), data, rounds, how=How(uniform=False, chunk=0))[0]
 
 
 def slopes(lab, rows, x):

@@ -8,6 +8,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.tally import Tally
 
@@ -115,6 +117,7 @@ class Ledger:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
+jax.tree_util.register_dataclass(Ledger, data_fields=FIELDS, meta_fields=())  # it is part of a run's state
 
 
 def _count(name: str, value: Any) -> int:

@@ -11,7 +11,8 @@ import numpy as np
 
 from idiolect.core.statistics import is_running
 
-Params = Any
+Tree = Any  # a pytree of arrays: what a side keeps, a message, or several of them stacked
+Params = Tree  # a pytree of parameters
 
 
 def add(left: Params, right: Params) -> Params:

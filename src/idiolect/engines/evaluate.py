@@ -14,15 +14,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from idiolect.core import keys, tree
+from idiolect.core import tree
 from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm, Models
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, Purpose
+from idiolect.core.keys import Key
 from idiolect.core.kinds import Routes
 from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
-from idiolect.engines.block import TRACES
+from idiolect.core.tree import Params, Tree
+from idiolect.engines.block import TRACES, over_lanes
+from idiolect.engines.client import Task, client_model, for_clients
+from idiolect.engines.server import deliver
 from idiolect.metrics.personalization import instance_shares
 from idiolect.metrics.scores import SCORES, correct_positions
 
@@ -53,34 +55,24 @@ class Standing(NamedTuple):
     models: Params  # stacked over clients
 
 
-def _over_lanes(function: Callable[[Moment], Any], now: Moment, lanes: str) -> Any:
-    """`function` of one run, or of every lane: then algorithm, root, server and states have a lane axis."""
-    if lanes == "one":
-        return function(now)
+def _lanes(function: Callable[[Moment], Tree], now: Moment, lanes: str) -> Tree:
+    """`function` of every lane: all of `now` but the clients and their rows has a lane axis."""
 
-    def lane(own: tuple[Algorithm, Key, Any, Any]) -> Any:
-        algorithm, root, server, states = own
-        return function(now._replace(algorithm=algorithm, root=root, server=server, states=states))
+    def lane(own: tuple[Algorithm, Key, jax.Array, Tree, Tree]) -> Tree:
+        return function(Moment(*own[:4], now.clients, own[4], now.train))
 
-    run_lanes = jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane)
-    return run_lanes((now.algorithm, now.root, now.server, now.states))
-
-
-def _delivered(now: Moment) -> Any:
-    return now.algorithm.deliver(keys.round_key(now.root, Purpose.DELIVER, now.round), now.server)
+    return over_lanes(lane, (*now[:4], now.states), lanes)
 
 
 def client_models(now: Moment) -> tuple[Models, Tally]:
     """The models of each of the clients as they are now, stacked, and what making them costs."""
-    seen = (now.algorithm, _delivered(now))
 
-    def one(own: Any, key: Key, state: Any, rows: ClientData) -> tuple[Models, Tally]:
-        models, cost = own[0].models(key, own[1], state, rows)
+    def one(task: Task) -> tuple[Models, Tally]:
+        models, cost = client_model(task)
         return models, cost.counters()
 
-    model_keys = keys.client_keys(now.root, Purpose.PERSONAL_MODEL, now.round, now.clients)
-    in_axes = (axes(seen), 0, 0, 0)
-    return jax.vmap(one, in_axes=in_axes)(address(seen, now.clients), model_keys, now.states, now.train)
+    delivered = deliver(now.algorithm, now.root, now.round, now.server)
+    return for_clients(one, delivered, now.clients, now.states, now.train)
 
 
 def _for_both(
@@ -134,15 +126,24 @@ def _in_chunks(function: Callable[[Moment, ClientData], Any], now: Moment, rows:
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:size], jax.lax.map(one_chunk, places))
 
 
-@functools.partial(jax.jit, static_argnames=("names", "lanes", "one_by_one", "chunk"))
-def evaluate(
-    now: Moment, rows: ClientData, *, names: tuple[str, ...], lanes: str, one_by_one: bool = False, chunk: int = 0
-) -> tuple[Scores, Tally]:
-    """Scores of both models on the clients' `rows`, one number per client, and what each personal model cost.
+class Judging(NamedTuple):
+    """How clients are scored."""
 
-    `chunk` clients at a time, all of them if 0.
-    """
+    names: tuple[str, ...]  # of the scores
+    one_by_one: bool = False  # one client after another: a branch on a client's rows stays a branch
+    chunk: int = 0  # clients at a time; 0: all of them
+
+
+@functools.partial(jax.jit, static_argnames=("how", "lanes"))
+def evaluate(now: Moment, rows: ClientData, *, how: Judging, lanes: str) -> tuple[Scores, Tally]:
+    """`score_clients` of every lane: all of `now` but the clients and their rows has a lane axis."""
     TRACES["evaluate"] += 1
+    return _lanes(lambda lane: score_clients(lane, rows, how), now, lanes)
+
+
+def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, Tally]:
+    """Scores of both models on the clients' `rows`, one number per client, and what each personal model cost."""
+    names, one_by_one = how.names, how.one_by_one
     classes = SCORES[names[0]].task == "classification"
 
     def score(own: Algorithm, models: dict[str, Params], held: ClientData) -> Scores:
@@ -160,7 +161,7 @@ def evaluate(
         models, cost = client_models(now)
         return _for_both(now, models, score, held, one_by_one), cost
 
-    return _over_lanes(lambda lane: _in_chunks(some, lane, rows, chunk), now, lanes)
+    return _in_chunks(some, now, rows, how.chunk)
 
 
 @functools.partial(jax.jit, static_argnames=("chunk",))
@@ -190,16 +191,21 @@ def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> tuple[Any,
 @functools.partial(jax.jit, static_argnames=("lanes",))
 def standing(now: Moment, *, lanes: str) -> Standing:
     """Where every lane stands."""
+    return _lanes(lane_standing, now, lanes)
 
-    def one_run(now: Moment) -> Standing:
-        models = client_models(now)[0].personal
-        seen = (now.algorithm, _delivered(now))
-        shared, personal = jax.vmap(
-            lambda own, state: own[0].point(own[1], state), in_axes=(axes(seen), 0), axis_size=now.clients.shape[0]
-        )(address(seen, now.clients), now.states)
-        return Standing(tree.take(shared, 0), personal, models)
 
-    return _over_lanes(one_run, now, lanes)
+@jax.jit
+def lane_standing(now: Moment) -> Standing:
+    """Where a single run stands."""
+    models = client_models(now)[0].personal
+    delivered = deliver(now.algorithm, now.root, now.round, now.server)
+    shared, personal = for_clients(_point, delivered, now.clients, now.states, now.train)
+    return Standing(tree.take(shared, 0), personal, models)
+
+
+def _point(task: Task) -> tuple[Params, Params]:
+    own, sent = task.seen
+    return own.point(sent, task.state)
 
 
 def _both_answers(now: Moment, models: Models, inputs: Any) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from idiolect.core.data import ClientData
 from idiolect.engines.block import Lane
-from idiolect.engines.client import open_round
-from idiolect.engines.evaluate import Moment, Scores, evaluate
+from idiolect.engines.evaluate import Judging, Moment, Scores, score_clients
 from idiolect.engines.round import Clients, Cohort, local_work
+from idiolect.engines.server import open_round
 from idiolect.engines.start import init_clients
 
 
@@ -29,5 +29,4 @@ def evaluate_new_clients(
     now = open_round(algorithm, root, round_number, at.server)
     _, states, _ = local_work(now, cohort, Clients(states, data), uniform=False)
     moment = Moment(algorithm, root, round_number, at.server, clients, states, data)
-    scores, _ = evaluate(moment, rows, names=names, lanes="one")
-    return scores
+    return score_clients(moment, rows, Judging(names))[0]

@@ -19,7 +19,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.tally import Tally
 from idiolect.engines.block import TRACES, Lane
-from idiolect.engines.client import Done, Task, client_round, open_round, receive, send, step, steps_of
+from idiolect.engines.client import Done, Task, client_round, receive, send, step, steps_of
 from idiolect.engines.round import (
     Clients,
     Cohort,
@@ -30,6 +30,7 @@ from idiolect.engines.round import (
     put_back,
     round_cost,
 )
+from idiolect.engines.server import open_round
 
 _open = jax.jit(open_round)
 

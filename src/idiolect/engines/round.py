@@ -16,11 +16,14 @@ import jax.numpy as jnp
 
 from idiolect.core import keys, tree
 from idiolect.core.addressing import address, axes
+from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
-from idiolect.engines.client import Round, open_round
+from idiolect.core.tree import Tree
+from idiolect.engines.client import Round, Task, client_settle, for_clients, receive, send
 from idiolect.engines.cohorts import NOBODY
+from idiolect.engines.server import open_round, server_step
 
 
 class Cohort(NamedTuple):
@@ -102,17 +105,12 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> t
     Returns stacked uploads, new states (absent clients keep theirs) and the cost.
     """
     algorithm, sent, (states, data) = now.algorithm, now.sent, clients
-    view = address((algorithm, sent), cohort.clients)
-    view_axes = axes((algorithm, sent))
 
-    def key_of(purpose: Purpose) -> Key:
-        return keys.client_keys(now.root, purpose, now.number, cohort.clients)
-
-    def receive(seen: Any, key: Key, state: Any, rows: ClientData) -> Any:
-        working, cost = seen[0].receive(key, seen[1], state, rows)
+    def begin(task: Task) -> tuple[Tree, Tally]:
+        working, cost = receive(task)
         return working, _fixed(cost)
 
-    working, tally = jax.vmap(receive, in_axes=(view_axes, 0, 0, 0))(view, key_of(Purpose.RECEIVE), states, data)
+    working, tally = for_clients(begin, now, cohort.clients, states, data)
 
     own_steps = None  # None: everybody takes every step
     largest = data.targets.shape[1] if uniform else jnp.max(jnp.where(cohort.present, data.count, 0))
@@ -121,16 +119,13 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> t
     if not uniform and not isinstance(trips, int) and algorithm.steps(sent, data.count[0]) is not trips:
         own_steps = jax.vmap(lambda count: jnp.asarray(algorithm.steps(sent, count), jnp.int32))(data.count)
 
-    steps = Steps(trips, own_steps)
-    working, step_tally, useful = _walk((view, view_axes), key_of(Purpose.STEP), steps, working, data)
+    working, step_tally, useful = _walk(now, cohort.clients, Steps(trips, own_steps), working, data)
 
-    def send(seen: Any, key: Key, work: Any, state: Any, rows: ClientData) -> Any:
-        upload, kept, cost = seen[0].send(key, seen[1], work, state, rows)
+    def end(task: Task, work: Tree) -> tuple[Tree, Tree, Tally]:
+        upload, kept, cost = send(task, work)
         return upload, kept, _fixed(cost)
 
-    uploads, kept, send_tally = jax.vmap(send, in_axes=(view_axes, 0, 0, 0, 0))(
-        view, key_of(Purpose.SEND), working, states, data
-    )
+    uploads, kept, send_tally = for_clients(end, now, cohort.clients, states, data, working)
     finite = finite_rows((uploads, kept), cohort.present.shape[0])
     spent = _plain(tally).plus(step_tally).plus(_plain(send_tally))
     cost = round_cost(cohort, spent, useful, finite, trips * cohort.clients.shape[0])
@@ -138,16 +133,20 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> t
 
 
 def _walk(
-    seen: tuple[Any, Any], step_keys: Key, steps: Steps, working: Any, data: ClientData
-) -> tuple[Any, Tally, Any]:
-    """The local steps: (working, tally per client, useful steps per client); `seen` comes with its client axes."""
-    (view, view_axes), (trips, own_steps) = seen, steps
+    now: Round, clients: jax.Array, steps: Steps, working: Tree, data: ClientData
+) -> tuple[Tree, Tally, jax.Array | int]:
+    """The local steps: (working, tally per client, useful steps per client)."""
+    trips, own_steps = steps
+    seen = (now.algorithm, now.sent)
+    # made once, before the loop: `engines.client.step` would draw keys and pick addressed rows in every turn
+    view, step_keys = address(seen, clients), keys.client_keys(now.root, Purpose.STEP, now.number, clients)
 
-    def step(seen: Any, key: Key, t: Any, work: Any, rows: ClientData) -> Any:
-        moved, cost = seen[0].step(key, t, seen[1], work, rows)
+    def step(own: tuple[Algorithm, Tree], key: Key, t: Any, work: Tree, rows: ClientData) -> tuple[Tree, Tally]:
+        moved, cost = own[0].step(key, t, own[1], work, rows)
         return moved, _fixed(cost)
 
-    all_step = jax.vmap(step, in_axes=(view_axes, 0, None, 0, 0))
+    # the loop is outside the `vmap`: `t` stays unbatched, and a branch on it a real branch
+    all_step = jax.vmap(step, in_axes=(axes(seen), 0, None, 0, 0))
     shape = jax.eval_shape(lambda: all_step(view, step_keys, 0, working, data)[1])
     varying = [place for place, count in enumerate(shape) if not isinstance(count, Fixed)]
 
@@ -201,15 +200,14 @@ def finish_round(
 ) -> tuple[Any, Any]:
     """What follows once the uploads are summed: lower, server step, settle."""
     algorithm = now.algorithm
-    received = algorithm.reduction.lower(partial)
-    server_key = keys.round_key(now.root, Purpose.SERVER_STEP, now.number)
-    moved = algorithm.server_step(server_key, server, now.sent, received)
+    moved = server_step(now, server, partial)
     if partial_cohort:  # a round from which everybody dropped out leaves the server as it was
-        moved = tree.choose(received.cohort > 0, moved, server)
+        moved = tree.choose(algorithm.reduction.lower(partial).cohort > 0, moved, server)
     if algorithm.settle is None:
         return moved, clients.states
     own = clients if not partial_cohort else Clients(*tree.take(tuple(clients), members.rows))
-    settled = _settle(now, members, moved, own)
+    after = open_round(algorithm, now.root, now.number + 1, moved)
+    settled = for_clients(client_settle, after, members.clients, *own)
     return moved, put_back(clients.states, members, settled) if partial_cohort else settled
 
 
@@ -266,14 +264,3 @@ def put_back(states: Any, cohort: Cohort, kept: Any) -> Any:
     size = jax.tree.leaves(states)[0].shape[0] if jax.tree.leaves(states) else 0
     rows = jnp.where(cohort.present, cohort.rows, size)
     return jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states, kept)
-
-
-def _settle(now: Round, cohort: Cohort, server: Any, clients: Clients) -> Any:
-    """Hand the new Broadcast to the cohort that has just uploaded; `clients` are the members."""
-    after = open_round(now.algorithm, now.root, now.number + 1, server)
-    both = (now.algorithm, after.sent)
-    settle_keys = keys.client_keys(now.root, Purpose.SETTLE, now.number, cohort.clients)
-    return jax.vmap(
-        lambda seen, key, state, rows: seen[0].settle(key, seen[1], state, rows),
-        in_axes=(axes(both), 0, 0, 0),
-    )(address(both, cohort.clients), settle_keys, *clients)

@@ -48,7 +48,7 @@ class Tried(NamedTuple):
         """(seeds, clients): the personal models' scores, not-a-number where a run diverged."""
         return np.array(
             [
-                np.full(len(run.session.federation.names), np.nan)
+                np.full(len(run.plan.federation.names), np.nan)
                 if run.recorder.diverged
                 else getattr(run.recorder, when)[split]["personal"][score]
                 for run in self.runs

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
+from idiolect.accounting.ledger import Ledger
 from idiolect.accounting.time_model import find_time_model
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
@@ -22,8 +23,8 @@ from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.demand import check_demand
 from idiolect.engines.door import check_fit, check_participation, participation_of, run_precision
 from idiolect.engines.evaluate import Standing
-from idiolect.engines.session import Measure
-from idiolect.engines.simulate import Session
+from idiolect.engines.plan import Measure, Options
+from idiolect.engines.simulate import open_session
 from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.candidates import LOCAL
@@ -283,8 +284,16 @@ def _train_together(
     lanes = [algorithm for algorithm in algorithms for _ in spec.seeds]
     measure = _measure(spec, labels, algorithms, federation, folder, prepared.synthetic)
     seeds = list(spec.seeds) * len(methods)
-    session = Session(lanes, federation, training, seeds, prepared.scores, None, measure, choose_by=prepared.choose_by)
-    _charge_agreement(session, [one.built for one in methods for _ in spec.seeds])
+    checkpoint = Checkpoint(folder.path / "checkpoint" / safe_name(labels[0]), spec.output.checkpoint_every, tell)
+    options = Options(
+        checkpoint=checkpoint,
+        resume=True,
+        progress=_progress_of(progress, shown),
+        choose_by=prepared.choose_by,
+        measure=measure,
+        spent=[_agreement(one.built) for one in methods for _ in spec.seeds],
+    )
+    session = open_session(lanes, federation, training, seeds, prepared.scores, options)
     chosen = session.training
     resolved = {
         one.method.label: Resolved(
@@ -299,9 +308,8 @@ def _train_together(
     }
     spec = dataclasses.replace(spec, resolved=spec.resolved | resolved)
     folder.write_spec(spec)  # before training: a resumed run must use the same program
-    checkpoint = Checkpoint(folder.path / "checkpoint" / safe_name(labels[0]), spec.output.checkpoint_every, tell)
     try:
-        runs = session.run(checkpoint, True, _progress_of(progress, shown))
+        runs = session.run()
     except DivergedError as error:
         if len(prepared.methods) == 1:
             raise DivergedError(f"{shown}: {error}") from None
@@ -318,13 +326,11 @@ def _train_together(
     return spec, entries
 
 
-def _charge_agreement(session: Session, built: list[Built]) -> None:
+def _agreement(built: Built) -> Ledger:
     """What finding out who listens to whom has sent, once, before the first round."""
-    for recorder, ready in zip(session.recorders, built):
-        if ready.agreed is not None:
-            recorder.ledger = recorder.ledger.charge(
-                upload_bytes=ready.agreed.upload_bytes, download_bytes=ready.agreed.download_bytes
-            )
+    if built.agreed is None:
+        return Ledger()
+    return Ledger(upload_bytes=built.agreed.upload_bytes, download_bytes=built.agreed.download_bytes)
 
 
 def _measure(

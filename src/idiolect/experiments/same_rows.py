@@ -7,7 +7,7 @@ from typing import Any
 
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
-from idiolect.engines.resuming import digests
+from idiolect.engines.plan import digests
 from idiolect.experiments.run_folder import ROWS, RunFolder
 
 PARTS = ("train", "validation", "test")
