@@ -12,12 +12,9 @@ import numpy as np
 
 from idiolect import Algorithm, Federation, Training
 from idiolect.core import tree
-from idiolect.engines.advance import move
 from idiolect.engines.door import run_precision
 from idiolect.engines.evaluate import Standing as Standing
-from idiolect.engines.plan import Options
-from idiolect.engines.session import Session
-from idiolect.engines.simulate import open_session
+from idiolect.engines.simulate import Options, Session, advance, open_session
 from idiolect.engines.simulate import (
     simulate_many as simulate_many,  # the same with test rows, and the models of each lane
 )
@@ -110,7 +107,7 @@ def seconds_of_one(algorithm: Algorithm, federation: Federation, *, rounds: int,
     """Seconds of one run for `rounds` rounds, in compiled blocks of `block`; compiling and evaluating are left out."""
     session = _open([algorithm], federation, schedule(rounds, block), [0])
     with run_precision(PRECISION):
-        jax.block_until_ready(move(session.plan, session.state, 1)[:3])
+        jax.block_until_ready(advance(session.plan, session.state, 1, paid=False).server)
         began = time.perf_counter()
         for first in range(0, rounds, block):
             _advance(session, min(block, rounds - first))
@@ -142,6 +139,4 @@ def _change(begin: Callable[[Any], Any], session: Session) -> Any:
 def _advance(session: Session, rounds: int) -> None:
     """Some rounds, without a record or an account."""
     if rounds:
-        moved = move(session.plan, session.state, rounds)
-        clients = session.plan.population.scatter(moved.gathered, moved.states, session.state.round + rounds)
-        session.state = session.state._replace(round=session.state.round + rounds, server=moved.server, clients=clients)
+        session.state = advance(session.plan, session.state, rounds, paid=False)

@@ -64,7 +64,7 @@ def test_executors_agree(executor, batched, federation, workbench):
 
 
 def test_new_clients_are_evaluated(batched):
-    session, run = batched
+    _, run = batched
     scores = run.new_clients()
     for model in ("shared", "personal"):
         assert np.isfinite(scores["test"][model]["log_loss"]).all()
@@ -74,7 +74,7 @@ def test_new_clients_are_evaluated(batched):
 # clients at a time, of six: 0 is all of them, and the last chunk of four is filled up
 @pytest.mark.parametrize(("executor", "together"), [("batched", 0), ("chunked", 4), ("looped", 1)])
 def test_a_run_says_where_its_inputs_go(batched, executor, together, monkeypatch):
-    session, run = batched
+    _, run = batched
     training = dataclasses.replace(run.training, executor=executor, chunk=together)
     run, asked = dataclasses.replace(run, plan=dataclasses.replace(run.plan, training=training)), []
 

@@ -40,9 +40,11 @@ def progress(done, rounds):
     print(done, flush=True)
     time.sleep(seconds)
 
-run = simulate(
-    algorithm, federation, training, seed=5, options=Options(checkpoint=Checkpoint(folder / "checkpoint", every=4), resume=True,
-    progress=progress, state_folder=folder / "states" if states == "disk" else None))
+options = Options(
+    checkpoint=Checkpoint(folder / "checkpoint", every=4), resume=True, progress=progress,
+    state_folder=folder / "states" if states == "disk" else None,
+)
+run = simulate(algorithm, federation, training, seed=5, options=options)
 states = run.plan.population.file.read(np.arange(4)) if run.states is None else jax.tree.leaves(run.states)
 history = [sorted((k, v) for k, v in row.items() if k != "seconds") for row in run.history]
 leaves = [np.asarray(leaf) for leaf in (*jax.tree.leaves(run.server), *states)]

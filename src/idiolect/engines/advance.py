@@ -74,44 +74,50 @@ def _lane_by_lane(plan: Plan, lane: Lane, data: ClientData, rounds: np.ndarray) 
     return server, states, jax.tree.map(np.asarray, costs)
 
 
-def advance(plan: Plan, state: State, rounds: int) -> State:
-    """The state `rounds` rounds later, paid for. Use no more than a block has: a longer one compiles anew.
+def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> State:
+    """The state `rounds` rounds later. Use no more than a block has: a longer one compiles anew.
 
-    A lane whose numbers are no longer finite is marked in its account. A single one is also left where it was.
+    A lane whose numbers are no longer finite is marked in its account. A single one is also left where it was. Where
+    rounds are not `paid` for, nobody looks at either.
     """
+    began, reached = time.perf_counter(), state.round + rounds
     if plan.widest == 0:  # nobody takes part in any lane: nothing moves, nothing is sent
-        plan.population.mark(state.round + rounds)
-        return state._replace(round=state.round + rounds)
-    began = time.perf_counter()
+        plan.population.mark(reached)
+        return state._replace(round=reached)
     moved = move(plan, state, rounds)
-    with door.run_precision(plan.training.precision):
-        finite = np.asarray(_finite_servers(moved.server, len(plan.seeds)))
-    accounts = []
-    for lane, account in enumerate(state.accounts):
-        costs = tree.take(moved.costs, lane)
-        marked = _mark(account, costs, bool(finite[lane]), range(state.round, state.round + rounds))
-        if len(plan.seeds) == 1 and not marked.sound:  # nothing of this block is in the state that is kept
-            return state._replace(accounts=(marked,))
-        parts = (plan.algorithms[lane], plan.participations[lane], plan.wire)
-        accounts.append(bill_block(marked, costs, range(state.round, state.round + rounds), *parts))
-    reached = state.round + rounds
+    accounts = state.accounts
+    if paid:
+        accounts = _mark_diverged(plan, state, moved)
+        if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
+            return state._replace(accounts=accounts)
+        each = zip(accounts, plan.algorithms, plan.participations)
+        accounts = tuple(
+            bill_block(account, tree.take(moved.costs, lane), range(state.round, reached), algorithm, who, plan.wire)
+            for lane, (account, algorithm, who) in enumerate(each)
+        )
     clients = plan.population.scatter(moved.gathered, moved.states, reached)
     seconds = state.seconds + time.perf_counter() - began
-    return state._replace(
-        round=reached, seconds=seconds, server=moved.server, clients=clients, accounts=tuple(accounts)
+    return State(reached, seconds, moved.server, clients, accounts, state.selected, state.best)
+
+
+def _mark_diverged(plan: Plan, state: State, moved: Moved) -> tuple[Account, ...]:
+    with door.run_precision(plan.training.precision):
+        finite = np.asarray(_finite_servers(moved.server, len(plan.seeds)))
+    return tuple(
+        _mark(account, tree.take(moved.costs, lane), bool(finite[lane]), state.round)
+        for lane, account in enumerate(state.accounts)
     )
 
 
-def _mark(account: Account, costs: RoundCost, finite: bool, rounds: range) -> Account:
+def _mark(account: Account, costs: RoundCost, finite: bool, before: int) -> Account:
     """The account with the first round, and client, whose numbers are not finite; the server is seen at the end."""
     lost = costs.present & ~costs.finite
     if not account.sound or (finite and not lost.any()):
         return account
     if not lost.any():
-        return account._replace(diverged_round=rounds.stop)
+        return account._replace(diverged_round=before + len(lost))
     first, place = np.argwhere(lost)[0]
-    client = int(costs.clients[first, place])
-    return account._replace(diverged_round=rounds.start + int(first) + 1, diverged_client=client)
+    return account._replace(diverged_round=before + int(first) + 1, diverged_client=int(costs.clients[first, place]))
 
 
 @functools.partial(jax.jit, static_argnums=1)

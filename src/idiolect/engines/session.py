@@ -138,16 +138,8 @@ class Session:
                 last=last_scores[lane],
                 selected=chosen_scores[lane],
             )
-            runs.append(
-                Run(
-                    plan,
-                    lane,
-                    plan.algorithms[lane],
-                    recorder,
-                    lane_of(plan, last, lane),
-                    lane_of(plan, selected, lane),
-                )
-            )
+            ends = (lane_of(plan, at, lane) for at in (last, selected))
+            runs.append(Run(plan, lane, plan.algorithms[lane], recorder, *ends))
         return runs
 
     def _recorder(self, lane: int, state: State, account: Account) -> Recorder:

@@ -10,25 +10,14 @@ from collections.abc import Sequence
 
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
+from idiolect.engines.advance import advance
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import Splits, Training
 from idiolect.engines.plan import Options
 from idiolect.engines.run import Run
 from idiolect.engines.session import Session, open_session
-from idiolect.engines.state import Snapshot
 
-__all__ = [
-    "Checkpoint",
-    "Options",
-    "Run",
-    "Session",
-    "Snapshot",
-    "Splits",
-    "Training",
-    "open_session",
-    "simulate",
-    "simulate_many",
-]
+__all__ = ["Checkpoint", "Options", "Run", "Session", "Training", "advance", "open_session", "simulate"]
 
 
 def simulate(
