@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
@@ -26,14 +27,14 @@ def batches_per_epoch(rows: Any, batch_size: int) -> Any:
     return 1 if batch_size == 0 else -(-rows // batch_size)
 
 
-def draw_with_replacement(key: Key, steps: int, batch_size: int, data: ClientData) -> Any:
+def draw_with_replacement(key: Key, steps: int, batch_size: int, data: ClientData) -> jax.Array:
     """(steps, batch_size) row numbers, independent and uniform over the client's rows."""
     bits = jax.random.bits(key, (steps, batch_size), jnp.uint32)
     # the remainder favours low rows by at most count / 2^32, far under float32's rounding
     return (bits % jnp.maximum(data.count, 1).astype(jnp.uint32)).astype(jnp.int32)
 
 
-def draw_orders(key: Key, epochs: int, data: ClientData) -> Any:
+def draw_orders(key: Key, epochs: int, data: ClientData) -> jax.Array:
     """(epochs, capacity) row numbers: each line a uniform order of the client's rows, padding last."""
     keys = jax.vmap(lambda epoch: jax.random.fold_in(key, epoch))(jnp.arange(epochs, dtype=jnp.int32))
     # one uniform number per row, sorted: entry i depends on (key, i) only, so padding does not move it
@@ -42,18 +43,18 @@ def draw_orders(key: Key, epochs: int, data: ClientData) -> Any:
     return jnp.argsort(places, axis=1).astype(jnp.int32)
 
 
-def take_rows(data: ClientData, rows: Any) -> Batch:
+def take_rows(data: ClientData, rows: jax.Array) -> Batch:
     """The named rows as a batch, every one of them real."""
     # row numbers are never negative; to ask whether they are would double the work of drawing them
 
-    def taken(leaf: Any) -> Any:
+    def taken(leaf: jax.Array) -> jax.Array:
         return jnp.asarray(leaf).at[rows].get(wrap_negative_indices=False)
 
     weights = None if data.weights is None else taken(data.weights)
     return Batch(taken(data.inputs), taken(data.targets), None, weights)
 
 
-def take_drawn(data: ClientData, drawn: Any, t: Any) -> Batch:
+def take_drawn(data: ClientData, drawn: Any, t: ArrayLike) -> Batch:
     """The rows `drawn[t]`. Where few were drawn all are read, which compilers move out of the loop over t."""
     if drawn.size * math.prod(data.inputs.shape[1:]) > FEW_NUMBERS:
         return take_rows(data, drawn[t])
@@ -67,7 +68,7 @@ def take_in_turn(data: ClientData, place: Any, batch_size: int) -> Batch:
     return take_rows(data, places % jnp.maximum(data.count, 1).astype(jnp.int32))
 
 
-def take_from_order(data: ClientData, orders: Any, t: Any, batch_size: int) -> Batch:
+def take_from_order(data: ClientData, orders: Any, t: ArrayLike, batch_size: int) -> Batch:
     """Batch `t` of the walk through `orders`; the last batch of an epoch may be short and is masked."""
     per_epoch = batches_per_epoch(data.count, batch_size)
     epoch, place = t // per_epoch, (t % per_epoch) * batch_size

@@ -146,7 +146,8 @@ def bill_delivery(
     `cost` has a row per client; a client that never takes part is not sent anything.
     """
     takes = slice(None) if participation.able is None else participation.able
-    ledger = account.ledger.charge_work(Tally(*(int(np.sum(count[takes], dtype=np.int64)) for count in cost)))
+    counts = (np.asarray(count, np.int64)[takes] for count in cost)
+    ledger = account.ledger.charge_work(Tally(*(int(np.sum(count)) for count in counts)))
     if ledger.rounds and delivers(algorithm):
         each = bytes_of(wire.delivered)
         ledger = ledger.charge_delivery(participation.candidates, each)

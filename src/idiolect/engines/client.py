@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from idiolect.core import keys
 from idiolect.core.addressing import address, axes
@@ -23,6 +24,7 @@ from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 
 Found = TypeVar("Found")
+Number = int | np.integer | jax.Array  # of a round, a client, a step; traced or not
 
 
 class Round(NamedTuple):
@@ -30,7 +32,7 @@ class Round(NamedTuple):
 
     algorithm: Algorithm
     root: Key
-    number: jax.Array | int
+    number: Number
     sent: Tree
 
 
@@ -38,7 +40,7 @@ class Task(NamedTuple):
     """What a round is for one client."""
 
     round: Round
-    client: jax.Array | int  # its number
+    client: Number  # its number
     state: Tree
     data: ClientData
 
@@ -62,7 +64,7 @@ class Done(NamedTuple):
     steps: jax.Array
 
 
-def client_init(algorithm: Algorithm, root: Key, client: jax.Array | int, data: ClientData) -> tuple[Tree, Tally]:
+def client_init(algorithm: Algorithm, root: Key, client: Number, data: ClientData) -> tuple[Tree, Tally]:
     """The state that a client starts with, and what it cost."""
     starts = StartKeys(keys.init_key(root), keys.client_key(root, Purpose.INIT_CLIENT, 0, client))
     own: Algorithm = address(algorithm, client)
@@ -75,14 +77,14 @@ def receive(task: Task) -> tuple[Tree, Tally]:
     return own.receive(task.key(Purpose.RECEIVE), sent, task.state, task.data)
 
 
-def steps_of(task: Task) -> jax.Array | int:
+def steps_of(task: Task) -> Number:
     """How many local steps follow."""
     own, sent = task.seen
-    steps: jax.Array | int = own.steps(sent, task.data.count)
+    steps: Number = own.steps(sent, task.data.count)
     return steps
 
 
-def step(task: Task, t: jax.Array | int, working: Tree) -> tuple[Tree, Tally]:
+def step(task: Task, t: Number, working: Tree) -> tuple[Tree, Tally]:
     """One of them."""
     own, sent = task.seen
     return own.step(task.key(Purpose.STEP), t, sent, working, task.data)

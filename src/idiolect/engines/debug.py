@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from idiolect.core import keys
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
-from idiolect.core.data import ClientData
+from idiolect.core.data import ClientData, Rows
 from idiolect.core.objective import Prepares
 from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params, Tree
 from idiolect.engines import door
 from idiolect.engines.client import Round, Task, client_init, client_model, client_settle, receive, send, step, steps_of
-from idiolect.engines.door import Training
+from idiolect.engines.door import Splits, Training
 from idiolect.engines.forms import check_form
 from idiolect.engines.population import to_device
 from idiolect.engines.server import deliver, open_round, server_init, server_step
@@ -40,7 +42,7 @@ class Event(NamedTuple):
     client: int  # -1: the server
     stage: str  # broadcast, receive, step, send, server_step, settle
     t: int  # local step; -1 outside of the local work
-    value: Any  # what the stage returned
+    value: Tree  # what the stage returned
 
 
 Observer = Callable[[Event], None]
@@ -50,8 +52,8 @@ class DebugRun(NamedTuple):
     """What a debug run ends with."""
 
     algorithm: Algorithm
-    server: Any
-    clients: list[Any]
+    server: Tree
+    clients: list[Tree]
     tally: Tally
     data: list[ClientData]
 
@@ -68,7 +70,7 @@ def _stage(round_number: int, client: int, stage: str) -> Iterator[None]:
 
 def debug(
     algorithm: Algorithm,
-    federation: Any,
+    federation: Splits,
     training: Training,
     *,
     seed: int = 0,
@@ -107,14 +109,14 @@ def debug(
     return DebugRun(admitted, server, clients, Tally(*(int(count) for count in tally)), data)
 
 
-def _rows_of(rows: Any, client: int, dtype: Any) -> ClientData:
+def _rows_of(rows: Rows, client: int, dtype: DTypeLike) -> ClientData:
     """One client's rows without any padding: padding must not matter."""
     return jax.tree.map(lambda leaf: leaf[0], to_device(rows.pad(np.asarray([client])), dtype))
 
 
 def _round(
-    now: Round, server: Any, people: tuple[list[Any], list[ClientData]], cohort: list[int], watch: Observer
-) -> tuple[Any, Tally]:
+    now: Round, server: Tree, people: tuple[list[Tree], list[ClientData]], cohort: list[int], watch: Observer
+) -> tuple[Tree, Tally]:
     """The rest of a round: (server, cost); the states among `people` become the new ones."""
     algorithm, root, number = now.algorithm, now.root, int(now.number)
     clients, data = people
@@ -142,7 +144,7 @@ def _round(
     return moved, tally
 
 
-def watched_round(task: Task, watch: Observer = lambda event: None) -> tuple[Any, Any, Tally]:
+def watched_round(task: Task, watch: Observer = lambda event: None) -> tuple[Tree, Tree, Tally]:
     """`engines.client.client_round` step by step: (upload, state, cost)."""
     number, client = int(task.round.number), int(task.client)
     with _stage(number, client, "receive"):
@@ -162,7 +164,7 @@ def watched_round(task: Task, watch: Observer = lambda event: None) -> tuple[Any
     return upload, kept, tally.plus(cost)
 
 
-def personal_models(run: DebugRun, seed: int, round_number: int, precision: str = "float32") -> list[Any]:
+def personal_models(run: DebugRun, seed: int, round_number: int, precision: str = "float32") -> list[Params]:
     """What each client would predict with, in plain Python."""
     models = []
     with door.run_precision(precision):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +136,7 @@ def check_participation(algorithm: Algorithm, chance: float) -> str | None:
     return fit.warning and f"with absent clients {name} is beyond its theory: {fit.warning}."
 
 
-def admit_lanes(algorithms: Sequence[Algorithm]) -> Any:
+def admit_lanes(algorithms: Sequence[Algorithm]) -> Algorithm:
     """Several algorithms of one structure, stacked along a lane axis."""
     structures = {jax.tree.structure(algorithm) for algorithm in algorithms}
     if len(structures) != 1:
@@ -144,7 +144,8 @@ def admit_lanes(algorithms: Sequence[Algorithm]) -> Any:
             "A sweep runs settings that share one program: only floats and seeds may differ, got "
             f"{len(structures)} different structures. Sweep integers and names one run at a time."
         )
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
+    stacked: Algorithm = jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
+    return stacked
 
 
 def check_federation(federation: Splits) -> None:

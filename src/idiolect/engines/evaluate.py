@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,22 +17,23 @@ import jax.numpy as jnp
 from idiolect.core import tree
 from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm, Models
-from idiolect.core.data import ClientData
+from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.kinds import Routes
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines.block import TRACES, over_lanes
-from idiolect.engines.client import Task, client_model, for_clients
+from idiolect.engines.client import Number, Task, client_model, for_clients
 from idiolect.engines.server import deliver
 from idiolect.metrics.personalization import instance_shares
 from idiolect.metrics.scores import SCORES, correct_positions
 
 # "shared" | "personal" -> score -> (clients,); of classes also "instances" -> who is right -> share of rows (clients,)
-Scores = dict[str, dict[str, Any]]
+Scores = dict[str, dict[str, Array]]
 
 
 KINDS = ("shared", "personal")
+Routed = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # weights, both models right, real; by client and row
 
 
 class Moment(NamedTuple):
@@ -40,10 +41,10 @@ class Moment(NamedTuple):
 
     algorithm: Algorithm
     root: Key
-    round: Any
-    server: Any
-    clients: Any  # their numbers
-    states: Any  # one row per client
+    round: Number
+    server: Tree
+    clients: jax.Array  # their numbers
+    states: Tree  # one row per client
     train: ClientData  # one row per client
 
 
@@ -78,10 +79,10 @@ def client_models(now: Moment) -> tuple[Models, Tally]:
 def _for_both(
     now: Moment,
     models: Models,
-    function: Callable[[Algorithm, dict[str, Params], Any], Any],
-    rows: Any,
+    function: Callable[[Algorithm, dict[str, Params], Tree], Tree],
+    rows: Tree,
     one_by_one: bool = False,
-) -> Any:
+) -> Tree:
     """`function(algorithm, models, rows)` of every client, whose models are "personal" and, where it is, "shared".
 
     One client after another, a branch that depends on a client's rows is taken or not; side by side, both are computed.
@@ -93,7 +94,7 @@ def _for_both(
         own_models["shared"], models_axes["shared"] = models.received, 0
     if one_by_one:
 
-        def alone(of: tuple[Any, dict[str, Params], Any]) -> Any:
+        def alone(of: tuple[jax.Array, dict[str, Params], Tree]) -> Tree:
             client, models, held = of
             everyone = {} if common is None else {"shared": common}
             return function(address(now.algorithm, client), models | everyone, held)
@@ -105,19 +106,19 @@ def _for_both(
     return jax.vmap(function, in_axes=(own_axes, models_axes, 0))(own, own_models, rows)
 
 
-def _filled(inputs: Any, mask: Any) -> Any:
+def _filled(inputs: jax.Array, mask: Array) -> jax.Array:
     """The rows, with the first in place of padding: padding then takes no branch of its own."""
     return jnp.where(mask.reshape(-1, *(1,) * (inputs.ndim - 1)), inputs, inputs[:1])
 
 
-def _in_chunks(function: Callable[[Moment, ClientData], Any], now: Moment, rows: ClientData, chunk: int) -> Any:
+def _in_chunks(function: Callable[[Moment, ClientData], Tree], now: Moment, rows: ClientData, chunk: int) -> Tree:
     """`function` of all clients at once (`chunk` 0), or of so many at a time, so that memory is theirs alone."""
     size = now.clients.shape[0]
     if not 0 < chunk < size:
         return function(now, rows)
     own = (now.clients, now.states, now.train, rows)
 
-    def one_chunk(places: Any) -> Any:
+    def one_chunk(places: jax.Array) -> Tree:
         clients, states, train, held = tree.take(own, places)
         return function(now._replace(clients=clients, states=states, train=train), held)
 
@@ -165,13 +166,13 @@ def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, 
 
 
 @functools.partial(jax.jit, static_argnames=("chunk",))
-def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> tuple[Any, Any, Any, Any]:
+def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> Routed:
     """`routing_report`'s arguments after the names, for a method that routes; of sequences, position by position.
 
     `chunk` clients at a time, all of them if 0.
     """
 
-    def of_client(own: Algorithm, models: dict[str, Params], held: ClientData) -> tuple[Any, Any, Any, Any]:
+    def of_client(own: Algorithm, models: dict[str, Params], held: ClientData) -> Routed:
         assert isinstance(own, Routes)
         mask, targets = jnp.asarray(held.batch().mask), held.targets
         shares = own.shared_shares(models["personal"], held.inputs)
@@ -182,7 +183,7 @@ def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> tuple[Any,
         real = mask.astype(bool).reshape(-1, *(1,) * (targets.ndim - 1)) & (targets >= 0)
         return shares, *right, real
 
-    def some(now: Moment, held: ClientData) -> tuple[Any, Any, Any, Any]:
+    def some(now: Moment, held: ClientData) -> Routed:
         return _for_both(now, client_models(now)[0], of_client, held)
 
     return _in_chunks(some, now, rows, chunk)
@@ -208,25 +209,25 @@ def _point(task: Task) -> tuple[Params, Params]:
     return own.point(sent, task.state)
 
 
-def _both_answers(now: Moment, models: Models, inputs: Any) -> dict[str, Any]:
-    def answer(own: Algorithm, models: dict[str, Params], held: Any) -> dict[str, Any]:
+def _both_answers(now: Moment, models: Models, inputs: jax.Array) -> dict[str, jax.Array]:
+    def answer(own: Algorithm, models: dict[str, Params], held: jax.Array) -> dict[str, jax.Array]:
         return {kind: own.predict(model, held) for kind, model in models.items()}
 
     return _for_both(now, models, answer, inputs)
 
 
 @jax.jit
-def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str, Any]]:
+def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str, jax.Array]]:
     """The clients' personal models, stacked, and what both models answer on each client's `rows`."""
     models, _ = client_models(now)
     return jax.tree.map(jnp.asarray, models.personal), _both_answers(now, models, rows.inputs)
 
 
 @functools.partial(jax.jit, static_argnames=("chunk",))
-def outputs_alone(now: Moment, rows: ClientData, *, chunk: int) -> dict[str, Any]:
+def outputs_alone(now: Moment, rows: ClientData, *, chunk: int) -> dict[str, jax.Array]:
     """What both models answer, `chunk` clients at a time: nobody's model is kept, so that memory is theirs alone."""
 
-    def some(now: Moment, held: ClientData) -> dict[str, Any]:
+    def some(now: Moment, held: ClientData) -> dict[str, jax.Array]:
         return _both_answers(now, client_models(now)[0], held.inputs)
 
     return _in_chunks(some, now, rows, chunk)

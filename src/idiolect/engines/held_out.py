@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from idiolect.core.data import ClientData
 from idiolect.engines.block import Lane
+from idiolect.engines.client import Number
 from idiolect.engines.evaluate import Judging, Moment, Scores, score_clients
 from idiolect.engines.round import Clients, Cohort, local_work
 from idiolect.engines.server import open_round
@@ -19,7 +19,7 @@ from idiolect.engines.start import init_clients
 
 @functools.partial(jax.jit, static_argnames=("names",))
 def evaluate_new_clients(
-    at: Lane, round_number: Any, data: ClientData, rows: ClientData, *, names: tuple[str, ...]
+    at: Lane, round_number: Number, data: ClientData, rows: ClientData, *, names: tuple[str, ...]
 ) -> Scores:
     """Scores of clients that never trained, numbered after the last training client so that no key is used twice."""
     algorithm, root = at.algorithm, at.root

@@ -8,7 +8,6 @@ that of `engines.round`, client by client.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +17,13 @@ from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.tally import Tally
+from idiolect.core.tree import Tree
 from idiolect.engines.block import TRACES, Lane
-from idiolect.engines.client import Done, Task, client_round, receive, send, step, steps_of
+from idiolect.engines.client import Done, Number, Task, client_round, receive, send, step, steps_of
 from idiolect.engines.round import (
     Clients,
     Cohort,
+    Outcome,
     RoundCost,
     everybody,
     finish_round,
@@ -42,19 +43,19 @@ def _whole_client(task: Task) -> Done:
 
 
 @jax.jit
-def _receive(task: Task) -> tuple[Any, Tally, Any]:
+def _receive(task: Task) -> tuple[Tree, Tally, jax.Array]:
     working, cost = receive(task)
     return working, cost.counters(), jnp.asarray(steps_of(task), jnp.int32)
 
 
 @jax.jit
-def _step(task: Task, t: Any, working: Any, tally: Tally) -> tuple[Any, Tally]:
+def _step(task: Task, t: Number, working: Tree, tally: Tally) -> tuple[Tree, Tally]:
     working, cost = step(task, t, working)
     return working, tally.plus(cost.counters())
 
 
 @jax.jit
-def _send(task: Task, working: Any) -> tuple[Any, Any, Tally]:
+def _send(task: Task, working: Tree) -> tuple[Tree, Tree, Tally]:
     upload, kept, cost = send(task, working)
     return upload, jax.tree.map(jnp.asarray, kept), cost.counters()
 
@@ -68,7 +69,7 @@ def _client_by_steps(task: Task) -> Done:
 
 
 @jax.jit
-def _collect(algorithm: Algorithm, uploads: Any, clients: Any, present: Any) -> Any:
+def _collect(algorithm: Algorithm, uploads: Tree, clients: jax.Array, present: jax.Array) -> Tree:
     return algorithm.reduction.collect(uploads, clients, present)
 
 
@@ -76,11 +77,11 @@ _finish = functools.partial(jax.jit, static_argnames=("partial_cohort",))(finish
 _put_back = jax.jit(put_back)
 
 
-def run_looped(lane: Lane, data: ClientData, rounds: Any, *, per_step: bool) -> tuple[Any, Any, RoundCost]:
+def run_looped(lane: Lane, data: ClientData, rounds: np.ndarray, *, per_step: bool) -> Outcome:
     """The same result as `engines.block.run_block` for one lane, client by client."""
     work = _client_by_steps if per_step else _whole_client
     server, states, costs = lane.server, lane.states, []
-    for place, number in enumerate(np.asarray(rounds)):
+    for place, number in enumerate(rounds):
         members = everybody(data) if lane.cohorts is None else tree.take(lane.cohorts, place)
         now = _open(lane.algorithm, lane.root, number, server)
         arrived, done = [], []
@@ -112,5 +113,5 @@ def _cost(members: Cohort, arrived: list[int], done: list[Done]) -> RoundCost:
 
 
 @jax.jit
-def _finite(leaves: Any) -> Any:
+def _finite(leaves: Tree) -> jax.Array:
     return finite_rows(jax.tree.map(lambda leaf: leaf[None], leaves), 1)[0]

@@ -7,11 +7,12 @@ import abc
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
@@ -28,19 +29,19 @@ _GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)  # Windows has no such advice
 _PIECE = 64  # clients read before their pages are given back
 
 
-def to_device(data: ClientData, dtype: Any) -> ClientData:
+def to_device(data: ClientData, dtype: DTypeLike) -> ClientData:
     """Padded rows as device arrays, floating ones in the run's precision."""
 
-    def cast(leaf: np.ndarray) -> Any:
+    def cast(leaf: np.ndarray) -> jax.Array:
         return jnp.asarray(leaf, dtype if np.issubdtype(leaf.dtype, np.floating) else None)
 
     weights = None if data.weights is None else cast(data.weights)
     return ClientData(cast(data.inputs), cast(data.targets), jnp.asarray(data.count), weights)
 
 
-def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: Any) -> ClientData:
+def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: DTypeLike) -> ClientData:
     """The named clients' padded rows on the device. Pages of mapped files that were read for them are given back."""
-    maps: list[Any] = [
+    maps: list[object] = [
         array.base
         for array in (rows.inputs, rows.targets, rows.weights)
         if isinstance(array, np.memmap) and array.mode == "r"
@@ -108,7 +109,7 @@ def unprepared(algorithm: Algorithm, clients: np.ndarray, states: Tree) -> int |
 class InMemory(Population):
     """Everything on the device; the states are those of the run's `State`."""
 
-    def __init__(self, rows: Rows, dtype: Any):
+    def __init__(self, rows: Rows, dtype: DTypeLike):
         self.rows = rows
         self.capacity = max(int(rows.counts.max(initial=1)), 1)
         self.numbers = np.arange(rows.clients)
@@ -138,7 +139,7 @@ class OnDisk(Population):
 
     part = 512  # clients per part: bounds memory in start and evaluation
 
-    def __init__(self, rows: Rows, dtype: Any, folder: Path):
+    def __init__(self, rows: Rows, dtype: DTypeLike, folder: Path):
         self.rows, self._dtype, self._folder = rows, dtype, folder
         self.capacity = max(int(rows.counts.max(initial=1)), 1)
         self.file: RecordFile | None = None

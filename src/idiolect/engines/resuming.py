@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from idiolect.core.checks import RequestError
+from idiolect.core.tree import Tree
 from idiolect.data.store import RecordFile
 from idiolect.engines import door
 from idiolect.engines.checkpoint import Checkpoint
@@ -73,7 +76,7 @@ def load(session: Session, checkpoint: Checkpoint) -> None:
     session.kept_history = where, mark
 
 
-def _restore(leaf: Any, arrays: Any, numbers: Any) -> Any:
+def _restore(leaf: Tree, arrays: Iterator[np.ndarray], numbers: Iterator[float]) -> Tree:
     """The stored leaf in the place of one of the same kind: a plain number, on the host, or on the device."""
     if isinstance(leaf, (int, float)):
         return next(numbers)

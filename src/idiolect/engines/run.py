@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from idiolect.engines.evaluate import Standing, models_and_outputs, outputs_alon
 from idiolect.engines.footprint import Flops, Storage, client_flops, storage
 from idiolect.engines.judge import find_lane_standing, look, score_new_clients
 from idiolect.engines.plan import Plan
-from idiolect.engines.recording import ClientScores, Recorder
+from idiolect.engines.recording import ClientScores, Recorder, Row
 from idiolect.engines.state import Snapshot
 from idiolect.metrics.personalization import Personalization, personalization_of
 from idiolect.metrics.routing import Routing, routing_report
@@ -37,7 +36,9 @@ class Run:
     recorder: Recorder
     last: Snapshot
     selected: Snapshot  # the best recorded round on validation rows
-    _found: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False, init=False)  # what was asked once
+    _found: dict[Hashable, Tree] = dataclasses.field(
+        default_factory=dict, repr=False, init=False
+    )  # what was asked once
 
     @property
     def seed(self) -> int:
@@ -55,17 +56,17 @@ class Run:
         return self.recorder.ledger
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Row]:
         """One row per recorded round."""
         return self.recorder.history
 
     @property
-    def server(self) -> Any:
+    def server(self) -> Tree:
         """The server after the last round."""
         return self.last.server
 
     @property
-    def states(self) -> Any:
+    def states(self) -> Tree:
         """The clients' states after the last round."""
         return self.last.states
 

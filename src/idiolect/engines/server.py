@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import jax
-
 from idiolect.core import keys
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tree import Tree
-from idiolect.engines.client import Round
+from idiolect.engines.client import Number, Round
 
 
 def server_init(algorithm: Algorithm, root: Key) -> Tree:
@@ -17,7 +15,7 @@ def server_init(algorithm: Algorithm, root: Key) -> Tree:
     return algorithm.init_server(keys.init_key(root))
 
 
-def open_round(algorithm: Algorithm, root: Key, number: jax.Array | int, server: Tree) -> Round:
+def open_round(algorithm: Algorithm, root: Key, number: Number, server: Tree) -> Round:
     """A round, with what its server sends."""
     return Round(algorithm, root, number, algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number), server))
 
@@ -29,6 +27,6 @@ def server_step(now: Round, server: Tree, partial: Tree) -> Tree:
     return now.algorithm.server_step(key, server, now.sent, received)
 
 
-def deliver(algorithm: Algorithm, root: Key, number: jax.Array | int, server: Tree) -> Round:
+def deliver(algorithm: Algorithm, root: Key, number: Number, server: Tree) -> Round:
     """What clients make their models from, as the round that `client_model` takes."""
     return Round(algorithm, root, number, algorithm.deliver(keys.round_key(root, Purpose.DELIVER, number), server))

@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError
-from idiolect.core.tally import Tally
 from idiolect.engines import auto, resuming
 from idiolect.engines.advance import advance
 from idiolect.engines.billing import Account, bill_delivery
@@ -131,15 +131,15 @@ class Session:
             chosen_scores, costs = score_ends(plan, selected)
         runs = []
         for lane, account in enumerate(self.state.accounts):
-            cost = Tally(*(count[lane] for count in costs))
-            account = bill_delivery(account, cost, plan.algorithms[lane], plan.participations[lane], plan.wire)
+            algorithm, who = plan.algorithms[lane], plan.participations[lane]
+            account = bill_delivery(account, tree.take(costs, lane), algorithm, who, plan.wire)
             recorder = dataclasses.replace(
                 self._recorder(lane, self.state._replace(selected=selected), account),
                 last=last_scores[lane],
                 selected=chosen_scores[lane],
             )
             ends = (lane_of(plan, at, lane) for at in (last, selected))
-            runs.append(Run(plan, lane, plan.algorithms[lane], recorder, *ends))
+            runs.append(Run(plan, lane, algorithm, recorder, *ends))
         return runs
 
     def _recorder(self, lane: int, state: State, account: Account) -> Recorder:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,16 +43,17 @@ def init_clients(algorithm: Algorithm, root: Key, clients: jax.Array, data: Clie
 
 @jax.jit
 def carry(
-    change: tuple[Algorithm, Algorithm], root: Key, server: Any, clients: Any, states: Any, data: ClientData
-) -> tuple[Any, Any, Tally]:
+    change: tuple[Algorithm, Algorithm], root: Key, server: Tree, clients: jax.Array, states: Tree, data: ClientData
+) -> tuple[Tree, Tree, Tally]:
     """Server and clients of a run, ready to go on with other settings, and the cost, a row per client.
 
     `change` is the algorithm to go on with, and the earlier one.
     """
     algorithm, earlier = change
 
-    def prepare(own: tuple[Algorithm, Algorithm], key: Key, before: Any, rows: ClientData) -> tuple[Any, Tally]:
-        objective: Any = own[0].objective
+    def prepare(own: tuple[Algorithm, Algorithm], key: Key, before: Tree, rows: ClientData) -> tuple[Tree, Tally]:
+        objective = own[0].objective
+        assert isinstance(objective, Prepares)
         prepared, cost = objective.prepare_again(key, rows, before, own[1].objective)
         return prepared, cost.counters()
 
@@ -68,9 +69,9 @@ def carry(
 class WireTypes(NamedTuple):
     """Shapes of what crosses the wire for one client: down, up, and the final delivery."""
 
-    sent: Any
-    upload: Any
-    delivered: Any
+    sent: Tree
+    upload: Tree
+    delivered: Tree
 
 
 def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
@@ -98,7 +99,12 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
 
 
 def _check_own(
-    algorithm: Algorithm, root: Key, on_server: tuple[Any, Any], on_client: Any, upload: Any, rows: ClientData
+    algorithm: Algorithm,
+    root: Key,
+    on_server: Tree,
+    on_client: tuple[Algorithm, Tree, Tree],
+    upload: Tree,
+    rows: ClientData,
 ) -> None:
     """RequestError where `step` or `server_step` of somebody's algorithm hands on another form than it was handed."""
     name, (own, seen, working), (server, sent) = type(algorithm).__name__, on_client, on_server

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpy as np
 
 from idiolect.core import tree
 from idiolect.core.checks import RequestError
+from idiolect.core.data import Array
 from idiolect.core.objective import Prepares
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
@@ -25,7 +26,7 @@ from idiolect.engines.start import carry, init_server
 class Snapshot(NamedTuple):
     """What server and clients hold after a round: of one lane, or of all lanes, then with a lane axis in front."""
 
-    round: Any  # one number, or one per lane
+    round: Array  # one number, or one per lane
     server: Tree
     states: Tree  # one row per client; None where they are on disk
 
