@@ -9,20 +9,19 @@ have one say so) takes rows in their own order, from round to round, and starts 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from idiolect.core.data import Batch, ClientData
+from idiolect.core.data import Array, Batch, ClientData
 from idiolect.core.keys import Key
 
 # numbers in the inputs that a client reads at once; with four times as many, copying them costs more than it saves
 FEW_NUMBERS = 1024
 
 
-def batches_per_epoch(rows: Any, batch_size: int) -> Any:
+def batches_per_epoch(rows: Array, batch_size: int) -> Array:
     """How many batches one pass over `rows` rows takes; works on traced counts too."""
     return 1 if batch_size == 0 else -(-rows // batch_size)
 
@@ -54,7 +53,7 @@ def take_rows(data: ClientData, rows: jax.Array) -> Batch:
     return Batch(taken(data.inputs), taken(data.targets), None, weights)
 
 
-def take_drawn(data: ClientData, drawn: Any, t: ArrayLike) -> Batch:
+def take_drawn(data: ClientData, drawn: jax.Array, t: ArrayLike) -> Batch:
     """The rows `drawn[t]`. Where few were drawn all are read, which compilers move out of the loop over t."""
     if drawn.size * math.prod(data.inputs.shape[1:]) > FEW_NUMBERS:
         return take_rows(data, drawn[t])
@@ -62,13 +61,13 @@ def take_drawn(data: ClientData, drawn: Any, t: ArrayLike) -> Batch:
     return jax.tree.map(lambda leaf: leaf[t], together)
 
 
-def take_in_turn(data: ClientData, place: Any, batch_size: int) -> Batch:
+def take_in_turn(data: ClientData, place: jax.Array, batch_size: int) -> Batch:
     """`batch_size` rows from `place` on, in the order they came; after the last the first."""
     places = place + jnp.arange(batch_size, dtype=jnp.int32)
     return take_rows(data, places % jnp.maximum(data.count, 1).astype(jnp.int32))
 
 
-def take_from_order(data: ClientData, orders: Any, t: ArrayLike, batch_size: int) -> Batch:
+def take_from_order(data: ClientData, orders: Array, t: ArrayLike, batch_size: int) -> Batch:
     """Batch `t` of the walk through `orders`; the last batch of an epoch may be short and is masked."""
     per_epoch = batches_per_epoch(data.count, batch_size)
     epoch, place = t // per_epoch, (t % per_epoch) * batch_size

@@ -30,7 +30,7 @@ class Range(NamedTuple):
     at_least: float | None = None
     below: float | None = None
     at_most: float | None = None
-    choices: tuple[Any, ...] = ()
+    choices: tuple[object, ...] = ()
     way_out: str = ""
 
     def rule(self) -> str:
@@ -47,7 +47,7 @@ class Range(NamedTuple):
         real = ~np.isnan(entries) if entries.dtype.kind == "f" else True
         return bool(np.all(real & np.all([obeys(entries, bound) for _, bound, obeys in self._bounds()], axis=0)))
 
-    def _bounds(self) -> list[tuple[str, float, Callable[[Any, float], Any]]]:
+    def _bounds(self) -> list[tuple[str, float, Callable[[np.ndarray, float], np.ndarray]]]:
         """(word, bound, comparison) of those that are set."""
         every = (
             ("above", self.above, operator.gt),
@@ -65,7 +65,7 @@ def setting(
     at_least: float | None = None,
     below: float | None = None,
     at_most: float | None = None,
-    choices: tuple[Any, ...] = (),
+    choices: tuple[object, ...] = (),
     way_out: str = "",
     doc: str = "",
     theory: bool = False,
@@ -105,7 +105,7 @@ def check(owner: str, name: str, value: Any, limits: Range) -> None:
     raise RequestError(f"{owner}.{name} must be {limits.rule()}, got {got}. {way_out}".rstrip())
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value short enough for a sentence."""
     if isinstance(value, str):
         return repr(value)

@@ -19,7 +19,7 @@ from idiolect.core.checks import RequestError
 PREFIX = "running_"
 
 Params = Any
-Path = tuple[Any, ...]
+Path = tuple[object, ...]
 
 
 def name_of(path: Path) -> str:
