@@ -21,12 +21,13 @@ def main(agents: int, rounds: int) -> None:
     from idiolect.engines.simulate import Training, open_session
     from idiolect.models import Location
     from idiolect.objectives import ClientLoss, LocalOnly
+    from idiolect.theory import spectral_radius
 
     began = time.perf_counter()
     neighbours = neighbourhoods(agents)
     times = {"lists, s": time.perf_counter() - began}
     began = time.perf_counter()
-    radius = mixing.spectral_radius(neighbours)
+    radius = spectral_radius(neighbours)
     times["spectral radius, s"] = time.perf_counter() - began
     counts = mixing.counts(neighbours)
     places = np.random.default_rng(2).normal(size=(agents, DIMENSION))

@@ -12,7 +12,7 @@ Measured, 10,000 agents with 50 neighbours and 50 numbers each, two cores: addin
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,6 @@ from idiolect.core.tree import Tree
 _UNROLL = 5  # slots per trip of the loop
 _DENSE_SHARE = 4  # lists of more than N/4 slots are slower than the matrix
 _ROUNDING = 1e-5  # how far a row of float32 weights may be from 1
-FEW_AGENTS = 20  # whose matrix is quickly taken apart whole
 
 
 class Neighbours(NamedTuple):
@@ -150,24 +149,12 @@ def discrepancies_from_pairs(agents: int, listener: Given, source: Given, values
 
 def dense(neighbours: Neighbours) -> np.ndarray:
     """Lambda as a matrix, on the host."""
-    matrix: np.ndarray = _host_matrix(neighbours) @ np.eye(neighbours.agents)
+    weights = np.asarray(neighbours.weights, np.float64)
+    if neighbours.is_dense:
+        return weights
+    matrix = np.zeros((neighbours.agents, neighbours.agents))
+    np.add.at(matrix, (np.arange(neighbours.agents)[None], np.asarray(neighbours.indices)), weights)
     return matrix
-
-
-def spectral_radius(neighbours: Neighbours, tolerance: float = 1e-4) -> float:
-    """rho(W), W = Lambda Lambda^T, on the host, within `tolerance` relatively.
-
-    W has no negative entry, so each of its blocks has a largest eigenvector without one: a search that starts at the
-    vector of ones reaches them all.
-    """
-    from scipy.sparse.linalg import LinearOperator, eigsh
-
-    agents, own = neighbours.agents, _host_matrix(neighbours)
-    if agents < FEW_AGENTS:
-        return float(np.linalg.norm(own @ np.eye(agents), 2) ** 2)
-    both = LinearOperator((agents, agents), matvec=lambda vector: own @ (own.T @ vector), dtype=np.float64)
-    start = np.full(agents, agents**-0.5)
-    return float(eigsh(both, k=1, which="LA", v0=start, tol=tolerance, return_eigenvectors=False)[0])
 
 
 def counts(neighbours: Neighbours) -> np.ndarray:
@@ -256,15 +243,3 @@ def _gather(indices: jax.Array, weights: jax.Array, leaf: jax.Array) -> jax.Arra
     for slot in zip(indices, weights):  # the debug engine compiles nothing
         total, _ = add(total, slot)
     return total
-
-
-def _host_matrix(neighbours: Neighbours) -> Any:
-    """Lambda in float64, dense or sparse: what can be multiplied with."""
-    from scipy.sparse import csr_array
-
-    weights = np.asarray(neighbours.weights, np.float64)
-    if neighbours.is_dense:
-        return weights
-    rows = np.broadcast_to(np.arange(neighbours.agents), weights.shape)
-    pairs = (rows.reshape(-1), np.asarray(neighbours.indices).reshape(-1))
-    return csr_array((weights.reshape(-1), pairs), shape=(neighbours.agents, neighbours.agents))

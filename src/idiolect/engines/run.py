@@ -36,9 +36,8 @@ class Run:
     recorder: Recorder
     last: Snapshot
     selected: Snapshot  # the best recorded round on validation rows
-    _found: dict[Hashable, Tree] = dataclasses.field(
-        default_factory=dict, repr=False, init=False
-    )  # what was asked once
+    # what was asked once: answers on test rows are written, compared and charted, but computed once
+    _found: dict[Hashable, Tree] = dataclasses.field(default_factory=dict, repr=False, init=False)
 
     @property
     def seed(self) -> int:
@@ -95,13 +94,10 @@ class Run:
     def _ask(self, program: Callable[..., Tree], where: Snapshot, split: str) -> Tree:
         """What a program finds of all clients. Of the last and the selected round it is computed once and kept."""
         chunk = {} if program is models_and_outputs else {"chunk": self._chunk}
-        asked = (program, where.round, split)
-        if asked in self._found:
-            return self._found[asked]
-        found = look(self.plan, self._who, where, split, functools.partial(program, **chunk))
-        if where is self.last or where is self.selected:
-            self._found[asked] = found
-        return found
+        asked = (program, where.round, split) if where is self.last or where is self.selected else None
+        if asked not in self._found:
+            self._found[asked] = look(self.plan, self._who, where, split, functools.partial(program, **chunk))
+        return self._found[asked] if asked else self._found.pop(asked)
 
     def standing(self) -> Standing:
         """Where the run stands in its objective after the last round: w, every beta_m, every model; on the host."""
