@@ -43,19 +43,23 @@ def record(plan: Plan, state: State, measure: Measure | None = None) -> Recorded
     """Score every lane on validation rows; where that is its best so far, it is the selected one from now on."""
     scores, _ = score(plan, state.now, "validation")
     own = tuple(tree.take(scores, lane) for lane in range(len(plan.seeds)))
-    measured: list[dict[str, float]] = [{} for _ in own]
+    measured: list[dict[str, float]] = [{}] * len(own)
     if measure is not None:
         where = find_standing(plan, state)
         measured = [measure(lane, tree.take(where, lane)) for lane in range(len(own))]
     rows = tuple(
         history_row(state.round, state.seconds, *parts) for parts in zip(state.accounts, own, measured, strict=True)
     )
+    return Recorded(_select(plan, state, rows), rows, own)
+
+
+def _select(plan: Plan, state: State, rows: tuple[Row, ...]) -> State:
+    """The state with the lanes that are better now than at the round that was selected so far."""
     reached = [validation_means(row, plan.scores, plan.choose_by) for row in rows]
     # without validation rows there is nothing to compare: the last round is the selected one
     better = [math.isnan(old[0]) or new > old for new, old in zip(reached, state.best)]
-    best = tuple(new if won and not math.isnan(new[0]) else old for won, new, old in zip(better, reached, state.best))
-    selected = choose_lanes(plan, better, state.now, state.selected)
-    return Recorded(state._replace(selected=selected, best=best), rows, own)
+    best = tuple(old if math.isnan(new[0]) else max(new, old) for new, old in zip(reached, state.best))
+    return state._replace(selected=choose_lanes(plan, better, state.now, state.selected), best=best)
 
 
 def score(plan: Plan, at: Snapshot, split: str) -> tuple[Scores, Tally]:

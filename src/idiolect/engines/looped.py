@@ -84,16 +84,12 @@ def run_looped(lane: Lane, data: ClientData, rounds: np.ndarray, *, per_step: bo
     for place, number in enumerate(rounds):
         members = everybody(data) if lane.cohorts is None else tree.take(lane.cohorts, place)
         now = _open(lane.algorithm, lane.root, number, server)
-        arrived, done = [], []
-        for client, row, present in zip(*(np.asarray(part) for part in members)):
-            if present:
-                arrived.append((client, row))
-                done.append(work(Task(now, client, *tree.take((states, data), row))))
-        costs.append(_cost(members, [client for client, _ in arrived], done))
+        asked = Cohort(*(np.asarray(part) for part in members))
+        there = Cohort(*(part[asked.present] for part in asked))
+        done = [work(Task(now, who, *tree.take((states, data), row))) for who, row in zip(there.clients, there.rows)]
+        costs.append(_cost(asked, done))
         if not done:
             continue
-        clients, rows = (np.asarray(column, np.int32) for column in zip(*arrived))
-        there = Cohort(clients, rows, np.ones(len(done), bool))
         uploads, kept = (jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in list(zip(*done))[:2])
         partial = _collect(lane.algorithm, uploads, there.clients, there.present)
         people = Clients(_put_back(states, there, kept), data)
@@ -101,15 +97,15 @@ def run_looped(lane: Lane, data: ClientData, rounds: np.ndarray, *, per_step: bo
     return server, states, jax.tree.map(lambda *leaves: jnp.stack(leaves), *costs)
 
 
-def _cost(members: Cohort, arrived: list[int], done: list[Done]) -> RoundCost:
-    """The round's cost with one row per cohort member; absent members cost nothing."""
-    counts = [(one.tally, one.steps, _finite((one.upload, one.state))) for one in done]
-    table = {int(client): jax.device_get(count) for client, count in zip(arrived, counts)}
-    nothing = (Tally(), 0, True)
-    rows = [table.get(int(client), nothing) for client in members.clients]
-    tally = Tally(*(np.asarray([row[0][place] for row in rows]) for place in range(len(Tally._fields))))
-    steps = np.asarray([row[1] for row in rows], np.int32)
-    return round_cost(members, tally, steps, np.asarray([row[2] for row in rows]), steps.sum())
+def _cost(members: Cohort, done: list[Done]) -> RoundCost:
+    """The round's cost with one row per cohort member; absent members cost nothing, and are finite."""
+    counts = [(*one.tally, one.steps, _finite((one.upload, one.state))) for one in done]
+    table = np.zeros((len(members.clients), len(Tally._fields) + 2), np.int32)
+    table[:, -1] = 1
+    if done:
+        table[members.present] = jax.device_get(counts)
+    *tally, steps, finite = table.T
+    return round_cost(members, Tally(*tally), steps, finite, steps.sum())
 
 
 @jax.jit

@@ -109,32 +109,24 @@ def make_plan(
     options: Options,
 ) -> Plan:
     """Check everything, once, before anything is computed. The executor may still be "auto": see `engines.auto`."""
-    clients = federation.train.clients
-    door.check_training(training, clients)
-    door.check_federation(federation)
-    door.check_seeds(seeds)
-    if not scores:
-        raise RequestError('A run needs at least one score to record, got none; use ("log_loss",), say.')
+    _check(federation, training, seeds, scores)
+    rows, dtype = federation.train, door.PRECISIONS[training.precision]
     if options.state_folder is not None and len(seeds) > 1:
         raise RequestError(f"A state_folder is for one run at a time, got {len(seeds)}; leave it out, or run one.")
-    participations = tuple(door.participation_of(algorithm, training, clients) for algorithm in algorithms)
+    participations = tuple(door.participation_of(algorithm, training, rows.clients) for algorithm in algorithms)
     with door.run_precision(training.precision):
         admitted = tuple(
-            door.admit(algorithm, clients, training.precision, who.chance)
+            door.admit(algorithm, rows.clients, training.precision, who.chance)
             for algorithm, who in zip(algorithms, participations)
         )
         door.check_fit(admitted[0], federation)
         demand.check_block(training, max(who.cohort for who in participations), len(seeds))
-        stacked = door.admit_lanes(admitted)
-        roots = jax.vmap(keys.root_key)(jnp.asarray(seeds))
-        dtype = door.PRECISIONS[training.precision]
-        population: InMemory | OnDisk = InMemory(federation.train, dtype)
-        if options.state_folder is not None:
-            population = OnDisk(federation.train, dtype, options.state_folder)
+        stacked, roots = door.admit_lanes(admitted), jax.vmap(keys.root_key)(jnp.asarray(seeds))
+        folder = options.state_folder
+        population = InMemory(rows, dtype) if folder is None else OnDisk(rows, dtype, folder)
         turns = None
         if len(seeds) > 1 and start.draws_steps(admitted[0], population.capacity):
             turns = start.turns(stacked, roots, population.capacity)
-        example = to_device(federation.train.pad(np.arange(1), population.capacity), dtype)
         return Plan(
             federation=federation,
             algorithms=admitted,
@@ -148,5 +140,13 @@ def make_plan(
             algorithm=stacked,
             roots=roots,
             turns=turns,
-            wire=start.wire_types(admitted[0], example),
+            wire=start.wire_types(admitted[0], to_device(rows.pad(np.arange(1), population.capacity), dtype)),
         )
+
+
+def _check(federation: Splits, training: Training, seeds: Sequence[int], scores: tuple[str, ...]) -> None:
+    door.check_training(training, federation.train.clients)
+    door.check_federation(federation)
+    door.check_seeds(seeds)
+    if not scores:
+        raise RequestError('A run needs at least one score to record, got none; use ("log_loss",), say.')

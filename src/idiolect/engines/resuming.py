@@ -40,7 +40,7 @@ def save(session: Session, checkpoint: Checkpoint) -> None:
     folder, mark = session.kept_history
     history = list(zip(*session.histories))
     mark = checkpoint.save(arrays, facts, _records(plan), history, mark if folder == checkpoint.folder else None)
-    session.kept_history = checkpoint.folder, mark
+    session.kept_history, session.saved = (checkpoint.folder, mark), session.state.round
 
 
 def load(session: Session, checkpoint: Checkpoint) -> None:
@@ -73,7 +73,7 @@ def load(session: Session, checkpoint: Checkpoint) -> None:
     session.state = jax.tree.unflatten(structure, restored)
     plan.population.mark(session.state.round)
     session.histories = [list(rows) for rows in zip(*history)] or [[] for _ in plan.seeds]
-    session.kept_history = where, mark
+    session.kept_history, session.saved = (where, mark), session.state.round
 
 
 def _restore(leaf: Tree, arrays: Iterator[np.ndarray], numbers: Iterator[float]) -> Tree:

@@ -32,6 +32,7 @@ class Session:
     def __init__(self, plan: Plan, state: State, options: Options):
         self.plan, self.state, self.options = plan, state, options
         self.histories: list[list[Row]] = [[] for _ in plan.seeds]
+        self.saved = state.round  # the round of the newest checkpoint
         self.kept_history: tuple[Path | None, Mark] = (None, Mark())  # of the checkpoints, and how far it is written
 
     @property
@@ -68,39 +69,41 @@ class Session:
 
     def train(self, watch: Watch | None = None, upto: int | None = None) -> None:
         """Train to the last round, or to `upto` and record there too; `watch` sees every record."""
-        checkpoint = self.options.checkpoint
-        if self.options.resume and checkpoint is not None and checkpoint.exists() and not self.histories[0]:
-            resuming.load(self, checkpoint)
-        elif not self.histories[0]:
-            self.state = self._record(self.state, watch)
+        if not self.histories[0]:
+            self._begin(watch)
+        checkpoint, rounds = self.options.checkpoint, self.training.rounds
+        goal = rounds if upto is None else min(upto, rounds)
         try:
-            self._train(watch, upto)
+            while self.state.round < goal:
+                self._train_block(goal, watch)
         except KeyboardInterrupt:
-            # the state is that before the block that was interrupted, with its record: what is done is kept
+            # `state` is replaced when its record is made, so it stands before the block that was interrupted
             if checkpoint is not None and self.plan.population.stands_at(self.state.round):
-                for history in self.histories:  # without the record of a state that is not kept
+                for history in self.histories:
                     history[:] = [row for row in history if row["round"] <= self.state.round]
                 resuming.save(self, checkpoint)
             raise
 
-    def _train(self, watch: Watch | None, upto: int | None) -> None:
-        training, checkpoint = self.training, self.options.checkpoint
-        rounds, every = training.rounds, training.record_every
-        saved = self.state.round
-        goal = rounds if upto is None else min(upto, rounds)
-        while self.state.round < goal:
-            here = self.state.round
-            state = advance(self.plan, self.state, min(training.block, goal - here, every - here % every))
-            if len(state.accounts) == 1 and not state.accounts[0].sound:
-                self._diverge(state)
-            if state.round % every == 0 or state.round in (rounds, upto):
-                state = self._record(state, watch)
-            self.state = state
-            if checkpoint is not None and (state.round - saved >= checkpoint.every or state.round == rounds):
-                resuming.save(self, checkpoint)
-                saved = state.round
-            if self.options.progress is not None:
-                self.options.progress(state.round, rounds)
+    def _begin(self, watch: Watch | None) -> None:
+        checkpoint = self.options.checkpoint
+        if self.options.resume and checkpoint is not None and checkpoint.exists():
+            resuming.load(self, checkpoint)
+        else:
+            self.state = self._record(self.state, watch)
+
+    def _train_block(self, goal: int, watch: Watch | None) -> None:
+        training, here, checkpoint = self.training, self.state.round, self.options.checkpoint
+        until_record = training.record_every - here % training.record_every
+        state = advance(self.plan, self.state, min(training.block, goal - here, until_record))
+        if len(state.accounts) == 1 and not state.accounts[0].sound:
+            self._diverge(state)
+        if state.round % training.record_every == 0 or state.round == goal:
+            state = self._record(state, watch)
+        self.state = state
+        if checkpoint is not None and (state.round - self.saved >= checkpoint.every or state.round == training.rounds):
+            resuming.save(self, checkpoint)
+        if self.options.progress is not None:
+            self.options.progress(state.round, training.rounds)
 
     def _record(self, state: State, watch: Watch | None) -> State:
         state, rows, scores = record(self.plan, state, self.options.measure)
