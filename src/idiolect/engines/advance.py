@@ -48,7 +48,7 @@ def move(plan: Plan, state: State, count: int) -> Moved:
         if looped:
             return Moved(*_lane_by_lane(plan, lane, gathered.data, numbers), gathered)
         chunk = training.chunk if training.executor == "chunked" else 0
-        block = Rounds(jnp.asarray(numbers), np.int32(count))
+        block = Rounds(numbers, np.int32(count))
         how = How(plan.uniform, chunk)
         server, states, costs = run_block(lane, gathered.data, block, plan.turns, how=how, lanes=plan.lanes)
         # cut on the host: slices of device arrays would take longer than a small round
@@ -63,7 +63,7 @@ def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | N
     drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
     members, present = (np.stack(part) for part in zip(*drawn))
     gathered = plan.population.gather(state.clients, np.where(members == NOBODY, 0, members))
-    return gathered, Cohort(*(jnp.asarray(part) for part in (members, gathered.places, present)))
+    return gathered, Cohort(members, gathered.places, present)
 
 
 def _lane_by_lane(plan: Plan, lane: Lane, data: ClientData, rounds: np.ndarray) -> tuple[Tree, Tree, RoundCost]:

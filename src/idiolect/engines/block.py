@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.data import ClientData
+from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.tree import Tree
 from idiolect.engines.round import Clients, Cohort, Fixed, How, Outcome, everybody, run_round
@@ -37,7 +37,7 @@ class Lane(NamedTuple):
 class Rounds(NamedTuple):
     """The rounds of a block, of which the first `count` are run."""
 
-    numbers: jax.Array
+    numbers: Array
     count: Any
 
 

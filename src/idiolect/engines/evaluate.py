@@ -43,7 +43,7 @@ class Moment(NamedTuple):
     root: Key
     round: Number
     server: Tree
-    clients: jax.Array  # their numbers
+    clients: Array  # their numbers
     states: Tree  # one row per client
     train: ClientData  # one row per client
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from idiolect.core import tree
@@ -124,7 +123,7 @@ def _lane_moments(plan: Plan, who: Who, at: Snapshot) -> Iterator[tuple[np.ndarr
 def _moments(plan: Plan, at: Snapshot) -> Iterator[tuple[np.ndarray, Moment]]:
     """All lanes at a snapshot, as each part of the population sees them, and which clients are in the part."""
     for clients, states, data in plan.population.parts(at.states):
-        numbers = jnp.asarray(clients, jnp.int32)
+        numbers = clients.astype(np.int32)  # on the host: a conversion on the device would take longer than a record
         yield clients, Moment(plan.algorithm, plan.roots, at.round, at.server, numbers, states, data)
 
 
