@@ -10,7 +10,7 @@ import jax
 
 from benchmarks.measure import TURNS, Result, in_turns, medians
 from benchmarks.problems import images, mlp_sgd, softmax_sgd
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Training, open_session
 
 
 def run(quick: bool) -> Result:
@@ -27,9 +27,9 @@ def run(quick: bool) -> Result:
         training = Training(rounds=length, record_every=length, executor="batched")
 
         def clock(algorithm=algorithm, federation=federation, training=training) -> float:
-            session = Session([algorithm], federation, training, [0], ("log_loss",), None)
+            session = open_session([algorithm], federation, training, [0], ("log_loss",))
             session.train()
-            return session.seconds
+            return session.state.seconds
 
         clocks[name], rounds[name] = clock, length
     seconds = medians(in_turns(clocks, 1 if quick else TURNS))

@@ -13,7 +13,7 @@ from benchmarks.network_problems import one_epoch
 from benchmarks.problems import CLASSES, FEATURES, images
 from benchmarks.scale_child import memory
 from idiolect.core.tree import size_in_bytes
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Options, Training, open_session
 from idiolect.models import MLP
 
 MEGABYTE = 2**20
@@ -24,7 +24,6 @@ def main(clients: int, cohort: int, rounds: int, every: int) -> None:
     federation = images(clients, 20, validation=10)
     algorithm = one_epoch("ditto", MLP(FEATURES, CLASSES, (16,)), 10)
     training = Training(rounds=rounds, cohort=cohort, record_every=every // 10, block=every // 10, executor="batched")
-    session = Session([algorithm], federation, training, [0], ("log_loss",), None)
     host, device = [], []
 
     def look(done: int, of: int) -> None:
@@ -34,14 +33,15 @@ def main(clients: int, cohort: int, rounds: int, every: int) -> None:
         host.append(memory("VmRSS"))
         device.append(_device_bytes() / MEGABYTE)
 
-    session.train(progress=look)
+    session = open_session([algorithm], federation, training, [0], ("log_loss",), Options(progress=look))
+    session.train()
     report = {
         "what": f"ditto, {clients} clients, {cohort} per round, looked at every {every} of {rounds} rounds",
         "host MB": host,
         "device MB": device,
-        "one snapshot, MB": size_in_bytes((session.server, session.population.leaves())) / MEGABYTE,
+        "one snapshot, MB": size_in_bytes((session.state.server, session.state.clients)) / MEGABYTE,
         "clients that took part": sum(sent > 0 for sent in session.recorders[0].client_bytes),
-        "seconds": session.seconds,
+        "seconds": session.state.seconds,
     }
     print(json.dumps(report))
 

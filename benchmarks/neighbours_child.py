@@ -18,15 +18,16 @@ def main(agents: int, rounds: int) -> None:
     from idiolect.algorithms import AllForAll
     from idiolect.core import mixing
     from idiolect.data.synthetic_means import means_at
-    from idiolect.engines.simulate import Session, Training
+    from idiolect.engines.simulate import Training, open_session
     from idiolect.models import Location
     from idiolect.objectives import ClientLoss, LocalOnly
+    from idiolect.theory import spectral_radius
 
     began = time.perf_counter()
     neighbours = neighbourhoods(agents)
     times = {"lists, s": time.perf_counter() - began}
     began = time.perf_counter()
-    radius = mixing.spectral_radius(neighbours)
+    radius = spectral_radius(neighbours)
     times["spectral radius, s"] = time.perf_counter() - began
     counts = mixing.counts(neighbours)
     places = np.random.default_rng(2).normal(size=(agents, DIMENSION))
@@ -34,14 +35,14 @@ def main(agents: int, rounds: int) -> None:
     loss = ClientLoss(model=Location(DIMENSION), criterion="squared")
     algorithm = AllForAll(LocalOnly(loss), neighbours=neighbours, batch_size=1, step_size=1 / (2 * radius))
     training = Training(rounds=rounds, record_every=rounds, block=min(50, rounds), executor="batched")
-    session = Session([algorithm], federation, training, [0], ("squared_error",), None)
+    session = open_session([algorithm], federation, training, [0], ("squared_error",))
     session.train()
     report = {
         "neighbours, mean": float(counts.mean()),
         "neighbours, most": int(counts.max()),
         "rho(W)": radius,
         **times,
-        "rounds, s": session.seconds,
+        "rounds, s": session.state.seconds,
         "peak MB": memory("VmHWM"),
     }
     print(json.dumps(report))

@@ -14,7 +14,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import Batch, Rows
 from idiolect.data.federation import Federation, no_rows
 from idiolect.data.task import Task
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Training, open_session
 from idiolect.models import CNN, CharacterLSTM, Model
 from idiolect.objectives import OBJECTIVES, ClientLoss
 
@@ -77,9 +77,9 @@ def engine_clock(
 
     def clock() -> float:
         training = Training(rounds=rounds, record_every=rounds, executor=executor, chunk=chunk)
-        session = Session([algorithm], federation, training, [0], ("log_loss",), None)
+        session = open_session([algorithm], federation, training, [0], ("log_loss",))
         session.train()
-        return session.seconds / rounds
+        return session.state.seconds / rounds
 
     return clock
 

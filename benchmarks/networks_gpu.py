@@ -27,7 +27,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.keys import Purpose, root_key, round_key
 from idiolect.data.federation import Federation
 from idiolect.engines.population import to_device
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Training, open_session
 from idiolect.models import Model
 from idiolect.objectives import ClientLoss, GlobalModel
 
@@ -186,8 +186,8 @@ def _bare(loss: Any, algorithm: Algorithm, federation: Federation, sizes: Sizes)
 
     with jax.default_matmul_precision("highest"):  # with TF32's, neither would be the other's judge
         training = Training(rounds=1, record_every=1, executor="batched")
-        session = Session([algorithm], federation, training, [0], ("log_loss",), None)
+        session = open_session([algorithm], federation, training, [0], ("log_loss",))
         session.train()
-        for ours, theirs in zip(jax.tree.leaves(session.server.shared), jax.tree.leaves(train(1, start))):
+        for ours, theirs in zip(jax.tree.leaves(session.snapshot().server.shared), jax.tree.leaves(train(1, start))):
             np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
     return lambda: seconds_of(lambda: train(sizes.rounds, start)) / sizes.rounds

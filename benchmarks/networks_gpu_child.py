@@ -9,7 +9,7 @@ import sys
 import jax
 
 from benchmarks import network_problems as problems
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Training, open_session
 
 
 def main(clients: int, chunk: int, rows: int) -> None:
@@ -18,7 +18,7 @@ def main(clients: int, chunk: int, rows: int) -> None:
     federation = problems.images(clients, rows, problems.CLASSES, validation=batch_size)
     algorithm = problems.one_epoch("fedavg", problems.cnn(problems.CLASSES, small), batch_size)
     training = Training(rounds=2, record_every=2, executor="chunked", chunk=chunk)
-    session = Session([algorithm], federation, training, [0], ("log_loss", "accuracy"), None)
+    session = open_session([algorithm], federation, training, [0], ("log_loss", "accuracy"))
     start = _gigabytes("bytes_in_use")
     session.train()
     print(
@@ -28,7 +28,7 @@ def main(clients: int, chunk: int, rows: int) -> None:
                 "before the first round, GB": start,
                 "peak GB": _gigabytes("peak_bytes_in_use"),
                 "after the last round, GB": _gigabytes("bytes_in_use"),
-                "seconds of a round, compilation included": session.seconds / 2,
+                "seconds of a round, compilation included": session.state.seconds / 2,
             }
         )
     )

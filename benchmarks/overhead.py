@@ -17,7 +17,7 @@ from benchmarks import by_hand
 from benchmarks.measure import TURNS, Result, Target, in_turns, medians, ratio, seconds_of
 from benchmarks.problems import small_logistic
 from idiolect.core.keys import root_key
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Session, Training, open_session
 
 SEED = 3
 
@@ -31,10 +31,10 @@ def run(quick: bool) -> Result:
 
     def engine(lanes: int) -> float:
         seeds_of = [SEED + lane for lane in range(lanes)]
-        session = Session([algorithm] * lanes, federation, training, seeds_of, ("log_loss",), None)
+        session = open_session([algorithm] * lanes, federation, training, seeds_of, ("log_loss",))
         session.train()
         sessions[lanes] = session
-        return session.seconds  # the compiled blocks and their bills
+        return session.state.seconds  # the compiled blocks and their bills
 
     clients = federation.clients
     data = federation.train.pad(np.arange(clients))
@@ -56,8 +56,8 @@ def run(quick: bool) -> Result:
         }
         seconds = in_turns(clocks, 1 if quick else TURNS)
         shared, personal = scan(once=False)
-        np.testing.assert_allclose(sessions[1].server.shared["weights"], shared, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(sessions[1].population.states.personal["weights"], personal, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(sessions[1].snapshot().server.shared["weights"], shared, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(sessions[1].snapshot().states.personal["weights"], personal, rtol=1e-9, atol=1e-12)
 
     same = ratio(seconds, "engine", "scan, same draws")
     faster = ratio(seconds, "numpy", "engine")

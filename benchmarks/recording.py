@@ -11,7 +11,7 @@ import time
 
 from benchmarks.measure import TURNS, Result, Target, in_turns, medians, ratio
 from benchmarks.problems import images, softmax_sgd
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Training, open_session
 
 EVERY = 10
 VALIDATION_ROWS = {"few": 20, "as many as training rows": 100}
@@ -26,7 +26,7 @@ def run(quick: bool) -> Result:
 
         def train(every: int, federation=federation) -> float:
             training = Training(rounds=rounds, record_every=every, block=EVERY, executor="batched")
-            session = Session([algorithm], federation, training, [0], ("log_loss", "accuracy"), None)
+            session = open_session([algorithm], federation, training, [0], ("log_loss", "accuracy"))
             began = time.perf_counter()
             session.train()
             return time.perf_counter() - began

@@ -25,7 +25,7 @@ def main(folder: Path, method: str, rounds: int) -> None:
     from idiolect.data.federation import Federation
     from idiolect.data.store import open_rows
     from idiolect.data.task import Task
-    from idiolect.engines.simulate import Session, Training
+    from idiolect.engines.simulate import Options, Training, open_session
     from idiolect.models import Linear
     from idiolect.objectives import OBJECTIVES, ClientLoss
 
@@ -39,7 +39,8 @@ def main(folder: Path, method: str, rounds: int) -> None:
     training = Training(rounds=rounds, cohort=COHORT, record_every=rounds, block=min(100, rounds), executor="batched")
     times = {"imports": memory("VmRSS")}
     began = time.perf_counter()
-    session = Session([algorithm], federation, training, [0], ("log_loss",), folder / f"{method}-{rounds}")
+    options = Options(state_folder=folder / f"{method}-{rounds}")
+    session = open_session([algorithm], federation, training, [0], ("log_loss",), options)
     times["init"] = time.perf_counter() - began
     began = time.perf_counter()
     session.train()
@@ -54,8 +55,8 @@ def main(folder: Path, method: str, rounds: int) -> None:
         "peak MB above start": memory("VmHWM") - start,
         "peak MB while training": trained - start,
         "first states, s": times["init"],
-        "rounds and compilation, s": session.seconds,
-        "two records of all clients, s": times["train"] - session.seconds,
+        "rounds and compilation, s": session.state.seconds,
+        "two records of all clients, s": times["train"] - session.state.seconds,
         "final scores of all clients, s": times["finish"],
     }
     print(json.dumps(report))

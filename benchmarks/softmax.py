@@ -14,7 +14,7 @@ import jax
 from benchmarks import by_hand
 from benchmarks.measure import TURNS, Result, Target, in_turns, medians, ratio, seconds_of
 from benchmarks.problems import images, softmax_sgd
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Training, open_session
 
 EXECUTORS = {"batched": ("batched", 0), "one at a time": ("chunked", 1)}
 LIMIT_SECONDS = 3.0  # on two cores, after compilation
@@ -28,9 +28,9 @@ def run(quick: bool) -> Result:
 
     def engine(executor: str, chunk: int) -> float:
         training = Training(rounds=rounds, record_every=rounds, executor=executor, chunk=chunk)
-        session = Session([algorithm], federation, training, [0], ("log_loss",), None)
+        session = open_session([algorithm], federation, training, [0], ("log_loss",))
         session.train()
-        return session.seconds
+        return session.state.seconds
 
     clocks = {name: lambda choice=choice: engine(*choice) for name, choice in EXECUTORS.items()}
     turns = 1 if quick else TURNS

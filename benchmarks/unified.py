@@ -25,9 +25,10 @@ from idiolect.algorithms import ASCDPFL, ASVRCDPFL, LSGDPFL, L2SGDPlus, PFedMe
 from idiolect.algorithms.block_descent import REFRESH, SAMPLE_BEFORE_REFRESH
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.keys import Purpose, root_key, round_key
+from idiolect.core.tree import take
 from idiolect.data.federation import Federation
 from idiolect.data.synthetic_logistic import logistic_mixture, logistic_weight_sharing
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Session, Training, open_session
 from idiolect.models import Linear
 from idiolect.objectives import MX2, WS2, ClientLoss
 from idiolect.theory import solver_parameters
@@ -145,18 +146,18 @@ def measure(setting: Setting, name: str, rounds: int, turns: int, seeds: int) ->
     plans: list[list[Plan]] = []
 
     def engine(first: int, lanes: int) -> Session:
-        session = Session([algorithm] * lanes, setting.federation, training, range(first, first + lanes), SCORES, None)
+        session = open_session([algorithm] * lanes, setting.federation, training, range(first, first + lanes), SCORES)
         session.train()
         return session
 
     def ours() -> float:
         session = engine(SEED + len(plans), 1)
-        where = session.standing()
+        where = take(session.standing(), 0)
         losses["ours"].append(setting.value.value(where.shared, where.personal))
         plans.append(plan(session, rounds))
         steps = sum(iterations for iterations, _ in plans[-1]) * arrays.clients
         assert steps == session.recorders[0].ledger.useful_steps, "NumPy must make the iterations that were made here."
-        return session.seconds
+        return session.state.seconds
 
     def numpy() -> float:
         found: list[Any] = []
@@ -189,7 +190,7 @@ def measure(setting: Setting, name: str, rounds: int, turns: int, seeds: int) ->
 
 def plan(session: Session, rounds: int) -> list[Plan]:
     """The local iterations of every round and what it ends in, as the session's server drew them."""
-    algorithm, root = session.algorithm, root_key(session.seeds[0])
+    algorithm, root = session.plan.algorithms[0], root_key(session.plan.seeds[0])
     with jax.enable_x64(True):
         server = algorithm.init_server(round_key(root, Purpose.INIT_SERVER, 0))
         due = bool(getattr(server, "refresh_due", False))
@@ -198,7 +199,7 @@ def plan(session: Session, rounds: int) -> list[Plan]:
 
         def draw(number: Any) -> tuple[Any, Any]:
             sent = algorithm.broadcast(round_key(root, Purpose.BROADCAST, number), server)
-            return jnp.asarray(algorithm.steps(sent, session.population.capacity)), getattr(sent, "ending", 0)
+            return jnp.asarray(algorithm.steps(sent, session.plan.population.capacity)), getattr(sent, "ending", 0)
 
         drawn = jax.vmap(draw, out_axes=0)(jnp.arange(rounds, dtype=jnp.int32))
     made: list[Plan] = []

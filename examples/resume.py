@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from idiolect import Checkpoint, ClientLoss, GlobalModel, Linear, Training, digits, simulate
+from idiolect import Checkpoint, ClientLoss, GlobalModel, Linear, Options, Training, digits, simulate
 from idiolect.algorithms import Scaffold
 
 
@@ -43,12 +43,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Checkpoint(Path(folder), every=5)
         try:
-            simulate(algorithm, federation, resolved, seed=3, checkpoint=checkpoint, progress=stop)
+            simulate(algorithm, federation, resolved, seed=3, options=Options(checkpoint=checkpoint, progress=stop))
         except PowerCutError:
             print(
                 f"stopped after round {given.stop_after}; kept: {sorted(path.name for path in Path(folder).iterdir())}"
             )
-        resumed = simulate(algorithm, federation, resolved, seed=3, checkpoint=checkpoint, resume=True)
+        resumed = simulate(algorithm, federation, resolved, seed=3, options=Options(checkpoint=checkpoint, resume=True))
 
     pairs = zip(jax.tree.leaves((whole.server, whole.states)), jax.tree.leaves((resumed.server, resumed.states)))
     same = all(np.array_equal(one, other) for one, other in pairs)

@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 from idiolect import Algorithm, Federation, Training
+from idiolect.core import tree
 from idiolect.engines.door import run_precision
 from idiolect.engines.evaluate import Standing as Standing
-from idiolect.engines.simulate import Session
+from idiolect.engines.simulate import Options, Session, advance, open_session
 from idiolect.engines.simulate import (
     simulate_many as simulate_many,  # the same with test rows, and the models of each lane
 )
@@ -93,12 +94,12 @@ def walk(
     session = _open(algorithms, federation, training, seeds)
     seen, done = [], 0
     with run_precision(PRECISION):
-        session.server = begin(session.server)
+        session.state = session.state._replace(server=_change(begin, session))
         for stop in at:
-            _advance(session, done, stop)
+            _advance(session, stop - done)
             done = stop
-            ((_, states, _),) = session.population.parts()  # in memory all clients are one part
-            seen.append(read(session.server, states))
+            both = (session.state.server, session.state.clients)
+            seen.append(read(*(both if len(seeds) > 1 else tree.take(both, 0))))
     return seen
 
 
@@ -106,11 +107,11 @@ def seconds_of_one(algorithm: Algorithm, federation: Federation, *, rounds: int,
     """Seconds of one run for `rounds` rounds, in compiled blocks of `block`; compiling and evaluating are left out."""
     session = _open([algorithm], federation, schedule(rounds, block), [0])
     with run_precision(PRECISION):
-        jax.block_until_ready(session.block(0, 1, session.training))
+        jax.block_until_ready(advance(session.plan, session.state, 1, paid=False).server)
         began = time.perf_counter()
         for first in range(0, rounds, block):
-            _advance(session, first, min(first + block, rounds))
-        jax.block_until_ready(session.server)
+            _advance(session, min(block, rounds - first))
+        jax.block_until_ready(session.state.server)
     return time.perf_counter() - began
 
 
@@ -124,11 +125,18 @@ def _open(
 ) -> Session:
     # engines want a score to record, also where nothing is read from it
     plain = "log_loss" if federation.task.kind == "classification" else "squared_error"
-    return Session(algorithms, federation, training, list(seeds), scores or (plain,), None, measure)
+    return open_session(algorithms, federation, training, list(seeds), scores or (plain,), Options(measure=measure))
 
 
-def _advance(session: Session, first: int, stop: int) -> None:
-    """Rounds first .. stop - 1, without a record."""
-    if stop > first:
-        session.server, states, _ = session.block(first, stop - first, session.training)
-        session.population.scatter(states)
+def _change(begin: Callable[[Any], Any], session: Session) -> Any:
+    """The server of all lanes, where `begin` sees no axis of lanes for one alone."""
+    server = session.state.server
+    if len(session.plan.seeds) > 1:
+        return begin(server)
+    return jax.tree.map(lambda leaf: leaf[None], begin(tree.take(server, 0)))
+
+
+def _advance(session: Session, rounds: int) -> None:
+    """Some rounds, without a record or an account."""
+    if rounds:
+        session.state = advance(session.plan, session.state, rounds, paid=False)

@@ -30,7 +30,7 @@ _HOMES = {
     ),
     "idiolect.data": ("Federation", "Split", "digits"),
     "idiolect.engines.debug": ("debug",),
-    "idiolect.engines.simulate": ("Checkpoint", "Run", "Training", "simulate", "simulate_many"),
+    "idiolect.engines.simulate": ("Checkpoint", "Options", "Run", "Training", "simulate", "simulate_many"),
     "idiolect.models": ("CNN", "MLP", "MODELS", "CharacterLSTM", "Linear", "Location", "Model", "ResNet18", "WordLSTM"),
     "idiolect.objectives": (
         "APFL2",
@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from idiolect.data.split import Split as Split
     from idiolect.engines.debug import debug as debug
     from idiolect.engines.simulate import Checkpoint as Checkpoint
+    from idiolect.engines.simulate import Options as Options
     from idiolect.engines.simulate import Run as Run
     from idiolect.engines.simulate import Training as Training
     from idiolect.engines.simulate import simulate as simulate

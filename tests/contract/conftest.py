@@ -10,13 +10,15 @@ import jax
 import numpy as np
 import pytest
 
+from idiolect.core import tree
 from idiolect.core.algorithm import fit_of
 from idiolect.core.tally import Tally
 from idiolect.engines import door, start
+from idiolect.engines.advance import move
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training
-from idiolect.engines.simulate import Session
+from idiolect.engines.simulate import open_session
 
 ROUNDS = 3
 FULL = Training(rounds=ROUNDS, precision="float64", executor="batched", block=ROUNDS, record_every=ROUNDS)
@@ -67,12 +69,13 @@ class Trial:
     def open(self, algorithm=None, seed=None):
         """A session at round 0."""
         seed = self.seed if seed is None else seed
-        return Session([algorithm or self.algorithm], self.federation, self.training, [seed], ("log_loss",), None)
+        return open_session([algorithm or self.algorithm], self.federation, self.training, [seed], ("log_loss",))
 
     def run(self, session, first=0):
         """The compiled block: (server, states, costs)."""
+        moved = move(session.plan, session.state._replace(round=first), ROUNDS)
         with door.run_precision(session.training.precision):
-            return jax.block_until_ready(session.block(first, ROUNDS, session.training))
+            return jax.block_until_ready(tree.take(moved[:3], 0))
 
     @functools.cached_property
     def session(self):
@@ -94,7 +97,7 @@ class Trial:
     def wire(self):
         """Shapes of what goes down, comes up and is delivered."""
         with door.run_precision("float64"):
-            return start.wire_types(self.session.algorithm, self.session.population.data)
+            return start.wire_types(self.session.plan.algorithms[0], self.session.plan.population.data)
 
     @functools.cached_property
     def never_present(self):

@@ -17,12 +17,12 @@ from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.engines import door, start
-from idiolect.engines.block import TRACES, Lane, Rounds, run_block
+from idiolect.engines.block import TRACES, Lane, Rounds, run_lane
 from idiolect.engines.debug import debug, personal_models
 from idiolect.engines.door import Training
 from idiolect.engines.population import to_device
 from idiolect.engines.round import How
-from idiolect.engines.simulate import Session, simulate
+from idiolect.engines.simulate import open_session, simulate
 
 SEED = 4
 FULL = Training(rounds=2, precision="float64", executor="batched", block=2, record_every=2)
@@ -58,7 +58,7 @@ def test_rounds_equal_plain_python(trial, workbench):
 def test_full_cohort_equals_plain_python(own_pair, workbench, ragged, tallied):
     wished = [workbench.build(*own_pair, local_steps=2, **more) for more in ({"batch_size": 2}, {})]
     algorithm = next(algorithm for algorithm in wished if fit_of(algorithm).refused is None)
-    (run,) = Session([algorithm], ragged, FULL, [SEED], ("log_loss",), None).run()
+    (run,) = open_session([algorithm], ragged, FULL, [SEED], ("log_loss",)).run()
     plain = debug(algorithm, ragged, FULL, seed=SEED)
     assert workbench.distance(run.server, plain.server) < 1e-10
     models, expected = run.personal_models(), personal_models(plain, SEED, FULL.rounds, "float64")
@@ -81,7 +81,7 @@ def test_one_program_for_all_rounds_seeds_and_floats(trial, workbench):
     assert workbench.distance(first[:2], again[:2]) > 0  # the program did read its seed and its floats
     # and its round numbers, if anything is drawn; how long to wait for an exchange may come out the same once
     with door.run_precision("float64"):
-        drawn = start.draws_steps(trial.session.algorithm, trial.session.population.capacity)
+        drawn = start.draws_steps(trial.session.plan.algorithms[0], trial.session.plan.population.capacity)
     if drawn or trial.algorithm.batch_size:
         assert max(workbench.distance(first[:2], outcome[:2]) for outcome in later) > 0
 
@@ -89,7 +89,7 @@ def test_one_program_for_all_rounds_seeds_and_floats(trial, workbench):
 def test_same_call_same_bits_and_nothing_mutated(trial, workbench):
     session = trial.session
     with door.run_precision("float64"):
-        inputs = (session.server, session.population.states, session.population.data, session.algorithm)
+        inputs = (session.state, session.plan.population.data, session.plan.algorithm)
         before = jax.tree.map(lambda leaf: np.array(leaf, copy=True), inputs)
         assert workbench.same_bits(trial.outcome, trial.run(session))
         assert workbench.same_bits(before, jax.tree.map(np.asarray, inputs))
@@ -112,8 +112,7 @@ def test_a_round_keeps_structure_shapes_and_dtypes_in_float32(trial):
 
         def block(server, states):
             rounds = Rounds(jnp.arange(1, dtype=jnp.int32), np.int32(1))
-            shape = {"how": How(uniform=False, chunk=0), "lanes": "one"}
-            return run_block(Lane(algorithm, root, server, states, None), data, rounds, **shape)
+            return run_lane(Lane(algorithm, root, server, states, None), data, rounds, how=How(uniform=False, chunk=0))
 
         moved = jax.eval_shape(block, server, states)
         wire = start.wire_types(algorithm, data)
@@ -123,16 +122,17 @@ def test_a_round_keeps_structure_shapes_and_dtypes_in_float32(trial):
 
 
 def test_rounds_keep_structure_shapes_and_dtypes_in_float64(trial):
-    session = trial.session
-    assert_kept((session.server, session.population.states), trial.outcome[:2])
-    for leaf in floating((session.server, session.population.states, trial.wire)):
+    _, server, states = trial.session.snapshot()
+    assert_kept((server, states), trial.outcome[:2])
+    for leaf in floating((server, states, trial.wire)):
         assert leaf.dtype == jnp.float64
 
 
 def test_only_named_tuples_cross_the_wire(trial):
-    session, wire = trial.session, trial.wire
+    _, server, states = trial.session.snapshot()
+    wire = trial.wire
     for value, name in (
-        (session.server, "ServerState"),
+        (server, "ServerState"),
         (wire.sent, "Broadcast"),
         (wire.delivered, "Broadcast"),
         (wire.upload, "Upload"),
@@ -140,7 +140,7 @@ def test_only_named_tuples_cross_the_wire(trial):
         assert isinstance(value, tuple)
         assert type(value).__name__ == name
         assert hasattr(value, "_fields")
-    assert session.population.states == () or type(session.population.states).__name__ == "ClientState"
+    assert states == () or type(states).__name__ == "ClientState"
     assert wire.upload.weight.shape == ()
     # a random key or a foreign object would be refused here; what is addressed counts one row
     assert bytes_of(wire.sent) >= 0
@@ -157,7 +157,7 @@ def test_personal_parameters_are_not_on_the_wire(trial, workbench):
     assert "personal" not in fields
     plain, session = trial.debugged, trial.session
     with door.run_precision("float64"):
-        drawn = start.draws_steps(session.algorithm, session.population.capacity)
+        drawn = start.draws_steps(session.plan.algorithms[0], session.plan.population.capacity)
     for client, upload in trial.uploads.items():
         kept = getattr(plain.clients[client], "personal", ())
         for mine in jax.tree.leaves(kept):
@@ -180,22 +180,22 @@ def test_what_leaves_a_client_is_what_a_run_states(trial):
 def test_absent_clients_keep_their_state_and_move_nobody(trial, workbench):
     if trial.algorithm.fit(chance=0.5).refused:
         with pytest.raises(RequestError, match="needs every client in every round"):
-            Session([trial.algorithm], trial.federation, PARTIAL, [0], ("log_loss",), None)
+            open_session([trial.algorithm], trial.federation, PARTIAL, [0], ("log_loss",))
         return
     session, absent = trial.session, trial.never_present
     server, states, _ = trial.outcome
     assert absent
     for client in absent:
-        before, after = (client_of(table, client) for table in (session.population.states, states))
+        before, after = (client_of(table, client) for table in (session.snapshot().states, states))
         assert workbench.same_bits(before, after)
 
     other = trial.open()
     with door.run_precision("float64"):
         row = jnp.zeros(trial.federation.train.clients).at[jnp.asarray(absent, jnp.int32)].set(1.0)
-        other.population.states = jax.tree.map(
-            lambda leaf: leaf + row.reshape(-1, *(1,) * (leaf.ndim - 1)).astype(leaf.dtype),
-            other.population.states,
+        moved = jax.tree.map(
+            lambda leaf: leaf + row.reshape(1, -1, *(1,) * (leaf.ndim - 2)).astype(leaf.dtype), other.state.clients
         )
+        other.state = other.state._replace(clients=moved)
     moved_server, moved_states, _ = trial.run(other)
     assert workbench.same_bits(server, moved_server)
     for client in set(range(trial.federation.train.clients)) - set(absent):

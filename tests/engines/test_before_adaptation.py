@@ -9,7 +9,7 @@ import pytest
 
 from idiolect.algorithms import IFCA, L2GD, Local, LocalSGD, PartialAveraging, PersonalizedLocalSGD
 from idiolect.engines.door import Training
-from idiolect.engines.simulate import Session
+from idiolect.engines.simulate import open_session
 from idiolect.metrics import personalization_metrics
 from idiolect.models import MLP, Linear
 from idiolect.objectives import MX2, WS2, Additive, ClientLoss, GlobalModel, LocalOnly, Residual
@@ -39,7 +39,7 @@ def federation(workbench):
 def runs(federation):
     training = Training(rounds=3, executor="batched", block=3, record_every=3)
     return {
-        name: Session([method], federation, training, [3], ("accuracy",), None).run()[0]
+        name: open_session([method], federation, training, [3], ("accuracy",)).run()[0]
         for name, method in METHODS.items()
     }
 

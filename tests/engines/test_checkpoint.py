@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
 from idiolect.core import DivergedError, RequestError
 from idiolect.engines import checkpoint as checkpoint_module
+from idiolect.engines import run as running
+from idiolect.engines.advance import advance
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.simulate import Session, simulate
+from idiolect.engines.simulate import Options, open_session, simulate
 from idiolect.record.errors import DamagedError
 
 pytestmark = pytest.mark.optimized  # bits, also of different programs
@@ -38,8 +41,10 @@ def method(request, bench):
 def test_a_resumed_run_is_the_uninterrupted_one(method, bench, ragged, workbench, tmp_path):
     whole = simulate(method, ragged, bench.partial, seed=2)
     half = dataclasses.replace(bench.partial, rounds=3)
-    simulate(method, ragged, half, seed=2, checkpoint=Checkpoint(tmp_path, every=3))
-    resumed = simulate(method, ragged, bench.partial, seed=2, checkpoint=Checkpoint(tmp_path), resume=True)
+    simulate(method, ragged, half, seed=2, options=Options(checkpoint=Checkpoint(tmp_path, every=3)))
+    resumed = simulate(
+        method, ragged, bench.partial, seed=2, options=Options(checkpoint=Checkpoint(tmp_path), resume=True)
+    )
     # the server's optimizer and the clients' states are leaves of these
     assert workbench.same_bits((resumed.server, resumed.states), (whole.server, whole.states))
     assert workbench.same_bits(resumed.selected, whole.selected)
@@ -47,7 +52,9 @@ def test_a_resumed_run_is_the_uninterrupted_one(method, bench, ragged, workbench
     assert resumed.recorder.last == whole.recorder.last
     assert resumed.recorder.selected == whole.recorder.selected
     assert workbench.same_bits(resumed.personal_models(), whole.personal_models())
-    finished = simulate(method, ragged, bench.partial, seed=2, checkpoint=Checkpoint(tmp_path), resume=True)
+    finished = simulate(
+        method, ragged, bench.partial, seed=2, options=Options(checkpoint=Checkpoint(tmp_path), resume=True)
+    )
     assert facts(finished) == facts(whole)  # resuming a finished run bills nothing twice
 
 
@@ -55,12 +62,12 @@ def test_a_resumed_run_is_the_uninterrupted_one(method, bench, ragged, workbench
 def saved(bench, ragged, tmp_path):
     """Checkpoints after rounds 3 and 6."""
     checkpoint = Checkpoint(tmp_path / "checkpoint", every=3)
-    simulate(bench.stateful, ragged, bench.partial, seed=2, checkpoint=checkpoint)
+    simulate(bench.stateful, ragged, bench.partial, seed=2, options=Options(checkpoint=checkpoint))
     return checkpoint
 
 
 def resume(algorithm, federation, training, checkpoint, seed=2):
-    return simulate(algorithm, federation, training, seed=seed, checkpoint=checkpoint, resume=True)
+    return simulate(algorithm, federation, training, seed=seed, options=Options(checkpoint=checkpoint, resume=True))
 
 
 def test_without_a_checkpoint_resume_starts_from_the_beginning(bench, ragged, workbench, tmp_path):
@@ -124,11 +131,21 @@ def test_an_interrupt_saves_what_is_done_since_the_last_checkpoint(bench, ragged
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(bench.stateful, ragged, bench.partial, seed=2, checkpoint=checkpoint, progress=interrupt)
+        simulate(
+            bench.stateful, ragged, bench.partial, seed=2, options=Options(checkpoint=checkpoint, progress=interrupt)
+        )
     assert checkpoint.load().facts["round"] == 3
     run = resume(bench.stateful, ragged, bench.partial, checkpoint)
     assert workbench.same_bits((run.server, run.states), (whole.server, whole.states))
     assert facts(run) == facts(whole)
+
+
+def test_a_checkpoint_of_an_older_format_is_refused(saved, bench, ragged):
+    leaves, facts, *_ = saved.load()
+    facts.pop("format")
+    saved.save(leaves, facts)
+    with pytest.raises(RequestError, match="another version"):
+        resume(bench.stateful, ragged, bench.partial, saved)
 
 
 def test_changed_test_rows_are_refused(saved, bench, ragged):
@@ -207,7 +224,7 @@ def test_checkpoints_come_every_so_many_rounds(bench, ragged, tmp_path, monkeypa
 
     monkeypatch.setattr(Checkpoint, "save", counted)
     training = dataclasses.replace(bench.partial, rounds=11)
-    simulate(bench.stateful, ragged, training, checkpoint=Checkpoint(tmp_path, every=4))
+    simulate(bench.stateful, ragged, training, options=Options(checkpoint=Checkpoint(tmp_path, every=4)))
     assert rounds == [6, 11]  # blocks of 3: the first end at or after 4 is 6, then 4 more are 10, the last round 11
 
 
@@ -217,7 +234,7 @@ def test_divergence_names_round_and_client_and_keeps_the_last_finite_state(execu
     training = dataclasses.replace(bench.full, rounds=30, executor=executor)
     checkpoint = Checkpoint(tmp_path, every=100)
     with pytest.raises(DivergedError) as diverged:
-        simulate(wild, ragged, training, seed=2, checkpoint=checkpoint)
+        simulate(wild, ragged, training, seed=2, options=Options(checkpoint=checkpoint))
     sentence = str(diverged.value)
     assert sentence.startswith("Training diverged in round ")
     assert "on client 'clinic " in sentence
@@ -227,9 +244,9 @@ def test_divergence_names_round_and_client_and_keeps_the_last_finite_state(execu
     assert 0 < kept["round"] < int(sentence.split()[4])
     assert all(np.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind == "f")
     # the record that is kept ends where the state does, so that a resumed run meets the same end
-    assert kept["recorders"][0]["ledger"]["rounds"] == kept["round"]
+    assert checkpoint.load().history[-1][0]["rounds"] <= kept["round"]
     with pytest.raises(DivergedError, match=sentence.split(":")[0]):
-        simulate(wild, ragged, training, seed=2, checkpoint=checkpoint, resume=True)
+        simulate(wild, ragged, training, seed=2, options=Options(checkpoint=checkpoint, resume=True))
 
 
 def test_divergence_without_a_checkpoint_says_so_too(bench, ragged):
@@ -239,7 +256,32 @@ def test_divergence_without_a_checkpoint_says_so_too(bench, ragged):
 
 
 def test_a_session_can_go_on(bench, ragged, workbench):
-    session = Session([bench.stateful], ragged, bench.partial, [2], ("log_loss",), None)
+    session = open_session([bench.stateful], ragged, bench.partial, [2], ("log_loss",))
     session.train()
     whole = simulate(bench.stateful, ragged, bench.partial, seed=2)
-    assert workbench.same_bits(session.server, whole.server)
+    assert workbench.same_bits(session.snapshot().server, whole.server)
+
+
+def test_advance_returns_a_new_state_and_leaves_the_old(bench, ragged, workbench):
+    session = open_session([bench.stateful], ragged, bench.partial, [2])
+    plan, first = session.plan, session.state
+    before = jax.tree.map(np.array, first)
+    second = advance(plan, first, 3)
+    assert workbench.same_bits(jax.tree.map(np.array, first), before)
+    assert (first.round, second.round) == (0, 3)
+    assert (first.accounts[0].ledger.rounds, second.accounts[0].ledger.rounds) == (0, 3)
+    third = advance(plan, second, 3)
+    session.train()
+    assert workbench.same_bits((third.server, third.clients), (session.state.server, session.state.clients))
+    assert third.accounts[0].ledger == session.state.accounts[0].ledger
+
+
+def test_models_and_answers_of_a_run_are_computed_once(bench, ragged, monkeypatch):
+    run = simulate(bench.personal, ragged, bench.partial, seed=2)
+    asked = []
+    plain = running.models_and_outputs
+    monkeypatch.setattr(running, "models_and_outputs", lambda *given: asked.append(given) or plain(*given))
+    models, outputs = run.personal_models(run.selected), run.outputs(run.selected)
+    assert run.personal_models(run.selected) is models
+    assert run.outputs(run.selected) is outputs
+    assert len(asked) == 1

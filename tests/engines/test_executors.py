@@ -12,9 +12,10 @@ import pytest
 from idiolect.core import RequestError, tree
 from idiolect.core.settings import settings
 from idiolect.engines import auto
+from idiolect.engines.advance import move
 from idiolect.engines.block import TRACES
 from idiolect.engines.debug import StageError, debug
-from idiolect.engines.simulate import Session, simulate
+from idiolect.engines.simulate import Options, open_session, simulate
 
 pytestmark = pytest.mark.optimized  # bits, also of different programs
 
@@ -43,11 +44,11 @@ def batched(bench, ragged):
 @pytest.mark.parametrize(("cohort", "executor", "chunk"), OTHERS)
 def test_executors_agree(cohort, executor, chunk, batched, bench, ragged, workbench):
     training = dataclasses.replace(getattr(bench, cohort), executor=executor, chunk=chunk)
-    session = Session([bench.stateful], ragged, training, [3], ("log_loss",), None)
+    session = open_session([bench.stateful], ragged, training, [3], ("log_loss",))
     session.train()
     expected = batched[cohort]
-    assert workbench.distance(session.server, expected.server) < 1e-6
-    assert workbench.distance(session.population.states, expected.states) < 1e-6
+    assert workbench.distance(session.snapshot().server, expected.server) < 1e-6
+    assert workbench.distance(session.snapshot().states, expected.states) < 1e-6
     row, wanted = session.recorders[0].history[-1], expected.history[-1]
     for name in ("samples", "gradients_shared", "useful_steps", "upload_bytes", "download_bytes", "rounds"):
         assert row[name] == wanted[name], name
@@ -73,10 +74,10 @@ def test_plain_python_agrees(batched, bench, ragged, workbench):
 
 
 def test_chunks_by_size_waste_fewer_steps(bench, ragged):
-    wide = Session([bench.stateful], ragged, bench.full, [0], ("log_loss",), None)
+    wide = open_session([bench.stateful], ragged, bench.full, [0], ("log_loss",))
     narrow = dataclasses.replace(bench.full, executor="chunked", chunk=2)
-    _, _, together = wide.block(0, 3, bench.full)
-    _, _, by_size = wide.block(0, 3, narrow)
+    together = move(wide.plan, wide.state, 3).costs
+    by_size = move(dataclasses.replace(wide.plan, training=narrow), wide.state, 3).costs
     # 3, 3, 4, 4, 5, 5 rows in twos: 2, 2, 3 steps of 2 clients each; together 3 steps of all 6
     assert int(np.sum(by_size.executed_steps)) == 3 * 2 * (2 + 2 + 3)
     assert int(np.sum(together.executed_steps)) == 3 * 6 * 3
@@ -103,9 +104,9 @@ def test_auto_writes_its_choice_down_and_the_choice_repeats(bench, ragged, workb
 
 def test_auto_takes_the_executor_that_was_fastest(bench, ragged, monkeypatch):
     seconds = {"batched": 0.4, "chunked": 0.3, "looped": 0.1, "looped_steps": 0.2}
-    monkeypatch.setattr(auto, "_measure", lambda session, training: seconds[training.executor])
+    monkeypatch.setattr(auto, "_measure", lambda plan, state, training: seconds[training.executor])
     asked = dataclasses.replace(bench.partial, executor="auto", block=0, record_every=30, rounds=10_000)
-    session = Session([bench.stateful], ragged, asked, [0], ("log_loss",), None)
+    session = open_session([bench.stateful], ragged, asked, [0], ("log_loss",))
     assert session.training.executor == "looped"
     assert session.training.block == 10  # a block of about one second: 10 rounds of 0.1 s
 
@@ -122,7 +123,7 @@ def test_the_block_length_changes_neither_result_nor_record(batched, bench, ragg
 def test_records_fall_where_asked_and_on_the_last_round(bench, ragged):
     seen = []
     training = dataclasses.replace(bench.partial, rounds=5)
-    run = simulate(bench.stateful, ragged, training, seed=3, progress=lambda *at: seen.append(at))
+    run = simulate(bench.stateful, ragged, training, seed=3, options=Options(progress=lambda *at: seen.append(at)))
     assert [row["round"] for row in run.history] == [0, 3, 5]
     assert [row["rounds"] for row in run.history] == [0, 3, 5]
     assert seen == [(3, 5), (5, 5)]
@@ -153,7 +154,7 @@ def test_float64_is_on_for_the_run_only(bench, ragged):
 
 def test_clients_of_one_size_run_without_masks(bench, uniform, workbench):
     run = simulate(bench.stateful, uniform, bench.full, seed=3)
-    assert run.session.uniform
+    assert run.plan.uniform
     plain = debug(bench.stateful, uniform, bench.full, seed=3)
     assert workbench.distance(run.server, plain.server) < 1e-6
     assert run.ledger.useful_steps == run.ledger.executed_steps == 6 * 6 * 2  # rounds x clients x ceil(4 / 2)
@@ -244,4 +245,4 @@ def test_an_algorithm_that_is_no_pytree_is_refused(bench, ragged):
 
 def test_a_session_without_scores_is_refused(bench, ragged):
     with pytest.raises(RequestError, match="needs at least one score"):
-        Session([bench.stateful], ragged, bench.full, [0], (), None)
+        open_session([bench.stateful], ragged, bench.full, [0], ())

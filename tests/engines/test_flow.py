@@ -16,10 +16,12 @@ from idiolect.core import keys, tree
 from idiolect.core.data import Rows
 from idiolect.data.federation import Federation
 from idiolect.data.task import Task
+from idiolect.engines.advance import move
 from idiolect.engines.door import Training
-from idiolect.engines.evaluate import Moment, evaluate, routes_taken
+from idiolect.engines.evaluate import Judging, Moment, routes_taken, score_clients
+from idiolect.engines.judge import rows_of
 from idiolect.engines.population import to_device
-from idiolect.engines.simulate import Session
+from idiolect.engines.simulate import open_session
 from idiolect.metrics import routing_report
 from idiolect.metrics.scores import correct_rows
 from idiolect.models import MLP, CharacterLSTM
@@ -42,17 +44,17 @@ def federation(workbench):
 
 @pytest.fixture(scope="module")
 def batched(federation):
-    session = Session([flow()], federation, PARTIAL, [3], ("accuracy", "log_loss"), None)
+    session = open_session([flow()], federation, PARTIAL, [3], ("accuracy", "log_loss"))
     return session, session.run()[0]
 
 
 @pytest.mark.parametrize("executor", ["looped", "looped_steps"])
 def test_executors_agree(executor, batched, federation, workbench):
     training = dataclasses.replace(PARTIAL, executor=executor)
-    session = Session([flow()], federation, training, [3], ("accuracy", "log_loss"), None)
+    session = open_session([flow()], federation, training, [3], ("accuracy", "log_loss"))
     session.train()
     wanted, run = batched
-    assert workbench.distance(session.server, run.server) < 1e-5
+    assert workbench.distance(session.snapshot().server, run.server) < 1e-5
     row, other = session.recorders[0].history[-1], wanted.recorders[0].history[-1]
     for name in ("gradients_shared", "gradients_personal", "samples", "useful_steps", "upload_bytes"):
         assert row[name] == other[name], name
@@ -62,8 +64,8 @@ def test_executors_agree(executor, batched, federation, workbench):
 
 
 def test_new_clients_are_evaluated(batched):
-    session, run = batched
-    scores = session.new_clients(run)
+    _, run = batched
+    scores = run.new_clients()
     for model in ("shared", "personal"):
         assert np.isfinite(scores["test"][model]["log_loss"]).all()
         assert len(scores["test"][model]["log_loss"]) == 2
@@ -72,17 +74,17 @@ def test_new_clients_are_evaluated(batched):
 # clients at a time, of six: 0 is all of them, and the last chunk of four is filled up
 @pytest.mark.parametrize(("executor", "together"), [("batched", 0), ("chunked", 4), ("looped", 1)])
 def test_a_run_says_where_its_inputs_go(batched, executor, together, monkeypatch):
-    session, run = batched
+    _, run = batched
     training = dataclasses.replace(run.training, executor=executor, chunk=together)
-    run, asked = dataclasses.replace(run, training=training), []
+    run, asked = dataclasses.replace(run, plan=dataclasses.replace(run.plan, training=training)), []
 
     def heard(*arguments, chunk):
         asked.append(chunk)
         return routes_taken(*arguments, chunk=chunk)
 
     monkeypatch.setattr("idiolect.engines.run.routes_taken", heard)
-    models, outputs = session.models_and_outputs(run, run.last, "test")
-    rows = session._split("test", np.arange(6))
+    models, outputs = run.personal_models(), run.outputs()
+    rows = rows_of(run.plan, "test", np.arange(6))
     mask = np.asarray(jax.vmap(lambda held: held.batch().mask)(rows))
     shares = jax.vmap(run.algorithm.shared_shares)(models, rows.inputs)
     right = [jax.vmap(correct_rows)(outputs[kind], rows.targets, mask) for kind in ("shared", "personal")]
@@ -152,7 +154,7 @@ def test_a_version_that_no_row_takes_is_not_computed_client_by_client(one_by_one
     train, test = (to_device(rows.pad(np.arange(6)), jnp.float32) for rows in (federation.train, federation.test))
     now = Moment(algorithm, keys.root_key(0), 0, server, everyone, (), train)
     CALLS.clear()
-    scores, _ = evaluate(now, test, names=("log_loss",), lanes="one", one_by_one=one_by_one)
+    scores, _ = jax.jit(lambda: score_clients(now, test, Judging(("log_loss",), one_by_one)))()
     jax.block_until_ready(scores)
     jax.effects_barrier()
     counts = {mark: CALLS.count(mark) for mark in (0.0, 7.0)}
@@ -171,8 +173,8 @@ def test_sequences_are_routed_by_position():
 
     federation = Federation(*map(rows, ((3, 1), (1, 1), (2, 2))), ("a", "b"), Task.classification(tuple("wxyz")))
     algorithm = flow(CharacterLSTM(4, 4, embedding=2, hidden=3, layers=1), epochs=1)
-    session = Session([algorithm], federation, dataclasses.replace(FULL, rounds=1), [1], ("log_loss",), None)
-    server, _, costs = session.block(0, 1, session.training)
-    moved = jax.tree.map(lambda a, b: bool(np.any(a != b)), session.server[:2], server[:2])
+    session = open_session([algorithm], federation, dataclasses.replace(FULL, rounds=1), [1], ("log_loss",))
+    server, _, costs = tree.take(move(session.plan, session.state, 1)[:3], 0)
+    moved = jax.tree.map(lambda a, b: bool(np.any(a != b)), session.snapshot().server[:2], server[:2])
     assert all(jax.tree.leaves(moved))  # every layer of both nets learns
     assert np.asarray(costs.finite).all()  # and stays finite

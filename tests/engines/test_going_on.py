@@ -12,7 +12,8 @@ import pytest
 from idiolect.core.addressing import PerClient
 from idiolect.core.checks import RequestError
 from idiolect.engines.door import Training
-from idiolect.engines.session import Session
+from idiolect.engines.plan import Options
+from idiolect.engines.session import Session, open_session
 
 EXACT = Training(rounds=5, record_every=5, precision="float64", executor="batched", block=5)
 
@@ -28,11 +29,10 @@ def path(algorithms, federation, training=EXACT, seeds=(3,), act=None):
     for place, algorithm in enumerate(algorithms):
         asked = dataclasses.replace(training, rounds=(place + 1) * training.rounds)
         lanes = [algorithm] * len(seeds)
-        sessions.append(
-            Session(
-                lanes, federation, asked, list(seeds), ("log_loss",), None, after=sessions[-1] if sessions else None
-            )
+        opened = (
+            sessions[-1].go_on(lanes, asked, Options()) if sessions else open_session(lanes, federation, asked, seeds)
         )
+        sessions.append(opened)
         if act is not None:
             act(sessions[-1])
         yield sessions[-1]
@@ -40,7 +40,7 @@ def path(algorithms, federation, training=EXACT, seeds=(3,), act=None):
 
 def alpha_h(session, alphas):
     """sum_m alpha_m h_m, its largest entry, and the largest entry of h."""
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(session.population.states.control)]
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(session.snapshot().states.control)]
     sums = [np.tensordot(np.broadcast_to(alphas, leaf.shape[:1]), leaf, 1) for leaf in leaves]
     return max(np.abs(one).max() for one in sums), max(np.abs(leaf).max() for leaf in leaves)
 
@@ -68,9 +68,9 @@ def test_h_follows_one_alpha_and_starts_anew_with_unequal_ones(scafflix, ragged)
     walk = path([first, second, third], ragged)
     session = next(walk)
     session.train()
-    before = [np.asarray(leaf) for leaf in jax.tree.leaves(session.population.states.control)]
+    before = [np.asarray(leaf) for leaf in jax.tree.leaves(session.snapshot().states.control)]
     session = next(walk)
-    after = [np.asarray(leaf) for leaf in jax.tree.leaves(session.population.states.control)]
+    after = [np.asarray(leaf) for leaf in jax.tree.leaves(session.snapshot().states.control)]
     for old, new in zip(before, after):
         np.testing.assert_allclose(new, 0.25 * old, rtol=1e-12)  # 0.2 / 0.8
     session.train()
@@ -86,12 +86,12 @@ def test_own_optima_are_solved_once_and_only_when_they_are_needed(scafflix, ragg
     for session in path([dialled(scafflix, personalization=value) for value in values], ragged):
         paid.append(session.recorders[0].ledger.gradients_personal)
         session.train()
-        kept.append(jax.tree.map(np.asarray, session.population.states.prepared.optimum))
-    cold = Session([dialled(scafflix, personalization=0.5)], ragged, EXACT, [3], ("log_loss",), None)
+        kept.append(jax.tree.map(np.asarray, session.snapshot().states.prepared.optimum))
+    cold = open_session([dialled(scafflix, personalization=0.5)], ragged, EXACT, [3], ("log_loss",))
     assert paid == [0, 0, cold.recorders[0].ledger.gradients_personal, 0]
     assert paid[2] > 0
     assert all(not leaf.any() for leaf in jax.tree.leaves(kept[1]))
-    solved = jax.tree.map(np.asarray, cold.population.states.prepared.optimum)
+    solved = jax.tree.map(np.asarray, cold.snapshot().states.prepared.optimum)
     for found in kept[2:]:
         for mine, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(solved)):
             np.testing.assert_array_equal(mine, theirs)
@@ -102,8 +102,8 @@ def test_it_starts_where_the_other_stands_and_counts_rounds_on(scafflix, ragged)
     first = next(walk)
     (run,) = first.run()
     second = next(walk)
-    assert second.round == 5
-    for mine, theirs in zip(jax.tree.leaves(second.server), jax.tree.leaves(run.server)):
+    assert second.state.round == 5
+    for mine, theirs in zip(jax.tree.leaves(second.snapshot().server), jax.tree.leaves(run.server)):
         np.testing.assert_array_equal(mine, theirs)
     (later,) = second.run()
     assert [row["round"] for row in later.history] == [5, 10]
@@ -116,13 +116,13 @@ def test_a_warm_start_is_nearer_after_a_few_rounds(scafflix, ragged, workbench, 
     """Measured 24 and 31 times as near after 5 rounds (communication_probability 0.2)."""
     base = dataclasses.replace(scafflix, communication_probability=0.2)
     long, short = (dataclasses.replace(EXACT, rounds=rounds, record_every=5) for rounds in (200, 5))
-    (target,) = Session([dialled(base, personalization=now)], ragged, long, [3], ("log_loss",), None).run()
-    (cold,) = Session([dialled(base, personalization=now)], ragged, short, [3], ("log_loss",), None).run()
+    (target,) = open_session([dialled(base, personalization=now)], ragged, long, [3], ("log_loss",)).run()
+    (cold,) = open_session([dialled(base, personalization=now)], ragged, short, [3], ("log_loss",)).run()
     earlier = dataclasses.replace(EXACT, rounds=60, record_every=5)
-    first = Session([dialled(base, personalization=before)], ragged, earlier, [3], ("log_loss",), None)
+    first = open_session([dialled(base, personalization=before)], ragged, earlier, [3], ("log_loss",))
     first.train()
     further = dataclasses.replace(EXACT, rounds=65, record_every=5)
-    second = Session([dialled(base, personalization=now)], ragged, further, [3], ("log_loss",), None, after=first)
+    second = first.go_on([dialled(base, personalization=now)], further, Options())
     (warm,) = second.run()
     near, far = (workbench.distance(run.server, target.server) for run in (warm, cold))
     assert near < far / 5
@@ -150,8 +150,8 @@ def test_a_penalty_is_dialled_to_the_point_that_a_cold_start_finds(workbench, ra
     *_, warm = (
         session.run()[0] for session in path([dialled(base, penalty=value) for value in (3.0, 0.5)], ragged, rounds)
     )
-    (cold,) = Session([dialled(base, penalty=0.5)], ragged, rounds, [3], ("log_loss",), None).run()
-    (other,) = Session([dialled(base, penalty=3.0)], ragged, rounds, [3], ("log_loss",), None).run()
+    (cold,) = open_session([dialled(base, penalty=0.5)], ragged, rounds, [3], ("log_loss",)).run()
+    (other,) = open_session([dialled(base, penalty=3.0)], ragged, rounds, [3], ("log_loss",)).run()
     near = workbench.distance(warm.personal_models(), cold.personal_models())
     far = workbench.distance(other.personal_models(), cold.personal_models())
     assert near < 1e-4 * far
@@ -175,12 +175,14 @@ def test_a_path_that_stays_is_a_plain_run_and_one_that_comes_back_ends_where_tha
     training = dataclasses.replace(EXACT, rounds=400, record_every=400, block=400)
     plain = list(path([dialled(base, **{setting: here})] * 3, ragged, training, act=Session.train))
     whole = dataclasses.replace(training, rounds=800)
-    once = Session([dialled(base, **{setting: here})], ragged, whole, [3], ("log_loss",), None)
+    once = open_session([dialled(base, **{setting: here})], ragged, whole, [3], ("log_loss",))
     once.train()
-    assert workbench.same_bits((plain[1].server, plain[1].population.states), (once.server, once.population.states))
+    assert workbench.same_bits(
+        (plain[1].snapshot().server, plain[1].snapshot().states), (once.snapshot().server, once.snapshot().states)
+    )
     values = (here, there, here)
     walked = list(path([dialled(base, **{setting: v}) for v in values], ragged, training, act=Session.train))
-    ends = [[(one.server, one.population.states) for one in sessions] for sessions in (plain, walked)]
+    ends = [[(one.snapshot().server, one.snapshot().states) for one in sessions] for sessions in (plain, walked)]
     assert workbench.distance(ends[0][1], ends[1][1]) > 1e-3  # elsewhere in between
     assert workbench.distance(ends[0][2], ends[1][2]) < 1e-12
 
@@ -191,10 +193,10 @@ def test_a_block_solver_starts_anew_at_its_iterates(workbench, ragged):
     walk = path([dialled(base, penalty=value) for value in (3.0, 0.5)], ragged)
     next(walk).train()
     session = next(walk)
-    fresh = Session([base], ragged, EXACT, [3], ("log_loss",), None)
-    assert bool(session.server.refresh_due)
-    assert int(session.server.ended) == int(fresh.server.ended)
-    for block in (session.server.shared, session.population.states.personal):
+    fresh = open_session([base], ragged, EXACT, [3], ("log_loss",))
+    assert bool(session.snapshot().server.refresh_due)
+    assert int(session.snapshot().server.ended) == int(fresh.snapshot().server.ended)
+    for block in (session.snapshot().server.shared, session.snapshot().states.personal):
         for y, z, v, slope in zip(*(jax.tree.leaves(part) for part in block)):
             assert np.abs(y).max() > 1e-3
             np.testing.assert_array_equal(z, y)
@@ -203,10 +205,10 @@ def test_a_block_solver_starts_anew_at_its_iterates(workbench, ragged):
 
 
 def test_what_cannot_follow_is_refused(scafflix, workbench, ragged, tmp_path):
-    first = Session([scafflix], ragged, EXACT, [3], ("log_loss",), None)
-    with pytest.raises(RequestError, match="only with its algorithm, objective, seeds, precision and clients"):
-        Session([scafflix], ragged, EXACT, [4], ("log_loss",), None, after=first)
-    with pytest.raises(RequestError, match="only with its algorithm, objective, seeds, precision and clients"):
-        Session([workbench.build("flix_sgd")], ragged, EXACT, [3], ("log_loss",), None, after=first)
+    first = open_session([scafflix], ragged, EXACT, [3], ("log_loss",))
+    with pytest.raises(RequestError, match="only with its algorithm, objective and precision"):
+        first.go_on([scafflix], dataclasses.replace(EXACT, precision="float32"), Options())
+    with pytest.raises(RequestError, match="only with its algorithm, objective and precision"):
+        first.go_on([workbench.build("flix_sgd")], EXACT, Options())
     with pytest.raises(RequestError, match="only with client states in memory"):
-        Session([scafflix], ragged, EXACT, [3], ("log_loss",), tmp_path, after=first)
+        first.go_on([scafflix], EXACT, Options(state_folder=tmp_path))

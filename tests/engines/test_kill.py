@@ -22,7 +22,7 @@ from idiolect.data.federation import Federation
 from idiolect.data.task import Task
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import Training
-from idiolect.engines.simulate import simulate
+from idiolect.engines.simulate import Options, simulate
 from idiolect.models import Linear
 from idiolect.objectives import ClientLoss, GlobalModel
 
@@ -40,11 +40,12 @@ def progress(done, rounds):
     print(done, flush=True)
     time.sleep(seconds)
 
-run = simulate(
-    algorithm, federation, training, seed=5, checkpoint=Checkpoint(folder / "checkpoint", every=4), resume=True,
-    progress=progress, state_folder=folder / "states" if states == "disk" else None,
+options = Options(
+    checkpoint=Checkpoint(folder / "checkpoint", every=4), resume=True, progress=progress,
+    state_folder=folder / "states" if states == "disk" else None,
 )
-states = run.session.population.file.read(np.arange(4)) if run.states is None else jax.tree.leaves(run.states)
+run = simulate(algorithm, federation, training, seed=5, options=options)
+states = run.plan.population.file.read(np.arange(4)) if run.states is None else jax.tree.leaves(run.states)
 history = [sorted((k, v) for k, v in row.items() if k != "seconds") for row in run.history]
 leaves = [np.asarray(leaf) for leaf in (*jax.tree.leaves(run.server), *states)]
 digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves) + repr((history, run.ledger)).encode())

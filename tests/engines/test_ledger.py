@@ -8,9 +8,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from idiolect.core import tree
+from idiolect.engines.advance import move
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Training
-from idiolect.engines.simulate import Session, simulate
+from idiolect.engines.simulate import open_session, simulate
 
 ROWS = (3, 5, 4, 5, 3, 4)  # of the ragged federation
 MODEL_BYTES = 4 * (3 * 3 + 3)  # float32 weights and bias
@@ -37,15 +39,15 @@ def test_a_full_cohort_by_hand(bench, ragged):
 def test_what_is_known_beforehand_is_not_written_down(executor, bench, ragged):
     fixed = dataclasses.replace(bench.stateful, epochs=0, local_steps=3, batch_size=2)
     training = dataclasses.replace(bench.full, executor=executor, chunk=2 if executor == "chunked" else 0)
-    session = Session([fixed], ragged, training, [1], ("log_loss",), None)
-    costs = session.block(0, ROUNDS, session.training)[2]
+    session = open_session([fixed], ragged, training, [1], ("log_loss",))
+    costs = tree.take(move(session.plan, session.state, ROUNDS).costs, 0)
     assert costs.counted.shape == (ROUNDS, 6, 1)  # whether the work stayed finite, nothing else
     shared, *_, useful = costs.counts
     assert (shared, useful) == (3 * 2, 3)
     assert np.sum(costs.executed_steps) == ROUNDS * 6 * 3
     assert sorted(np.asarray(costs.clients)[0].tolist()) == list(range(6))
     assert np.asarray(costs.present).all()
-    short = session.block(0, 2, session.training)[2]  # the rest of the program's rounds is cut off
+    short = tree.take(move(session.plan, session.state, 2).costs, 0)  # the rest of the program's rounds is cut off
     assert np.sum(short.executed_steps) == 2 * 6 * 3
     assert short.present.shape == (2, 6)
     session.train()
@@ -62,7 +64,7 @@ def test_known_counts_are_billed_to_those_who_were_there(executor, bench, ragged
         bench.partial, dropout=0.6, executor=executor, chunk=3 if executor == "chunked" else 0
     )
     seeds = [1] if executor == "looped" else [1, 2]
-    session = Session([fixed] * len(seeds), ragged, training, seeds, ("log_loss",), None)
+    session = open_session([fixed] * len(seeds), ragged, training, seeds, ("log_loss",))
     session.train()
     for run in session.finish():
         _, present = Participation(6, 4, training.dropout).draw(run.seed, range(ROUNDS))

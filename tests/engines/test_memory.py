@@ -8,7 +8,7 @@ import gc
 import jax
 import pytest
 
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Options, Training, open_session
 
 EVERY, EARLY, LATE = 2, 20, 60  # rounds: of a block, and of the looks; recording would rightly add a row of history
 
@@ -21,18 +21,19 @@ def looks(bench, ragged, tmp_path):
         chunk = 3 if executor == "chunked" else 0
         request = Training(rounds=LATE, record_every=LATE, block=EVERY, cohort=3, executor=executor, chunk=chunk)
         folder = tmp_path / "states" if on_disk else None
-        session = Session([bench.stateful], ragged, request, [0], ("log_loss",), folder)
         seen = {}
 
         def look(done, of):
             if leak is not None:
-                leak.append([session.server.shared["weights"] + done])
+                leak.append([session.state.server.shared["weights"] + done])
             if done in (EARLY, LATE - EVERY):
                 gc.collect()
                 alive = jax.live_arrays()
                 seen[done] = (len(alive), sum(array.nbytes for array in alive), len(gc.get_objects()))
 
-        session.train(progress=look)
+        options = Options(state_folder=folder, progress=look)
+        session = open_session([bench.stateful], ragged, request, [0], ("log_loss",), options)
+        session.train()
         assert all(session.recorders[0].client_bytes)  # everybody has taken part
         return seen[EARLY], seen[LATE - EVERY]
 

@@ -13,9 +13,10 @@ import pytest
 
 from idiolect.core import NOTHING, Batched, Models, PerClient, RequestError, Tally, settings, tree
 from idiolect.core.reduction import gather
+from idiolect.engines.advance import move
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.debug import debug
-from idiolect.engines.simulate import Session, simulate, simulate_many
+from idiolect.engines.simulate import open_session, simulate, simulate_many
 
 ENGINES = [("batched", 0), ("chunked", 3), ("looped", 0), ("looped_steps", 0)]
 
@@ -102,8 +103,8 @@ def attendance(training, seed):
 @pytest.mark.parametrize(("executor", "chunk"), ENGINES, ids=[name for name, _ in ENGINES])
 def test_letters_arrive_and_the_cohort_settles(executor, chunk, cohort, mailbox, bench, ragged):
     training = dataclasses.replace(getattr(bench, cohort), executor=executor, chunk=chunk)
-    session = Session([mailbox], ragged, training, [3], ("log_loss",), None)
-    server, states, _ = (jax.tree.map(np.asarray, part) for part in session.block(0, 3, session.training))
+    session = open_session([mailbox], ragged, training, [3], ("log_loss",))
+    server, states, _ = jax.tree.map(lambda leaf: np.asarray(leaf)[0], move(session.plan, session.state, 3)[:3])
     there = attendance(dataclasses.replace(training, rounds=3), 3)
     came = there.sum(axis=0)
     # row i: 100 i, and 2 (1 + i) more for every round that client i was there

@@ -13,10 +13,10 @@ from idiolect.core import PerClient, RequestError, keys, tree
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose, StartKeys
 from idiolect.data.store import open_rows, save_rows
+from idiolect.engines import Task, client_round, open_round
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.client import Task, client_round, open_round
 from idiolect.engines.population import OnDisk
-from idiolect.engines.simulate import Session, simulate
+from idiolect.engines.simulate import Options, open_session, simulate
 from idiolect.metrics.scores import SCORES
 from idiolect.record.errors import DamagedError
 
@@ -27,8 +27,8 @@ def states_of(run):
     """The clients' states as a list of stacked leaves, wherever they are kept."""
     if run.states is not None:
         return [np.asarray(leaf) for leaf in jax.tree.leaves(run.states)]
-    file = run.session.population.file
-    return [] if file is None else file.read(np.arange(run.session.federation.train.clients))
+    file = run.plan.population.file
+    return [] if file is None else file.read(np.arange(run.plan.federation.train.clients))
 
 
 def facts(run):
@@ -45,7 +45,7 @@ def test_states_on_disk_are_the_same_run(cohort, method, bench, ragged, workbenc
     monkeypatch.setattr(OnDisk, "part", 4)  # six clients in parts of four and two
     training = getattr(bench, cohort)
     memory = simulate(method, ragged, training, seed=2)
-    disk = simulate(method, ragged, training, seed=2, state_folder=tmp_path / "states")
+    disk = simulate(method, ragged, training, seed=2, options=Options(state_folder=tmp_path / "states"))
     assert disk.states is None
     assert workbench.same_bits(disk.server, memory.server)
     assert workbench.same_bits(states_of(disk), states_of(memory))
@@ -58,13 +58,17 @@ def test_states_on_disk_are_the_same_run(cohort, method, bench, ragged, workbenc
 
 
 def test_a_run_on_disk_resumes_to_the_last_bit(method, bench, ragged, workbench, tmp_path):
-    whole = simulate(method, ragged, bench.partial, seed=2, state_folder=tmp_path / "whole")
+    whole = simulate(method, ragged, bench.partial, seed=2, options=Options(state_folder=tmp_path / "whole"))
     half, checkpoint = dataclasses.replace(bench.partial, rounds=3), Checkpoint(tmp_path / "checkpoint", every=3)
-    simulate(method, ragged, half, seed=2, checkpoint=checkpoint, state_folder=tmp_path / "states")
+    simulate(method, ragged, half, seed=2, options=Options(checkpoint=checkpoint, state_folder=tmp_path / "states"))
     for path in (tmp_path / "states").glob("*"):
         path.write_bytes(b"\0" * path.stat().st_size)  # the live file may be anything after a crash
     resumed = simulate(
-        method, ragged, bench.partial, seed=2, checkpoint=checkpoint, resume=True, state_folder=tmp_path / "states"
+        method,
+        ragged,
+        bench.partial,
+        seed=2,
+        options=Options(checkpoint=checkpoint, resume=True, state_folder=tmp_path / "states"),
     )
     assert workbench.same_bits(resumed.server, whole.server)
     assert workbench.same_bits(states_of(resumed), states_of(whole))
@@ -75,14 +79,18 @@ def test_a_run_on_disk_resumes_to_the_last_bit(method, bench, ragged, workbench,
 
 @pytest.mark.parametrize("where", ["first", "middle", "last"])
 def test_a_changed_bit_in_the_client_states_is_noticed(where, bench, ragged, workbench, tmp_path):
-    whole = simulate(bench.stateful, ragged, bench.partial, seed=2, state_folder=tmp_path / "whole")
+    whole = simulate(bench.stateful, ragged, bench.partial, seed=2, options=Options(state_folder=tmp_path / "whole"))
     said, states = [], tmp_path / "states"
     checkpoint = Checkpoint(tmp_path / "checkpoint", every=3, say=said.append)
-    simulate(bench.stateful, ragged, bench.partial, seed=2, checkpoint=checkpoint, state_folder=states)
+    simulate(bench.stateful, ragged, bench.partial, seed=2, options=Options(checkpoint=checkpoint, state_folder=states))
     newest = tmp_path / "checkpoint" / "client_states-6.bin"
     flip(newest, {"first": 0, "middle": newest.stat().st_size // 2, "last": -1}[where])
     run = simulate(
-        bench.stateful, ragged, bench.partial, seed=2, checkpoint=checkpoint, resume=True, state_folder=states
+        bench.stateful,
+        ragged,
+        bench.partial,
+        seed=2,
+        options=Options(checkpoint=checkpoint, resume=True, state_folder=states),
     )
     assert len(said) == 1
     assert workbench.same_bits(states_of(run), states_of(whole))
@@ -101,12 +109,17 @@ def flip(path, place):
 def test_memory_and_disk_checkpoints_are_not_mixed_up(bench, ragged, tmp_path):
     half = dataclasses.replace(bench.partial, rounds=3)
     in_memory, on_disk = Checkpoint(tmp_path / "memory", every=3), Checkpoint(tmp_path / "disk", every=3)
-    simulate(bench.stateful, ragged, half, checkpoint=in_memory)
-    simulate(bench.stateful, ragged, half, checkpoint=on_disk, state_folder=tmp_path / "states")
+    simulate(bench.stateful, ragged, half, options=Options(checkpoint=in_memory))
+    simulate(bench.stateful, ragged, half, options=Options(checkpoint=on_disk, state_folder=tmp_path / "states"))
     with pytest.raises(RequestError, match="kept client states in memory; resume it the same way"):
-        simulate(bench.stateful, ragged, half, checkpoint=in_memory, resume=True, state_folder=tmp_path / "states")
+        simulate(
+            bench.stateful,
+            ragged,
+            half,
+            options=Options(checkpoint=in_memory, resume=True, state_folder=tmp_path / "states"),
+        )
     with pytest.raises(RequestError, match="arrays where"):
-        simulate(bench.stateful, ragged, half, checkpoint=on_disk, resume=True)
+        simulate(bench.stateful, ragged, half, options=Options(checkpoint=on_disk, resume=True))
 
 
 def test_rows_may_stay_on_disk(bench, ragged, workbench, tmp_path):
@@ -173,6 +186,6 @@ def test_a_new_client_has_no_row_of_what_is_addressed(bench, workbench):
     """Indexing would silently hand it the last training client's row."""
     federation = workbench.make_federation((3, 5, 4, 5, 3, 4), held_out=(4, 3))
     own = dataclasses.replace(bench.personal, step_size=PerClient(np.linspace(0.01, 0.4, 6)))
-    session = Session([own], federation, dataclasses.replace(bench.full, rounds=0), [2], ("log_loss",), None)
+    session = open_session([own], federation, dataclasses.replace(bench.full, rounds=0), [2], ("log_loss",))
     (run,) = session.run()
     assert run.new_clients() == {}

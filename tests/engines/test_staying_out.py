@@ -18,7 +18,7 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.settings import settings
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training, participation_of
-from idiolect.engines.simulate import Session, simulate, simulate_many
+from idiolect.engines.simulate import Options, open_session, simulate, simulate_many
 
 ALPHAS = np.array([0.0, 0.8, 0.5, 0.0, 0.9, 0.2])  # clients 0 and 3 are their own
 ROWS = np.array([3, 5, 4, 5, 3, 4])  # of the ragged federation
@@ -34,7 +34,7 @@ def flix(workbench, name, alphas=ALPHAS):
 
 
 def session_of(algorithm, federation, training, seeds=(3,)):
-    return Session([algorithm] * len(seeds), federation, training, list(seeds), ("log_loss",), None)
+    return open_session([algorithm] * len(seeds), federation, training, list(seeds), ("log_loss",))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_bytes_by_client_add_up_and_who_stays_out_keeps_its_start(runs, workbenc
     run = runs[name, cohort]
     assert sum(run.recorder.client_bytes) == run.ledger.total_bytes
     assert run.recorder.client_bytes[0] == run.recorder.client_bytes[3] == 0 < min(run.recorder.client_bytes[1:3])
-    fresh = session_of(flix(workbench, name), ragged, EVERY).population.states
+    fresh = session_of(flix(workbench, name), ragged, EVERY).snapshot().states
     for mine, start in zip(jax.tree.leaves(run.states), jax.tree.leaves(fresh)):
         np.testing.assert_array_equal(np.asarray(mine)[[0, 3]], np.asarray(start)[[0, 3]])
 
@@ -82,12 +82,12 @@ def test_executors_agree_and_conserve_the_sum(runs, workbench, ragged, cohort, e
     session = session_of(flix(workbench, "scafflix"), ragged, asked)
     session.train()
     expected = runs["scafflix", cohort]
-    assert workbench.distance(session.server, expected.server) < 1e-13
-    assert workbench.distance(session.population.states, expected.states) < 1e-13
+    assert workbench.distance(session.snapshot().server, expected.server) < 1e-13
+    assert workbench.distance(session.snapshot().states, expected.states) < 1e-13
     mine, theirs = (recorder.history[-1] for recorder in (session.recorders[0], expected.recorder))
     for name in ("rounds", "download_bytes", "upload_bytes", "messages_up", "gradients_shared", "gradients_personal"):
         assert mine[name] == theirs[name], name
-    for states in (session.population.states, expected.states):
+    for states in (session.snapshot().states, expected.states):
         for h in map(np.asarray, jax.tree.leaves(states.control)):
             assert np.abs(h).max() > 1e-3
             assert np.abs(np.tensordot(ALPHAS, h, 1)).max() < 1e-15  # it starts at 0 and never moves
@@ -129,7 +129,7 @@ def test_with_alpha_zero_for_all_nothing_is_sent_in_a_lane_or_alone(runs, workbe
 
 
 def test_states_on_disk_stay_out_too(runs, workbench, ragged, tmp_path):
-    run = simulate(flix(workbench, "scafflix"), ragged, SOME, seed=3, state_folder=tmp_path)
+    run = simulate(flix(workbench, "scafflix"), ragged, SOME, seed=3, options=Options(state_folder=tmp_path))
     assert workbench.distance(run.server, runs["scafflix", 3].server) < 1e-13
     assert run.ledger == runs["scafflix", 3].ledger
 

@@ -11,7 +11,7 @@ import pytest
 from idiolect.core import RequestError
 from idiolect.engines.block import TRACES
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.simulate import Session, simulate, simulate_many
+from idiolect.engines.simulate import Options, open_session, simulate, simulate_many
 
 pytestmark = pytest.mark.optimized  # bits, also of different programs
 
@@ -59,8 +59,10 @@ def test_a_sweep_resumes_to_the_last_bit(lanes, bench, ragged, workbench, tmp_pa
     algorithms, runs, _ = lanes
     seeds = [run.seed for run in runs]
     half = dataclasses.replace(bench.partial, rounds=3)
-    simulate_many(algorithms, ragged, half, seeds=seeds, checkpoint=Checkpoint(tmp_path, every=3))
-    again = simulate_many(algorithms, ragged, bench.partial, seeds=seeds, checkpoint=Checkpoint(tmp_path), resume=True)
+    simulate_many(algorithms, ragged, half, seeds=seeds, options=Options(checkpoint=Checkpoint(tmp_path, every=3)))
+    again = simulate_many(
+        algorithms, ragged, bench.partial, seeds=seeds, options=Options(checkpoint=Checkpoint(tmp_path), resume=True)
+    )
     for ours, theirs in zip(again, runs):
         assert workbench.same_bits((ours.server, ours.states), (theirs.server, theirs.states))
         assert ours.ledger == theirs.ledger
@@ -78,15 +80,15 @@ def test_lanes_that_draw_the_same_steps_run_side_by_side(bench, ragged, workbenc
     """Two seeds by two step sizes: the seed draws the schedule, the step size has no part in it."""
     drawn = workbench.build("scaffnew", local_step=0.1, communication_probability=0.4)
     algorithms = [dataclasses.replace(drawn, local_step=step) for step in (0.1, 0.1, 0.3, 0.3)]
-    session = Session(algorithms, ragged, bench.full, [3, 8, 3, 8], ("log_loss",), None)
-    assert sorted(map(sorted, session._turns.tolist())) == [[0, 2], [1, 3]]
+    session = open_session(algorithms, ragged, bench.full, [3, 8, 3, 8], ("log_loss",))
+    assert sorted(map(sorted, session.plan.turns.tolist())) == [[0, 2], [1, 3]]
     for algorithm, run in zip(algorithms, session.run()):
         alone = simulate(algorithm, ragged, bench.full, seed=run.seed)
         assert workbench.distance((run.server, run.states), (alone.server, alone.states)) < 1e-6
         assert run.ledger == alone.ledger
 
     def groups(lanes, seeds):
-        return Session(lanes, ragged, bench.full, seeds, ("log_loss",), None)._turns.shape
+        return open_session(lanes, ragged, bench.full, seeds, ("log_loss",)).plan.turns.shape
 
     assert groups(algorithms, [3, 3, 3, 8]) == (4, 1)  # three and one have no common shape
     few_rows = [dataclasses.replace(algorithm, batch_size=2) for algorithm in algorithms]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from idiolect.experiments.announce import announce
-from idiolect.metrics.client_weights import client_weights
 from idiolect.experiments.trained import Trained
+from idiolect.metrics.client_weights import client_weights
 from idiolect.record.divergence import Divergence
 from idiolect.record.schema import Announced
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from idiolect.core.checks import RequestError
+from idiolect.engines.simulate import open_session
 from idiolect.experiments import dial
 from idiolect.experiments import execute as executing
 from idiolect.experiments.choice import choose
@@ -241,12 +242,11 @@ def test_a_sweep_over_alpha_is_one_batched_program(small, tmp_path, monkeypatch)
     """The cold grid: every alpha a lane of one session, each equal to the run it stands for."""
     lanes = []
 
-    class Counted(executing.Session):
-        def __init__(self, algorithms, *rest, **named):
-            lanes.append(len(algorithms))
-            super().__init__(algorithms, *rest, **named)
+    def counted(algorithms, *rest):
+        lanes.append(len(algorithms))
+        return open_session(algorithms, *rest)
 
-    monkeypatch.setattr(executing, "Session", Counted)
+    monkeypatch.setattr(executing, "open_session", counted)
     spec = flix_spec(small)
     done = executing.execute(expand(spec, {"personalization": list(VALUES)}), tmp_path / "sweep")
     assert lanes == [3]

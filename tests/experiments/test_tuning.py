@@ -130,7 +130,7 @@ def test_the_winner_is_chosen_on_validation_rows(compared):
 def test_delivered_models_are_fitted_on_training_and_validation_rows(compared, table):
     done, folder, _ = compared
     local = next(entry for entry in done.trained if entry.method.label == "local")
-    fitted = local.runs[0].session.federation
+    fitted = local.runs[0].plan.federation
     assert fitted.validation.counts.sum() == 0
     np.testing.assert_array_equal(fitted.train.counts, done.federation.train.counts + done.federation.validation.counts)
     # alone, on a linear model, many exact steps: close to least squares on these very rows

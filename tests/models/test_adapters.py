@@ -18,7 +18,7 @@ from idiolect.core.data import Batch
 from idiolect.data.federation import Federation
 from idiolect.data.split import Split
 from idiolect.engines.checkpoint import Checkpoint
-from idiolect.engines.simulate import Training, simulate
+from idiolect.engines.simulate import Options, Training, simulate
 from idiolect.models import from_equinox, from_flax
 from idiolect.objectives import WS2, ClientLoss, GlobalModel
 
@@ -216,8 +216,8 @@ def test_fedbn_keeps_batch_statistics_and_goes_on_from_a_checkpoint(tmp_path):
     run = simulate(first, shifted(6), whole)
     means = np.asarray(run.states.personal["norm.running_mean"])
     assert np.abs(np.diff(means, axis=0)).max(axis=1).min() > 0.05  # inputs of two clients are 1 apart
-    simulate(first, shifted(6), half, checkpoint=Checkpoint(tmp_path, every=1))
-    resumed = simulate(algorithm(), shifted(6), whole, checkpoint=Checkpoint(tmp_path), resume=True)
+    simulate(first, shifted(6), half, options=Options(checkpoint=Checkpoint(tmp_path, every=1)))
+    resumed = simulate(algorithm(), shifted(6), whole, options=Options(checkpoint=Checkpoint(tmp_path), resume=True))
     assert set(resumed.states.personal) == {f"norm.{name}" for name in ("bias", "scale", "running_mean", "running_var")}
     for name, leaf in run.states.personal.items():
         np.testing.assert_array_equal(leaf, resumed.states.personal[name])

@@ -11,7 +11,7 @@ import pytest
 from idiolect.core import keys
 from idiolect.core.data import Rows
 from idiolect.core.tree import squared_norm
-from idiolect.engines.block import Lane, Rounds, run_block
+from idiolect.engines.block import Lane, Rounds, run_lane
 from idiolect.engines.round import How
 from idiolect.engines.start import init_clients, init_server
 from idiolect.models import Linear, Location
@@ -83,12 +83,11 @@ def train():
         root = keys.root_key(seed)
         server = init_server(algorithm, root)
         states, _ = init_clients(algorithm, root, clients, data)
-        server, states, _ = run_block(
+        server, states, _ = run_lane(
             Lane(algorithm, root, server, states, None),
             data,
             Rounds(jnp.arange(rounds, dtype=jnp.int32), np.int32(rounds)),
             how=How(uniform=True, chunk=0),
-            lanes="one",
         )
         sent = algorithm.deliver(root, server)
         return jax.vmap(lambda state, own: algorithm.models(root, sent, state, own)[0].personal)(states, data)

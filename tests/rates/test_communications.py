@@ -25,7 +25,7 @@ from idiolect.core.settings import settings
 from idiolect.data.federation import Federation
 from idiolect.data.problem import federate
 from idiolect.data.task import Task
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Options, Training, open_session
 from idiolect.models import Linear
 from idiolect.objectives import MX2, ClientLoss
 from idiolect.theory.complexity import predict
@@ -99,7 +99,9 @@ def _hessian(hessians, penalty):
 def histories(problem, algorithms, seeds, rounds, every=1):
     """One history per lane, the gap in every row."""
     training = Training(rounds=rounds, record_every=every, precision="float64", executor="batched")
-    session = Session(algorithms, problem.federation, training, seeds, ("squared_error",), None, problem.measure)
+    session = open_session(
+        algorithms, problem.federation, training, seeds, ("squared_error",), Options(measure=problem.measure)
+    )
     session.train()
     return [recorder.history for recorder in session.recorders]
 

@@ -19,7 +19,7 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.data import Rows
 from idiolect.core.settings import settings
 from idiolect.engines import door
-from idiolect.engines.block import Lane, Rounds, run_block
+from idiolect.engines.block import Lane, Rounds, run_lane
 from idiolect.engines.round import How
 from idiolect.engines.start import init_clients, init_server
 from idiolect.models import Linear
@@ -99,12 +99,11 @@ def gaps(algorithm, case, seed=0, *, block=32, rounds=4096, until=GAP):
     uniform = len(set(rows.counts)) == 1
     for first in range(0, rounds, block):
         numbers = jnp.arange(first, first + block, dtype=jnp.int32)
-        server, states, _ = run_block(
+        server, states, _ = run_lane(
             Lane(algorithm, root, server, states, None),
             data,
             Rounds(numbers, np.int32(block)),
             how=How(uniform, chunk=0),
-            lanes="one",
         )
         found.append(gap() / start)
         if not found[-1] > until:

@@ -17,7 +17,7 @@ import pytest
 
 from idiolect.data import shared_files
 from idiolect.engines.evaluate import Standing
-from idiolect.engines.simulate import Session, Training
+from idiolect.engines.simulate import Options, Training, open_session
 from idiolect.theory import joint_problem
 from papers import scafflix_condition, scafflix_exact
 from papers.catalogue import load_spec
@@ -44,7 +44,9 @@ def communications(problem, name, rounds, every, seeds=(0,)):
     """Uploads per client until the gap is reached, by the ledger, the mean over seeds."""
     training = Training(rounds=rounds, record_every=every, precision="float64", executor="batched")
     algorithms = [problem.algorithm(name)] * len(seeds)
-    session = Session(algorithms, problem.federation, training, list(seeds), ("squared_error",), None, problem.measure)
+    session = open_session(
+        algorithms, problem.federation, training, list(seeds), ("squared_error",), Options(measure=problem.measure)
+    )
     session.train()
     counts = []
     for recorder in session.recorders:

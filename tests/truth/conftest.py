@@ -15,7 +15,7 @@ from idiolect.core import keys
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose
 from idiolect.core.tally import Tally
-from idiolect.engines.block import Lane, Rounds, run_block
+from idiolect.engines.block import Lane, Rounds, run_lane
 from idiolect.engines.round import Cohort, How, everybody
 from idiolect.engines.start import init_clients, init_server
 from idiolect.models import Linear, Location
@@ -104,7 +104,7 @@ def simulate(algorithm, data, rounds, *, present=None, start=None, seed=0):
         cohorts = Cohort(clients, clients, there)
     lane = Lane(algorithm, keys.root_key(seed), server, states, cohorts)
     numbers = Rounds(jnp.arange(room, dtype=jnp.int32), jnp.asarray(rounds, jnp.int32))
-    return Run(*run_block(lane, data, numbers, how=How(uniform=False, chunk=0), lanes="one"))
+    return Run(*run_lane(lane, data, numbers, how=How(uniform=False, chunk=0)))
 
 
 def trajectory(algorithm, data, rounds, *, start=None, seed=0):

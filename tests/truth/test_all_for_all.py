@@ -18,7 +18,7 @@ from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import RequestError
 from idiolect.core.reduction import gather
 from idiolect.core.settings import in_precision
-from idiolect.engines.block import Lane, Rounds, run_block
+from idiolect.engines.block import Lane, Rounds, run_lane
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training
@@ -26,6 +26,7 @@ from idiolect.engines.round import Cohort, How
 from idiolect.engines.simulate import simulate
 from idiolect.engines.start import wire_types
 from idiolect.objectives import GlobalModel, LocalOnly
+from idiolect.theory import spectral_radius
 
 CLIENTS, ROUNDS, ETA = 5, 3, 0.3
 LAMBDA = np.array(
@@ -57,8 +58,7 @@ def one_at_a_time(algorithm, data, agents):
     root = keys.root_key(0)
     server = algorithm.init_server(root)
     rounds = Rounds(jnp.arange(len(agents), dtype=jnp.int32), jnp.asarray(len(agents)))
-    shape = {"how": How(uniform=False, chunk=0), "lanes": "one"}
-    return run_block(Lane(algorithm, root, server, (), cohorts), data, rounds, **shape)[0]
+    return run_lane(Lane(algorithm, root, server, (), cohorts), data, rounds, how=How(uniform=False, chunk=0))[0]
 
 
 def slopes(lab, rows, x):
@@ -200,7 +200,7 @@ def test_the_printed_step_diverges_on_a_star_and_the_corrected_one_converges(lab
     b = 0.5 * ((optima[:, None] - optima[None]) ** 2).sum(axis=2)
     close = b <= 0.5 + 1e-9  # eps = 1: leaves are 1 apart from each other
     matrix = close / close.sum(axis=1, keepdims=True)
-    radius = mixing.spectral_radius(mixing.from_dense(matrix))
+    radius = spectral_radius(mixing.from_dense(matrix))
     assert 24.9 < radius < 25.5
     client_loss, data = lab.quadratic_problem(1.0, optima)
     printed, corrected = (

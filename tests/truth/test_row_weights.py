@@ -19,7 +19,7 @@ from idiolect.data.federation import Federation
 from idiolect.data.store import open_rows, save_rows
 from idiolect.engines.debug import debug
 from idiolect.engines.door import Training
-from idiolect.engines.simulate import simulate
+from idiolect.engines.simulate import Options, simulate
 from idiolect.experiments.refit import with_validation_rows
 from idiolect.models import Linear
 from idiolect.objectives import OBJECTIVES, ClientLoss, GlobalModel, LocalOnly
@@ -116,7 +116,7 @@ def test_rows_on_disk_keep_their_weights(pair, tmp_path):
     mapped = dataclasses.replace(weighted, train=open_rows(tmp_path / "rows"))
     training = Training(rounds=3, precision="float64", executor="batched")
     algorithm, states = make_algorithm("fedavg", client_loss(kind)), tmp_path / "states"
-    found = simulate(algorithm, mapped, training, scores=SCORES[kind], state_folder=states)
+    found = simulate(algorithm, mapped, training, scores=SCORES[kind], options=Options(state_folder=states))
     same(found.server, train(kind, weighted, "fedavg").server)
     save_rows(tmp_path / "rows", repeated.train)
     assert open_rows(tmp_path / "rows").weights is None

@@ -8,13 +8,15 @@ client is sent its own.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from idiolect.core.addressing import PerClient, is_per_client
 from idiolect.core.checks import RequestError
+from idiolect.core.statistics import Path
+from idiolect.core.tree import Tree
 
 
 class Leaf(NamedTuple):
@@ -44,7 +46,7 @@ class Wire(NamedTuple):
         """Bytes one client sends."""
         return sum(leaf.bytes for leaf in self.up)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The table as plain values, for JSON."""
         return {
             "down": [leaf._asdict() | {"shape": list(leaf.shape)} for leaf in self.down],
@@ -55,7 +57,7 @@ class Wire(NamedTuple):
         }
 
 
-def leaves_of(tree: Any) -> tuple[Leaf, ...]:
+def leaves_of(tree: Tree) -> tuple[Leaf, ...]:
     """Every array of `tree` as one client sees it: path, shape, dtype, bytes."""
     found = []
     for path, node in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_per_client):
@@ -67,12 +69,12 @@ def leaves_of(tree: Any) -> tuple[Leaf, ...]:
     return tuple(found)
 
 
-def bytes_of(tree: Any) -> int:
+def bytes_of(tree: Tree) -> int:
     """Bytes of `tree` as one client sends or is sent it."""
     return sum(leaf.bytes for leaf in leaves_of(tree))
 
 
-def model_units(tree: Any, model: Any) -> float:
+def model_units(tree: Tree, model: Tree) -> float:
     """Bytes of `tree` over bytes of one full `model` (1 u); scalars are ignored in both."""
     unit = _array_bytes(model)
     if unit == 0:
@@ -83,7 +85,7 @@ def model_units(tree: Any, model: Any) -> float:
     return _array_bytes(tree) / unit
 
 
-def wire(broadcast: Any, upload: Any) -> Wire:
+def wire(broadcast: Tree, upload: Tree) -> Wire:
     """The table of both directions for one client, with a warning for personal parameters that leave it."""
     up = leaves_of(upload)
     leaving = [leaf for leaf in up if "personal" in leaf.path.split(".")]
@@ -95,11 +97,11 @@ def wire(broadcast: Any, upload: Any) -> Wire:
     return Wire(leaves_of(broadcast), up, warnings)
 
 
-def _array_bytes(tree: Any) -> int:
+def _array_bytes(tree: Tree) -> int:
     return sum(leaf.bytes for leaf in leaves_of(tree) if leaf.shape)
 
 
-def _leaf(path: tuple[Any, ...], value: Any, addressed: bool) -> Leaf:
+def _leaf(path: Path, value: Tree, addressed: bool) -> Leaf:
     name = jax.tree_util.keystr(path, simple=True, separator=".")
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         shape, dtype = tuple(value.shape), value.dtype

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import SupportsIndex
+
+import jax
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.tally import Tally
@@ -60,7 +62,7 @@ class Ledger:
         """What was charged since `earlier`; refused when `earlier` is not earlier."""
         return Ledger(*(getattr(self, name) - getattr(earlier, name) for name in FIELDS))
 
-    def charge(self, **amounts: Any) -> Ledger:
+    def charge(self, **amounts: SupportsIndex) -> Ledger:
         """This ledger with the named amounts added, in the units of the fields."""
         _refuse_unknown(amounts)
         return dataclasses.replace(
@@ -105,7 +107,7 @@ class Ledger:
         return {name: getattr(self, name) for name in FIELDS}
 
     @classmethod
-    def from_dict(cls, counts: Mapping[str, Any]) -> Ledger:
+    def from_dict(cls, counts: Mapping[str, int]) -> Ledger:
         """The ledger `to_dict` wrote; refuses a name too many or too few."""
         _refuse_unknown(counts)
         absent = [name for name in FIELDS if name not in counts]
@@ -115,9 +117,10 @@ class Ledger:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Ledger))
+jax.tree_util.register_dataclass(Ledger, data_fields=FIELDS, meta_fields=())  # it is part of a run's state
 
 
-def _count(name: str, value: Any) -> int:
+def _count(name: str, value: SupportsIndex) -> int:
     """A Python integer, exactly: NumPy and JAX integers pass, floats never do."""
     try:
         number = operator.index(value)
@@ -128,7 +131,7 @@ def _count(name: str, value: Any) -> int:
     return number
 
 
-def _refuse_unknown(names: Mapping[str, Any]) -> None:
+def _refuse_unknown(names: Iterable[str]) -> None:
     for name in names:
         if name not in FIELDS:
             raise RequestError(f"Ledger has no count {name!r}.{nearest(name, FIELDS)}")

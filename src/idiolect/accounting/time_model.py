@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from idiolect.accounting.ledger import Ledger
 from idiolect.core.checks import Range, RequestError, check, nearest
@@ -43,11 +43,11 @@ class TimeModel:
 
     def round_seconds(
         self,
-        download_bytes: Any,
-        upload_bytes: Any,
-        largest_gradients: Any,
-        messages_down: Any = 1,
-        messages_up: Any = 1,
+        download_bytes: ArrayLike,
+        upload_bytes: ArrayLike,
+        largest_gradients: ArrayLike,
+        messages_down: ArrayLike = 1,
+        messages_up: ArrayLike = 1,
     ) -> np.ndarray:
         """Seconds per round from ONE client's bytes and messages and the cohort's largest gradient count."""
         down, up, gradients = (np.asarray(n, float) for n in (download_bytes, upload_bytes, largest_gradients))
@@ -59,7 +59,9 @@ class TimeModel:
             + self.seconds_per_gradient * gradients
         )
 
-    def history_seconds(self, increments: Sequence[Ledger], cohort: Any, largest_gradients: Any) -> np.ndarray:
+    def history_seconds(
+        self, increments: Sequence[Ledger], cohort: ArrayLike, largest_gradients: ArrayLike
+    ) -> np.ndarray:
         """Seconds of each increment of a run's ledger; `np.cumsum` gives the time axis.
 
         `cohort` is the number of clients that share the increment's traffic equally. An increment may cover

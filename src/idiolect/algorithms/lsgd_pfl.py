@@ -112,7 +112,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         begun = ServerState(server.shared, server.shared, jnp.zeros_like(server.rounds))
         return begun, ClientState(clients.personal, clients.personal, jnp.zeros_like(clients.rounds))
 
-    def broadcast(self, key: Key, server: ServerState) -> Broadcast:
+    def broadcast(self, key: Key | None, server: ServerState) -> Broadcast:
         """w."""
         return Broadcast(server.shared, server.rounds)
 
@@ -156,7 +156,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """What w alone stands for, where that is a whole model."""
         return self.objective.shared_model(self.deliver(None, server).shared)
 
-    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+    def deliver(self, key: Key | None, server: ServerState) -> Broadcast:
         """w, or its weighted average up to and including now."""
         if not self._averages:
             return self.broadcast(key, server)

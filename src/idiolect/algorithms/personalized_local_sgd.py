@@ -162,7 +162,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         """What w, or its mean, alone stands for, where that is a whole model."""
         return self.objective.shared_model(self.deliver(None, server).shared)
 
-    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+    def deliver(self, key: Key | None, server: ServerState) -> Broadcast:
         """w, or its mean."""
         return Broadcast(server.averaged if self._means else server.shared, server.rounds)
 

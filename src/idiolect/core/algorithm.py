@@ -19,17 +19,17 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
+from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key, StartKeys
 from idiolect.core.kinds import KeepsPrepared
 from idiolect.core.objective import Objective, Prepares, Statistics
 from idiolect.core.reduction import Reduction, weighted_mean
 from idiolect.core.settings import Settings, settings
 from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.tree import Params, Tree
 
 
 class Models(NamedTuple):
@@ -51,11 +51,11 @@ class Fit(NamedTuple):
 if TYPE_CHECKING:
     import typing_extensions
 
-    Server = typing_extensions.TypeVar("Server", default=Any)
-    Client = typing_extensions.TypeVar("Client", default=Any)
-    Sent = typing_extensions.TypeVar("Sent", default=Any)
-    Working = typing_extensions.TypeVar("Working", default=Any)
-    Upload = typing_extensions.TypeVar("Upload", default=Any)
+    Server = typing_extensions.TypeVar("Server", default=Tree)
+    Client = typing_extensions.TypeVar("Client", default=Tree)
+    Sent = typing_extensions.TypeVar("Sent", default=Tree)
+    Working = typing_extensions.TypeVar("Working", default=Tree)
+    Upload = typing_extensions.TypeVar("Upload", default=Tree)
 else:  # defaults, which spare a parameter list wherever any algorithm will do, are for type checkers
     Server, Client, Sent, Working, Upload = map(TypeVar, ("Server", "Client", "Sent", "Working", "Upload"))
 
@@ -71,7 +71,7 @@ class Algorithm(Settings, abc.ABC, Generic[Server, Client, Sent, Working, Upload
 
     # (key, sent, client, data) -> client: finishes the round with the new Broadcast, which the cohort that uploaded
     # gets back at once, billed as a download; None: the round ends with `server_step`
-    settle: ClassVar[Callable[..., Any] | None] = None
+    settle: ClassVar[Callable[..., Tree] | None] = None
 
     objective: Objective = dataclasses.field(kw_only=False)
     clients: int = setting(default=0, at_least=0, doc="number of clients M; filled in by the engine")
@@ -89,7 +89,7 @@ class Algorithm(Settings, abc.ABC, Generic[Server, Client, Sent, Working, Upload
         """The Working state of one round's local work; batch orders are drawn here, once."""
 
     @abc.abstractmethod
-    def step(self, key: Key, t: Any, sent: Sent, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Sent, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One local step. The key is fixed for (round, client): fold `t` in when randomness is needed."""
 
     @abc.abstractmethod
@@ -99,14 +99,14 @@ class Algorithm(Settings, abc.ABC, Generic[Server, Client, Sent, Working, Upload
         """What goes up (an Upload with its `weight`) and what is kept (a ClientState)."""
 
     @abc.abstractmethod
-    def server_step(self, key: Key, server: Server, sent: Sent, received: Any) -> Server:
+    def server_step(self, key: Key, server: Server, sent: Sent, received: Tree) -> Server:
         """The next ServerState."""
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Client, Tally]:
         """What a client keeps between rounds and never sends; empty for stateless methods."""
         return cast(Client, ()), NOTHING
 
-    def steps(self, sent: Sent, rows: Any) -> Any:
+    def steps(self, sent: Sent, rows: Array) -> Array:
         """Local steps of a client with `rows` rows, never read from a PerClient leaf; `Batched` makes them settings."""
         return 1
 
@@ -131,11 +131,11 @@ class Algorithm(Settings, abc.ABC, Generic[Server, Client, Sent, Working, Upload
     def models(self, key: Key, sent: Sent, client: Client, data: ClientData) -> tuple[Models, Tally]:
         """What client m predicts with, from what `deliver` sent; may fine-tune on its training rows."""
         shared, personal = self.point(sent, client)
-        own = cast(Any, client).prepared if isinstance(self.objective, Prepares) else personal
+        own = cast(Tree, client).prepared if isinstance(self.objective, Prepares) else personal
         model, tally = self.objective.personalize(key, shared, own, data.batch())
         return Models(model), tally
 
-    def predict(self, model: Params, inputs: Any) -> Any:
+    def predict(self, model: Params, inputs: Array) -> Array:
         """Outputs of `shared_model` or of one of `models`."""
         return self.objective.predict(model, inputs)
 

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from idiolect.core import batches
 from idiolect.core.algorithm import Algorithm, Client, Sent, Server, Upload, Working
 from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
+from idiolect.core.data import Array, Batch, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.settings import settings
 
@@ -21,11 +19,11 @@ class Batched(Algorithm[Server, Client, Sent, Working, Upload]):
     epochs: int = setting(default=0, at_least=0, doc="passes over the client's rows per round; 0: use local_steps")
     batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
 
-    def steps(self, sent: Sent, rows: Any) -> Any:
+    def steps(self, sent: Sent, rows: Array) -> Array:
         """The batches of all epochs, or `local_steps`."""
         return self.epochs * batches.batches_per_epoch(rows, self.batch_size) if self.epochs else self.local_steps
 
-    def draw_batches(self, key: Key, data: ClientData) -> Any:
+    def draw_batches(self, key: Key, data: ClientData) -> Array:
         """The rows of a whole round, for a Working state; empty when every step uses all rows."""
         if self.batch_size == 0:
             return ()
@@ -33,7 +31,7 @@ class Batched(Algorithm[Server, Client, Sent, Working, Upload]):
             return batches.draw_orders(key, self.epochs, data)
         return batches.draw_with_replacement(key, self.local_steps, self.batch_size, data)
 
-    def batch(self, t: Any, drawn: Any, data: ClientData) -> Batch:
+    def batch(self, t: Array, drawn: Array, data: ClientData) -> Batch:
         """The rows of step `t`, from what `draw_batches` drew."""
         if self.batch_size == 0:
             return data.batch()

@@ -9,31 +9,31 @@ have one say so) takes rows in their own order, from round to round, and starts 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
-from idiolect.core.data import Batch, ClientData
+from idiolect.core.data import Array, Batch, ClientData
 from idiolect.core.keys import Key
 
 # numbers in the inputs that a client reads at once; with four times as many, copying them costs more than it saves
 FEW_NUMBERS = 1024
 
 
-def batches_per_epoch(rows: Any, batch_size: int) -> Any:
+def batches_per_epoch(rows: Array, batch_size: int) -> Array:
     """How many batches one pass over `rows` rows takes; works on traced counts too."""
     return 1 if batch_size == 0 else -(-rows // batch_size)
 
 
-def draw_with_replacement(key: Key, steps: int, batch_size: int, data: ClientData) -> Any:
+def draw_with_replacement(key: Key, steps: int, batch_size: int, data: ClientData) -> jax.Array:
     """(steps, batch_size) row numbers, independent and uniform over the client's rows."""
     bits = jax.random.bits(key, (steps, batch_size), jnp.uint32)
     # the remainder favours low rows by at most count / 2^32, far under float32's rounding
     return (bits % jnp.maximum(data.count, 1).astype(jnp.uint32)).astype(jnp.int32)
 
 
-def draw_orders(key: Key, epochs: int, data: ClientData) -> Any:
+def draw_orders(key: Key, epochs: int, data: ClientData) -> jax.Array:
     """(epochs, capacity) row numbers: each line a uniform order of the client's rows, padding last."""
     keys = jax.vmap(lambda epoch: jax.random.fold_in(key, epoch))(jnp.arange(epochs, dtype=jnp.int32))
     # one uniform number per row, sorted: entry i depends on (key, i) only, so padding does not move it
@@ -42,18 +42,18 @@ def draw_orders(key: Key, epochs: int, data: ClientData) -> Any:
     return jnp.argsort(places, axis=1).astype(jnp.int32)
 
 
-def take_rows(data: ClientData, rows: Any) -> Batch:
+def take_rows(data: ClientData, rows: jax.Array) -> Batch:
     """The named rows as a batch, every one of them real."""
     # row numbers are never negative; to ask whether they are would double the work of drawing them
 
-    def taken(leaf: Any) -> Any:
+    def taken(leaf: jax.Array) -> jax.Array:
         return jnp.asarray(leaf).at[rows].get(wrap_negative_indices=False)
 
     weights = None if data.weights is None else taken(data.weights)
     return Batch(taken(data.inputs), taken(data.targets), None, weights)
 
 
-def take_drawn(data: ClientData, drawn: Any, t: Any) -> Batch:
+def take_drawn(data: ClientData, drawn: jax.Array, t: ArrayLike) -> Batch:
     """The rows `drawn[t]`. Where few were drawn all are read, which compilers move out of the loop over t."""
     if drawn.size * math.prod(data.inputs.shape[1:]) > FEW_NUMBERS:
         return take_rows(data, drawn[t])
@@ -61,13 +61,13 @@ def take_drawn(data: ClientData, drawn: Any, t: Any) -> Batch:
     return jax.tree.map(lambda leaf: leaf[t], together)
 
 
-def take_in_turn(data: ClientData, place: Any, batch_size: int) -> Batch:
+def take_in_turn(data: ClientData, place: jax.Array, batch_size: int) -> Batch:
     """`batch_size` rows from `place` on, in the order they came; after the last the first."""
     places = place + jnp.arange(batch_size, dtype=jnp.int32)
     return take_rows(data, places % jnp.maximum(data.count, 1).astype(jnp.int32))
 
 
-def take_from_order(data: ClientData, orders: Any, t: Any, batch_size: int) -> Batch:
+def take_from_order(data: ClientData, orders: Array, t: ArrayLike, batch_size: int) -> Batch:
     """Batch `t` of the walk through `orders`; the last batch of an epoch may be short and is masked."""
     per_epoch = batches_per_epoch(data.count, batch_size)
     epoch, place = t // per_epoch, (t % per_epoch) * batch_size

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,36 +30,32 @@ class Range(NamedTuple):
     at_least: float | None = None
     below: float | None = None
     at_most: float | None = None
-    choices: tuple[Any, ...] = ()
+    choices: tuple[object, ...] = ()
     way_out: str = ""
 
     def rule(self) -> str:
         """The rule in words, to follow 'must be'."""
         if self.choices:
             return "one of " + ", ".join(repr(choice) for choice in self.choices)
-        bounds = (
-            ("above", self.above),
-            ("at least", self.at_least),
-            ("below", self.below),
-            ("at most", self.at_most),
-        )
-        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        return " and ".join(f"{word} {bound:g}" for word, bound, _ in self._bounds())
 
-    def admits(self, value: Any) -> bool:
+    def admits(self, value: object) -> bool:
         """Whether every entry of `value` obeys the rule; not-a-number never does."""
         if self.choices:
             return value in self.choices
         entries = np.asarray(value)
-        admitted = ~np.isnan(entries) if entries.dtype.kind == "f" else np.ones(entries.shape, bool)
-        if self.above is not None:
-            admitted &= entries > self.above
-        if self.at_least is not None:
-            admitted &= entries >= self.at_least
-        if self.below is not None:
-            admitted &= entries < self.below
-        if self.at_most is not None:
-            admitted &= entries <= self.at_most
-        return bool(admitted.all())
+        real = ~np.isnan(entries) if entries.dtype.kind == "f" else True
+        return bool(np.all(real & np.all([obeys(entries, bound) for _, bound, obeys in self._bounds()], axis=0)))
+
+    def _bounds(self) -> list[tuple[str, float, Callable[[np.ndarray, float], np.ndarray]]]:
+        """(word, bound, comparison) of those that are set."""
+        every = (
+            ("above", self.above, operator.gt),
+            ("at least", self.at_least, operator.ge),
+            ("below", self.below, operator.lt),
+            ("at most", self.at_most, operator.le),
+        )
+        return [(word, bound, obeys) for word, bound, obeys in every if bound is not None]
 
 
 def setting(
@@ -68,7 +65,7 @@ def setting(
     at_least: float | None = None,
     below: float | None = None,
     at_most: float | None = None,
-    choices: tuple[Any, ...] = (),
+    choices: tuple[object, ...] = (),
     way_out: str = "",
     doc: str = "",
     theory: bool = False,
@@ -98,20 +95,17 @@ def check(owner: str, name: str, value: Any, limits: Range) -> None:
         raise RequestError(f"{owner}.{name} must be at most {LARGEST:g} in size, got {shown(value)}.")
     if value is None or limits.admits(value):
         return
-    way_out = f" {limits.way_out}" if limits.way_out else ""
+    got, way_out = shown(value), limits.way_out
     if not limits.choices and np.ndim(value) == 1 and len(value) > FEW:  # a reader could not find it
         place = next(place for place, entry in enumerate(value) if not limits.admits(entry))
-        raise RequestError(
-            f"{owner}.{name} must be {limits.rule()}, got {shown(value[place])} as entry {place + 1} of {len(value)}."
-            f"{way_out}"
-        )
-    if isinstance(value, str) and limits.choices and not way_out:
-        close = difflib.get_close_matches(value, [str(choice) for choice in limits.choices], n=1)
-        way_out = f" Did you mean {close[0]!r}?" if close else ""
-    raise RequestError(f"{owner}.{name} must be {limits.rule()}, got {shown(value)}.{way_out}")
+        got = f"{shown(value[place])} as entry {place + 1} of {len(value)}"
+    if isinstance(value, str) and not way_out:
+        close = difflib.get_close_matches(value, map(str, limits.choices), n=1)
+        way_out = f"Did you mean {close[0]!r}?" if close else ""
+    raise RequestError(f"{owner}.{name} must be {limits.rule()}, got {got}. {way_out}".rstrip())
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value short enough for a sentence."""
     if isinstance(value, str):
         return repr(value)

@@ -7,24 +7,27 @@ The debug engine runs eagerly: there a compiled branch would hide its errors and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import jax
+from jax.typing import ArrayLike
+
+Found = TypeVar("Found")
 
 
-def cond(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+def cond(condition: ArrayLike, yes: Callable[[], Found], no: Callable[[], Found]) -> Found:
     """`yes()` or `no()`."""
     if isinstance(condition, jax.core.Tracer):
         return jax.lax.cond(condition, yes, no)
     return yes() if condition else no()
 
 
-def switch(index: Any, branches: Sequence[Callable[[], Any]]) -> Any:
+def switch(index: int | jax.Array, branches: Sequence[Callable[[], Found]]) -> Found:
     """`branches[index]()`."""
     return jax.lax.switch(index, branches) if isinstance(index, jax.core.Tracer) else branches[int(index)]()
 
 
-def repeat(times: Any, body: Callable[[Any, Any], Any], start: Any) -> Any:
+def repeat(times: int | jax.Array, body: Callable[[ArrayLike, Found], Found], start: Found) -> Found:
     """`body(t, carried)` for t = 0 .. times - 1."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((times, start))):
         return jax.lax.fori_loop(0, times, body, start)

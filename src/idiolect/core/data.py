@@ -20,7 +20,7 @@ class Batch(NamedTuple):
     mask: Array | None = None  # (rows,)
     weights: Array | None = None  # (rows,) what a row's loss is multiplied with; none: every row counts 1
 
-    def rows(self) -> Any:
+    def rows(self) -> Array:
         """Number of real rows: a plain integer where no mask is needed, so that costs stay out of compiled loops."""
         return self.targets.shape[0] if self.mask is None else jnp.sum(self.mask, dtype=jnp.int32)
 

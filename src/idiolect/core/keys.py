@@ -8,14 +8,15 @@ in which order. Draws on the host use the counter-based Philox generator with th
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from idiolect.core.threefry import threefry
 
-Key = Any
+Key = jax.Array
 
 
 class StartKeys(NamedTuple):
@@ -47,27 +48,27 @@ class Purpose(enum.IntEnum):
     PREPROCESSING = 16
 
 
-def root_key(seed: Any) -> Key:
+def root_key(seed: ArrayLike) -> Key:
     """The key of a whole run."""
     return jax.random.key(seed, impl=threefry)
 
 
-def round_key(root: Key, purpose: Purpose, round_number: Any) -> Key:
+def round_key(root: Key, purpose: Purpose, round_number: ArrayLike) -> Key:
     """The server's key for one purpose in one round."""
     return jax.random.fold_in(jax.random.fold_in(root, int(purpose)), round_number)
 
 
-def client_key(root: Key, purpose: Purpose, round_number: Any, client: Any) -> Key:
+def client_key(root: Key, purpose: Purpose, round_number: ArrayLike, client: ArrayLike) -> Key:
     """One client's key for one purpose in one round."""
     return jax.random.fold_in(round_key(root, purpose, round_number), client)
 
 
-def step_key(key: Key, t: Any) -> Key:
+def step_key(key: Key, t: ArrayLike) -> Key:
     """A client's key for local step `t`; unused keys cost nothing once compiled."""
     return jax.random.fold_in(key, t)
 
 
-def client_keys(root: Key, purpose: Purpose, round_number: Any, clients: Any) -> Key:
+def client_keys(root: Key, purpose: Purpose, round_number: ArrayLike, clients: jax.Array) -> Key:
     """`client_key` for each of several clients."""
     shared = round_key(root, purpose, round_number)
     return jax.vmap(lambda client: jax.random.fold_in(shared, client))(clients)

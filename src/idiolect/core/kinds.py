@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from idiolect.core.tree import Params
+from idiolect.core.data import Array
+from idiolect.core.tree import Params, Tree
 
 
 class KeepsPrepared:
@@ -40,7 +41,7 @@ class Bills(Protocol):
         """Whether models are handed out at the end; not where every client holds its own already."""
 
     def bill(
-        self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
+        self, sent: Tree, upload: Tree, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
     ) -> Messages | None:
         """What some rounds sent; None: the types tell.
 
@@ -53,7 +54,7 @@ class Bills(Protocol):
 class Carries(Protocol):
     """An algorithm whose states are right for its own settings only, and are corrected when these change."""
 
-    def carry(self, earlier: Any, server: Any, clients: Any) -> tuple[Any, Any]:
+    def carry(self, earlier: Any, server: Tree, clients: Tree) -> tuple[Tree, Tree]:
         """(server, clients) to go on with when settings change from those of `earlier`, between two rounds.
 
         `clients` has a row per client, and PerClient settings are whole.
@@ -68,5 +69,5 @@ class Routes(Protocol):
     def route_names(self) -> tuple[str, ...]:
         """What each exit routes."""
 
-    def shared_shares(self, model: Params, inputs: Any) -> Any:
+    def shared_shares(self, model: Params, inputs: Array) -> Array:
         """Of a personal model, the weight of each exit's shared version: (rows, exits), or (rows, time, exits)."""

@@ -12,13 +12,17 @@ Measured, 10,000 agents with 50 neighbours and 50 numbers each, two cores: addin
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from numpy.typing import ArrayLike as Given
 
 from idiolect.core.checks import RequestError
+from idiolect.core.data import Array
+from idiolect.core.tree import Tree
 
 _UNROLL = 5  # slots per trip of the loop
 _DENSE_SHARE = 4  # lists of more than N/4 slots are slower than the matrix
@@ -28,10 +32,10 @@ _ROUNDING = 1e-5  # how far a row of float32 weights may be from 1
 class Neighbours(NamedTuple):
     """Lambda, row-stochastic: agent i listens to j with weight lambda_ij."""
 
-    indices: Any  # (K, N) whom agent i listens to; () where `weights` is the matrix
-    weights: Any  # (K, N) how much, 0 for padding; or Lambda itself, (N, N)
-    listeners: Any = ()  # (K', N) who listens to agent i
-    listener_weights: Any = ()  # (K', N) how much they do
+    indices: Array  # (K, N) whom agent i listens to; () where `weights` is the matrix
+    weights: Array  # (K, N) how much, 0 for padding; or Lambda itself, (N, N)
+    listeners: Array = ()  # (K', N) who listens to agent i
+    listener_weights: Array = ()  # (K', N) how much they do
 
     @property
     def agents(self) -> int:
@@ -47,10 +51,10 @@ class Neighbours(NamedTuple):
 class Discrepancies(NamedTuple):
     """b_ij, in lists like `Neighbours`; pairs that are not listed are never close. Padding is not-a-number."""
 
-    indices: Any  # (K, N), or ()
-    values: Any  # (K, N) b of the pair, or the matrix b, (N, N)
-    listeners: Any = ()  # (K', N)
-    listener_values: Any = ()  # (K', N)
+    indices: Array  # (K, N), or ()
+    values: Array  # (K, N) b of the pair, or the matrix b, (N, N)
+    listeners: Array = ()  # (K', N)
+    listener_values: Array = ()  # (K', N)
 
     @property
     def agents(self) -> int:
@@ -61,33 +65,33 @@ class Discrepancies(NamedTuple):
 class Phases(NamedTuple):
     """How accuracies and steps change over the rounds, one entry per phase; the last one has no end."""
 
-    accuracy: Any  # eps_q: who is at most eps_q/2 away is listened to
-    step_size: Any  # eta_q
-    end: Any  # the first round of the next phase, ascending whole numbers
+    accuracy: Array  # eps_q: who is at most eps_q/2 away is listened to
+    step_size: Array  # eta_q
+    end: Array  # the first round of the next phase, ascending whole numbers
 
 
-def misses_agents(name: str, told: Any, clients: int) -> str | None:
+def misses_agents(name: str, told: Neighbours | Discrepancies | None, clients: int) -> str | None:
     """Why a table with a row per agent does not fit the number of clients (0: not known yet), or None."""
     if told is None or not clients or told.agents == clients:
         return None
     return f"it must be told the {name} of all {clients} clients, got those of {told.agents}"
 
 
-def mix(neighbours: Neighbours, tree: Any) -> Any:
+def mix(neighbours: Neighbours, tree: Tree) -> Tree:
     """Lambda v for every leaf v, whose leading axis is agents: the weighted mean of what agent i listens to."""
     if neighbours.is_dense:
         return jax.tree.map(lambda leaf: _multiply(neighbours.weights, leaf), tree)
     return jax.tree.map(lambda leaf: _gather(neighbours.indices, neighbours.weights, leaf), tree)
 
 
-def mix_back(neighbours: Neighbours, tree: Any) -> Any:
+def mix_back(neighbours: Neighbours, tree: Tree) -> Tree:
     """Lambda^T v for every leaf v: what agent i's listeners hold, by how much they listen to it."""
     if neighbours.is_dense:
         return jax.tree.map(lambda leaf: _multiply(neighbours.weights.T, leaf), tree)
     return jax.tree.map(lambda leaf: _gather(neighbours.listeners, neighbours.listener_weights, leaf), tree)
 
 
-def within(discrepancies: Discrepancies, accuracy: Any) -> Neighbours:
+def within(discrepancies: Discrepancies, accuracy: ArrayLike) -> Neighbours:
     """lambda_ij = 1{b_ij <= eps/2}/N_i, inside a compiled program; every agent must be listed with itself."""
     limit = accuracy / 2
     close = (discrepancies.values <= limit).astype(discrepancies.values.dtype)  # not-a-number never is
@@ -98,7 +102,7 @@ def within(discrepancies: Discrepancies, accuracy: Any) -> Neighbours:
     return Neighbours(discrepancies.indices, close * share[None], discrepancies.listeners, theirs)
 
 
-def from_dense(matrix: Any, dense: bool | None = None) -> Neighbours:
+def from_dense(matrix: Given, dense: bool | None = None) -> Neighbours:
     """Neighbours of a row-stochastic matrix, as lists or as it is: whichever is faster, unless told."""
     values = check_weights(matrix)
     listener, source = np.nonzero(values)
@@ -108,7 +112,7 @@ def from_dense(matrix: Any, dense: bool | None = None) -> Neighbours:
     return from_pairs(len(values), listener, source, values[listener, source])
 
 
-def from_pairs(agents: int, listener: Any, source: Any, weights: Any) -> Neighbours:
+def from_pairs(agents: int, listener: Given, source: Given, weights: Given) -> Neighbours:
     """Neighbours from pairs (i, j) with lambda_ij, without ever making a matrix; lists whatever their length."""
     listener, source = np.asarray(listener, np.int64), np.asarray(source, np.int64)
     values = np.asarray(weights, np.float64)
@@ -120,7 +124,7 @@ def from_pairs(agents: int, listener: Any, source: Any, weights: Any) -> Neighbo
     return Neighbours(indices, own, listeners, theirs)
 
 
-def discrepancies_from_dense(matrix: Any, dense: bool | None = None, largest: float = np.inf) -> Discrepancies:
+def discrepancies_from_dense(matrix: Given, dense: bool | None = None, largest: float = np.inf) -> Discrepancies:
     """b as a matrix or, where few pairs are at most `largest` apart, as lists; the diagonal must be 0."""
     values = np.asarray(matrix, np.float64)
     listener, source = np.nonzero(values <= largest)
@@ -130,7 +134,7 @@ def discrepancies_from_dense(matrix: Any, dense: bool | None = None, largest: fl
     return discrepancies_from_pairs(len(values), listener, source, values[listener, source])
 
 
-def discrepancies_from_pairs(agents: int, listener: Any, source: Any, values: Any) -> Discrepancies:
+def discrepancies_from_pairs(agents: int, listener: Given, source: Given, values: Given) -> Discrepancies:
     """b in lists from pairs (i, j) with b_ij; agents that are not paired with themselves are, with 0."""
     listener, source = np.asarray(listener, np.int64), np.asarray(source, np.int64)
     numbers = np.asarray(values, np.float64)
@@ -153,35 +157,6 @@ def dense(neighbours: Neighbours) -> np.ndarray:
     return matrix
 
 
-def spectral_radius(neighbours: Neighbours, tolerance: float = 1e-4, most: int = 400) -> float:
-    """rho(W), W = Lambda Lambda^T, on the host, by powers of W on the vector of ones (Lanczos).
-
-    W has no negative entry, so each of its blocks has a largest eigenvector without one: ones reach them all. It stops
-    when an eigenvalue is proven to be within `tolerance` of the value, relatively; the value itself is nearer by far.
-    Plain power iteration takes many times as long where neighbourhoods overlap in a chain.
-    """
-    own, back = _host_products(neighbours)
-    most = min(most, neighbours.agents)
-    basis = np.empty((most + 1, neighbours.agents))
-    basis[0] = neighbours.agents**-0.5
-    small = np.zeros((most + 1, most + 1))  # W on the basis: tridiagonal
-    radius = 1.0
-    for step in range(most):
-        moved = own(back(basis[step]))
-        small[step, step] = basis[step] @ moved
-        for _ in range(2):  # once is not enough to stay orthogonal in floating point
-            moved = moved - (basis[: step + 1] @ moved) @ basis[: step + 1]
-        length = float(np.linalg.norm(moved))
-        if step % 5 == 4 or step + 1 == most or length <= tolerance:
-            values, vectors = np.linalg.eigh(small[: step + 1, : step + 1])
-            radius = float(values[-1])
-            if length * abs(vectors[-1, -1]) <= tolerance * radius:
-                break
-        basis[step + 1] = moved / length
-        small[step, step + 1] = small[step + 1, step] = length
-    return radius
-
-
 def counts(neighbours: Neighbours) -> np.ndarray:
     """N_i: how many agents each one listens to, itself included where it does."""
     weights = np.asarray(neighbours.weights)
@@ -202,7 +177,7 @@ def reach(neighbours: Neighbours) -> np.ndarray:
     return found
 
 
-def check_weights(matrix: Any) -> np.ndarray:
+def check_weights(matrix: Given) -> np.ndarray:
     """A square matrix of weights whose rows sum to one, in float64, or RequestError."""
     values = np.asarray(matrix, np.float64)
     if values.ndim != 2 or values.shape[0] != values.shape[1] or not values.size:
@@ -211,7 +186,7 @@ def check_weights(matrix: Any) -> np.ndarray:
     return values
 
 
-def _check_rows(least: Any, sums: np.ndarray) -> None:
+def _check_rows(least: float, sums: np.ndarray) -> None:
     if not least >= 0:
         raise RequestError(f"Weights of neighbours must be at least 0, got {least:g}; set it to 0.")
     wrong = np.flatnonzero(~(np.abs(sums - 1) <= _ROUNDING))
@@ -250,15 +225,15 @@ def _lists(
     return indices, numbers
 
 
-def _multiply(matrix: Any, leaf: Any) -> Any:
+def _multiply(matrix: jax.Array, leaf: jax.Array) -> jax.Array:
     return (matrix @ leaf.reshape(leaf.shape[0], -1)).reshape(leaf.shape)
 
 
-def _gather(indices: Any, weights: Any, leaf: Any) -> Any:
+def _gather(indices: jax.Array, weights: jax.Array, leaf: jax.Array) -> jax.Array:
     """sum_k weights[k] * leaf[indices[k]], slot by slot: (slots, agents, ...) is never there at once."""
     column = (-1, *(1,) * (leaf.ndim - 1))
 
-    def add(total: Any, slot: tuple[Any, Any]) -> tuple[Any, None]:
+    def add(total: jax.Array, slot: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         whom, how_much = slot
         return total + how_much.reshape(column) * leaf.at[whom].get(mode="promise_in_bounds"), None
 
@@ -268,14 +243,3 @@ def _gather(indices: Any, weights: Any, leaf: Any) -> Any:
     for slot in zip(indices, weights):  # the debug engine compiles nothing
         total, _ = add(total, slot)
     return total
-
-
-def _host_products(neighbours: Neighbours) -> tuple[Any, Any]:
-    """v -> Lambda v and v -> Lambda^T v for one vector, in float64."""
-    if neighbours.is_dense:
-        matrix = np.asarray(neighbours.weights, np.float64)
-        return matrix.__matmul__, matrix.T.__matmul__
-    parts = [(neighbours.indices, neighbours.weights), (neighbours.listeners, neighbours.listener_weights)]
-    lists = [(np.asarray(whom), np.asarray(how_much, np.float64)) for whom, how_much in parts]
-    own, back = ((lambda v, w=whom, a=amount: (a * v[w]).sum(axis=0)) for whom, amount in lists)
-    return own, back

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
-from idiolect.core.data import Batch, ClientData, Rows
+from idiolect.core.data import Array, Batch, ClientData, Rows
 from idiolect.core.keys import Key
 from idiolect.core.settings import Settings
 from idiolect.core.statistics import moving
@@ -45,7 +45,7 @@ class Objective(Settings, abc.ABC):
         """A start for beta_m."""
 
     @abc.abstractmethod
-    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
+    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Array, Array]:
         """f_m(w, beta_m) on a batch, and what running statistics become by this pass, {dotted path: new value}."""
 
     @abc.abstractmethod
@@ -53,10 +53,10 @@ class Objective(Settings, abc.ABC):
         """The model that (w, beta_m) stands for, without looking at data."""
 
     @abc.abstractmethod
-    def predict(self, model: Params, inputs: Any) -> Any:
+    def predict(self, model: Params, inputs: Array) -> Array:
         """Outputs of a deployed model."""
 
-    def settled_loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> Any:
+    def settled_loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> Array:
         """f_m as predictions see it: nothing random, running moments instead of the batch's."""
         return self.loss(key, shared, personal, batch)[0]
 
@@ -126,11 +126,11 @@ class Prepares(abc.ABC):
         """What a client keeps when settings change from `earlier`'s to these, and what that costs beyond `prepared`."""
 
     @abc.abstractmethod
-    def takes_part(self) -> Any:
+    def takes_part(self) -> Array:
         """Whether a client's term depends on w, one truth value or one per client; PerClient settings are whole."""
 
     @abc.abstractmethod
-    def unprepared(self, prepared: Params) -> Any:
+    def unprepared(self, prepared: Params) -> Array:
         """Whether `prepare` did not find what it looked for."""
 
     @abc.abstractmethod
@@ -150,7 +150,7 @@ class Represents(Protocol):
     def represents(self) -> bool:
         """Whether its model says what its last layer sees."""
 
-    def represent(self, model: Params, inputs: Any) -> Any:
+    def represent(self, model: Params, inputs: Array) -> Array:
         """What it sees: (rows, width)."""
 
 
@@ -184,16 +184,18 @@ class Routed(Protocol):
     def start_local(self, shared: Params) -> Params:
         """The local versions as they start: w's own."""
 
-    def local_value(self, key: Key, shared: Params, local: Params, batch: Batch) -> Any:
+    def local_value(self, key: Key, shared: Params, local: Params, batch: Batch) -> Array:
         """f_m where every routed layer is local."""
 
-    def mixed_value(self, key: Key, routing: Params, shared: Params, local: Params, batch: Batch) -> tuple[Any, Any]:
+    def mixed_value(
+        self, key: Key, routing: Params, shared: Params, local: Params, batch: Batch
+    ) -> tuple[Array, Array]:
         """f_m of the mixture."""
 
-    def predict_mixed(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Any]:
+    def predict_mixed(self, routing: Params, shared: Params, local: Params, inputs: Array) -> tuple[Array, Array]:
         """Outputs of the mixture."""
 
-    def predict_chosen(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Any]:
+    def predict_chosen(self, routing: Params, shared: Params, local: Params, inputs: Array) -> tuple[Array, Array]:
         """Outputs where each row takes one version of each layer: the shared one iff q_0 >= 1/2."""
 
 

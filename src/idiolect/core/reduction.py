@@ -9,44 +9,46 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+
+from idiolect.core.tree import Tree
 
 
 class Mean(NamedTuple):
     """The weighted mean of the uploads; zero when the cohort is empty."""
 
-    mean: Any
-    weight: Any
-    cohort: Any
+    mean: Tree
+    weight: jax.Array
+    cohort: jax.Array
 
 
 class Total(NamedTuple):
     """The plain sum of the uploads."""
 
-    total: Any
-    weight: Any
-    cohort: Any
+    total: Tree
+    weight: jax.Array
+    cohort: jax.Array
 
 
 class GroupedMean(NamedTuple):
     """One weighted mean and one total weight per group; an empty group has mean and weight zero."""
 
-    means: Any
-    weights: Any
-    cohort: Any
+    means: Tree
+    weights: jax.Array
+    cohort: jax.Array
 
 
 class Gathered(NamedTuple):
     """Every upload, by ascending client id; rows whose `present` is false came from nobody."""
 
-    uploads: Any
-    weight: Any
-    cohort: Any
-    clients: Any
-    present: Any
+    uploads: Tree
+    weight: jax.Array
+    cohort: jax.Array
+    clients: jax.Array
+    present: jax.Array
 
 
 class Reduction(Protocol):
@@ -54,14 +56,14 @@ class Reduction(Protocol):
 
     stacks: bool  # partial results are concatenated instead of added
 
-    def collect(self, uploads: Any, clients: Any, present: Any) -> Any:
+    def collect(self, uploads: Tree, clients: jax.Array, present: jax.Array) -> Tree:
         """Lift a chunk of uploads (leading axis: clients) and sum them."""
 
-    def lower(self, partial: Any) -> Any:
+    def lower(self, partial: Tree) -> Tree:
         """Turn the sum of all partial results into what `server_step` receives."""
 
 
-def _sum_rows(weights: Any, leaf: Any, present: Any) -> Any:
+def _sum_rows(weights: jax.Array, leaf: jax.Array, present: jax.Array) -> jax.Array:
     """sum_m weights_m leaf_m over present clients; an absent client may hold anything, even NaN."""
     # As a table: on a CPU the sum of ten clients' (9216, 128) takes 0.03 s, and 0.22 s where the leaf keeps its axes.
     table = jnp.reshape(leaf, (len(weights), math.prod(jnp.shape(leaf)[1:])))
@@ -69,11 +71,11 @@ def _sum_rows(weights: Any, leaf: Any, present: Any) -> Any:
     return jnp.sum(weights[:, None].astype(leaf.dtype) * rows, axis=0).reshape(jnp.shape(leaf)[1:])
 
 
-def _present_weights(uploads: Any, present: Any) -> Any:
+def _present_weights(uploads: Tree, present: jax.Array) -> jax.Array:
     return jnp.where(present, uploads.weight, 0)
 
 
-def _cohort(present: Any) -> Any:
+def _cohort(present: jax.Array) -> jax.Array:
     return jnp.sum(present, dtype=jnp.int32)
 
 
@@ -84,7 +86,7 @@ class WeightedMean:
     sends: bool = True  # False: the server has no use for it, and no byte goes down or up
     stacks = False
 
-    def collect(self, uploads: Any, clients: Any, present: Any) -> Mean:
+    def collect(self, uploads: Tree, clients: jax.Array, present: jax.Array) -> Mean:
         """Weighted sums, total weight, number of clients."""
         weights = _present_weights(uploads, present)
         sums = jax.tree.map(lambda leaf: _sum_rows(weights, leaf, present), uploads)
@@ -103,7 +105,7 @@ class Sum:
 
     stacks = False
 
-    def collect(self, uploads: Any, clients: Any, present: Any) -> Total:
+    def collect(self, uploads: Tree, clients: jax.Array, present: jax.Array) -> Total:
         """Plain sums, total weight, number of clients."""
         ones = jnp.ones_like(uploads.weight)
         sums = jax.tree.map(lambda leaf: _sum_rows(ones, leaf, present), uploads)
@@ -121,12 +123,12 @@ class WeightedMeanByGroup:
     groups: int
     stacks = False
 
-    def collect(self, uploads: Any, clients: Any, present: Any) -> GroupedMean:
+    def collect(self, uploads: Tree, clients: jax.Array, present: jax.Array) -> GroupedMean:
         """Weighted sums and weights, one row per group."""
         member = uploads.group[:, None] == jnp.arange(self.groups, dtype=uploads.group.dtype)[None]
         weights = jnp.where(member, _present_weights(uploads, present)[:, None], 0)
 
-        def group_sums(leaf: Any) -> Any:
+        def group_sums(leaf: jax.Array) -> jax.Array:
             return jax.vmap(lambda column: _sum_rows(column, leaf, present), in_axes=1)(weights)
 
         return GroupedMean(jax.tree.map(group_sums, uploads), jnp.sum(weights, axis=0), _cohort(present))
@@ -135,7 +137,7 @@ class WeightedMeanByGroup:
         """Divide each group by its weight."""
         divisor = jnp.where(partial.weights > 0, partial.weights, 1)
 
-        def divide(leaf: Any) -> Any:
+        def divide(leaf: jax.Array) -> jax.Array:
             return leaf / divisor.reshape(-1, *(1,) * (leaf.ndim - 1)).astype(leaf.dtype)
 
         return partial._replace(means=jax.tree.map(divide, partial.means))
@@ -147,7 +149,7 @@ class Gather:
 
     stacks = True
 
-    def collect(self, uploads: Any, clients: Any, present: Any) -> Gathered:
+    def collect(self, uploads: Tree, clients: jax.Array, present: jax.Array) -> Gathered:
         """Keep the rows; zero those of absent clients."""
         kept = jax.tree.map(lambda leaf: jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), uploads)
         return Gathered(kept, _present_weights(uploads, present), present, clients, present)

@@ -11,11 +11,15 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from idiolect.core.addressing import PerClient, is_per_client
 from idiolect.core.checks import check, setting
+from idiolect.core.tree import Tree
 
 Class = TypeVar("Class", bound=type)
+Owner = TypeVar("Owner", bound=Any)  # an instance of a class with settings
+Values = tuple[object, ...]
 
 
 class Settings:
@@ -45,20 +49,20 @@ def register(cls: type, leaves: Sequence[str], static: Sequence[str]) -> None:
     """Make the class a pytree of its own kind, with these fields as leaves and those as structure."""
     # register_dataclass of JAX 0.10 compares fields only: a program compiled for one class is found for another, too
 
-    def flatten(settings: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def flatten(settings: object) -> tuple[Values, Values]:
         return tuple([getattr(settings, name) for name in leaves]), tuple([getattr(settings, name) for name in static])
 
-    def flatten_with_keys(settings: Any) -> tuple[tuple[tuple[Any, Any], ...], tuple[Any, ...]]:
+    def flatten_with_keys(settings: object) -> tuple[tuple[tuple[object, object], ...], Values]:
         children, rest = flatten(settings)
         return tuple(zip(map(jax.tree_util.GetAttrKey, leaves), children)), rest
 
-    def unflatten(rest: tuple[Any, ...], children: Iterable[Any]) -> Any:
+    def unflatten(rest: Values, children: Iterable[object]) -> object:
         return cls(**dict(zip(leaves, children)), **dict(zip(static, rest)))
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
 
-def _is_leaf(hint: Any) -> bool:
+def _is_leaf(hint: object) -> bool:
     kinds = typing.get_args(hint) or (hint,)
     return any(kind is float or (isinstance(kind, type) and _is_subtree(kind)) for kind in kinds)
 
@@ -67,7 +71,7 @@ def _is_subtree(kind: type) -> bool:
     return issubclass(kind, (PerClient, Settings)) or _is_arrays(kind)
 
 
-def _is_arrays(kind: Any) -> bool:
+def _is_arrays(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
@@ -77,14 +81,15 @@ def array_fields(cls: type) -> tuple[str, ...]:
     return tuple(name for name, hint in hints.items() if any(map(_is_arrays, typing.get_args(hint) or (hint,))))
 
 
-def in_precision(owner: Any, dtype: Any) -> Any:
+def in_precision(owner: Owner, dtype: DTypeLike) -> Owner:
     """`owner` on the device: floats and what is given client by client as `dtype`, other whole numbers as int32."""
 
-    def cast(node: Any) -> Any:
+    def cast(node: Tree) -> Tree:
         whole = not is_per_client(node) and np.asarray(node).dtype.kind in "iu" and np.ndim(node) > 0
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.int32 if whole else dtype), node)
 
-    return jax.tree.map(cast, owner, is_leaf=is_per_client)
+    moved: Owner = jax.tree.map(cast, owner, is_leaf=is_per_client)
+    return moved
 
 
 def check_settings(owner: Any, place: str = "", only: Collection[str] | None = None) -> None:
@@ -108,7 +113,7 @@ def check_settings(owner: Any, place: str = "", only: Collection[str] | None = N
 _PASSED = "_passed_its_checks"
 
 
-def know_population(owner: Any, clients: int, participation: float = 1.0) -> Any:
+def know_population(owner: Owner, clients: int, participation: float = 1.0) -> Owner:
     """`owner`, and the settings inside it, told how many clients there are and how likely each is in a round."""
     facts = {"clients": clients, "participation": participation}
     names = {field.name for field in dataclasses.fields(owner)}

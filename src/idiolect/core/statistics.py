@@ -8,7 +8,7 @@ size. So every method that walks by `descend` keeps them right, and messages, ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from idiolect.core.checks import RequestError
 PREFIX = "running_"
 
 Params = Any
-Path = tuple[Any, ...]
+Path = tuple[object, ...]
 
 
 def name_of(path: Path) -> str:
@@ -48,10 +48,10 @@ def replace_running(params: Params, source: Params) -> Params:
     return _map(lambda leaf, other: other, lambda leaf, other: leaf, params, source)
 
 
-def moving(slope: Params, block: Params, seen: Mapping[str, Any]) -> Params:
+def moving(slope: Params, block: Params, seen: Mapping[str, jax.Array]) -> Params:
     """`slope` of a block with the change of its running statistics, old minus new; `seen` is what a pass said."""
 
-    def one(path: Path, gradient: Any, old: Any) -> Any:
+    def one(path: Path, gradient: jax.Array, old: jax.Array) -> jax.Array:
         if not is_running(path):
             return gradient
         name = name_of(path)
@@ -65,8 +65,8 @@ def moving(slope: Params, block: Params, seen: Mapping[str, Any]) -> Params:
     return jax.tree_util.tree_map_with_path(one, slope, block)
 
 
-def _map(running: Any, other: Any, *trees: Params) -> Params:
-    def one(path: Path, *leaves: Any) -> Any:
+def _map(running: Callable[..., jax.Array], other: Callable[..., jax.Array], *trees: Params) -> Params:
+    def one(path: Path, *leaves: jax.Array) -> jax.Array:
         return (running if is_running(path) else other)(*leaves)
 
     return jax.tree_util.tree_map_with_path(one, *trees)

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+Count = int | jax.Array | np.ndarray  # known while tracing, or not
 
 
 class Tally(NamedTuple):
@@ -16,20 +19,20 @@ class Tally(NamedTuple):
     counts one full gradient. One backward pass that yields both blocks is counted once, under `both`.
     """
 
-    shared: Any = 0  # gradients with respect to the shared block alone
-    personal: Any = 0  # gradients with respect to the personal block alone
-    both: Any = 0  # gradients with respect to both blocks in one pass
-    forward: Any = 0  # forward passes without a gradient
-    samples: Any = 0  # rows read
-    full_shared: Any = 0  # full gradients with respect to the shared block, one per pass over all rows
-    full_personal: Any = 0  # full gradients with respect to the personal block
-    proximal: Any = 0  # proximal problems solved, exactly or not
+    shared: Count = 0  # gradients with respect to the shared block alone
+    personal: Count = 0  # gradients with respect to the personal block alone
+    both: Count = 0  # gradients with respect to both blocks in one pass
+    forward: Count = 0  # forward passes without a gradient
+    samples: Count = 0  # rows read
+    full_shared: Count = 0  # full gradients with respect to the shared block, one per pass over all rows
+    full_personal: Count = 0  # full gradients with respect to the personal block
+    proximal: Count = 0  # proximal problems solved, exactly or not
 
     def plus(self, other: Tally) -> Tally:
         """Both costs together."""
         return Tally(*(mine + theirs for mine, theirs in zip(self, other)))
 
-    def times(self, factor: Any) -> Tally:
+    def times(self, factor: Count) -> Tally:
         """This cost `factor` times."""
         return Tally(*(count * factor for count in self))
 

@@ -9,7 +9,6 @@ numbers: as easy as 1, 2, 3".
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +18,11 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def _rotated(word: Any, places: int) -> Any:
+def _rotated(word: jax.Array, places: int) -> jax.Array:
     return (word << jnp.uint32(places)) | (word >> jnp.uint32(32 - places))
 
 
-def _hashed(key: Any, first: Any, second: Any) -> tuple[Any, Any]:
+def _hashed(key: jax.Array, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32-20 of the counter (`first`, `second`)."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(_PARITY))
     first, second = first + schedule[0], second + schedule[1]
@@ -36,7 +35,7 @@ def _hashed(key: Any, first: Any, second: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def _counted(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+def _counted(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """The hash of 0, 1, 2, ... in `shape`."""
     size = math.prod(shape)
     if size >= 2**32:
@@ -45,15 +44,15 @@ def _counted(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     return _hashed(key, jnp.zeros_like(counter), counter)
 
 
-def _split(key: Any, shape: tuple[int, ...]) -> Any:
+def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jnp.stack(_counted(key, shape), axis=-1)
 
 
-def _fold_in(key: Any, number: Any) -> Any:
+def _fold_in(key: jax.Array, number: jax.Array) -> jax.Array:
     return jnp.stack(_hashed(key, *threefry_prng_impl.seed(number)))
 
 
-def _random_bits(key: Any, width: int, shape: tuple[int, ...]) -> Any:
+def _random_bits(key: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Array:
     first, second = _counted(key, shape)
     if width == 64:
         return (first.astype(jnp.uint64) << jnp.uint64(32)) | second.astype(jnp.uint64)

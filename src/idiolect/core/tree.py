@@ -8,10 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from idiolect.core.statistics import is_running
+from idiolect.core.statistics import Path, is_running
 
-Params = Any
+Tree = Any  # a pytree of arrays: what a side keeps, a message, or several of them stacked
+Params = Tree  # a pytree of parameters
 
 
 def add(left: Params, right: Params) -> Params:
@@ -24,27 +26,27 @@ def subtract(left: Params, right: Params) -> Params:
     return jax.tree.map(lambda a, b: a - b, left, right)
 
 
-def scale(factor: Any, tree: Params) -> Params:
+def scale(factor: ArrayLike, tree: Params) -> Params:
     """factor * tree."""
     return jax.tree.map(lambda leaf: factor * leaf, tree)
 
 
-def descend(tree: Params, step_size: Any, direction: Params) -> Params:
+def descend(tree: Params, step_size: ArrayLike, direction: Params) -> Params:
     """tree - step_size * direction; a running statistic takes its change whole (core/statistics.py)."""
 
-    def one(path: Any, leaf: Any, slope: Any) -> Any:
+    def one(path: Path, leaf: jax.Array, slope: jax.Array) -> jax.Array:
         return leaf - slope if is_running(path) else leaf - step_size * slope
 
     return jax.tree_util.tree_map_with_path(one, tree, direction)
 
 
-def pull(slope: Params, strength: Any, here: Params, there: Params, biases: Any = 1.0) -> Params:
+def pull(slope: Params, strength: Any, here: Params, there: Params, biases: ArrayLike = 1.0) -> Params:
     """slope + strength (here - there), the gradient of a penalty on the way between; none on a running statistic.
 
     Leaves named "bias" are pulled with `biases` times the strength.
     """
 
-    def one(path: Any, gradient: Any, mine: Any, other: Any) -> Any:
+    def one(path: Path, gradient: jax.Array, mine: jax.Array, other: jax.Array) -> jax.Array:
         if is_running(path):
             return gradient
         own = strength * biases if getattr(path[-1], "key", None) == "bias" else strength
@@ -58,26 +60,26 @@ def zeros(tree: Params) -> Params:
     return jax.tree.map(jnp.zeros_like, tree)
 
 
-def inner(left: Params, right: Params) -> Any:
+def inner(left: Params, right: Params) -> jax.Array:
     """Inner product."""
     products = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), left, right))
     return jnp.asarray(sum(products, start=0.0))  # a plain zero, so that the parameters' precision is kept
 
 
-def squared_norm(tree: Params) -> Any:
+def squared_norm(tree: Params) -> jax.Array:
     """Squared Euclidean norm."""
     return inner(tree, tree)
 
 
-def choose(condition: Any, yes: Params, no: Params) -> Params:
+def choose(condition: ArrayLike, yes: Params, no: Params) -> Params:
     """`yes` where the condition holds, `no` elsewhere; a leaf that is the same object in both is passed through."""
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), yes, no)
 
 
-def choose_rows(conditions: Any, yes: Params, no: Params) -> Params:
+def choose_rows(conditions: jax.Array, yes: Params, no: Params) -> Params:
     """`choose` for trees stacked over clients, with one condition per row."""
 
-    def rows(a: Any, b: Any) -> Any:
+    def rows(a: jax.Array, b: jax.Array) -> jax.Array:
         return a if a is b else jnp.where(conditions.reshape(-1, *(1,) * (jnp.ndim(a) - 1)), a, b)
 
     return jax.tree.map(rows, yes, no)

@@ -8,57 +8,52 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import TYPE_CHECKING
 
 import jax
 
+from idiolect.engines.advance import move
 from idiolect.engines.demand import block_length
 from idiolect.engines.door import Training
-
-if TYPE_CHECKING:
-    from idiolect.engines.session import Session
+from idiolect.engines.plan import Plan
+from idiolect.engines.state import State
 
 WORTH_SECONDS = 10.0  # a run shorter than this gains less from a better executor than compiling the others costs
 BLOCK_SECONDS = 1.0  # a block should end about this often, so that progress and interrupts stay alive
 
 
-def resolve(session: Session, training: Training) -> Training:
-    """The training request with executor, chunk and block filled in."""
-    seconds = 0.0
+def resolve(plan: Plan, state: State) -> Plan:
+    """The plan with executor, chunk and block of its training filled in."""
+    training, seconds = plan.training, 0.0
     if training.executor == "auto":
-        training, seconds = _fastest(session, training)
+        training, seconds = _fastest(plan, state)
     block = training.block
     if not block:
-        block = block_length(training, session.widest, len(session.seeds))
+        block = block_length(training, plan.widest, len(plan.seeds))
         if seconds > BLOCK_SECONDS / block:  # a long block would silence progress and interrupts
             block = max(1, int(BLOCK_SECONDS / seconds))
-    return dataclasses.replace(training, block=block)
+    return dataclasses.replace(plan, training=dataclasses.replace(training, block=block))
 
 
-def _fastest(session: Session, training: Training) -> tuple[Training, float]:
-    cohort = session.widest
+def _fastest(plan: Plan, state: State) -> tuple[Training, float]:
+    training, cohort = plan.training, plan.widest
     batched = dataclasses.replace(training, executor="batched", chunk=0)
     if training.rounds == 0 or cohort == 0:
         return batched, 0.0
-    seconds = _measure(session, batched)
+    seconds = _measure(plan, state, batched)
     if seconds * training.rounds < WORTH_SECONDS:
         return batched, seconds
-    measured = [(seconds, batched)]
-    for chunk in (1, 8):
-        if chunk < cohort:
-            chunked = dataclasses.replace(training, executor="chunked", chunk=chunk)
-            measured.append((_measure(session, chunked), chunked))
-    if session.lanes == "one":
-        for executor in ("looped", "looped_steps"):
-            looped = dataclasses.replace(training, executor=executor, chunk=0)
-            measured.append((_measure(session, looped), looped))
+    others = [dataclasses.replace(training, executor="chunked", chunk=chunk) for chunk in (1, 8) if chunk < cohort]
+    if plan.lanes == "one":
+        others += [dataclasses.replace(training, executor=name, chunk=0) for name in ("looped", "looped_steps")]
+    measured = [(seconds, batched), *((_measure(plan, state, other), other) for other in others)]
     seconds, chosen = min(measured, key=lambda pair: pair[0])
     return chosen, seconds
 
 
-def _measure(session: Session, training: Training) -> float:
+def _measure(plan: Plan, state: State, training: Training) -> float:
     """Seconds per round, after compilation; the state is left as it was."""
-    jax.block_until_ready(session.block(0, 1, training))
+    plan, first = dataclasses.replace(plan, training=training), state._replace(round=0)
+    jax.block_until_ready(move(plan, first, 1)[:3])
     began = time.perf_counter()
-    jax.block_until_ready(session.block(0, 1, training))
+    jax.block_until_ready(move(plan, first, 1)[:3])
     return time.perf_counter() - began

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from idiolect.accounting.bytes import bytes_of
+from idiolect.accounting.ledger import Ledger
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.kinds import Bills
 from idiolect.core.tally import Tally
 from idiolect.engines.cohorts import NOBODY, Participation
-from idiolect.engines.recording import Recorder
 from idiolect.engines.round import RoundCost
 from idiolect.engines.start import WireTypes
 
@@ -29,38 +29,63 @@ class Prepared(Protocol):
         """That each client receives."""
 
 
-def bill_preparation(recorder: Recorder, prepared: Prepared | None) -> None:
-    """Charge what was sent before round 0; rows that came as they are cost nothing."""
-    if prepared is None:
-        return
-    each = (prepared.upload_bytes + prepared.download_bytes).tolist()
-    recorder.ledger = recorder.ledger.charge(preparation_bytes=sum(each))
-    if recorder.client_bytes:
-        recorder.client_bytes = [sum(pair) for pair in zip(recorder.client_bytes, each)]
+class Account(NamedTuple):
+    """What one lane has cost so far, and where it left the finite numbers."""
+
+    ledger: Ledger
+    client_bytes: np.ndarray  # the ledger's, by client; empty: not known
+    slowest_gradients: int = 0  # sum over rounds of the largest gradient count of one client: the critical path
+    diverged_round: int = -1  # -1: it has not
+    diverged_client: int = -1  # whose parameters stopped being finite; -1: the server's, or nobody's
+
+    @property
+    def sound(self) -> bool:
+        """Whether all numbers were finite so far."""
+        return self.diverged_round < 0
+
+    def prepare(self, prepared: Prepared | None) -> Account:
+        """Charge what was sent before round 0; rows that came as they are cost nothing."""
+        if prepared is None:
+            return self
+        each = prepared.upload_bytes + prepared.download_bytes
+        ledger = self.ledger.charge(preparation_bytes=sum(each.tolist()))
+        return self._replace(ledger=ledger, client_bytes=self.client_bytes + each)
+
+    def messages(self, clients: np.ndarray, bytes_each: int) -> Account:
+        """The ledger's bytes once more, by whom they went to or came from; `clients` has a number per message."""
+        if not self.client_bytes.size:
+            return self
+        counts = np.bincount(clients, minlength=self.client_bytes.size)
+        return self._replace(client_bytes=self.client_bytes + counts * bytes_each)
+
+
+def open_account(clients: int, spent: Tally) -> Account:
+    """With what the clients' start cost."""
+    return Account(Ledger().charge_work(spent), np.zeros(clients, np.int64))
 
 
 def bill_block(
-    recorder: Recorder,
+    account: Account,
     costs: RoundCost,
     rounds: range,
     algorithm: Algorithm,
     participation: Participation,
     wire: WireTypes,
-) -> None:
+) -> Account:
     """Charge the rounds of one block. A broadcast goes to the whole cohort; an upload counts where it arrived.
 
     Rounds in which nobody takes part are none.
     """
     if participation.cohort == 0:
-        return
+        return account
     arrived, cohort = int(np.count_nonzero(costs.present)), participation.cohort
     *tally, useful = (
         count * arrived if isinstance(count, int) else int(np.sum(count, where=costs.present, dtype=np.int64))
         for count in costs.counts
     )
     executed = int(costs.executed_steps.sum(dtype=np.int64))
-    ledger = recorder.ledger.charge_rounds(len(rounds)).charge_work(Tally(*tally), useful, executed)
-    recorder.slowest_gradients += _slowest(costs)
+    ledger = account.ledger.charge_rounds(len(rounds)).charge_work(Tally(*tally), useful, executed)
+    account = account._replace(slowest_gradients=account.slowest_gradients + _slowest(costs))
     clients, present = _without_nobodies(costs, cohort)
     messages = None
     if isinstance(algorithm, Bills):
@@ -72,7 +97,7 @@ def bill_block(
             messages_down=messages.down,
             messages_up=messages.up,
         )
-        recorder.client_bytes = []  # whose they are, only the method knows
+        account = account._replace(client_bytes=account.client_bytes[:0])  # whose they are, only the method knows
     elif sends(algorithm):
         sent_bytes, upload_bytes = bytes_of(wire.sent), bytes_of(wire.upload)
         ledger = ledger.charge_download(cohort * len(rounds), sent_bytes).charge_upload(arrived, upload_bytes)
@@ -81,11 +106,10 @@ def bill_block(
             ledger = ledger.charge_download(arrived, sent_bytes)
             upload_bytes += sent_bytes
         if arrived == clients.size:
-            _bill_clients(recorder, clients.reshape(-1), sent_bytes + upload_bytes)
+            account = account.messages(clients.reshape(-1), sent_bytes + upload_bytes)
         else:
-            _bill_clients(recorder, clients.reshape(-1), sent_bytes)
-            _bill_clients(recorder, clients[present], upload_bytes)
-    recorder.ledger = ledger
+            account = account.messages(clients.reshape(-1), sent_bytes).messages(clients[present], upload_bytes)
+    return account._replace(ledger=ledger)
 
 
 def sends(algorithm: Algorithm) -> bool:
@@ -114,22 +138,18 @@ def _without_nobodies(costs: RoundCost, cohort: int) -> tuple[np.ndarray, np.nda
     return costs.clients[real].reshape(-1, cohort), costs.present[real].reshape(-1, cohort)
 
 
-def _bill_clients(recorder: Recorder, clients: np.ndarray, bytes_each: int) -> None:
-    """The same bytes once more, by whom they went to or came from; `clients` has a number per message."""
-    if recorder.client_bytes:
-        messages = np.bincount(clients, minlength=len(recorder.client_bytes))
-        recorder.client_bytes = [sum(pair) for pair in zip(recorder.client_bytes, (messages * bytes_each).tolist())]
-
-
 def bill_delivery(
-    recorder: Recorder, cost: Tally, algorithm: Algorithm, participation: Participation, wire: WireTypes
-) -> None:
+    account: Account, cost: Tally, algorithm: Algorithm, participation: Participation, wire: WireTypes
+) -> Account:
     """Charge the personal models once, at the end: what clients compute for them and what is delivered to them.
 
     `cost` has a row per client; a client that never takes part is not sent anything.
     """
     takes = slice(None) if participation.able is None else participation.able
-    recorder.ledger = recorder.ledger.charge_work(Tally(*(int(np.sum(count[takes], dtype=np.int64)) for count in cost)))
-    if recorder.ledger.rounds and delivers(algorithm):
-        recorder.ledger = recorder.ledger.charge_delivery(participation.candidates, bytes_of(wire.delivered))
-        _bill_clients(recorder, np.arange(participation.clients)[takes], bytes_of(wire.delivered))
+    counts = (np.asarray(count, np.int64)[takes] for count in cost)
+    ledger = account.ledger.charge_work(Tally(*(int(np.sum(count)) for count in counts)))
+    if ledger.rounds and delivers(algorithm):
+        each = bytes_of(wire.delivered)
+        ledger = ledger.charge_delivery(participation.candidates, each)
+        account = account.messages(np.arange(participation.clients)[takes], each)
+    return account._replace(ledger=ledger)

@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
 
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.data import ClientData
+from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key
-from idiolect.engines.client import open_round
-from idiolect.engines.round import Clients, Cohort, Fixed, How, RoundCost, everybody, run_round
+from idiolect.core.tree import Tree
+from idiolect.engines.round import Clients, Cohort, Fixed, How, Outcome, everybody, run_round
+from idiolect.engines.server import open_round
 
 TRACES: Counter[str] = Counter()  # how often each program was traced; a test holds it to once per shape
 
@@ -25,22 +29,24 @@ class Lane(NamedTuple):
 
     algorithm: Algorithm
     root: Key
-    server: Any
-    states: Any
+    server: Tree
+    states: Tree
     cohorts: Cohort | None
 
 
 class Rounds(NamedTuple):
     """The rounds of a block, of which the first `count` are run."""
 
-    numbers: Any
+    numbers: Array
     count: Any
 
 
-def _block(lane: Lane, data: ClientData, rounds: Rounds, how: How) -> tuple[Any, Any, RoundCost]:
+@functools.partial(jax.jit, static_argnames=("how",))
+def run_lane(lane: Lane, data: ClientData, rounds: Rounds, *, how: How) -> Outcome:
+    """Rounds of one lane, without a lane axis; costs: one row per round."""
     cohorts, numbers = lane.cohorts, rounds.numbers
 
-    def round_at(place: Any, server: Any, states: Any) -> tuple[Any, Any, RoundCost]:
+    def round_at(place: ArrayLike, server: Tree, states: Tree) -> Outcome:
         cohort = None if cohorts is None else tree.take(cohorts, place)
         now = open_round(lane.algorithm, lane.root, numbers[place], server)
         server, states, cost = run_round(now, server, Clients(states, data), cohort, how)
@@ -48,7 +54,7 @@ def _block(lane: Lane, data: ClientData, rounds: Rounds, how: How) -> tuple[Any,
             cost = cost._replace(clients=(), present=())
         return server, states, cost
 
-    def one_round(place: Any, carried: tuple[Any, Any, RoundCost]) -> tuple[Any, Any, RoundCost]:
+    def one_round(place: ArrayLike, carried: Outcome) -> Outcome:
         server, states, costs = carried
         server, states, cost = round_at(place, server, states)
         # not `.at[place].set`: `place` is in range by construction, and checking it costs as much as writing
@@ -73,25 +79,27 @@ def _block(lane: Lane, data: ClientData, rounds: Rounds, how: How) -> tuple[Any,
 
 @functools.partial(jax.jit, static_argnames=("how", "lanes"))
 def run_block(
-    lane: Lane, data: ClientData, rounds: Rounds, turns: Any = None, *, how: How, lanes: str
-) -> tuple[Any, Any, RoundCost]:
-    """Run rounds in one program; costs: one row per round.
+    lane: Lane, data: ClientData, rounds: Rounds, turns: np.ndarray | None = None, *, how: How, lanes: str
+) -> Outcome:
+    """Run rounds of every lane in one program; costs: one row per lane and round. Every leaf of `lane` has a lane axis.
 
-    `lanes` is "one" (no lane axis), "together" (a `vmap` over lanes) or "in_turn" (for drawn step counts, which would
-    otherwise run in lockstep): then every leaf of `lane` has a lane axis. In turn, the rows of `turns` (lane numbers)
-    come one after another, the lanes of a row side by side.
+    `lanes` is "one" (the axis has length 1), "together" (a `vmap` over lanes) or "in_turn" (for drawn step counts,
+    which would otherwise run in lockstep): the rows of `turns` (lane numbers) come one after another, the lanes of a
+    row side by side.
     """
     TRACES["block"] += 1
+    return over_lanes(lambda own: run_lane(own, data, rounds, how=how), lane, lanes, turns)
+
+
+def over_lanes(function: Callable[[Tree], Tree], stacked: Tree, lanes: str, turns: np.ndarray | None = None) -> Tree:
+    """`function` of every lane of `stacked`; its results have the lane axis again."""
     if lanes == "one":
-        return _block(lane, data, rounds, how)
-
-    def one(own: Lane) -> tuple[Any, Any, RoundCost]:
-        return _block(own, data, rounds, how)
-
-    if lanes == "together" or turns.shape[0] == 1:
-        return jax.vmap(one)(lane)
-    if turns.shape[1] == 1:
-        return jax.lax.map(one, lane)
-    done = jax.lax.map(jax.vmap(one), tree.take(lane, turns))
+        # no `vmap` of length 1: a branch on what the server drew would be computed both ways
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(tree.take(stacked, 0)))
+    if lanes == "together" or (turns is not None and turns.shape[0] == 1):
+        return jax.vmap(function)(stacked)
+    if turns is None or turns.shape[1] == 1:
+        return jax.lax.map(function, stacked)
+    done = jax.lax.map(jax.vmap(function), tree.take(stacked, turns))
     back = jnp.argsort(turns.reshape(-1))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[back], done)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idiolect.core.checks import RequestError
+from idiolect.core.data import Array
 from idiolect.data.store import RecordFile
 from idiolect.engines.history_file import Mark, append_lines, read_lines
 from idiolect.record.errors import DamagedError
@@ -56,10 +57,10 @@ class Checkpoint:
 
     def save(
         self,
-        leaves: list[Any],
+        leaves: list[Array],
         facts: dict[str, Any],
         records: RecordFile | None = None,
-        history: Sequence[Any] = (),
+        history: Sequence[object] = (),
         mark: Mark | None = None,
     ) -> Mark:
         """Write all of it beside the old one, then swap: a crash at any moment leaves a whole checkpoint.

@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client's part in a round: receive, step x steps, send.
+"""The client's half of a run: its start, its part in a round (receive, step x steps, send), settle, its models.
 
-It is a pure function of what the client holds (its state, its rows), of what was sent to it, and of coordinates: where
-it runs, and who else takes part, changes nothing. `engines.round` does the same for a whole cohort at once.
+Each is a pure function of what the client holds (its state, its rows), of what was sent to it, and of coordinates:
+where it runs, and who else takes part, changes nothing. `engines.round` does the same for a whole cohort at once, and
+`engines.server` is the other half.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from idiolect.core import keys
-from idiolect.core.addressing import address
-from idiolect.core.algorithm import Algorithm
+from idiolect.core.addressing import address, axes
+from idiolect.core.algorithm import Algorithm, Models
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, Purpose
+from idiolect.core.keys import Key, Purpose, StartKeys
 from idiolect.core.tally import Tally
+from idiolect.core.tree import Tree
+
+Found = TypeVar("Found")
+Number = int | np.integer | jax.Array  # of a round, a client, a step; traced or not
 
 
 class Round(NamedTuple):
@@ -25,22 +32,23 @@ class Round(NamedTuple):
 
     algorithm: Algorithm
     root: Key
-    number: Any
-    sent: Any
+    number: Number
+    sent: Tree
 
 
 class Task(NamedTuple):
     """What a round is for one client."""
 
     round: Round
-    client: Any  # its number
-    state: Any
+    client: Number  # its number
+    state: Tree
     data: ClientData
 
     @property
-    def seen(self) -> Any:
+    def seen(self) -> tuple[Algorithm, Tree]:
         """(algorithm, Broadcast) as the client sees them: of what is addressed, its own."""
-        return address((self.round.algorithm, self.round.sent), self.client)
+        seen: tuple[Algorithm, Tree] = address((self.round.algorithm, self.round.sent), self.client)
+        return seen
 
     def key(self, purpose: Purpose) -> Key:
         """The client's draws for one purpose."""
@@ -50,36 +58,39 @@ class Task(NamedTuple):
 class Done(NamedTuple):
     """What a client's part ends with."""
 
-    upload: Any
-    state: Any
+    upload: Tree
+    state: Tree
     tally: Tally
-    steps: Any
+    steps: jax.Array
 
 
-def open_round(algorithm: Algorithm, root: Key, number: Any, server: Any) -> Round:
-    """A round, with what its server sends."""
-    return Round(algorithm, root, number, algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number), server))
+def client_init(algorithm: Algorithm, root: Key, client: Number, data: ClientData) -> tuple[Tree, Tally]:
+    """The state that a client starts with, and what it cost."""
+    starts = StartKeys(keys.init_key(root), keys.client_key(root, Purpose.INIT_CLIENT, 0, client))
+    own: Algorithm = address(algorithm, client)
+    return own.init_client(starts, data)
 
 
-def receive(task: Task) -> tuple[Any, Tally]:
+def receive(task: Task) -> tuple[Tree, Tally]:
     """The Working state."""
     own, sent = task.seen
     return own.receive(task.key(Purpose.RECEIVE), sent, task.state, task.data)
 
 
-def steps_of(task: Task) -> Any:
+def steps_of(task: Task) -> Number:
     """How many local steps follow."""
     own, sent = task.seen
-    return own.steps(sent, task.data.count)
+    steps: Number = own.steps(sent, task.data.count)
+    return steps
 
 
-def step(task: Task, t: Any, working: Any) -> tuple[Any, Tally]:
+def step(task: Task, t: Number, working: Tree) -> tuple[Tree, Tally]:
     """One of them."""
     own, sent = task.seen
     return own.step(task.key(Purpose.STEP), t, sent, working, task.data)
 
 
-def send(task: Task, working: Any) -> tuple[Any, Any, Tally]:
+def send(task: Task, working: Tree) -> tuple[Tree, Tree, Tally]:
     """The Upload, and the state that is kept."""
     own, sent = task.seen
     return own.send(task.key(Purpose.SEND), sent, working, task.state, task.data)
@@ -90,10 +101,41 @@ def client_round(task: Task) -> Done:
     working, tally = receive(task)
     steps = jnp.asarray(steps_of(task), jnp.int32)
 
-    def one_step(t: Any, carried: tuple[Any, Tally]) -> tuple[Any, Tally]:
+    def one_step(t: jax.Array, carried: tuple[Tree, Tally]) -> tuple[Tree, Tally]:
         moved, cost = step(task, t, carried[0])
         return moved, carried[1].plus(cost.counters())
 
     working, tally = jax.lax.fori_loop(0, steps, one_step, (working, tally.counters()))
     upload, kept, cost = send(task, working)
     return Done(upload, jax.tree.map(jnp.asarray, kept), tally.plus(cost.counters()), steps)
+
+
+def client_settle(task: Task) -> Tree:
+    """The client's state once the round it was in has ended; `task.round` is the next one, with its new Broadcast.
+
+    Only for an algorithm that has a `settle`.
+    """
+    own, sent = task.seen
+    assert own.settle is not None
+    ended = task._replace(round=task.round._replace(number=task.round.number - 1))  # whose draws these are
+    return own.settle(ended.key(Purpose.SETTLE), sent, task.state, task.data)
+
+
+def client_model(task: Task) -> tuple[Models, Tally]:
+    """The client's models and what making them costs; `task.round` is what `engines.server.deliver` returned."""
+    own, sent = task.seen
+    return own.models(task.key(Purpose.PERSONAL_MODEL), sent, task.state, task.data)
+
+
+def for_clients(
+    function: Callable[..., Found], now: Round, clients: jax.Array, states: Tree, data: ClientData, *more: Tree
+) -> Found:
+    """`function(task, ...)` of each of several clients at once; all but `now` have one row per client."""
+    seen = (now.algorithm, now.sent)
+
+    def one(own: tuple[Algorithm, Tree], client: jax.Array, state: Tree, rows: ClientData, *rest: Tree) -> Found:
+        return function(Task(Round(own[0], now.root, now.number, own[1]), client, state, rows), *rest)
+
+    # addressed outside: what is the same for all clients stays unbatched, and a branch on it a real branch
+    in_axes = (axes(seen), *[0] * (3 + len(more)))
+    return jax.vmap(one, in_axes=in_axes)(address(seen, clients), clients, states, data, *more)

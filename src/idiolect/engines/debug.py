@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from idiolect.core import keys
-from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Purpose, StartKeys
+from idiolect.core.data import ClientData, Rows
 from idiolect.core.objective import Prepares
 from idiolect.core.tally import NOTHING, Tally
+from idiolect.core.tree import Params, Tree
 from idiolect.engines import door
-from idiolect.engines.client import Round, Task, open_round, receive, send, step, steps_of
-from idiolect.engines.door import Training
+from idiolect.engines.client import Round, Task, client_init, client_model, client_settle, receive, send, step, steps_of
+from idiolect.engines.door import Splits, Training
 from idiolect.engines.forms import check_form
 from idiolect.engines.population import to_device
+from idiolect.engines.server import deliver, open_round, server_init, server_step
 
 
 class StageError(RuntimeError):
@@ -41,7 +42,7 @@ class Event(NamedTuple):
     client: int  # -1: the server
     stage: str  # broadcast, receive, step, send, server_step, settle
     t: int  # local step; -1 outside of the local work
-    value: Any  # what the stage returned
+    value: Tree  # what the stage returned
 
 
 Observer = Callable[[Event], None]
@@ -51,8 +52,8 @@ class DebugRun(NamedTuple):
     """What a debug run ends with."""
 
     algorithm: Algorithm
-    server: Any
-    clients: list[Any]
+    server: Tree
+    clients: list[Tree]
     tally: Tally
     data: list[ClientData]
 
@@ -69,7 +70,7 @@ def _stage(round_number: int, client: int, stage: str) -> Iterator[None]:
 
 def debug(
     algorithm: Algorithm,
-    federation: Any,
+    federation: Splits,
     training: Training,
     *,
     seed: int = 0,
@@ -87,13 +88,11 @@ def debug(
         data = [_rows_of(rows, client, door.PRECISIONS[training.precision]) for client in range(rows.clients)]
         root = keys.root_key(seed)
         with _stage(-1, -1, "init_server"):
-            server = admitted.init_server(keys.init_key(root))
+            server = server_init(admitted, root)
         clients, tally = [], NOTHING
         for client in range(rows.clients):
             with _stage(-1, client, "init_client"):
-                own_key = keys.client_key(root, Purpose.INIT_CLIENT, 0, client)
-                starts = StartKeys(keys.init_key(root), own_key)
-                state, cost = address(admitted, client).init_client(starts, data[client])
+                state, cost = client_init(admitted, root, client, data[client])
             objective = admitted.objective
             if isinstance(objective, Prepares) and bool(objective.unprepared(state.prepared)):
                 raise RequestError(f"Client {federation.names[client]!r} {objective.why_unprepared()}.")
@@ -110,16 +109,16 @@ def debug(
     return DebugRun(admitted, server, clients, Tally(*(int(count) for count in tally)), data)
 
 
-def _rows_of(rows: Any, client: int, dtype: Any) -> ClientData:
+def _rows_of(rows: Rows, client: int, dtype: DTypeLike) -> ClientData:
     """One client's rows without any padding: padding must not matter."""
     return jax.tree.map(lambda leaf: leaf[0], to_device(rows.pad(np.asarray([client])), dtype))
 
 
 def _round(
-    now: Round, server: Any, people: tuple[list[Any], list[ClientData]], cohort: list[int], watch: Observer
-) -> tuple[Any, Tally]:
+    now: Round, server: Tree, people: tuple[list[Tree], list[ClientData]], cohort: list[int], watch: Observer
+) -> tuple[Tree, Tally]:
     """The rest of a round: (server, cost); the states among `people` become the new ones."""
-    algorithm, root, number, sent = now
+    algorithm, root, number = now.algorithm, now.root, int(now.number)
     clients, data = people
     uploads, tally = [], NOTHING
     for client in cohort:
@@ -132,25 +131,22 @@ def _round(
         stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *uploads)
         numbers = jnp.asarray(cohort, jnp.int32)
         partial = algorithm.reduction.collect(stacked, numbers, jnp.ones(len(cohort), bool))
-        received = algorithm.reduction.lower(partial)
     with _stage(number, -1, "server_step"):
-        moved = algorithm.server_step(keys.round_key(root, Purpose.SERVER_STEP, number), server, sent, received)
+        moved = server_step(now, server, partial)
         check_form("server_step", "server's state", server, moved)
     watch(Event(number, -1, "server_step", -1, moved))
     if algorithm.settle is not None:
         after = open_round(algorithm, root, number + 1, moved)
         for client in cohort:
-            own, seen = address((algorithm, after.sent), client)
-            key = keys.client_key(root, Purpose.SETTLE, number, client)
             with _stage(number, client, "settle"):
-                clients[client] = own.settle(key, seen, clients[client], data[client])
+                clients[client] = client_settle(Task(after, client, clients[client], data[client]))
             watch(Event(number, client, "settle", -1, clients[client]))
     return moved, tally
 
 
-def watched_round(task: Task, watch: Observer = lambda event: None) -> tuple[Any, Any, Tally]:
+def watched_round(task: Task, watch: Observer = lambda event: None) -> tuple[Tree, Tree, Tally]:
     """`engines.client.client_round` step by step: (upload, state, cost)."""
-    number, client = task.round.number, task.client
+    number, client = int(task.round.number), int(task.client)
     with _stage(number, client, "receive"):
         working, tally = receive(task)
     watch(Event(number, client, "receive", -1, working))
@@ -168,15 +164,13 @@ def watched_round(task: Task, watch: Observer = lambda event: None) -> tuple[Any
     return upload, kept, tally.plus(cost)
 
 
-def personal_models(run: DebugRun, seed: int, round_number: int, precision: str = "float32") -> list[Any]:
+def personal_models(run: DebugRun, seed: int, round_number: int, precision: str = "float32") -> list[Params]:
     """What each client would predict with, in plain Python."""
     models = []
     with door.run_precision(precision):
         root = keys.root_key(seed)
-        sent = run.algorithm.deliver(keys.round_key(root, Purpose.DELIVER, round_number), run.server)
+        delivered = deliver(run.algorithm, root, round_number, run.server)
         for client, (state, data) in enumerate(zip(run.clients, run.data)):
-            own, seen = address((run.algorithm, sent), client)
-            key = keys.client_key(root, Purpose.PERSONAL_MODEL, round_number, client)
             with _stage(round_number, client, "models"):
-                models.append(own.models(key, seen, state, data)[0].personal)
+                models.append(client_model(Task(delivered, client, state, data))[0].personal)
     return models

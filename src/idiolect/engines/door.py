@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,26 @@ class Training:
     )
     chunk: int = setting(default=0, at_least=0, doc="clients at a time, for chunked, which needs it; auto chooses")
     block: int = setting(default=0, at_least=0, doc="rounds per compiled block; 0: chosen")
+
+
+class Splits(Protocol):
+    """What the engine needs of a federation."""
+
+    @property
+    def train(self) -> Rows:
+        """Rows to learn from."""
+
+    @property
+    def validation(self) -> Rows:
+        """Rows to choose by."""
+
+    @property
+    def test(self) -> Rows:
+        """Rows to judge by."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What clients are called."""
 
 
 def check_training(training: Training, clients: int) -> None:
@@ -116,7 +136,7 @@ def check_participation(algorithm: Algorithm, chance: float) -> str | None:
     return fit.warning and f"with absent clients {name} is beyond its theory: {fit.warning}."
 
 
-def admit_lanes(algorithms: Sequence[Algorithm]) -> Any:
+def admit_lanes(algorithms: Sequence[Algorithm]) -> Algorithm:
     """Several algorithms of one structure, stacked along a lane axis."""
     structures = {jax.tree.structure(algorithm) for algorithm in algorithms}
     if len(structures) != 1:
@@ -124,10 +144,11 @@ def admit_lanes(algorithms: Sequence[Algorithm]) -> Any:
             "A sweep runs settings that share one program: only floats and seeds may differ, got "
             f"{len(structures)} different structures. Sweep integers and names one run at a time."
         )
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
+    stacked: Algorithm = jax.tree.map(lambda *leaves: jnp.stack(leaves), *algorithms)
+    return stacked
 
 
-def check_federation(federation: Any) -> None:
+def check_federation(federation: Splits) -> None:
     """`check_rows` of those who train, and of new clients, who adapt to rows of their own."""
     check_rows(federation.train)
     held_out = getattr(federation, "held_out", None)
@@ -147,7 +168,7 @@ def check_rows(train: Rows, who: str = "client") -> None:
         )
 
 
-def check_fit(algorithm: Algorithm, federation: Any) -> None:
+def check_fit(algorithm: Algorithm, federation: Splits) -> None:
     """Every row, of those that train and of those held out, must be one that the objective understands."""
     held_out = getattr(federation, "held_out", None)
     for part in [federation] if held_out is None else [federation, held_out]:

@@ -9,28 +9,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from idiolect.core import keys, tree
+from idiolect.core import tree
 from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm, Models
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, Purpose
+from idiolect.core.data import Array, ClientData
+from idiolect.core.keys import Key
 from idiolect.core.kinds import Routes
 from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
-from idiolect.engines.block import TRACES
+from idiolect.core.tree import Params, Tree
+from idiolect.engines.block import TRACES, over_lanes
+from idiolect.engines.client import Number, Task, client_model, for_clients
+from idiolect.engines.server import deliver
 from idiolect.metrics.personalization import instance_shares
 from idiolect.metrics.scores import SCORES, correct_positions
 
 # "shared" | "personal" -> score -> (clients,); of classes also "instances" -> who is right -> share of rows (clients,)
-Scores = dict[str, dict[str, Any]]
+Scores = dict[str, dict[str, Array]]
 
 
 KINDS = ("shared", "personal")
+Routed = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # weights, both models right, real; by client and row
 
 
 class Moment(NamedTuple):
@@ -38,10 +41,10 @@ class Moment(NamedTuple):
 
     algorithm: Algorithm
     root: Key
-    round: Any
-    server: Any
-    clients: Any  # their numbers
-    states: Any  # one row per client
+    round: Number
+    server: Tree
+    clients: Array  # their numbers
+    states: Tree  # one row per client
     train: ClientData  # one row per client
 
 
@@ -53,43 +56,33 @@ class Standing(NamedTuple):
     models: Params  # stacked over clients
 
 
-def _over_lanes(function: Callable[[Moment], Any], now: Moment, lanes: str) -> Any:
-    """`function` of one run, or of every lane: then algorithm, root, server and states have a lane axis."""
-    if lanes == "one":
-        return function(now)
+def _lanes(function: Callable[[Moment], Tree], now: Moment, lanes: str) -> Tree:
+    """`function` of every lane: all of `now` but the clients and their rows has a lane axis."""
 
-    def lane(own: tuple[Algorithm, Key, Any, Any]) -> Any:
-        algorithm, root, server, states = own
-        return function(now._replace(algorithm=algorithm, root=root, server=server, states=states))
+    def lane(own: tuple[Algorithm, Key, jax.Array, Tree, Tree]) -> Tree:
+        return function(Moment(*own[:4], now.clients, own[4], now.train))
 
-    run_lanes = jax.vmap(lane) if lanes == "together" else functools.partial(jax.lax.map, lane)
-    return run_lanes((now.algorithm, now.root, now.server, now.states))
-
-
-def _delivered(now: Moment) -> Any:
-    return now.algorithm.deliver(keys.round_key(now.root, Purpose.DELIVER, now.round), now.server)
+    return over_lanes(lane, (*now[:4], now.states), lanes)
 
 
 def client_models(now: Moment) -> tuple[Models, Tally]:
     """The models of each of the clients as they are now, stacked, and what making them costs."""
-    seen = (now.algorithm, _delivered(now))
 
-    def one(own: Any, key: Key, state: Any, rows: ClientData) -> tuple[Models, Tally]:
-        models, cost = own[0].models(key, own[1], state, rows)
+    def one(task: Task) -> tuple[Models, Tally]:
+        models, cost = client_model(task)
         return models, cost.counters()
 
-    model_keys = keys.client_keys(now.root, Purpose.PERSONAL_MODEL, now.round, now.clients)
-    in_axes = (axes(seen), 0, 0, 0)
-    return jax.vmap(one, in_axes=in_axes)(address(seen, now.clients), model_keys, now.states, now.train)
+    delivered = deliver(now.algorithm, now.root, now.round, now.server)
+    return for_clients(one, delivered, now.clients, now.states, now.train)
 
 
 def _for_both(
     now: Moment,
     models: Models,
-    function: Callable[[Algorithm, dict[str, Params], Any], Any],
-    rows: Any,
+    function: Callable[[Algorithm, dict[str, Params], Tree], Tree],
+    rows: Tree,
     one_by_one: bool = False,
-) -> Any:
+) -> Tree:
     """`function(algorithm, models, rows)` of every client, whose models are "personal" and, where it is, "shared".
 
     One client after another, a branch that depends on a client's rows is taken or not; side by side, both are computed.
@@ -101,7 +94,7 @@ def _for_both(
         own_models["shared"], models_axes["shared"] = models.received, 0
     if one_by_one:
 
-        def alone(of: tuple[Any, dict[str, Params], Any]) -> Any:
+        def alone(of: tuple[jax.Array, dict[str, Params], Tree]) -> Tree:
             client, models, held = of
             everyone = {} if common is None else {"shared": common}
             return function(address(now.algorithm, client), models | everyone, held)
@@ -113,19 +106,19 @@ def _for_both(
     return jax.vmap(function, in_axes=(own_axes, models_axes, 0))(own, own_models, rows)
 
 
-def _filled(inputs: Any, mask: Any) -> Any:
+def _filled(inputs: jax.Array, mask: Array) -> jax.Array:
     """The rows, with the first in place of padding: padding then takes no branch of its own."""
     return jnp.where(mask.reshape(-1, *(1,) * (inputs.ndim - 1)), inputs, inputs[:1])
 
 
-def _in_chunks(function: Callable[[Moment, ClientData], Any], now: Moment, rows: ClientData, chunk: int) -> Any:
+def _in_chunks(function: Callable[[Moment, ClientData], Tree], now: Moment, rows: ClientData, chunk: int) -> Tree:
     """`function` of all clients at once (`chunk` 0), or of so many at a time, so that memory is theirs alone."""
     size = now.clients.shape[0]
     if not 0 < chunk < size:
         return function(now, rows)
     own = (now.clients, now.states, now.train, rows)
 
-    def one_chunk(places: Any) -> Any:
+    def one_chunk(places: jax.Array) -> Tree:
         clients, states, train, held = tree.take(own, places)
         return function(now._replace(clients=clients, states=states, train=train), held)
 
@@ -134,15 +127,24 @@ def _in_chunks(function: Callable[[Moment, ClientData], Any], now: Moment, rows:
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:size], jax.lax.map(one_chunk, places))
 
 
-@functools.partial(jax.jit, static_argnames=("names", "lanes", "one_by_one", "chunk"))
-def evaluate(
-    now: Moment, rows: ClientData, *, names: tuple[str, ...], lanes: str, one_by_one: bool = False, chunk: int = 0
-) -> tuple[Scores, Tally]:
-    """Scores of both models on the clients' `rows`, one number per client, and what each personal model cost.
+class Judging(NamedTuple):
+    """How clients are scored."""
 
-    `chunk` clients at a time, all of them if 0.
-    """
+    names: tuple[str, ...]  # of the scores
+    one_by_one: bool = False  # one client after another: a branch on a client's rows stays a branch
+    chunk: int = 0  # clients at a time; 0: all of them
+
+
+@functools.partial(jax.jit, static_argnames=("how", "lanes"))
+def evaluate(now: Moment, rows: ClientData, *, how: Judging, lanes: str) -> tuple[Scores, Tally]:
+    """`score_clients` of every lane: all of `now` but the clients and their rows has a lane axis."""
     TRACES["evaluate"] += 1
+    return _lanes(lambda lane: score_clients(lane, rows, how), now, lanes)
+
+
+def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, Tally]:
+    """Scores of both models on the clients' `rows`, one number per client, and what each personal model cost."""
+    names, one_by_one = how.names, how.one_by_one
     classes = SCORES[names[0]].task == "classification"
 
     def score(own: Algorithm, models: dict[str, Params], held: ClientData) -> Scores:
@@ -160,17 +162,17 @@ def evaluate(
         models, cost = client_models(now)
         return _for_both(now, models, score, held, one_by_one), cost
 
-    return _over_lanes(lambda lane: _in_chunks(some, lane, rows, chunk), now, lanes)
+    return _in_chunks(some, now, rows, how.chunk)
 
 
 @functools.partial(jax.jit, static_argnames=("chunk",))
-def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> tuple[Any, Any, Any, Any]:
+def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> Routed:
     """`routing_report`'s arguments after the names, for a method that routes; of sequences, position by position.
 
     `chunk` clients at a time, all of them if 0.
     """
 
-    def of_client(own: Algorithm, models: dict[str, Params], held: ClientData) -> tuple[Any, Any, Any, Any]:
+    def of_client(own: Algorithm, models: dict[str, Params], held: ClientData) -> Routed:
         assert isinstance(own, Routes)
         mask, targets = jnp.asarray(held.batch().mask), held.targets
         shares = own.shared_shares(models["personal"], held.inputs)
@@ -181,7 +183,7 @@ def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> tuple[Any,
         real = mask.astype(bool).reshape(-1, *(1,) * (targets.ndim - 1)) & (targets >= 0)
         return shares, *right, real
 
-    def some(now: Moment, held: ClientData) -> tuple[Any, Any, Any, Any]:
+    def some(now: Moment, held: ClientData) -> Routed:
         return _for_both(now, client_models(now)[0], of_client, held)
 
     return _in_chunks(some, now, rows, chunk)
@@ -190,37 +192,42 @@ def routes_taken(now: Moment, rows: ClientData, *, chunk: int = 0) -> tuple[Any,
 @functools.partial(jax.jit, static_argnames=("lanes",))
 def standing(now: Moment, *, lanes: str) -> Standing:
     """Where every lane stands."""
-
-    def one_run(now: Moment) -> Standing:
-        models = client_models(now)[0].personal
-        seen = (now.algorithm, _delivered(now))
-        shared, personal = jax.vmap(
-            lambda own, state: own[0].point(own[1], state), in_axes=(axes(seen), 0), axis_size=now.clients.shape[0]
-        )(address(seen, now.clients), now.states)
-        return Standing(tree.take(shared, 0), personal, models)
-
-    return _over_lanes(one_run, now, lanes)
+    return _lanes(lane_standing, now, lanes)
 
 
-def _both_answers(now: Moment, models: Models, inputs: Any) -> dict[str, Any]:
-    def answer(own: Algorithm, models: dict[str, Params], held: Any) -> dict[str, Any]:
+@jax.jit
+def lane_standing(now: Moment) -> Standing:
+    """Where a single run stands."""
+    models = client_models(now)[0].personal
+    delivered = deliver(now.algorithm, now.root, now.round, now.server)
+    shared, personal = for_clients(_point, delivered, now.clients, now.states, now.train)
+    return Standing(tree.take(shared, 0), personal, models)
+
+
+def _point(task: Task) -> tuple[Params, Params]:
+    own, sent = task.seen
+    return own.point(sent, task.state)
+
+
+def _both_answers(now: Moment, models: Models, inputs: jax.Array) -> dict[str, jax.Array]:
+    def answer(own: Algorithm, models: dict[str, Params], held: jax.Array) -> dict[str, jax.Array]:
         return {kind: own.predict(model, held) for kind, model in models.items()}
 
     return _for_both(now, models, answer, inputs)
 
 
 @jax.jit
-def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str, Any]]:
+def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str, jax.Array]]:
     """The clients' personal models, stacked, and what both models answer on each client's `rows`."""
     models, _ = client_models(now)
     return jax.tree.map(jnp.asarray, models.personal), _both_answers(now, models, rows.inputs)
 
 
 @functools.partial(jax.jit, static_argnames=("chunk",))
-def outputs_alone(now: Moment, rows: ClientData, *, chunk: int) -> dict[str, Any]:
+def outputs_alone(now: Moment, rows: ClientData, *, chunk: int) -> dict[str, jax.Array]:
     """What both models answer, `chunk` clients at a time: nobody's model is kept, so that memory is theirs alone."""
 
-    def some(now: Moment, held: ClientData) -> dict[str, Any]:
+    def some(now: Moment, held: ClientData) -> dict[str, jax.Array]:
         return _both_answers(now, client_models(now)[0], held.inputs)
 
     return _in_chunks(some, now, rows, chunk)

@@ -7,20 +7,25 @@ without padding; the compiler counts a loop's body once, so that what is repeate
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.typing import DTypeLike
 
 from idiolect.core import keys
 from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData, Rows
-from idiolect.core.keys import Key, Purpose, StartKeys
+from idiolect.core.keys import Key
+from idiolect.core.tree import Tree
 from idiolect.engines import door
-from idiolect.engines.client import Round, Task, receive, send, step
+from idiolect.engines.client import Round, Task, client_init, client_model, client_settle, receive, send, step
+from idiolect.engines.server import deliver, open_round, server_init
 from idiolect.engines.start import LOOK_AHEAD
 
 
@@ -48,72 +53,73 @@ def storage(algorithm: Algorithm, rows: Rows, precision: str) -> Storage:
     with door.run_precision(precision):
         data = _example(rows, int(rows.counts.max(initial=1)), door.PRECISIONS[precision])
 
-        def start(held: ClientData) -> tuple[Any, Any, Any]:
+        def start(held: ClientData) -> tuple[Tree, Tree, Tree]:
             root = keys.root_key(0)
-            server = algorithm.init_server(root)
-            own, sent = address((algorithm, algorithm.deliver(root, server)), 0)
-            state, _ = own.init_client(StartKeys(root, root), held)
-            return state, server, own.models(root, sent, state, held)[0].personal
+            server, (state, _) = server_init(algorithm, root), client_init(algorithm, root, 0, held)
+            models, _ = client_model(Task(deliver(algorithm, root, 0, server), 0, state, held))
+            return state, server, models.personal
 
         return Storage(*(_bytes(part) for part in jax.eval_shape(start, data)))
 
 
-def client_flops(algorithm: Algorithm, server: Any, seed: int, rows: Rows, precision: str) -> Flops:
+@dataclasses.dataclass(frozen=True)
+class _Client:
+    """The parts of one client's work, each a function of shapes: what comes first, then inputs and targets of rows."""
+
+    algorithm: Algorithm
+    root: Key
+    held: ClientData
+
+    def task(self, server: Tree, state: Tree, *part: Tree) -> Task:
+        now = Round(self.algorithm, self.root, 0, self.algorithm.broadcast(self.root, server))
+        return Task(now, 0, state, self.rows(*part))
+
+    def rows(self, inputs: Tree, targets: Tree) -> ClientData:
+        return self.held._replace(inputs=inputs, targets=targets)
+
+    def init(self, *part: Tree) -> Tree:
+        return client_init(self.algorithm, self.root, 0, self.rows(*part))[0]
+
+    def receive(self, server: Tree, state: Tree, *part: Tree) -> Tree:
+        return receive(self.task(server, state, *part))[0]
+
+    def step(self, server: Tree, working: Tree, t: jax.Array, *part: Tree) -> Tree:
+        return step(self.task(server, (), *part), t, working)[0]
+
+    def send(self, server: Tree, working: Tree, state: Tree, *part: Tree) -> Tree:
+        task = self.task(server, state, *part)
+        upload, kept, _ = send(task, working)
+        return upload, kept if self.algorithm.settle is None else client_settle(task._replace(state=kept))
+
+    def adapt(self, server: Tree, state: Tree, *part: Tree) -> Tree:
+        delivered = deliver(self.algorithm, self.root, 0, server)
+        return client_model(Task(delivered, 0, state, self.rows(*part)))[0].personal
+
+    def predict(self, model: Tree, inputs: Tree) -> Tree:
+        return address(self.algorithm, 0).predict(model, inputs)
+
+
+def client_flops(algorithm: Algorithm, server: Tree, seed: int, rows: Rows, precision: str) -> Flops:
     """Of a client with as many rows as the mean client, client 0 where settings differ from client to client."""
     number = max(1, round(float(rows.counts.mean())))
     with door.run_precision(precision), jax.ensure_compile_time_eval():
         # what does not depend on rows or parameters, the number of steps say, is known while tracing
         data = _example(rows, number, door.PRECISIONS[precision])
-        root = keys.root_key(seed)
-        shapes = jax.tree.map(_shape, server)
-        held = data._replace(count=np.int32(number))
+        root, part = keys.root_key(seed), data[:2]
+        one = _Client(algorithm, root, data._replace(count=np.int32(number)))
+        server_shapes = jax.tree.map(_shape, server)
         steps = _steps(algorithm, root, server, number)
-
-        def rows_of(inputs: Any, targets: Any) -> ClientData:
-            return held._replace(inputs=inputs, targets=targets)
-
-        state = jax.eval_shape(
-            lambda *part: address(algorithm, 0).init_client(StartKeys(root, root), rows_of(*part))[0], *data[:2]
-        )
-
-        def task(server: Any, state: Any, *part: Any) -> Task:
-            return Task(Round(algorithm, root, 0, algorithm.broadcast(root, server)), 0, state, rows_of(*part))
-
-        def begin(server: Any, state: Any, *part: Any) -> Any:
-            return receive(task(server, state, *part))[0]
-
-        def move(server: Any, working: Any, t: Any, *part: Any) -> Any:
-            return step(task(server, (), *part), t, working)[0]
-
-        def end(server: Any, working: Any, state: Any, *part: Any) -> Any:
-            own = task(server, state, *part)
-            upload, kept, _ = send(own, working)
-            settle, sent = own.seen[0].settle, own.seen[1]
-            return upload, kept if settle is None else settle(root, sent, kept, own.data)
-
-        def adapt(server: Any, state: Any, *part: Any) -> Any:
-            own, sent = address((algorithm, algorithm.deliver(root, server)), 0)
-            return own.models(root, sent, state, rows_of(*part))[0].personal
-
-        def predict(model: Any, inputs: Any) -> Any:
-            return address(algorithm, 0).predict(model, inputs)
-
-        working = jax.eval_shape(begin, shapes, state, *data[:2])
-        moment = jax.ShapeDtypeStruct((), jnp.int32)
-        received, one_step, sent_up = (
-            _count(function, *arguments, *data[:2])
-            for function, arguments in (
-                (begin, (shapes, state)),
-                (move, (shapes, working, moment)),
-                (end, (shapes, working, state)),
-            )
-        )
-        adapted = _count(adapt, shapes, state, *data[:2])
-        model = jax.eval_shape(adapt, shapes, state, *data[:2])
+        state = jax.eval_shape(one.init, *part)
+        working = jax.eval_shape(one.receive, server_shapes, state, *part)
+        received = _count(one.receive, server_shapes, state, *part)
+        moved = _count(one.step, server_shapes, working, jax.ShapeDtypeStruct((), jnp.int32), *part)
+        sent = _count(one.send, server_shapes, working, state, *part)
+        adapted = _count(one.adapt, server_shapes, state, *part)
+        model = jax.eval_shape(one.adapt, server_shapes, state, *part)
         one_row = jax.ShapeDtypeStruct((1, *data.inputs.shape[1:]), data.inputs.dtype)
-        predicted = _count(predict, model, one_row)
-    training = received.flops + steps * one_step.flops + sent_up.flops
-    complete = all(part.complete for part in (received, one_step, sent_up, adapted))
+        predicted = _count(one.predict, model, one_row)
+    training = received.flops + steps * moved.flops + sent.flops
+    complete = all(part.complete for part in (received, moved, sent, adapted))
     return Flops(training, adapted.flops, predicted.flops, number, steps, complete)
 
 
@@ -122,7 +128,7 @@ class _Counted(NamedTuple):
     complete: bool
 
 
-def _count(function: Any, *arguments: Any) -> _Counted:
+def _count(function: Callable[..., Tree], *arguments: Tree) -> _Counted:
     return _program(_rolled(jax.make_jaxpr(function)(*arguments)))
 
 
@@ -132,7 +138,7 @@ def _program(program: ClosedJaxpr) -> _Counted:
     return _Counted(float((once or {}).get("flops", 0.0)) + more.flops, more.complete)
 
 
-def _repeated(program: Any) -> _Counted:
+def _repeated(program: ClosedJaxpr | Jaxpr) -> _Counted:
     """What the compiler's count leaves out: every turn of a loop but the first."""
     total, complete = 0.0, True
     for equation in getattr(program, "jaxpr", program).eqns:
@@ -161,24 +167,23 @@ def _rolled(program: Any) -> Any:
     return program.replace(eqns=equations)
 
 
-def _nested(params: dict[str, Any]) -> list[Any]:
+def _nested(params: dict[str, Any]) -> list[ClosedJaxpr | Jaxpr]:
     """The programs among an equation's parameters."""
     groups = [value if isinstance(value, tuple | list) else (value,) for value in params.values()]
     return [one for group in groups for one in group if isinstance(one, ClosedJaxpr | Jaxpr)]
 
 
-def _steps(algorithm: Algorithm, root: Key, server: Any, rows: int) -> float:
+def _steps(algorithm: Algorithm, root: Key, server: Tree, rows: int) -> float:
     """Local steps of a client with so many rows; where the server draws them, their mean over some rounds."""
 
     def in_round(number: int) -> float:
-        sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number), server)
-        return float(algorithm.steps(sent, rows))
+        return float(algorithm.steps(open_round(algorithm, root, number, server).sent, rows))
 
     first = algorithm.steps(algorithm.broadcast(root, server), rows)
     return float(first) if isinstance(first, int) else float(np.mean([in_round(one) for one in range(LOOK_AHEAD)]))
 
 
-def _example(rows: Rows, number: int, dtype: Any) -> ClientData:
+def _example(rows: Rows, number: int, dtype: DTypeLike) -> ClientData:
     """The shapes of a client with so many rows."""
 
     def shape(values: np.ndarray) -> jax.ShapeDtypeStruct:
@@ -189,10 +194,10 @@ def _example(rows: Rows, number: int, dtype: Any) -> ClientData:
     return ClientData(shape(rows.inputs), shape(rows.targets), jax.ShapeDtypeStruct((), jnp.int32), weights)
 
 
-def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+def _shape(leaf: jax.Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
 
 
-def _bytes(tree: Any) -> int:
+def _bytes(tree: Tree) -> int:
     """Of every array, PerClient ones whole."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

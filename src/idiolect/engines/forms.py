@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
 
 from idiolect.core.checks import RequestError
+from idiolect.core.tree import Tree
 
 
-def check_form(stage: str, what: str, before: Any, after: Any) -> None:
+def check_form(stage: str, what: str, before: Tree, after: Tree) -> None:
     """RequestError where `after`, which `stage` returned as the new `what`, has other names or shapes than `before`."""
-    forms: list[Any] = [jax.tree.structure(value) for value in (before, after)]
+    forms: list[object] = [jax.tree.structure(value) for value in (before, after)]
     if forms[0] != forms[1]:
         raise RequestError(
             f"{stage} must return the {what} with the form it had, {_form(before)}, got {_form(after)}; return all of "
@@ -29,7 +28,7 @@ def check_form(stage: str, what: str, before: Any, after: Any) -> None:
             )
 
 
-def _form(value: Any) -> str:
+def _form(value: Tree) -> str:
     """'ClientState(personal, control)', or the paths of its arrays where it has no name."""
     fields = getattr(value, "_fields", None)
     if fields is not None:

@@ -21,7 +21,7 @@ class Mark(NamedTuple):
     checksum: int = 0
 
 
-def append_lines(path: Path, mark: Mark, rows: Sequence[Any]) -> Mark:
+def append_lines(path: Path, mark: Mark, rows: Sequence[object]) -> Mark:
     """Write the rows from number `mark.lines` on behind the mark; what a later, lost checkpoint wrote there goes."""
     if mark.lines and not (path.is_file() and path.stat().st_size >= mark.size):
         mark = Mark()  # somebody removed it

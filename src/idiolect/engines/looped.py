@@ -8,7 +8,6 @@ that of `engines.round`, client by client.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +17,13 @@ from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
 from idiolect.core.tally import Tally
+from idiolect.core.tree import Tree
 from idiolect.engines.block import TRACES, Lane
-from idiolect.engines.client import Done, Task, client_round, open_round, receive, send, step, steps_of
+from idiolect.engines.client import Done, Number, Task, client_round, receive, send, step, steps_of
 from idiolect.engines.round import (
     Clients,
     Cohort,
+    Outcome,
     RoundCost,
     everybody,
     finish_round,
@@ -30,6 +31,7 @@ from idiolect.engines.round import (
     put_back,
     round_cost,
 )
+from idiolect.engines.server import open_round
 
 _open = jax.jit(open_round)
 
@@ -41,19 +43,19 @@ def _whole_client(task: Task) -> Done:
 
 
 @jax.jit
-def _receive(task: Task) -> tuple[Any, Tally, Any]:
+def _receive(task: Task) -> tuple[Tree, Tally, jax.Array]:
     working, cost = receive(task)
     return working, cost.counters(), jnp.asarray(steps_of(task), jnp.int32)
 
 
 @jax.jit
-def _step(task: Task, t: Any, working: Any, tally: Tally) -> tuple[Any, Tally]:
+def _step(task: Task, t: Number, working: Tree, tally: Tally) -> tuple[Tree, Tally]:
     working, cost = step(task, t, working)
     return working, tally.plus(cost.counters())
 
 
 @jax.jit
-def _send(task: Task, working: Any) -> tuple[Any, Any, Tally]:
+def _send(task: Task, working: Tree) -> tuple[Tree, Tree, Tally]:
     upload, kept, cost = send(task, working)
     return upload, jax.tree.map(jnp.asarray, kept), cost.counters()
 
@@ -67,7 +69,7 @@ def _client_by_steps(task: Task) -> Done:
 
 
 @jax.jit
-def _collect(algorithm: Algorithm, uploads: Any, clients: Any, present: Any) -> Any:
+def _collect(algorithm: Algorithm, uploads: Tree, clients: jax.Array, present: jax.Array) -> Tree:
     return algorithm.reduction.collect(uploads, clients, present)
 
 
@@ -75,23 +77,19 @@ _finish = functools.partial(jax.jit, static_argnames=("partial_cohort",))(finish
 _put_back = jax.jit(put_back)
 
 
-def run_looped(lane: Lane, data: ClientData, rounds: Any, *, per_step: bool) -> tuple[Any, Any, RoundCost]:
+def run_looped(lane: Lane, data: ClientData, rounds: np.ndarray, *, per_step: bool) -> Outcome:
     """The same result as `engines.block.run_block` for one lane, client by client."""
     work = _client_by_steps if per_step else _whole_client
     server, states, costs = lane.server, lane.states, []
-    for place, number in enumerate(np.asarray(rounds)):
+    for place, number in enumerate(rounds):
         members = everybody(data) if lane.cohorts is None else tree.take(lane.cohorts, place)
         now = _open(lane.algorithm, lane.root, number, server)
-        arrived, done = [], []
-        for client, row, present in zip(*(np.asarray(part) for part in members)):
-            if present:
-                arrived.append((client, row))
-                done.append(work(Task(now, client, *tree.take((states, data), row))))
-        costs.append(_cost(members, [client for client, _ in arrived], done))
+        asked = Cohort(*(np.asarray(part) for part in members))
+        there = Cohort(*(part[asked.present] for part in asked))
+        done = [work(Task(now, who, *tree.take((states, data), row))) for who, row in zip(there.clients, there.rows)]
+        costs.append(_cost(asked, done))
         if not done:
             continue
-        clients, rows = (np.asarray(column, np.int32) for column in zip(*arrived))
-        there = Cohort(clients, rows, np.ones(len(done), bool))
         uploads, kept = (jax.tree.map(lambda *leaves: jnp.stack(leaves), *part) for part in list(zip(*done))[:2])
         partial = _collect(lane.algorithm, uploads, there.clients, there.present)
         people = Clients(_put_back(states, there, kept), data)
@@ -99,17 +97,17 @@ def run_looped(lane: Lane, data: ClientData, rounds: Any, *, per_step: bool) -> 
     return server, states, jax.tree.map(lambda *leaves: jnp.stack(leaves), *costs)
 
 
-def _cost(members: Cohort, arrived: list[int], done: list[Done]) -> RoundCost:
-    """The round's cost with one row per cohort member; absent members cost nothing."""
-    counts = [(one.tally, one.steps, _finite((one.upload, one.state))) for one in done]
-    table = {int(client): jax.device_get(count) for client, count in zip(arrived, counts)}
-    nothing = (Tally(), 0, True)
-    rows = [table.get(int(client), nothing) for client in members.clients]
-    tally = Tally(*(np.asarray([row[0][place] for row in rows]) for place in range(len(Tally._fields))))
-    steps = np.asarray([row[1] for row in rows], np.int32)
-    return round_cost(members, tally, steps, np.asarray([row[2] for row in rows]), steps.sum())
+def _cost(members: Cohort, done: list[Done]) -> RoundCost:
+    """The round's cost with one row per cohort member; absent members cost nothing, and are finite."""
+    counts = [(*one.tally, one.steps, _finite((one.upload, one.state))) for one in done]
+    table = np.zeros((len(members.clients), len(Tally._fields) + 2), np.int32)
+    table[:, -1] = 1
+    if done:
+        table[members.present] = jax.device_get(counts)
+    *tally, steps, finite = table.T
+    return round_cost(members, Tally(*tally), steps, finite, steps.sum())
 
 
 @jax.jit
-def _finite(leaves: Any) -> Any:
+def _finite(leaves: Tree) -> jax.Array:
     return finite_rows(jax.tree.map(lambda leaf: leaf[None], leaves), 1)[0]

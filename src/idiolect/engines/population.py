@@ -7,38 +7,41 @@ import abc
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
+from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData, Rows
 from idiolect.core.keys import Key
 from idiolect.core.objective import Prepares
 from idiolect.core.tally import Tally
+from idiolect.core.tree import Tree
 from idiolect.data.store import RecordFile
-from idiolect.engines.start import carry, init_clients
+from idiolect.engines.start import init_clients
 
 # Mapped pages count as this process's memory, and reading one maps its neighbours too: a few hundred kB per client.
 _GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None)  # Windows has no such advice
 _PIECE = 64  # clients read before their pages are given back
 
 
-def to_device(data: ClientData, dtype: Any) -> ClientData:
+def to_device(data: ClientData, dtype: DTypeLike) -> ClientData:
     """Padded rows as device arrays, floating ones in the run's precision."""
 
-    def cast(leaf: np.ndarray) -> Any:
+    def cast(leaf: np.ndarray) -> jax.Array:
         return jnp.asarray(leaf, dtype if np.issubdtype(leaf.dtype, np.floating) else None)
 
     weights = None if data.weights is None else cast(data.weights)
     return ClientData(cast(data.inputs), cast(data.targets), jnp.asarray(data.count), weights)
 
 
-def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: Any) -> ClientData:
+def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: DTypeLike) -> ClientData:
     """The named clients' padded rows on the device. Pages of mapped files that were read for them are given back."""
-    maps: list[Any] = [
+    maps: list[object] = [
         array.base
         for array in (rows.inputs, rows.targets, rows.weights)
         if isinstance(array, np.memmap) and array.mode == "r"
@@ -54,93 +57,81 @@ def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: Any) -> ClientDa
     return to_device(jax.tree.map(lambda *pieces: np.concatenate(pieces), *padded), dtype)
 
 
-def sum_counts(tally: Tally) -> Tally:
-    """Per-client counters (lanes in front, if any) added up on the host, where they cannot overflow."""
-    return Tally(*(np.sum(np.asarray(count, np.int64), axis=-1) for count in tally))
+class Gathered(NamedTuple):
+    """What a block of rounds starts from."""
+
+    states: Tree  # of the clients at hand, with a lane axis in front
+    data: ClientData  # their rows
+    places: np.ndarray | None  # where the block's members stand among them; None: everybody, in order
+    members: np.ndarray | None = None  # the numbers of the clients at hand; None: all clients
 
 
 class Population(abc.ABC):
-    """Rows and states of all clients. `states` is what a block starts from and returns, for the clients it needs."""
+    """Rows of all clients, and where their states are kept; states have a lane axis in front."""
 
     rows: Rows
     capacity: int
-    unprepared: int | None = None  # the first client whose preparation failed
-
-    def look_at_start(self, algorithm: Algorithm, clients: np.ndarray, states: Any) -> None:
-        """Note a client whose preparation failed; with lanes, `states` carry a leading lane axis."""
-        objective = algorithm.objective
-        if isinstance(objective, Prepares) and self.unprepared is None:
-            failed = np.asarray(objective.unprepared(states.prepared))
-            numbers = clients[failed.reshape(-1, len(clients)).any(axis=0)]
-            self.unprepared = int(numbers[0]) if numbers.size else None
 
     @abc.abstractmethod
-    def gather(self, members: np.ndarray | None) -> tuple[Any, ClientData, np.ndarray | None]:
-        """(states, rows, places of the members in them) for a block's clients; None: everybody."""
+    def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
+        """(initial states, their cost by lane and client, the first client whose preparation failed)."""
 
     @abc.abstractmethod
-    def scatter(self, states: Any) -> None:
-        """Keep what a block returned."""
+    def gather(self, states: Tree, members: np.ndarray | None) -> Gathered:
+        """States and rows of a block's members (lanes, rounds, cohort); None: everybody."""
 
     @abc.abstractmethod
-    def parts(self) -> Iterator[tuple[np.ndarray, Any, ClientData]]:
+    def scatter(self, gathered: Gathered, states: Tree, reached: int) -> Tree:
+        """Keep what a block that ended with round `reached` made of the states gathered; returns all of them."""
+
+    @abc.abstractmethod
+    def parts(self, states: Tree) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """(client numbers, states, rows) of all clients, in parts that fit in memory."""
 
-    @abc.abstractmethod
-    def leaves(self) -> list[Any]:
-        """The states' leaves for a checkpoint (none where they are on disk)."""
+    def stands_at(self, reached: int) -> bool:
+        """Whether the states kept are those after round `reached`; in memory, a `State` holds its own."""
+        return True
 
-    @abc.abstractmethod
-    def restore(self, leaves: list[Any]) -> None:
-        """Take the leaves of a checkpoint back."""
+    def mark(self, reached: int) -> None:  # noqa: B027
+        """The states kept are those after round `reached`."""
+
+
+def unprepared(algorithm: Algorithm, clients: np.ndarray, states: Tree) -> int | None:
+    """The first of the clients whose preparation failed, in any lane."""
+    objective = algorithm.objective
+    if not isinstance(objective, Prepares):
+        return None
+    failed = np.asarray(objective.unprepared(states.prepared))
+    numbers = clients[failed.reshape(-1, len(clients)).any(axis=0)]
+    return int(numbers[0]) if numbers.size else None
 
 
 class InMemory(Population):
-    """Everything on the device; with lanes, states carry a leading lane axis."""
+    """Everything on the device; the states are those of the run's `State`."""
 
-    def __init__(self, rows: Rows, dtype: Any):
+    def __init__(self, rows: Rows, dtype: DTypeLike):
         self.rows = rows
         self.capacity = max(int(rows.counts.max(initial=1)), 1)
-        self.data = to_device(rows.pad(np.arange(rows.clients), self.capacity), dtype)
-        self.states: Any = ()
+        self.numbers = np.arange(rows.clients)
+        self.data = to_device(rows.pad(self.numbers, self.capacity), dtype)
 
-    def start(self, algorithm: Algorithm, roots: Key, lanes: bool) -> Tally:
-        """Initial states of every client (and lane); returns their cost, per lane."""
+    def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
+        """All clients of all lanes at once."""
         clients = jnp.arange(self.rows.clients, dtype=jnp.int32)
-        start = jax.vmap(init_clients, in_axes=(0, 0, None, None)) if lanes else init_clients
-        self.states, tally = start(algorithm, roots, clients, self.data)
-        self.look_at_start(algorithm, np.arange(self.rows.clients), self.states)
-        return sum_counts(tally)
+        states, tally = jax.vmap(init_clients, in_axes=(0, 0, None, None))(algorithm, roots, clients, self.data)
+        return states, tally, unprepared(algorithm, self.numbers, states)
 
-    def go_on(
-        self, algorithm: Algorithm, earlier: Algorithm, roots: Key, server: Any, states: Any, lanes: bool
-    ) -> tuple[Any, Tally]:
-        """Take over the states of a run of `earlier`; returns the server to go on with and the cost, per lane."""
-        clients = jnp.arange(self.rows.clients, dtype=jnp.int32)
-        ready = jax.vmap(carry, in_axes=(0, 0, 0, None, 0, None)) if lanes else carry
-        server, self.states, tally = ready((algorithm, earlier), roots, server, clients, states, self.data)
-        self.look_at_start(algorithm, np.arange(self.rows.clients), self.states)
-        return server, sum_counts(tally)
-
-    def gather(self, members: np.ndarray | None) -> tuple[Any, ClientData, np.ndarray | None]:
+    def gather(self, states: Tree, members: np.ndarray | None) -> Gathered:
         """All of it: a member's place is its number."""
-        return self.states, self.data, members
+        return Gathered(states, self.data, members)
 
-    def scatter(self, states: Any) -> None:
-        """Replace the table."""
-        self.states = states
+    def scatter(self, gathered: Gathered, states: Tree, reached: int) -> Tree:
+        """They are all clients' already."""
+        return states
 
-    def parts(self) -> Iterator[tuple[np.ndarray, Any, ClientData]]:
+    def parts(self, states: Tree) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """One part."""
-        yield np.arange(self.rows.clients), self.states, self.data
-
-    def leaves(self) -> list[Any]:
-        """All states."""
-        return jax.tree.leaves(self.states)
-
-    def restore(self, leaves: list[Any]) -> None:
-        """All states."""
-        self.states = jax.tree.unflatten(jax.tree.structure(self.states), [jnp.asarray(leaf) for leaf in leaves])
+        yield self.numbers, states, self.data
 
 
 class OnDisk(Population):
@@ -148,20 +139,20 @@ class OnDisk(Population):
 
     part = 512  # clients per part: bounds memory in start and evaluation
 
-    def __init__(self, rows: Rows, dtype: Any, folder: Path):
+    def __init__(self, rows: Rows, dtype: DTypeLike, folder: Path):
         self.rows, self._dtype, self._folder = rows, dtype, folder
         self.capacity = max(int(rows.counts.max(initial=1)), 1)
         self.file: RecordFile | None = None
-        self._structure: Any = jax.tree.structure(())
-        self._members = np.zeros(0, np.int64)
+        self._structure = jax.tree.structure(())
+        self._reached = -1  # the round after which the file stands; -1: it is being written
 
-    def start(self, algorithm: Algorithm, root: Key) -> Tally:
-        """Write every client's initial state, part by part; returns the cost."""
-        total = Tally()
+    def start(self, algorithm: Algorithm, roots: Key) -> tuple[None, Tally, int | None]:
+        """Write every client's initial state, part by part."""
+        own, root = tree.take((algorithm, roots), 0)
+        costs, lost = [], None
         for members in self._split():
-            data = self._data(members)
-            states, tally = init_clients(algorithm, root, jnp.asarray(members, jnp.int32), data)
-            self.look_at_start(algorithm, members, states)
+            states, tally = init_clients(own, root, jnp.asarray(members, jnp.int32), self._data(members))
+            lost = unprepared(own, members, states) if lost is None else lost
             leaves, self._structure = jax.tree.flatten(states)
             if leaves and self.file is None:
                 shapes = [(leaf.shape[1:], np.dtype(leaf.dtype)) for leaf in leaves]
@@ -169,41 +160,46 @@ class OnDisk(Population):
                 self.file = RecordFile(self._folder / "client_states.bin", shapes, self.rows.clients)
             if self.file is not None:
                 self.file.write(members, leaves)
-            total = total.plus(jax.tree.map(lambda count: int(np.sum(count)), tally))
-        return total
+            costs.append(jax.tree.map(np.asarray, tally))
+        self._reached = 0
+        return None, jax.tree.map(lambda *counts: np.concatenate(counts)[None], *costs), lost
 
-    def gather(self, members: np.ndarray | None) -> tuple[Any, ClientData, np.ndarray | None]:
+    def gather(self, states: None, members: np.ndarray | None) -> Gathered:
         """The distinct members' rows and states, padded to a fixed number so that no block compiles again."""
         if members is None:
-            members = np.arange(self.rows.clients)[None]
-        self._members, places = np.unique(members, return_inverse=True)
-        padded = np.resize(self._members, min(members.size, self.rows.clients))
-        return self._states(padded), self._data(padded), places.reshape(members.shape).astype(np.int32)
+            members = np.arange(self.rows.clients)[None, None]
+        distinct, places = np.unique(members, return_inverse=True)
+        padded = np.resize(distinct, min(members.size, self.rows.clients))
+        places = places.reshape(members.shape).astype(np.int32)
+        return Gathered(self._states(padded), self._data(padded), places, distinct)
 
-    def scatter(self, states: Any) -> None:
+    def scatter(self, gathered: Gathered, states: Tree, reached: int) -> None:
         """Write the distinct members back."""
-        if self.file is not None:
-            kept = len(self._members)
-            self.file.write(self._members, [np.asarray(leaf[:kept]) for leaf in jax.tree.leaves(states)])
+        self._reached = -1
+        if self.file is not None and gathered.members is not None:
+            kept = [np.asarray(leaf[0, : len(gathered.members)]) for leaf in jax.tree.leaves(states)]
+            self.file.write(gathered.members, kept)
+        self.mark(reached)
 
-    def parts(self) -> Iterator[tuple[np.ndarray, Any, ClientData]]:
+    def parts(self, states: None) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """Clients in order, `part` at a time."""
         for members in self._split():
             yield members, self._states(members), self._data(members)
 
-    def leaves(self) -> list[Any]:
-        """None: the record file is copied beside the checkpoint."""
-        return []
+    def stands_at(self, reached: int) -> bool:
+        """Between a block and the record that follows it, the file is ahead of the state."""
+        return self._reached == reached
 
-    def restore(self, leaves: list[Any]) -> None:
-        """Nothing: the record file is copied back."""
+    def mark(self, reached: int) -> None:
+        """The file stands there now."""
+        self._reached = reached
 
     def _split(self) -> list[np.ndarray]:
         everyone = np.arange(self.rows.clients)
         return np.split(everyone, range(self.part, len(everyone), self.part))
 
-    def _states(self, members: np.ndarray) -> Any:
-        leaves = [] if self.file is None else [jnp.asarray(leaf) for leaf in self.file.read(members)]
+    def _states(self, members: np.ndarray) -> Tree:
+        leaves = [] if self.file is None else [jnp.asarray(leaf[None]) for leaf in self.file.read(members)]
         return jax.tree.unflatten(self._structure, leaves)
 
     def _data(self, members: np.ndarray) -> ClientData:

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,88 +13,91 @@ import jax.numpy as jnp
 import numpy as np
 
 from idiolect.core.checks import RequestError
+from idiolect.core.tree import Tree
+from idiolect.data.store import RecordFile
+from idiolect.engines import door
 from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.plan import Plan
 from idiolect.engines.population import OnDisk
-from idiolect.engines.recording import Recorder
 
 if TYPE_CHECKING:
     from idiolect.engines.session import Session
 
+FORMAT = 2  # of the file: the whole `State`; 1 was the session's own
+
 
 def save(session: Session, checkpoint: Checkpoint) -> None:
-    """Keep the session as it stands."""
+    """Keep the state, whole: its arrays as arrays, its plain numbers exactly."""
+    plan, leaves = session.plan, jax.tree.leaves(session.state)
     facts = {
-        "round": session.round,
-        "seconds": session.seconds,
-        "fingerprint": _fingerprint(session),
-        "plan": {name: getattr(session.training, name) for name in ("executor", "chunk", "block")},
-        "recorders": [recorder.to_facts() for recorder in session.recorders],
+        "format": FORMAT,
+        "round": session.state.round,
+        "fingerprint": plan.fingerprint,
+        "plan": {name: getattr(plan.training, name) for name in ("executor", "chunk", "block")},
+        "numbers": [leaf for leaf in leaves if isinstance(leaf, (int, float))],
     }
-    leaves = [*jax.tree.leaves(session.server), *session.population.leaves(), *jax.tree.leaves(session.selected)]
-    history = list(zip(*(recorder.history for recorder in session.recorders)))
+    arrays = [leaf for leaf in leaves if not isinstance(leaf, (int, float))]
     folder, mark = session.kept_history
-    mark = checkpoint.save(leaves, facts, _records(session), history, mark if folder == checkpoint.folder else None)
-    session.kept_history = checkpoint.folder, mark
+    history = list(zip(*session.histories))
+    mark = checkpoint.save(arrays, facts, _records(plan), history, mark if folder == checkpoint.folder else None)
+    session.kept_history, session.saved = (checkpoint.folder, mark), session.state.round
 
 
 def load(session: Session, checkpoint: Checkpoint) -> None:
     """Take the session up where the checkpoint stands; RequestError where it is of another request."""
-    leaves, facts, history, mark = checkpoint.load(_records(session))
-    if facts["fingerprint"] != _fingerprint(session):
+    plan, where = session.plan, checkpoint.folder
+    stored, facts, history, mark = checkpoint.load(_records(plan))
+    if facts.get("format") != FORMAT:
         raise RequestError(
-            f"The checkpoint in {checkpoint.folder} belongs to other settings or data; resume with the run's own "
-            "spec.toml, or start in a new run folder."
+            f"The checkpoint in {where} was written by another version of idiolect, in a format that this one does not "
+            "read; finish the run with that version, or delete the folder to train this part again."
         )
-    _adopt(session, facts["plan"], checkpoint.folder)
-    if facts["round"] > session.training.rounds:
+    if facts["fingerprint"] != plan.fingerprint:
         raise RequestError(
-            f"The checkpoint in {checkpoint.folder} stands at round {facts['round']}, beyond training.rounds = "
-            f"{session.training.rounds}; ask for at least that many rounds."
+            f"The checkpoint in {where} belongs to other settings or data; resume with the run's own spec.toml, or "
+            "start in a new run folder."
         )
-    whole = (session.server, session.population.leaves(), session.selected)
-    counts = len(jax.tree.leaves(whole))
-    if len(leaves) != counts:
-        raise RequestError(f"The checkpoint in {checkpoint.folder} has {len(leaves)} arrays where {counts} are needed.")
-    restored = jax.tree.unflatten(jax.tree.structure(whole), [jnp.asarray(leaf) for leaf in leaves])
-    session.server, states, selected = restored
-    session.population.restore(states)
-    session.selected = [snapshot._replace(round=int(snapshot.round)) for snapshot in selected]
-    own = [list(rows) for rows in zip(*history)] or [[] for _ in facts["recorders"]]
-    session.recorders = [Recorder.from_facts(lane, rows) for lane, rows in zip(facts["recorders"], own)]
-    session.kept_history = checkpoint.folder, mark
-    session.round, session.seconds = facts["round"], facts["seconds"]
+    session.plan = plan = dataclasses.replace(plan, training=_adopt(plan, facts["plan"], where))
+    if facts["round"] > plan.training.rounds:
+        raise RequestError(
+            f"The checkpoint in {where} stands at round {facts['round']}, beyond training.rounds = "
+            f"{plan.training.rounds}; ask for at least that many rounds."
+        )
+    leaves, structure = jax.tree.flatten(session.state)
+    needed = len(leaves) - len(facts["numbers"])
+    if len(stored) != needed:
+        raise RequestError(f"The checkpoint in {where} has {len(stored)} arrays where {needed} are needed.")
+    arrays, numbers = iter(stored), iter(facts["numbers"])
+    with door.run_precision(plan.training.precision):
+        restored = [_restore(leaf, arrays, numbers) for leaf in leaves]
+    session.state = jax.tree.unflatten(structure, restored)
+    plan.population.mark(session.state.round)
+    session.histories = [list(rows) for rows in zip(*history)] or [[] for _ in plan.seeds]
+    session.kept_history, session.saved = (where, mark), session.state.round
 
 
-def _fingerprint(session: Session) -> str:
-    """What a checkpoint must agree on to be continued: program, settings, seeds, rows, precision."""
-    leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(session.algorithm)]
-    training = dataclasses.replace(session.training, rounds=0, executor="", chunk=0, block=0)
-    kinds = jax.tree.structure(session.algorithm)
-    facts = repr((kinds, leaves, session.seeds, training, session.row_digests, session.scores))
-    return hashlib.sha256(facts.encode()).hexdigest()
+def _restore(leaf: Tree, arrays: Iterator[np.ndarray], numbers: Iterator[float]) -> Tree:
+    """The stored leaf in the place of one of the same kind: a plain number, on the host, or on the device."""
+    if isinstance(leaf, (int, float)):
+        return next(numbers)
+    stored = next(arrays)
+    return jnp.asarray(stored) if isinstance(leaf, jax.Array) else stored
 
 
-def digests(rows: Any) -> list[tuple[tuple[int, ...], int]]:
-    """What several splits' rows are, in few bytes."""
-    parts = [part for split in rows for part in (split.inputs, split.targets, split.offsets)]
-    parts += [split.weights for split in rows if split.weights is not None]
-    return [(part.shape, zlib.crc32(np.ascontiguousarray(part).data)) for part in parts]
-
-
-def _adopt(session: Session, plan: dict[str, Any], where: Path) -> None:
-    """Go on with the program a checkpoint was made by, where the request left the choice to us."""
-    asked = session.requested
-    mine = dataclasses.asdict(session.training)
+def _adopt(plan: Plan, chosen: dict[str, Any], where: Path) -> door.Training:
+    """The program a checkpoint was made by, where the request left the choice to us."""
+    asked = plan.requested
+    mine = dataclasses.asdict(plan.training)
     free = {"executor": asked.executor == "auto", "chunk": asked.executor == "auto", "block": asked.block == 0}
-    for name, value in plan.items():
+    for name, value in chosen.items():
         if mine[name] != value and not free[name]:
             raise RequestError(
                 f"The checkpoint in {where} was made with {name} = {value!r}, the request says {mine[name]!r}; "
                 "resume with the run's own settings."
             )
-    session.training = dataclasses.replace(session.training, **plan)
+    return dataclasses.replace(plan.training, **chosen)
 
 
-def _records(session: Session) -> Any:
+def _records(plan: Plan) -> RecordFile | None:
     """The file of the clients' states, where they are on disk."""
-    return session.population.file if isinstance(session.population, OnDisk) else None
+    return plan.population.file if isinstance(plan.population, OnDisk) else None

@@ -9,32 +9,35 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from idiolect.core import keys, tree
 from idiolect.core.addressing import address, axes
-from idiolect.core.data import ClientData
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
-from idiolect.engines.client import Round, open_round
+from idiolect.core.tree import Tree
+from idiolect.engines.client import Number, Round, Task, client_settle, for_clients, receive, send
 from idiolect.engines.cohorts import NOBODY
+from idiolect.engines.server import open_round, server_step
 
 
 class Cohort(NamedTuple):
     """Who takes part in a round. Padding has the largest client number, NOBODY, and is never present."""
 
-    clients: Any  # (cohort,) client numbers
-    rows: Any  # (cohort,) where their data and state stand in the tables at hand
-    present: Any  # (cohort,) False: dropped out of the round
+    clients: Array  # (cohort,) client numbers
+    rows: Array  # (cohort,) where their data and state stand in the tables at hand
+    present: Array  # (cohort,) False: dropped out of the round
 
 
 class Clients(NamedTuple):
     """What clients hold, one row each."""
 
-    states: Any
+    states: Tree
     data: ClientData
 
 
@@ -48,8 +51,8 @@ class How(NamedTuple):
 class Steps(NamedTuple):
     """The local steps of a cohort."""
 
-    trips: Any  # of the loop
-    own: Any  # (cohort,) of each client; None: every client takes every step
+    trips: jax.Array | int  # of the loop
+    own: jax.Array | None  # (cohort,) of each client; None: every client takes every step
 
 
 @jax.tree_util.register_static
@@ -60,25 +63,28 @@ class Fixed(int):
 class RoundCost(NamedTuple):
     """What a round cost, client by client; the host adds it up in exact integers."""
 
-    clients: Any  # (cohort,) client numbers, in the order they were worked on
-    present: Any  # (cohort,) whose upload arrived
+    clients: Array  # (cohort,) client numbers, in the order they were worked on
+    present: Array  # (cohort,) whose upload arrived
     known: tuple[Fixed | None, ...]  # the eight counts of Tally and useful steps; None: not known while tracing
-    counted: Any  # (cohort, n): the others of these nine, in order, then 1 if the work stayed finite
-    executed_steps: Any  # () steps of the compiled loop times clients in it, waste included; Fixed within a block
+    counted: Array  # (cohort, n): the others of these nine, in order, then 1 if the work stayed finite
+    executed_steps: Array  # () steps of the compiled loop times clients in it, waste included; Fixed within a block
 
     @property
-    def counts(self) -> list[Any]:
+    def counts(self) -> list[Array]:
         """The eight counts of Tally and useful steps: a plain number where it is everybody's, or one per client."""
         places = itertools.count()
         return [self.counted[..., next(places)] if count is None else int(count) for count in self.known]
 
     @property
-    def finite(self) -> Any:
+    def finite(self) -> Array:
         """(cohort,) whose work stayed finite."""
         return self.counted[..., -1] != 0
 
 
-def round_cost(cohort: Cohort, tally: Tally, useful_steps: Any, finite: Any, executed_steps: Any) -> RoundCost:
+Outcome = tuple[Tree, Tree, RoundCost]  # uploads, their sum, or the server; the clients' states; the cost
+
+
+def round_cost(cohort: Cohort, tally: Tally, useful_steps: Array, finite: Array, executed_steps: Array) -> RoundCost:
     """One small matrix per round, so that a block stores one array instead of a dozen; of known counts nothing."""
     counts = (*tally, useful_steps)
     known = tuple(Fixed(count) if isinstance(count, int) else None for count in counts)
@@ -96,23 +102,18 @@ def _plain(tally: Tally) -> Tally:
     return Tally(*(int(count) if isinstance(count, Fixed) else count for count in tally))
 
 
-def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> tuple[Any, Any, RoundCost]:
+def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> Outcome:
     """receive, step x steps, send for every client of the cohort; `clients` has one row per member.
 
     Returns stacked uploads, new states (absent clients keep theirs) and the cost.
     """
     algorithm, sent, (states, data) = now.algorithm, now.sent, clients
-    view = address((algorithm, sent), cohort.clients)
-    view_axes = axes((algorithm, sent))
 
-    def key_of(purpose: Purpose) -> Key:
-        return keys.client_keys(now.root, purpose, now.number, cohort.clients)
-
-    def receive(seen: Any, key: Key, state: Any, rows: ClientData) -> Any:
-        working, cost = seen[0].receive(key, seen[1], state, rows)
+    def begin(task: Task) -> tuple[Tree, Tally]:
+        working, cost = receive(task)
         return working, _fixed(cost)
 
-    working, tally = jax.vmap(receive, in_axes=(view_axes, 0, 0, 0))(view, key_of(Purpose.RECEIVE), states, data)
+    working, tally = for_clients(begin, now, cohort.clients, states, data)
 
     own_steps = None  # None: everybody takes every step
     largest = data.targets.shape[1] if uniform else jnp.max(jnp.where(cohort.present, data.count, 0))
@@ -121,16 +122,13 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> t
     if not uniform and not isinstance(trips, int) and algorithm.steps(sent, data.count[0]) is not trips:
         own_steps = jax.vmap(lambda count: jnp.asarray(algorithm.steps(sent, count), jnp.int32))(data.count)
 
-    steps = Steps(trips, own_steps)
-    working, step_tally, useful = _walk((view, view_axes), key_of(Purpose.STEP), steps, working, data)
+    working, step_tally, useful = _walk(now, cohort.clients, Steps(trips, own_steps), working, data)
 
-    def send(seen: Any, key: Key, work: Any, state: Any, rows: ClientData) -> Any:
-        upload, kept, cost = seen[0].send(key, seen[1], work, state, rows)
+    def end(task: Task, work: Tree) -> tuple[Tree, Tree, Tally]:
+        upload, kept, cost = send(task, work)
         return upload, kept, _fixed(cost)
 
-    uploads, kept, send_tally = jax.vmap(send, in_axes=(view_axes, 0, 0, 0, 0))(
-        view, key_of(Purpose.SEND), working, states, data
-    )
+    uploads, kept, send_tally = for_clients(end, now, cohort.clients, states, data, working)
     finite = finite_rows((uploads, kept), cohort.present.shape[0])
     spent = _plain(tally).plus(step_tally).plus(_plain(send_tally))
     cost = round_cost(cohort, spent, useful, finite, trips * cohort.clients.shape[0])
@@ -138,20 +136,24 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> t
 
 
 def _walk(
-    seen: tuple[Any, Any], step_keys: Key, steps: Steps, working: Any, data: ClientData
-) -> tuple[Any, Tally, Any]:
-    """The local steps: (working, tally per client, useful steps per client); `seen` comes with its client axes."""
-    (view, view_axes), (trips, own_steps) = seen, steps
+    now: Round, clients: jax.Array, steps: Steps, working: Tree, data: ClientData
+) -> tuple[Tree, Tally, jax.Array | int]:
+    """The local steps: (working, tally per client, useful steps per client)."""
+    trips, own_steps = steps
+    seen = (now.algorithm, now.sent)
+    # made once, before the loop: `engines.client.step` would draw keys and pick addressed rows in every turn
+    view, step_keys = address(seen, clients), keys.client_keys(now.root, Purpose.STEP, now.number, clients)
 
-    def step(seen: Any, key: Key, t: Any, work: Any, rows: ClientData) -> Any:
-        moved, cost = seen[0].step(key, t, seen[1], work, rows)
+    def step(own: tuple[Algorithm, Tree], key: Key, t: Number, work: Tree, rows: ClientData) -> tuple[Tree, Tally]:
+        moved, cost = own[0].step(key, t, own[1], work, rows)
         return moved, _fixed(cost)
 
-    all_step = jax.vmap(step, in_axes=(view_axes, 0, None, 0, 0))
+    # the loop is outside the `vmap`: `t` stays unbatched, and a branch on it a real branch
+    all_step = jax.vmap(step, in_axes=(axes(seen), 0, None, 0, 0))
     shape = jax.eval_shape(lambda: all_step(view, step_keys, 0, working, data)[1])
     varying = [place for place, count in enumerate(shape) if not isinstance(count, Fixed)]
 
-    def one_step(t: Any, carried: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+    def one_step(t: jax.Array, carried: tuple[Tree, list[jax.Array]]) -> tuple[Tree, list[jax.Array]]:
         old, counts = carried
         new, cost = all_step(view, step_keys, t, old, data)
         if own_steps is not None:
@@ -165,7 +167,7 @@ def _walk(
     useful = trips if own_steps is None else own_steps
     totals = iter(counted)
 
-    def total(count: Any) -> Any:
+    def total(count: Array) -> Array:
         if isinstance(count, Fixed):
             return int(count) * useful if count else 0
         return next(totals)
@@ -173,7 +175,7 @@ def _walk(
     return working, Tally(*map(total, shape)), useful
 
 
-def finite_rows(stacked: Any, rows: int) -> Any:
+def finite_rows(stacked: Tree, rows: int) -> jax.Array:
     """Whether each row's leaves are all finite: one sum per row and leaf, since a sum keeps any NaN or infinity."""
     sums = [
         jnp.isfinite(jnp.sum(leaf.reshape(rows, -1), axis=1))
@@ -183,7 +185,7 @@ def finite_rows(stacked: Any, rows: int) -> Any:
     return functools.reduce(jnp.logical_and, sums, jnp.ones(rows, bool))
 
 
-def run_round(now: Round, server: Any, clients: Clients, cohort: Cohort | None, how: How) -> tuple[Any, Any, RoundCost]:
+def run_round(now: Round, server: Tree, clients: Clients, cohort: Cohort | None, how: How) -> Outcome:
     """One whole round: local work, reduction, server step, settle. `cohort` None means everybody."""
     members = everybody(clients.data) if cohort is None else cohort
     if cohort is None and not how.chunk:
@@ -197,19 +199,18 @@ def run_round(now: Round, server: Any, clients: Clients, cohort: Cohort | None, 
 
 
 def finish_round(
-    now: Round, server: Any, members: Cohort, partial: Any, clients: Clients, *, partial_cohort: bool
-) -> tuple[Any, Any]:
+    now: Round, server: Tree, members: Cohort, partial: Tree, clients: Clients, *, partial_cohort: bool
+) -> tuple[Tree, Tree]:
     """What follows once the uploads are summed: lower, server step, settle."""
     algorithm = now.algorithm
-    received = algorithm.reduction.lower(partial)
-    server_key = keys.round_key(now.root, Purpose.SERVER_STEP, now.number)
-    moved = algorithm.server_step(server_key, server, now.sent, received)
+    moved = server_step(now, server, partial)
     if partial_cohort:  # a round from which everybody dropped out leaves the server as it was
-        moved = tree.choose(received.cohort > 0, moved, server)
+        moved = tree.choose(algorithm.reduction.lower(partial).cohort > 0, moved, server)
     if algorithm.settle is None:
         return moved, clients.states
     own = clients if not partial_cohort else Clients(*tree.take(tuple(clients), members.rows))
-    settled = _settle(now, members, moved, own)
+    after = open_round(algorithm, now.root, now.number + 1, moved)
+    settled = for_clients(client_settle, after, members.clients, *own)
     return moved, put_back(clients.states, members, settled) if partial_cohort else settled
 
 
@@ -219,13 +220,13 @@ def everybody(data: ClientData) -> Cohort:
     return Cohort(clients, clients, jnp.ones(clients.shape, bool))
 
 
-def _work_in_chunks(now: Round, cohort: Cohort, clients: Clients, how: How) -> tuple[Any, Any, RoundCost]:
+def _work_in_chunks(now: Round, cohort: Cohort, clients: Clients, how: How) -> Outcome:
     """`local_work` for a chunk of clients at a time; clients of similar size share one, so few steps are wasted."""
     states, data = clients
     members = _chunks_by_size(cohort, data, how.chunk)
     reduction = now.algorithm.reduction
 
-    def one_chunk(part: Cohort) -> tuple[Any, Any, RoundCost]:
+    def one_chunk(part: Cohort) -> Outcome:
         own = Clients(tree.take(states, part.rows), tree.take(data, part.rows))
         uploads, kept, cost = local_work(now, part, own, how.uniform)
         return reduction.collect(uploads, part.clients, part.present), kept, cost
@@ -261,19 +262,8 @@ def _chunks_by_size(cohort: Cohort, data: ClientData, chunk: int) -> Cohort:
     return jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), padded)
 
 
-def put_back(states: Any, cohort: Cohort, kept: Any) -> Any:
+def put_back(states: Tree, cohort: Cohort, kept: Tree) -> Tree:
     """Write the cohort's new states into the table; nobodies are dropped."""
     size = jax.tree.leaves(states)[0].shape[0] if jax.tree.leaves(states) else 0
     rows = jnp.where(cohort.present, cohort.rows, size)
     return jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states, kept)
-
-
-def _settle(now: Round, cohort: Cohort, server: Any, clients: Clients) -> Any:
-    """Hand the new Broadcast to the cohort that has just uploaded; `clients` are the members."""
-    after = open_round(now.algorithm, now.root, now.number + 1, server)
-    both = (now.algorithm, after.sent)
-    settle_keys = keys.client_keys(now.root, Purpose.SETTLE, now.number, cohort.clients)
-    return jax.vmap(
-        lambda seen, key, state, rows: seen[0].settle(key, seen[1], state, rows),
-        in_axes=(axes(both), 0, 0, 0),
-    )(address(both, cohort.clients), settle_keys, *clients)

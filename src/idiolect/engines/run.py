@@ -1,73 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into a training run and what comes out of it."""
+"""What comes out of a training run."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable
 
 import numpy as np
 
 from idiolect.accounting.ledger import Ledger
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.data import Rows
+from idiolect.core.keys import Key
 from idiolect.core.kinds import Routes
-from idiolect.core.tree import Params
+from idiolect.core.tree import Params, Tree
 from idiolect.engines.door import Training, run_precision
-from idiolect.engines.evaluate import outputs_alone, routes_taken
+from idiolect.engines.evaluate import Standing, models_and_outputs, outputs_alone, routes_taken
 from idiolect.engines.footprint import Flops, Storage, client_flops, storage
-from idiolect.engines.recording import ClientScores, Recorder
+from idiolect.engines.judge import find_lane_standing, look, score_new_clients
+from idiolect.engines.plan import Plan
+from idiolect.engines.recording import ClientScores, Recorder, Row
+from idiolect.engines.state import Snapshot
 from idiolect.metrics.personalization import Personalization, personalization_of
 from idiolect.metrics.routing import Routing, routing_report
 from idiolect.metrics.scores import SCORES
-
-if TYPE_CHECKING:
-    from idiolect.engines.session import Session
-
-
-class Splits(Protocol):
-    """What the engine needs of a federation."""
-
-    @property
-    def train(self) -> Rows:
-        """Rows to learn from."""
-
-    @property
-    def validation(self) -> Rows:
-        """Rows to choose by."""
-
-    @property
-    def test(self) -> Rows:
-        """Rows to judge by."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What clients are called."""
-
-
-class Snapshot(NamedTuple):
-    """One lane's whole state after a round."""
-
-    round: int
-    server: Any
-    states: Any  # one row per client; None where they are on disk
 
 
 @dataclasses.dataclass
 class Run:
     """The outcome of one lane."""
 
+    plan: Plan = dataclasses.field(repr=False)
+    lane: int
     algorithm: Algorithm
-    seed: int
-    training: Training  # resolved: the executor, chunk and block that were used
     recorder: Recorder
     last: Snapshot
     selected: Snapshot  # the best recorded round on validation rows
-    session: Session = dataclasses.field(repr=False)
-    lane: int = 0
-    _new_clients: ClientScores | None = dataclasses.field(default=None, repr=False)
-    _answers: dict[str, np.ndarray] | None = dataclasses.field(default=None, repr=False)  # selected round, test rows
+    # what was asked once: answers on test rows are written, compared and charted, but computed once
+    _found: dict[Hashable, Tree] = dataclasses.field(default_factory=dict, repr=False, init=False)
+
+    @property
+    def seed(self) -> int:
+        """Of its draws."""
+        return self.plan.seeds[self.lane]
+
+    @property
+    def training(self) -> Training:
+        """Resolved: the executor, chunk and block that were used."""
+        return self.plan.training
 
     @property
     def ledger(self) -> Ledger:
@@ -75,17 +55,17 @@ class Run:
         return self.recorder.ledger
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Row]:
         """One row per recorded round."""
         return self.recorder.history
 
     @property
-    def server(self) -> Any:
+    def server(self) -> Tree:
         """The server after the last round."""
         return self.last.server
 
     @property
-    def states(self) -> Any:
+    def states(self) -> Tree:
         """The clients' states after the last round."""
         return self.last.states
 
@@ -96,29 +76,32 @@ class Run:
 
     def personal_models(self, snapshot: Snapshot | None = None) -> Params:
         """Every client's model, stacked over clients (default: after the last round)."""
-        where = snapshot or self.last
-        models, outputs = self.session.models_and_outputs(self, where, "test")
-        if where is self.selected and not self._chunk:
-            self._answers = outputs  # made on the way: gains and predictions are about these
-        return models
+        found: tuple[Params, dict[str, np.ndarray]] = self._ask(models_and_outputs, snapshot or self.last, "test")
+        return found[0]
 
     def outputs(self, snapshot: Snapshot | None = None, split: str = "test") -> dict[str, np.ndarray]:
         """What the shared and personal models answer on each client's rows, padded: (clients, rows, ...).
 
-        As many clients at a time as the executor takes, so that a run that fits the memory can be asked. What the
-        selected round answers on test rows is computed once.
+        As many clients at a time as the executor takes, so that a run that fits the memory can be asked.
         """
         where = snapshot or self.last
-        kept = where is self.selected and split == "test"
-        if kept and self._answers is not None:
-            return self._answers
-        if self._chunk:
-            found = self.session.look(self, where, split, functools.partial(outputs_alone, chunk=self._chunk))
-        else:
-            found = self.session.models_and_outputs(self, where, split)[1]
-        if kept:
-            self._answers = found
-        return found
+        if not self._chunk:
+            found: dict[str, np.ndarray] = self._ask(models_and_outputs, where, split)[1]
+            return found
+        alone: dict[str, np.ndarray] = self._ask(outputs_alone, where, split)
+        return alone
+
+    def _ask(self, program: Callable[..., Tree], where: Snapshot, split: str) -> Tree:
+        """What a program finds of all clients. Of the last and the selected round it is computed once and kept."""
+        chunk = {} if program is models_and_outputs else {"chunk": self._chunk}
+        asked = (program, where.round, split) if where is self.last or where is self.selected else None
+        if asked not in self._found:
+            self._found[asked] = look(self.plan, self._who, where, split, functools.partial(program, **chunk))
+        return self._found[asked] if asked else self._found.pop(asked)
+
+    def standing(self) -> Standing:
+        """Where the run stands in its objective after the last round: w, every beta_m, every model; on the host."""
+        return find_lane_standing(self.plan, self._who, self.last)
 
     def personalization(self, of: str = "selected") -> Personalization | None:
         """Accuracy before and after adaptation on test rows, over the clients; None where targets are no classes.
@@ -136,9 +119,12 @@ class Run:
         """
         if not isinstance(self.algorithm, Routes) or not self._of_classes:
             return None
-        program = functools.partial(routes_taken, chunk=self._chunk)
-        found = self.session.look(self, snapshot or self.selected, split, program)
+        found = self._ask(routes_taken, snapshot or self.selected, split)
         return routing_report(self.algorithm.route_names, *found)
+
+    @property
+    def _who(self) -> tuple[Algorithm, Key]:
+        return self.algorithm, self.plan.roots[self.lane]
 
     @property
     def _chunk(self) -> int:
@@ -151,15 +137,17 @@ class Run:
 
     def storage(self) -> Storage:
         """Bytes that a client and the server keep between rounds, and those of a personal model."""
-        return storage(self.algorithm, self.session.federation.train, self.training.precision)
+        return storage(self.algorithm, self.plan.federation.train, self.training.precision)
 
     def flops(self) -> Flops:
         """What the compiler counts for a client of as many rows as the mean client; takes seconds with deep models."""
         arguments = (self.algorithm, self.last.server, self.seed)
-        return client_flops(*arguments, self.session.federation.train, self.training.precision)
+        return client_flops(*arguments, self.plan.federation.train, self.training.precision)
 
     def new_clients(self) -> ClientScores:
         """Scores of the federation's held-out clients, which never trained."""
-        if self._new_clients is None:
-            self._new_clients = self.session.new_clients(self)
-        return self._new_clients
+        # of the round that every other answer is about
+        if "new clients" not in self._found:
+            self._found["new clients"] = score_new_clients(self.plan, self._who, self.selected)
+        scores: ClientScores = self._found["new clients"]
+        return scores

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,45 +14,46 @@ from idiolect.core import keys
 from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, Purpose, StartKeys
+from idiolect.core.keys import Key, StartKeys
 from idiolect.core.kinds import Carries
 from idiolect.core.objective import Prepares
 from idiolect.core.tally import NOTHING, Tally
-from idiolect.engines.client import Round, Task, receive, send
+from idiolect.core.tree import Tree
+from idiolect.engines.client import Round, Task, client_init, receive, send
 from idiolect.engines.forms import check_form
+from idiolect.engines.server import open_round, server_init
 
 
 @jax.jit
-def init_server(algorithm: Algorithm, root: Key) -> Any:
-    """The server's start, the same whatever the cohort."""
-    return algorithm.init_server(keys.init_key(root))
+def init_server(algorithm: Algorithm, root: Key) -> Tree:
+    """`server_init`, compiled."""
+    return server_init(algorithm, root)
 
 
 @jax.jit
-def init_clients(algorithm: Algorithm, root: Key, clients: Any, data: ClientData) -> tuple[Any, Tally]:
+def init_clients(algorithm: Algorithm, root: Key, clients: jax.Array, data: ClientData) -> tuple[Tree, Tally]:
     """The named clients' starts and what they cost, one row each."""
 
-    def one(own: Algorithm, starts: StartKeys, rows: ClientData) -> tuple[Any, Tally]:
-        state, cost = own.init_client(starts, rows)
+    def one(own: Algorithm, client: jax.Array, rows: ClientData) -> tuple[Tree, Tally]:
+        state, cost = client_init(own, root, client, rows)
         return jax.tree.map(jnp.asarray, state), cost.counters()
 
-    # one key for all is no row per client: with equal rows the compiler's simplifier runs in circles over their draws
-    starts = StartKeys(keys.init_key(root), keys.client_keys(root, Purpose.INIT_CLIENT, 0, clients))
-    return jax.vmap(one, in_axes=(axes(algorithm), StartKeys(None, 0), 0))(address(algorithm, clients), starts, data)
+    return jax.vmap(one, in_axes=(axes(algorithm), 0, 0))(address(algorithm, clients), clients, data)
 
 
 @jax.jit
 def carry(
-    change: tuple[Algorithm, Algorithm], root: Key, server: Any, clients: Any, states: Any, data: ClientData
-) -> tuple[Any, Any, Tally]:
+    change: tuple[Algorithm, Algorithm], root: Key, server: Tree, clients: jax.Array, states: Tree, data: ClientData
+) -> tuple[Tree, Tree, Tally]:
     """Server and clients of a run, ready to go on with other settings, and the cost, a row per client.
 
     `change` is the algorithm to go on with, and the earlier one.
     """
     algorithm, earlier = change
 
-    def prepare(own: tuple[Algorithm, Algorithm], key: Key, before: Any, rows: ClientData) -> tuple[Any, Tally]:
-        objective: Any = own[0].objective
+    def prepare(own: tuple[Algorithm, Algorithm], key: Key, before: Tree, rows: ClientData) -> tuple[Tree, Tally]:
+        objective = own[0].objective
+        assert isinstance(objective, Prepares)
         prepared, cost = objective.prepare_again(key, rows, before, own[1].objective)
         return prepared, cost.counters()
 
@@ -68,9 +69,9 @@ def carry(
 class WireTypes(NamedTuple):
     """Shapes of what crosses the wire for one client: down, up, and the final delivery."""
 
-    sent: Any
-    upload: Any
-    delivered: Any
+    sent: Tree
+    upload: Tree
+    delivered: Tree
 
 
 def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
@@ -98,7 +99,12 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
 
 
 def _check_own(
-    algorithm: Algorithm, root: Key, on_server: tuple[Any, Any], on_client: Any, upload: Any, rows: ClientData
+    algorithm: Algorithm,
+    root: Key,
+    on_server: Tree,
+    on_client: tuple[Algorithm, Tree, Tree],
+    upload: Tree,
+    rows: ClientData,
 ) -> None:
     """RequestError where `step` or `server_step` of somebody's algorithm hands on another form than it was handed."""
     name, (own, seen, working), (server, sent) = type(algorithm).__name__, on_client, on_server
@@ -127,26 +133,28 @@ LOOK_AHEAD = 64  # rounds whose drawn steps are compared: lanes that agree so lo
 
 
 @functools.partial(jax.jit, static_argnames=("capacity",))
-def _drawn_steps(algorithm: Algorithm, roots: Key, server: Any, capacity: int) -> Any:
+def _drawn_steps(algorithm: Algorithm, roots: Key, capacity: int) -> jax.Array:
     """(lanes, LOOK_AHEAD): how many local steps the server draws in the first rounds."""
 
-    def of_lane(algorithm: Algorithm, root: Key, server: Any) -> Any:
-        def in_round(number: Any) -> Any:
-            sent = algorithm.broadcast(keys.round_key(root, Purpose.BROADCAST, number), server)
+    def of_lane(algorithm: Algorithm, root: Key) -> jax.Array:
+        server = server_init(algorithm, root)
+
+        def in_round(number: jax.Array) -> jax.Array:
+            sent = open_round(algorithm, root, number, server).sent
             return jnp.asarray(algorithm.steps(sent, capacity), jnp.int32)
 
         return jax.vmap(in_round)(jnp.arange(LOOK_AHEAD, dtype=jnp.int32))
 
-    return jax.vmap(of_lane)(algorithm, roots, server)
+    return jax.vmap(of_lane)(algorithm, roots)
 
 
-def turns(algorithm: Algorithm, roots: Key, server: Any, capacity: int) -> np.ndarray:
+def turns(algorithm: Algorithm, roots: Key, capacity: int) -> np.ndarray:
     """(groups, lanes) of lane numbers: a group's lanes draw the same numbers of local steps.
 
     They can take them side by side, none waiting for another, and read the rows once for all. With few rows per step
     a lane has nothing to share, and with groups of different sizes there is no common shape: then everybody alone.
     """
-    schedules = np.asarray(_drawn_steps(algorithm, roots, server, capacity=capacity))
+    schedules = np.asarray(_drawn_steps(algorithm, roots, capacity=capacity))
     _, group, sizes = np.unique(schedules, axis=0, return_inverse=True, return_counts=True)
     if getattr(algorithm, "batch_size", 0) or (sizes != sizes[0]).any():
         return np.arange(len(schedules), dtype=np.int32)[:, None]

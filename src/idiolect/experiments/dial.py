@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from idiolect.core.checks import DivergedError, RequestError, nearest
 from idiolect.core.order import natural_order
 from idiolect.data.federation import Federation
 from idiolect.engines.run import Run
-from idiolect.engines.simulate import Checkpoint, Session
+from idiolect.engines.simulate import Checkpoint, Options, Session, open_session
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
 from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned
@@ -266,10 +266,14 @@ class Walk(NamedTuple):
         for place, (value, ready) in enumerate(zip(self.values, prepared.built)):
             training = dataclasses.replace(training, rounds=sum(lengths[: place + 1]))
             lanes = [ready.algorithm] * len(spec.seeds)
-            session = Session(lanes, federation, training, list(spec.seeds), prepared.scores, None, after=session)
             where = self.folder.path / checkpoints / str(place)
             checkpoint = Checkpoint(where, spec.output.checkpoint_every, self.tell)
-            runs = self._run(session, checkpoint, value, report)
+            options = Options(checkpoint=checkpoint, resume=True, progress=report)
+            if session is None:
+                session = open_session(lanes, federation, training, spec.seeds, prepared.scores, options)
+            else:
+                session = session.go_on(lanes, training, options)
+            runs = self._run(session, value)
             if lengths[place]:
                 training = session.training  # what `auto` chose at first holds for the whole path
             for run in runs:
@@ -277,12 +281,10 @@ class Walk(NamedTuple):
             tried.append(Tried(value, runs, -value))
         return tried
 
-    def _run(
-        self, session: Session, checkpoint: Checkpoint, value: float, report: Callable[[int, int], None]
-    ) -> list[Run]:
+    def _run(self, session: Session, value: float) -> list[Run]:
         where = f"{self.method.label} at {self.setting} = {value:g}"
         try:
-            runs = session.run(checkpoint, True, report)
+            runs = session.run()
         except DivergedError as error:
             raise DivergedError(f"{where}: {error}") from None
         lost = next((run for run in runs if run.recorder.diverged), None)

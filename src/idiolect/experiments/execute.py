@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
+from idiolect.accounting.ledger import Ledger
 from idiolect.accounting.time_model import find_time_model
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError, RequestError
@@ -20,9 +21,9 @@ from idiolect.data.federation import Federation
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import Training
 from idiolect.engines.evaluate import Standing
+from idiolect.engines.plan import Measure, Options
 from idiolect.engines.run import Run
-from idiolect.engines.session import Measure
-from idiolect.engines.simulate import Session
+from idiolect.engines.simulate import open_session
 from idiolect.experiments.announce import announce
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.candidates import LOCAL
@@ -242,16 +243,20 @@ class _Training:
         algorithms = [one.built.algorithm for one in methods]
         measure = _measure(spec, labels, algorithms, federation, folder, prepared.synthetic)
         lanes, seeds = [one for one in algorithms for _ in spec.seeds], list(spec.seeds) * len(methods)
-        scores, choose_by = prepared.scores, prepared.choose_by
-        session = Session(lanes, federation, training, seeds, scores, None, measure, choose_by=choose_by)
-        _charge_agreement(session, [one.built for one in methods for _ in spec.seeds])
-        self._resolve(methods, session.training)
-        checkpoint = Checkpoint(
-            folder.path / "checkpoint" / safe_name(labels[0]), spec.output.checkpoint_every, self.tell
-        )
         shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
+        checkpoint = folder.path / "checkpoint" / safe_name(labels[0])
+        options = Options(
+            checkpoint=Checkpoint(checkpoint, spec.output.checkpoint_every, self.tell),
+            resume=True,
+            progress=self._report(shown),
+            choose_by=prepared.choose_by,
+            measure=measure,
+            spent=[_agreement(one.built) for one in methods for _ in spec.seeds],
+        )
+        session = open_session(lanes, federation, training, seeds, prepared.scores, options)
+        self._resolve(methods, session.training)
         try:
-            runs = session.run(checkpoint, True, self._report(shown))
+            runs = session.run()
         except DivergedError as error:
             if len(prepared.methods) == 1:
                 raise DivergedError(f"{shown}: {error}") from None
@@ -285,13 +290,11 @@ class _Training:
         return Trained(one.method, runs, one.built.notes, one.choice)
 
 
-def _charge_agreement(session: Session, built: list[Built]) -> None:
+def _agreement(built: Built) -> Ledger:
     """What finding out who listens to whom has sent, once, before the first round."""
-    for recorder, ready in zip(session.recorders, built):
-        if ready.agreed is not None:
-            recorder.ledger = recorder.ledger.charge(
-                upload_bytes=ready.agreed.upload_bytes, download_bytes=ready.agreed.download_bytes
-            )
+    if built.agreed is None:
+        return Ledger()
+    return Ledger(upload_bytes=built.agreed.upload_bytes, download_bytes=built.agreed.download_bytes)
 
 
 def _measure(

@@ -13,8 +13,9 @@ import numpy as np
 
 from idiolect.core.checks import DivergedError
 from idiolect.data.federation import Federation
+from idiolect.engines.plan import Options
 from idiolect.engines.recording import Recorder, to_lists
-from idiolect.engines.session import Session, Watch
+from idiolect.engines.session import Session, Watch, open_session
 from idiolect.engines.stopping import has_converged
 from idiolect.experiments.folds import fold
 from idiolect.experiments.prepare import Prepared
@@ -160,6 +161,8 @@ def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
         for session, watch in zip(sessions, watches):
             with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
                 session.train(watch=watch, upto=reached)
+        for place, lane in enumerate(lanes):
+            lane.recorders = [session.recorders[place] for session in sessions]
         request.report(reached, training.rounds)
         for lane in lanes:
             lane.ended |= lane.diverged is not None or (request.stops_early and lane.converged)
@@ -190,7 +193,7 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
     # `train_lanes` says when to record; a block is compiled once, for as many rounds as it has at most
     training = dataclasses.replace(training, rounds=rounds, record_every=max(rounds, 1), block=training.block or BLOCK)
     seeds = [spec.seeds[0]] * len(points)
-    return Session(algorithms, federation, training, seeds, prepared.scores, None, choose_by=prepared.choose_by)
+    return open_session(algorithms, federation, training, seeds, prepared.scores, Options(choose_by=prepared.choose_by))
 
 
 def _of_lane(request: Request, point: Point, prepared: Prepared) -> dict[str, Any]:

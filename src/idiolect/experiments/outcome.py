@@ -56,7 +56,7 @@ def history_rows(trained: list[Trained], spec: Spec) -> list[Row]:
             ledgers = [Ledger(**{name: row[name] for name in FIELDS}) for row in run.history]
             increments = [later - earlier for earlier, later in zip([Ledger(), *ledgers], ledgers)]
             slowest = np.diff([0, *(row["slowest_gradients"] for row in run.history)])
-            cohort = run.session.participations[run.lane].cohort
+            cohort = run.plan.participations[run.lane].cohort
             modelled = np.cumsum(model.history_seconds(increments, cohort, slowest))
             for row, seconds in zip(run.history, modelled):
                 rows.append({"method": entry.method.label, "seed": run.seed, **row, "modelled_seconds": float(seconds)})

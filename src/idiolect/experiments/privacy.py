@@ -168,7 +168,7 @@ def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
 
 
 def _method(fit: Fit) -> dict[str, Any]:
-    ledger, wire, counts = fit.ledger, fit.run.session.wire, fit.federation.train.counts
+    ledger, wire, counts = fit.ledger, fit.run.plan.wire, fit.federation.train.counts
     least = int(counts.argmin())
     sent = ledger.upload_bytes + ledger.download_bytes + ledger.delivery_bytes > 0
     return {

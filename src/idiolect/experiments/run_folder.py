@@ -27,7 +27,7 @@ from safetensors.numpy import save_file
 from idiolect.core.checks import RequestError
 from idiolect.core.tree import Params
 from idiolect.data.federation import Federation
-from idiolect.engines.resuming import digests
+from idiolect.engines.plan import digests
 from idiolect.experiments.spec import Spec, load, to_toml
 from idiolect.record import standing
 from idiolect.record.codec import to_json

@@ -23,6 +23,7 @@ from idiolect.theory.optimum import optimal_value as optimal_value
 from idiolect.theory.optimum import shared_optimum as shared_optimum
 from idiolect.theory.parameters import Advice as Advice
 from idiolect.theory.parameters import from_theory as from_theory
+from idiolect.theory.spectrum import spectral_radius as spectral_radius
 from idiolect.theory.step_sizes import STEP_RULES as STEP_RULES
 from idiolect.theory.step_sizes import StepAdvice as StepAdvice
 from idiolect.theory.step_sizes import advise as advise

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from idiolect.core import mixing
 from idiolect.core.data import Rows
 from idiolect.core.mixing import Discrepancies, Neighbours, Phases
 from idiolect.core.objective import Objective
+from idiolect.theory import spectrum
 from idiolect.theory.heterogeneity import gradient_noise
 from idiolect.theory.optimum import local_optima
 
@@ -149,7 +149,7 @@ def doubling(
             noise=noise,
             agents=discrepancies.agents,
             shares=float((1 / number).sum()),
-            spectral_radius=mixing.spectral_radius(neighbours_within(discrepancies, accuracy)),
+            spectral_radius=spectrum.spectral_radius(neighbours_within(discrepancies, accuracy)),
         )
         end += math.ceil(math.log(4) / (strong_convexity * eta))
         entries.append((accuracy, eta, end))
@@ -188,7 +188,7 @@ def one_over_k(
     steps = strong_convexity * discrepancies.agents * levels / (4 * smoothness * noise * shares)
     places = [min(int(np.searchsorted(steps, 1 / (strong_convexity * k))), len(levels) - 1) for k in _from_1(rounds)]
     caps = {
-        place: stable_step(smoothness, mixing.spectral_radius(neighbours_within(discrepancies, levels[place])))
+        place: stable_step(smoothness, spectrum.spectral_radius(neighbours_within(discrepancies, levels[place])))
         for place in set(places)
     }
     return _phases(

@@ -18,7 +18,7 @@ from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.batched import Batched
 from idiolect.objectives import Additive
-from idiolect.theory import all_for_all
+from idiolect.theory import all_for_all, spectrum
 from idiolect.theory.constants import Constants, block_constants, term_constants
 
 
@@ -188,7 +188,7 @@ def lsgd_pfl_rule(algorithm: Batched, constants: Constants) -> StepAdvice | None
 def all_for_all_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
     """Paper 004, theorems 3 and 4, corrected: 1/(2 L rho(W)), less where a target accuracy and the noise ask for it."""
     neighbours = algorithm.neighbours  # type: ignore[attr-defined]
-    radius = 1.0 if neighbours is None else mixing.spectral_radius(neighbours)  # a mixture is doubly stochastic
+    radius = 1.0 if neighbours is None else spectrum.spectral_radius(neighbours)  # a mixture is doubly stochastic
     number = mixture_counts(algorithm) if neighbours is None else mixing.counts(neighbours)
     return _filtered(algorithm, constants, radius, "1/(2 L rho(W))", float((1 / number).mean()))
 

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan's clients make of a state: scores on validation and test rows, models, answers, where a run stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from idiolect.core import tree
+from idiolect.core.addressing import is_per_client
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Tree
+from idiolect.engines import door
+from idiolect.engines.block import Lane
+from idiolect.engines.evaluate import Judging, Moment, Scores, Standing, evaluate, lane_standing, standing
+from idiolect.engines.held_out import evaluate_new_clients
+from idiolect.engines.plan import Measure, Plan
+from idiolect.engines.population import InMemory, load, to_device
+from idiolect.engines.recording import ClientScores, Row, history_row, to_lists, validation_means
+from idiolect.engines.state import Snapshot, State, choose_lanes
+
+SPLITS = ("validation", "test")
+Who = tuple[Algorithm, Key]  # one lane's algorithm and the root of its draws
+
+
+class Recorded(NamedTuple):
+    """A state with its record."""
+
+    state: State  # with the newly selected rounds
+    rows: tuple[Row, ...]  # of the history, one per lane
+    scores: tuple[Scores, ...]  # on validation rows, one per lane
+
+
+def record(plan: Plan, state: State, measure: Measure | None = None) -> Recorded:
+    """Score every lane on validation rows; where that is its best so far, it is the selected one from now on."""
+    scores, _ = score(plan, state.now, "validation")
+    own = tuple(tree.take(scores, lane) for lane in range(len(plan.seeds)))
+    measured: list[dict[str, float]] = [{}] * len(own)
+    if measure is not None:
+        where = find_standing(plan, state)
+        measured = [measure(lane, tree.take(where, lane)) for lane in range(len(own))]
+    rows = tuple(
+        history_row(state.round, state.seconds, *parts) for parts in zip(state.accounts, own, measured, strict=True)
+    )
+    return Recorded(_select(plan, state, rows), rows, own)
+
+
+def _select(plan: Plan, state: State, rows: tuple[Row, ...]) -> State:
+    """The state with the lanes that are better now than at the round that was selected so far."""
+    reached = [validation_means(row, plan.scores, plan.choose_by) for row in rows]
+    # without validation rows there is nothing to compare: the last round is the selected one
+    better = [math.isnan(old[0]) or new > old for new, old in zip(reached, state.best)]
+    best = tuple(old if math.isnan(new[0]) else max(new, old) for new, old in zip(reached, state.best))
+    return state._replace(selected=choose_lanes(plan, better, state.now, state.selected), best=best)
+
+
+def score(plan: Plan, at: Snapshot, split: str) -> tuple[Scores, Tally]:
+    """Scores of every lane and client on a split, and what each client's model cost, on the host."""
+    training = plan.training
+    chunk = training.chunk if training.executor == "chunked" else 0
+    how = Judging(plan.scores, training.executor.startswith("looped"), chunk)
+    parts = []
+    with door.run_precision(training.precision):
+        for clients, moment in _moments(plan, at):
+            scored = evaluate(moment, rows_of(plan, split, clients), how=how, lanes=plan.lanes)
+            parts.append(jax.tree.map(np.asarray, scored))  # wait: the rows of one part at a time are on the device
+    found: tuple[Scores, Tally] = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+    return found
+
+
+def score_ends(plan: Plan, at: Snapshot) -> tuple[list[ClientScores], Tally]:
+    """Scores on both splits, one entry per lane, and what the models cost, by lane and client."""
+    both = {split: score(plan, at, split) for split in SPLITS}
+    lanes = range(len(plan.seeds))
+    scores = [{split: to_lists(tree.take(found, lane)) for split, (found, _) in both.items()} for lane in lanes]
+    return scores, both["test"][1]
+
+
+def find_standing(plan: Plan, state: State) -> Standing:
+    """Where every lane stands, on the host."""
+    with door.run_precision(plan.training.precision):
+        parts = [standing(moment, lanes=plan.lanes) for _, moment in _moments(plan, state.now)]
+        return _join(parts, axis=1)
+
+
+def find_lane_standing(plan: Plan, who: Who, at: Snapshot) -> Standing:
+    """Where one lane stands, of which `at` is, on the host."""
+    with door.run_precision(plan.training.precision):
+        return _join([lane_standing(moment) for _, moment in _lane_moments(plan, who, at)], axis=0)
+
+
+def _join(parts: list[Standing], axis: int) -> Standing:
+    """Of all clients; w has no axis of clients, and a scalar in it none to join along."""
+    host: list[Standing] = jax.tree.map(np.asarray, parts)
+    of_clients = [part._replace(shared=()) for part in host]
+    joined: Standing = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *of_clients)
+    return joined._replace(shared=host[0].shared)
+
+
+def look(plan: Plan, who: Who, at: Snapshot, split: str, program: Callable[[Moment, ClientData], Tree]) -> Tree:
+    """What a compiled program finds on a split of every client of one lane, of which `at` is; stacked, on the host."""
+    parts = []
+    with door.run_precision(plan.training.precision):
+        for clients, moment in _lane_moments(plan, who, at):
+            parts.append(jax.tree.map(np.asarray, program(moment, rows_of(plan, split, clients))))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+def _lane_moments(plan: Plan, who: Who, at: Snapshot) -> Iterator[tuple[np.ndarray, Moment]]:
+    """`_moments` of one lane, without a lane axis."""
+    stacked = None if at.states is None else jax.tree.map(lambda leaf: leaf[None], at.states)
+    for clients, moment in _moments(plan, at._replace(round=np.int32(at.round), states=stacked)):
+        yield clients, moment._replace(algorithm=who[0], root=who[1], states=tree.take(moment.states, 0))
+
+
+def _moments(plan: Plan, at: Snapshot) -> Iterator[tuple[np.ndarray, Moment]]:
+    """All lanes at a snapshot, as each part of the population sees them, and which clients are in the part."""
+    for clients, states, data in plan.population.parts(at.states):
+        numbers = clients.astype(np.int32)  # on the host: a conversion on the device would take longer than a record
+        yield clients, Moment(plan.algorithm, plan.roots, at.round, at.server, numbers, states, data)
+
+
+def rows_of(plan: Plan, split: str, clients: np.ndarray) -> ClientData:
+    """Some clients' rows of a split on the device; all clients' stay there."""
+    if isinstance(plan.population, InMemory) and split in plan.held:
+        return plan.held[split]
+    # one capacity for both splits, so that one compiled program evaluates both
+    both = (plan.federation.validation, plan.federation.test)
+    capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both))
+    rows = load(getattr(plan.federation, split), clients, capacity, door.PRECISIONS[plan.training.precision])
+    if isinstance(plan.population, InMemory):
+        plan.held[split] = rows
+    return rows
+
+
+def score_new_clients(plan: Plan, who: Who, at: Snapshot) -> ClientScores:
+    """Scores of held-out clients with one lane's state; none where they lack what the others keep."""
+    held_out = getattr(plan.federation, "held_out", None)
+    addressed = jax.tree.leaves((who, plan.wire), is_leaf=is_per_client)
+    no_row = any(is_per_client(node) for node in addressed)  # a value is addressed client by client
+    if held_out is None or no_row or who[0].fit(chance=0.5).refused:
+        return {}
+    dtype = door.PRECISIONS[plan.training.precision]
+    with door.run_precision(plan.training.precision):
+        clients = np.arange(held_out.train.clients)
+        both = {split: getattr(held_out, split) for split in SPLITS}
+        capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both.values()))  # one program for both
+        data = to_device(held_out.train.pad(clients), dtype)
+        here = Lane(*who, at.server, (), None)
+        found = {}
+        for split, rows in both.items():
+            padded = to_device(rows.pad(clients, capacity), dtype)
+            found[split] = to_lists(evaluate_new_clients(here, np.int32(at.round), data, padded, names=plan.scores))
+        return found

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a run: all that no round changes, checked and compiled for; and what may be asked beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.accounting.ledger import Ledger
+from idiolect.core import keys
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError
+from idiolect.core.data import ClientData, Rows
+from idiolect.core.keys import Key
+from idiolect.engines import demand, door, start
+from idiolect.engines.checkpoint import Checkpoint
+from idiolect.engines.cohorts import Participation
+from idiolect.engines.door import Splits, Training
+from idiolect.engines.evaluate import Standing
+from idiolect.engines.population import InMemory, OnDisk, to_device
+from idiolect.engines.start import WireTypes
+
+Progress = Callable[[int, int], None]  # rounds done, rounds in all
+Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a run may be asked beside algorithm, rows, training, seeds and scores; nothing of it changes a model."""
+
+    checkpoint: Checkpoint | None = None  # where to save the state
+    resume: bool = False  # go on from the checkpoint, where there is one
+    progress: Progress | None = None
+    state_folder: Path | None = None  # client states live there and rows are read as needed; None: all in memory
+    choose_by: str = ""  # the score that selects a round; empty: the first
+    measure: Measure | None = None  # further numbers for each record
+    spent: Sequence[Ledger] = ()  # by lane: what was paid before the first round
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """Lane i trains `algorithms[i]` with `seeds[i]`; all lanes run in one program."""
+
+    federation: Splits
+    algorithms: tuple[Algorithm, ...]  # as admitted
+    seeds: tuple[int, ...]
+    training: Training  # with executor, chunk and block filled in
+    requested: Training  # as it was asked for
+    participations: tuple[Participation, ...]
+    scores: tuple[str, ...]
+    choose_by: str
+    population: InMemory | OnDisk
+    algorithm: Algorithm  # all of them, stacked along a lane axis
+    roots: Key
+    turns: np.ndarray | None  # who runs side by side, where lanes run in turn
+    wire: WireTypes
+    held: dict[str, ClientData] = dataclasses.field(default_factory=dict)  # split -> its rows, once on the device
+
+    @property
+    def lanes(self) -> str:
+        """How `run_block` runs them."""
+        if len(self.seeds) == 1:
+            return "one"
+        return "together" if self.turns is None else "in_turn"
+
+    @functools.cached_property
+    def widest(self) -> int:
+        """Clients in a round of the lane that has most."""
+        return max(who.cohort for who in self.participations)
+
+    @functools.cached_property
+    def uniform(self) -> bool:
+        """Whether all clients have as many rows."""
+        counts = self.federation.train.counts
+        return bool((counts == counts[0]).all())
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """What a checkpoint must agree on to be continued: program, settings, seeds, rows, precision."""
+        splits = (self.federation.train, self.federation.validation, self.federation.test)
+        leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self.algorithm)]
+        training = dataclasses.replace(self.training, rounds=0, executor="", chunk=0, block=0)
+        kinds = jax.tree.structure(self.algorithm)
+        facts = repr((kinds, leaves, self.seeds, training, digests(splits), self.scores))
+        return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def digests(splits: Sequence[Rows]) -> list[tuple[tuple[int, ...], int]]:
+    """What several splits' rows are, in few bytes; reads them through."""
+    parts = [part for rows in splits for part in (rows.inputs, rows.targets, rows.offsets)]
+    parts += [rows.weights for rows in splits if rows.weights is not None]
+    return [(part.shape, zlib.crc32(np.ascontiguousarray(part).data)) for part in parts]
+
+
+def make_plan(
+    algorithms: Sequence[Algorithm],
+    federation: Splits,
+    training: Training,
+    seeds: Sequence[int],
+    scores: tuple[str, ...],
+    options: Options,
+) -> Plan:
+    """Check everything, once, before anything is computed. The executor may still be "auto": see `engines.auto`."""
+    _check(federation, training, seeds, scores)
+    rows, dtype = federation.train, door.PRECISIONS[training.precision]
+    if options.state_folder is not None and len(seeds) > 1:
+        raise RequestError(f"A state_folder is for one run at a time, got {len(seeds)}; leave it out, or run one.")
+    participations = tuple(door.participation_of(algorithm, training, rows.clients) for algorithm in algorithms)
+    with door.run_precision(training.precision):
+        admitted = tuple(
+            door.admit(algorithm, rows.clients, training.precision, who.chance)
+            for algorithm, who in zip(algorithms, participations)
+        )
+        door.check_fit(admitted[0], federation)
+        demand.check_block(training, max(who.cohort for who in participations), len(seeds))
+        stacked, roots = door.admit_lanes(admitted), jax.vmap(keys.root_key)(jnp.asarray(seeds))
+        folder = options.state_folder
+        population = InMemory(rows, dtype) if folder is None else OnDisk(rows, dtype, folder)
+        turns = None
+        if len(seeds) > 1 and start.draws_steps(admitted[0], population.capacity):
+            turns = start.turns(stacked, roots, population.capacity)
+        return Plan(
+            federation=federation,
+            algorithms=admitted,
+            seeds=tuple(seeds),
+            training=training,
+            requested=training,
+            participations=participations,
+            scores=scores,
+            choose_by=options.choose_by or scores[0],
+            population=population,
+            algorithm=stacked,
+            roots=roots,
+            turns=turns,
+            wire=start.wire_types(admitted[0], to_device(rows.pad(np.arange(1), population.capacity), dtype)),
+        )
+
+
+def _check(federation: Splits, training: Training, seeds: Sequence[int], scores: tuple[str, ...]) -> None:
+    door.check_training(training, federation.train.clients)
+    door.check_federation(federation)
+    door.check_seeds(seeds)
+    if not scores:
+        raise RequestError('A run needs at least one score to record, got none; use ("log_loss",), say.')
