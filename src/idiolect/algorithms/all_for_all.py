@@ -38,6 +38,7 @@ from idiolect.core.reduction import Reduction, gather
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+from idiolect.theory.all_for_all import ALL_FOR_ALL
 
 _FEW = 8  # cohorts up to this size use their columns of W instead of mixing everybody's gradients
 
@@ -217,6 +218,11 @@ def _peer_messages(sent: np.ndarray, present: np.ndarray, upload: Any) -> Messag
 
 METHODS = {
     "all_for_all": Method(
-        AllForAll, "local_only", {}, EVEN, "a model per client, gradients shared with those who are alike"
+        AllForAll,
+        "local_only",
+        {},
+        EVEN,
+        "a model per client, gradients shared with those who are alike",
+        theory=ALL_FOR_ALL,
     ),
 }

@@ -29,6 +29,7 @@ from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
+from idiolect.theory.all_for_all import ALL_FOR_ALL_NAIVE
 
 
 class Broadcast(NamedTuple):
@@ -115,6 +116,11 @@ class AllForAllNaive(AllForAll):
 
 METHODS = {
     "all_for_all_naive": Method(
-        AllForAllNaive, "local_only", {}, EVEN, "a model per client, each with gradients taken at it; many messages"
+        AllForAllNaive,
+        "local_only",
+        {},
+        EVEN,
+        "a model per client, each with gradients taken at it; many messages",
+        theory=ALL_FOR_ALL_NAIVE,
     ),
 }

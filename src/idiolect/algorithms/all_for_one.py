@@ -29,6 +29,7 @@ from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
+from idiolect.theory.all_for_all import ALL_FOR_ONE
 
 
 class ServerState(NamedTuple):
@@ -136,6 +137,11 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
 
 METHODS = {
     "all_for_one": Method(
-        AllForOne, "global_model", {}, EVEN, "one client's model from the gradients of those who are alike"
+        AllForOne,
+        "global_model",
+        {},
+        EVEN,
+        "one client's model from the gradients of those who are alike",
+        theory=ALL_FOR_ONE,
     ),
 }

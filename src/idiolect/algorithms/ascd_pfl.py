@@ -20,6 +20,7 @@ from idiolect.algorithms.references import UNIFIED
 from idiolect.core.checks import setting
 from idiolect.core.method import Method
 from idiolect.core.settings import settings
+from idiolect.theory.solver_rules import ASCD_PFL
 
 
 @settings
@@ -59,5 +60,7 @@ class ASCDPFL(BlockDescent):
 
 
 METHODS = {
-    "ascd_pfl": Method(ASCDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks on single rows; to a floor"),
+    "ascd_pfl": Method(
+        ASCDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks on single rows; to a floor", theory=ASCD_PFL
+    ),
 }

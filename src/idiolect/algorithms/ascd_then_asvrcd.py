@@ -41,6 +41,7 @@ from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
+from idiolect.theory.solver_rules import ASCD_THEN_ASVRCD
 
 # Rounds before the switch end in a sample of ASCD's or in an evaluation; SWITCH is the round between. The endings of
 # `block_descent` are ASVRCD's.
@@ -236,6 +237,11 @@ def _with_snapshots_of(working: Working, moved: Any) -> Any:
 
 METHODS = {
     "ascd_then_asvrcd": Method(
-        ASCDThenASVRCD, "mx2", {}, UNIFIED, "ASCD-PFL at first, ASVRCD-PFL once measured progress slows"
+        ASCDThenASVRCD,
+        "mx2",
+        {},
+        UNIFIED,
+        "ASCD-PFL at first, ASVRCD-PFL once measured progress slows",
+        theory=ASCD_THEN_ASVRCD,
     ),
 }

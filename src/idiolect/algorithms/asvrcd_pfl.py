@@ -22,6 +22,7 @@ from idiolect.algorithms.references import UNIFIED
 from idiolect.core.checks import setting
 from idiolect.core.method import Method
 from idiolect.core.settings import settings
+from idiolect.theory.solver_rules import ASVRCD_PFL, SVRCD_PFL
 
 
 @settings
@@ -78,6 +79,10 @@ class ASVRCDPFL(SVRCDPFL):
 
 
 METHODS = {
-    "asvrcd_pfl": Method(ASVRCDPFL, "mx2", {}, UNIFIED, "accelerated, variance-reduced descent by blocks; exact"),
-    "svrcd_pfl": Method(SVRCDPFL, "mx2", {}, UNIFIED, "variance-reduced descent by blocks, no momentum; exact"),
+    "asvrcd_pfl": Method(
+        ASVRCDPFL, "mx2", {}, UNIFIED, "accelerated, variance-reduced descent by blocks; exact", theory=ASVRCD_PFL
+    ),
+    "svrcd_pfl": Method(
+        SVRCDPFL, "mx2", {}, UNIFIED, "variance-reduced descent by blocks, no momentum; exact", theory=SVRCD_PFL
+    ),
 }

@@ -35,6 +35,7 @@ from idiolect.core.objective import Mixture
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+from idiolect.theory import solver_rules
 
 
 class ServerState(NamedTuple):
@@ -217,6 +218,20 @@ class L2SGDPlus(L2GD):
 
 _HANZELY = "Hanzely and Richtarik 2020, Federated learning of a mixture of global and local models"
 METHODS = {
-    "l2gd": Method(L2GD, "mx2", {}, _HANZELY, "own steps, now and then a step toward the mean of all models"),
-    "l2sgd_plus": Method(L2SGDPlus, "mx2", {}, _HANZELY, "L2GD from single rows with variance reduction; exact"),
+    "l2gd": Method(
+        L2GD,
+        "mx2",
+        {},
+        _HANZELY,
+        "own steps, now and then a step toward the mean of all models",
+        theory=solver_rules.L2GD,
+    ),
+    "l2sgd_plus": Method(
+        L2SGDPlus,
+        "mx2",
+        {},
+        _HANZELY,
+        "L2GD from single rows with variance reduction; exact",
+        theory=solver_rules.L2SGD_PLUS,
+    ),
 }

@@ -26,6 +26,7 @@ from idiolect.core.reduction import Reduction, nothing
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+from idiolect.theory.step_sizes import LOCAL_SGD
 
 
 class ServerState(NamedTuple):
@@ -111,5 +112,5 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 METHODS = {
-    "local": Method(Local, "local_only", {}, MCMAHAN, "every client alone, nothing sent"),
+    "local": Method(Local, "local_only", {}, MCMAHAN, "every client alone, nothing sent", theory=LOCAL_SGD),
 }

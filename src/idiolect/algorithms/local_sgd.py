@@ -25,6 +25,7 @@ from idiolect.core.objective import Prepares
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+from idiolect.theory.step_sizes import LOCAL_SGD
 
 
 class ClientState(NamedTuple):
@@ -97,10 +98,18 @@ _LI = "Li et al. 2020, Federated optimization in heterogeneous networks"
 _REDDI = "Reddi et al. 2021, Adaptive federated optimization"
 _WANG = "Wang et al. 2019, Federated evaluation of on-device personalization"
 METHODS = {
-    "local_sgd": Method(LocalSGD, "global_model", {}, PLSGD, "one model, local steps, clients weigh equally"),
-    "fedavg": Method(LocalSGD, "global_model", BY_ROWS, MCMAHAN, "one model, local steps, clients weigh by rows"),
-    "fedprox": Method(LocalSGD, "global_model", _PROX, _LI, "FedAvg held near the shared model by a penalty"),
-    "fedavg_fine_tuning": Method(LocalSGD, "global_model", _TUNED, _WANG, "FedAvg, then own steps on each client"),
-    "fedadam": Method(LocalSGD, "global_model", _ADAM, _REDDI, "FedAvg with Adam on the server"),
-    "fedyogi": Method(LocalSGD, "global_model", _YOGI, _REDDI, "FedAvg with Yogi on the server"),
+    "local_sgd": Method(
+        LocalSGD, "global_model", {}, PLSGD, "one model, local steps, clients weigh equally", theory=LOCAL_SGD
+    ),
+    "fedavg": Method(
+        LocalSGD, "global_model", BY_ROWS, MCMAHAN, "one model, local steps, clients weigh by rows", theory=LOCAL_SGD
+    ),
+    "fedprox": Method(
+        LocalSGD, "global_model", _PROX, _LI, "FedAvg held near the shared model by a penalty", theory=LOCAL_SGD
+    ),
+    "fedavg_fine_tuning": Method(
+        LocalSGD, "global_model", _TUNED, _WANG, "FedAvg, then own steps on each client", theory=LOCAL_SGD
+    ),
+    "fedadam": Method(LocalSGD, "global_model", _ADAM, _REDDI, "FedAvg with Adam on the server", theory=LOCAL_SGD),
+    "fedyogi": Method(LocalSGD, "global_model", _YOGI, _REDDI, "FedAvg with Yogi on the server", theory=LOCAL_SGD),
 }

@@ -31,6 +31,7 @@ from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+from idiolect.theory.step_sizes import LSGD_PFL
 
 
 class ServerState(NamedTuple):
@@ -194,5 +195,5 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 METHODS = {
-    "lsgd_pfl": Method(LSGDPFL, "additive", {}, UNIFIED, "local SGD on a shared and a personal block"),
+    "lsgd_pfl": Method(LSGDPFL, "additive", {}, UNIFIED, "local SGD on a shared and a personal block", theory=LSGD_PFL),
 }

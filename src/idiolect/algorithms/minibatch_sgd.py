@@ -25,6 +25,7 @@ from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params
+from idiolect.theory.step_sizes import MINIBATCH_SGD
 
 
 class ServerState(NamedTuple):
@@ -92,5 +93,7 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
 
 _WOODWORTH = "Woodworth et al. 2020, Minibatch vs local SGD for heterogeneous distributed learning"
 METHODS = {
-    "minibatch_sgd": Method(MinibatchSGD, "global_model", {}, _WOODWORTH, "one model, one large batch per round"),
+    "minibatch_sgd": Method(
+        MinibatchSGD, "global_model", {}, _WOODWORTH, "one model, one large batch per round", theory=MINIBATCH_SGD
+    ),
 }

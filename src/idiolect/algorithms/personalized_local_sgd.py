@@ -30,6 +30,7 @@ from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
 OUTPUTS = ("last", "mean_of_means", "own_mean")
 
@@ -189,6 +190,11 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
 
 METHODS = {
     "personalized_local_sgd": Method(
-        PersonalizedLocalSGD, "additive", {}, PLSGD, "a shared model plus a correction per client"
+        PersonalizedLocalSGD,
+        "additive",
+        {},
+        PLSGD,
+        "a shared model plus a correction per client",
+        theory=PERSONALIZED_LOCAL_SGD,
     ),
 }

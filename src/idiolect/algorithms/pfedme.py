@@ -31,6 +31,7 @@ from idiolect.core.objective import Mixture
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+from idiolect.theory.solver_rules import PFEDME
 
 
 class ServerState(NamedTuple):
@@ -161,5 +162,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
 _DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
 METHODS = {
-    "pfedme": Method(PFedMe, "mx2", {}, _DINH, "a shared model learnt from proximal steps toward personal ones"),
+    "pfedme": Method(
+        PFedMe, "mx2", {}, _DINH, "a shared model learnt from proximal steps toward personal ones", theory=PFEDME
+    ),
 }

@@ -41,6 +41,8 @@ from idiolect.core.objective import Prepares
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+from idiolect.theory.scafflix import FLIX_GD, SCAFFLIX, SCAFFNEW
+from idiolect.theory.step_sizes import LOCAL_SGD
 
 
 class ServerState(NamedTuple):
@@ -232,11 +234,22 @@ def _rows(objective: Any, clients: ClientState) -> Any:
 _GASANOV = "Gasanov et al. 2022, FLIX: a simple and communication-efficient alternative to local methods"
 _MISHCHENKO = "Mishchenko et al. 2022, ProxSkip: yes! local gradient steps provably lead to acceleration"
 METHODS = {
-    "scafflix": Method(Scafflix, "flix", {}, FLIX, "own optima mixed in, local steps without drift; exact"),
-    "i_scaffnew": Method(Scafflix, "global_model", {}, FLIX, "one model, local steps without drift, own steps; exact"),
-    "scaffnew": Method(Scafflix, "global_model", {}, _MISHCHENKO, "one model, local steps without drift; exact"),
-    "flix_gd": Method(
-        Scafflix, "flix", {"communication_probability": 1.0}, _GASANOV, "own optima mixed in, gradient descent; exact"
+    "scafflix": Method(
+        Scafflix, "flix", {}, FLIX, "own optima mixed in, local steps without drift; exact", theory=SCAFFLIX
     ),
-    "flix_sgd": Method(LocalSGD, "flix", {}, _GASANOV, "own optima mixed in, local SGD"),
+    "i_scaffnew": Method(
+        Scafflix, "global_model", {}, FLIX, "one model, local steps without drift, own steps; exact", theory=SCAFFLIX
+    ),
+    "scaffnew": Method(
+        Scafflix, "global_model", {}, _MISHCHENKO, "one model, local steps without drift; exact", theory=SCAFFNEW
+    ),
+    "flix_gd": Method(
+        Scafflix,
+        "flix",
+        {"communication_probability": 1.0},
+        _GASANOV,
+        "own optima mixed in, gradient descent; exact",
+        theory=FLIX_GD,
+    ),
+    "flix_sgd": Method(LocalSGD, "flix", {}, _GASANOV, "own optima mixed in, local SGD", theory=LOCAL_SGD),
 }

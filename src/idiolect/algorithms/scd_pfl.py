@@ -27,6 +27,7 @@ from idiolect.core.method import Method
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
 from idiolect.core.tree import Params
+from idiolect.theory.solver_rules import SCD_PFL
 
 
 class ServerState(NamedTuple):
@@ -140,5 +141,5 @@ class SCDPFL(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 METHODS = {
-    "scd_pfl": Method(SCDPFL, "mx2", {}, UNIFIED, "descent by blocks on single rows; to a floor"),
+    "scd_pfl": Method(SCDPFL, "mx2", {}, UNIFIED, "descent by blocks on single rows; to a floor", theory=SCD_PFL),
 }

@@ -194,9 +194,8 @@ def build_method(
     algorithm, wanted, defaulted = assemble(method, client_loss, clients, where)
     algorithm, told = join(algorithm, collaboration, constants, where)
     refuse_singular(algorithm.objective, constants, names or range(clients))
-    algorithm, advice = from_theory(
-        method.algorithm, algorithm, constants, rows, wanted=wanted, defaulted=defaulted, owner=where
-    )
+    rule = find(method.algorithm).theory
+    algorithm, advice = from_theory(rule, algorithm, constants, rows, wanted=wanted, defaulted=defaulted, owner=where)
     chosen = {name: _listed(value) for name, value in advice.chosen.items()}
     chosen |= dict(resolved) if resolved else {}  # a repeat runs on the very same numbers
     algorithm = dataclasses.replace(algorithm, **{name: _addressed(value) for name, value in chosen.items()})

@@ -17,8 +17,10 @@ from idiolect.core import mixing
 from idiolect.core.data import Rows
 from idiolect.core.mixing import Discrepancies, Neighbours, Phases
 from idiolect.core.objective import Objective
+from idiolect.theory.constants import Constants
 from idiolect.theory.heterogeneity import gradient_noise
 from idiolect.theory.optimum import local_optima
+from idiolect.theory.rule import Rule, StepAdvice
 
 _LEVELS = 500  # accuracies tried where b takes more values
 
@@ -209,3 +211,56 @@ def _from_1(rounds: int) -> range:
 def _phases(entries: list[tuple[float, float, int]]) -> Phases:
     accuracy, steps, ends = zip(*entries)
     return Phases(np.array(accuracy), np.array(steps), np.array(ends, np.int32))
+
+
+def _everybody(algorithm: Any, constants: Constants) -> StepAdvice:
+    """Theorems 3 and 4, corrected: 1/(2 L rho(W)), less where a target accuracy and the noise ask for it."""
+    neighbours = algorithm.neighbours
+    radius = 1.0 if neighbours is None else mixing.spectral_radius(neighbours)  # a mixture is doubly stochastic
+    return _filtered(algorithm, constants, radius, "1/(2 L rho(W))", float((1 / _counts(algorithm)).mean()))
+
+
+def _naive(algorithm: Any, constants: Constants) -> StepAdvice:
+    """Theorem 2.2, for the agent with the fewest neighbours."""
+    return _filtered(algorithm, constants, 1.0, "1/(2L)", float((1 / _counts(algorithm)).max()))
+
+
+def _target(algorithm: Any, constants: Constants) -> StepAdvice:
+    """Theorem 2.2, for the target."""
+    return _filtered(algorithm, constants, 1.0, "1/(2L)", float(1 / _counts(algorithm)[algorithm.target]))
+
+
+def _counts(algorithm: Any) -> np.ndarray:
+    """N_i; for alpha I + (1-alpha) 11^T/N it is 1/sum_j lambda_ij^2, which N_i is for equal weights."""
+    if algorithm.neighbours is not None:
+        return mixing.counts(algorithm.neighbours)
+    share, agents = float(algorithm.own_share), max(algorithm.clients, 1)
+    return np.full(agents, 1 / (share**2 + (1 - share**2) / agents))
+
+
+def _filtered(algorithm: Any, constants: Constants, radius: float, formula: str, share: float) -> StepAdvice:
+    """`share` is the mean (or the largest) 1/N_i: the part of sigma^2 that averaging leaves."""
+    bound = stable_step(constants.smoothness, radius)
+    recommended = stable_step(constants.batch_smoothness(algorithm.batch_size), radius)
+    reason = f"{formula}, rho(W) = {radius:.3g}" if "rho" in formula else formula
+    accuracy, noise = algorithm.target_accuracy, None
+    if accuracy is not None and constants.rows is not None and constants.strong_convexity > 0:
+        noise = largest_noise(algorithm.objective, constants.rows, algorithm.batch_size)
+    if noise:
+        small = constants.strong_convexity * float(accuracy) / (4 * constants.smoothness * noise * share)
+        if small < recommended:
+            words = "mu N eps/(4 L sigma^2 sum 1/N_i)" if "rho" in formula else "mu eps N_i/(4 L sigma^2)"
+            recommended, reason = small, f"{words} for the target accuracy"
+    return StepAdvice(
+        recommended,
+        bound,
+        formula,
+        "paper 004, theorem 3, corrected" if "rho" in formula else "paper 004, theorem 2",
+        reason,
+        "gradients of many add up in W, and models may diverge",
+    )
+
+
+ALL_FOR_ALL = Rule(step=_everybody)
+ALL_FOR_ALL_NAIVE = Rule(step=_naive)
+ALL_FOR_ONE = Rule(step=_target)
