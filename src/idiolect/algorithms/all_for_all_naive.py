@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.algorithms.all_for_all import AllForAll, ServerState
+from idiolect.algorithms.model_per_agent import ModelPerAgent, ServerState
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
 from idiolect.core import tree
@@ -40,10 +40,10 @@ class Broadcast(NamedTuple):
 
 
 @settings
-class AllForAllNaive(AllForAll):
+class AllForAllNaive(ModelPerAgent):
     """One weighted gradient averaging per agent, side by side."""
 
-    _cohorts = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
+    cohorts = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
 
     participation: float = setting(
         default=1.0, above=0, at_most=1, doc="P(present), the chance of a client to be in a round; from the engine"

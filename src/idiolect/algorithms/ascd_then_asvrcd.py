@@ -14,19 +14,22 @@ theta of ASCD; both share eta, gamma, mu and p_w, as in the paper.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from idiolect.algorithms.ascd_pfl import ASCDPFL
-from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL
+from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, VarianceReduced
 from idiolect.algorithms.block_descent import (
     REFRESH,
     SAMPLE,
     SAMPLE_BEFORE_REFRESH,
     START,
+    BlockDescent,
     Broadcast,
     ClientState,
+    Coefficients,
     Iterate,
     Working,
 )
@@ -70,9 +73,13 @@ class Upload(NamedTuple):
 
 
 @settings
-class ASCDThenASVRCD(ASVRCDPFL):
+class ASCDThenASVRCD(VarianceReduced):
     """Starts with single components, ends with variance reduction; F is measured to decide when."""
 
+    momentum: float = setting(default=None, at_least=0, below=1, theory=True, doc="theta1, weight of z in x")
+    anchor: float = setting(default=0.5, at_least=0, below=1, doc="theta2, weight of v in x")
+    mirror_step: float = setting(default=None, above=0, theory=True, doc="gamma, the step of z")
+    strong_convexity: float = setting(default=None, at_least=0, theory=True, doc="mu of F; nu = 1 - gamma mu")
     early_momentum: float = setting(default=None, at_least=0, at_most=1, theory=True, doc="theta of ASCD")
     check_every: int = setting(default=25, at_least=1, doc="exchanges between evaluations of F")
     slowdown: float = setting(
@@ -194,17 +201,18 @@ class ASCDThenASVRCD(ASVRCDPFL):
         return self.objective.has_shared and self.objective.has_personal
 
     @property
+    def coefficients(self) -> Coefficients:
+        """ASVRCD's."""
+        return ASVRCDPFL(**self._settings_of(ASVRCDPFL)).coefficients
+
+    @property
     def _first(self) -> ASCDPFL:
-        return ASCDPFL(
-            self.objective,
-            batch_size=self.batch_size,
-            clients=self.clients,
-            step_size=self.step_size,
-            momentum=self.early_momentum,
-            mirror_step=self.mirror_step,
-            strong_convexity=self.strong_convexity,
-            shared_probability=self.shared_probability,
-        )
+        return ASCDPFL(**self._settings_of(ASCDPFL) | {"momentum": self.early_momentum})
+
+    def _settings_of(self, solver: type[BlockDescent]) -> dict[str, Any]:
+        """Those of this one that the solver has, too."""
+        own = {field.name for field in dataclasses.fields(self)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(solver) if field.name in own}
 
 
 def _branch(ending: Any) -> Any:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from idiolect.algorithms.federated_averaging import Broadcast
-from idiolect.algorithms.local_sgd import LocalSGD
+from idiolect.algorithms.local_sgd import OneModel
 from idiolect.core.algorithm import Fit, Models
 from idiolect.core.checks import RequestError, setting
 from idiolect.core.data import ClientData
@@ -33,7 +33,7 @@ from idiolect.core.tree import Params
 
 
 @settings
-class KNNPer(LocalSGD, PredictsWithMore):
+class KNNPer(OneModel, PredictsWithMore):
     """FedAvg, interpolated on each client with a vote of its own nearest rows."""
 
     neighbours: int = setting(default=10, at_least=1, doc="rows that vote (k); all of a client that has fewer")
@@ -66,9 +66,9 @@ class KNNPer(LocalSGD, PredictsWithMore):
                 f"{type(self).__name__} votes on classes, got targets of type {data.targets.dtype}; "
                 "use another method where a number is to be predicted."
             )
-        fitted, tally = super().models(key, sent, client, data)
-        seen = self._represent(fitted.personal, data.inputs)
-        model = {"parameters": fitted.personal, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
+        params, tally = self.tuned_model(key, sent, client, data)
+        seen = self._represent(params, data.inputs)
+        model = {"parameters": params, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
         return Models(model), tally.plus(Tally(forward=data.count, samples=data.count))
 
     def predict(self, model: Params, inputs: Any) -> Any:

@@ -75,8 +75,8 @@ class Upload(NamedTuple):
 
 
 @settings
-class L2GD(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
-    """Exact gradient steps at home, now and then a step toward the mean of all personal models."""
+class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
+    """Gradient steps at home, now and then a step toward the mean of all personal models; still abstract."""
 
     batch_size = 0  # exact gradients
 
@@ -114,13 +114,6 @@ class L2GD(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         """The drawn iterations of coin 0."""
         return sent.iterations
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
-        """Coin 0: one gradient step at home."""
-        state = working.state
-        slope, tally = self._own_slope(step_key(key, t), state.personal, data.batch())
-        moved = tree.descend(state.personal, self._scale / (1 - self.averaging_probability), slope)
-        return Working(state._replace(personal=moved), working.drawn), tally
-
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
@@ -130,11 +123,6 @@ class L2GD(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
         """xbar."""
         return ServerState(received.mean.personal)
-
-    def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
-        """Coin 1: a step toward the mean."""
-        moved = tree.descend(client.personal, self._scale / self.averaging_probability, self._away(sent, client))
-        return client._replace(personal=moved)
 
     def shared_model(self, server: ServerState) -> Params:
         """xbar, the mean of the last exchange."""
@@ -171,7 +159,24 @@ class L2GD(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 @settings
-class L2SGDPlus(L2GD):
+class L2GD(PulledToMean):
+    """Exact gradient steps at home, now and then a step toward the mean of all personal models."""
+
+    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+        """Coin 0: one gradient step at home."""
+        state = working.state
+        slope, tally = self._own_slope(step_key(key, t), state.personal, data.batch())
+        moved = tree.descend(state.personal, self._scale / (1 - self.averaging_probability), slope)
+        return Working(state._replace(personal=moved), working.drawn), tally
+
+    def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
+        """Coin 1: a step toward the mean."""
+        moved = tree.descend(client.personal, self._scale / self.averaging_probability, self._away(sent, client))
+        return client._replace(personal=moved)
+
+
+@settings
+class L2SGDPlus(PulledToMean):
     """L2GD from single components, with the variance of both components and coin reduced: linear convergence."""
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; the gradient table takes 1 alone")

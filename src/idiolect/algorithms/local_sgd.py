@@ -10,6 +10,7 @@ FedAvg (McMahan et al. 2017) by their rows, FedProx (Li et al. 2020) adds the pr
 
 from __future__ import annotations
 
+import abc
 from typing import Any, NamedTuple
 
 from idiolect.algorithms.federated_averaging import Broadcast, FineTuned
@@ -43,8 +44,8 @@ class Working(NamedTuple):
 
 
 @settings
-class LocalSGD(FineTuned[Any, Working], KeepsPrepared):
-    """Local SGD with inner and outer steps."""
+class OneModel(FineTuned[Any, Working], KeepsPrepared):
+    """Local SGD on one shared model; still abstract: it leaves open what clients predict with."""
 
     carries_statistics = True
     makes_another = ("penalty",)  # FedAvg with a penalty is FedProx
@@ -74,7 +75,11 @@ class LocalSGD(FineTuned[Any, Working], KeepsPrepared):
             slope = tree.pull(slope, self.penalty, working.shared, sent.shared)
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
 
+    @abc.abstractmethod
     def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
+        """What client m predicts with."""
+
+    def tuned_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
         """What the objective makes of w, after fine-tuning on the client's own training rows if asked for."""
         own = _prepared(client)
 
@@ -83,7 +88,17 @@ class LocalSGD(FineTuned[Any, Working], KeepsPrepared):
 
         tuned, spent = self.fine_tuned(key, sent.shared, data, gradient)
         model, more = self.objective.personalize(key, tuned, own, data.batch())
-        return Models(model), spent.plus(more)
+        return model, spent.plus(more)
+
+
+@settings
+class LocalSGD(OneModel):
+    """Local SGD with inner and outer steps."""
+
+    def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
+        """w, fine-tuned if asked for."""
+        model, tally = self.tuned_model(key, sent, client, data)
+        return Models(model), tally
 
 
 def _prepared(client: Any) -> Params:
