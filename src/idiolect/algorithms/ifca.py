@@ -26,6 +26,7 @@ from idiolect.core.checks import setting
 from idiolect.core.data import Batch, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.method import BY_ROWS, Method
+from idiolect.core.objective import Settles
 from idiolect.core.reduction import Reduction, grouped_mean
 from idiolect.core.settings import settings
 from idiolect.core.tally import NOTHING, Tally
@@ -130,8 +131,14 @@ class IFCA(FineTuned[tuple[()], Working]):
 
     def _choose(self, key: Key, sent: Broadcast, data: ClientData) -> tuple[Any, Tally]:
         """The cluster with the lowest loss on all rows as it predicts, the first of equals, and C forward passes."""
-        batch = data.batch()
-        losses = jax.vmap(lambda model: self.objective.settled_loss(key, model, (), batch))(sent.shared)
+        batch, objective = data.batch(), self.objective
+
+        def loss(model: Params) -> Any:
+            if isinstance(objective, Settles):
+                return objective.settled_loss(key, model, (), batch)
+            return objective.loss(key, model, (), batch)[0]
+
+        losses = jax.vmap(loss)(sent.shared)
         losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)  # or the smallest of them would be not-a-number
         passes = self.clusters * batch.rows()
         return jnp.argmin(losses).astype(jnp.int32), Tally(forward=passes, samples=passes)

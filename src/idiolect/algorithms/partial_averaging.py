@@ -96,7 +96,7 @@ class PartialAveraging(FineTuned[ClientState, Working]):
         if self.trains != BOTH:
             slope, tally = self.objective.gradient_shared(*here)
             return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
-        slopes, tally = self.objective.gradient_both(*here)
+        slopes, tally = self.objective.gradients(*here)
         shared, personal = tree.descend((working.shared, working.personal), self.step_size, slopes)
         return Working(shared, personal, working.drawn), tally
 

@@ -129,7 +129,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         """One gradient, one step on each block."""
         shared, personal, averaged, covered, drawn = working
         batch = self.batch(t, drawn, data)
-        (shared_slope, personal_slope), tally = self.objective.gradient_both(step_key(key, t), shared, personal, batch)
+        (shared_slope, personal_slope), tally = self.objective.gradients(step_key(key, t), shared, personal, batch)
         if self.output != "last":  # the iterates before each step
             iterate = (shared, personal) if self._means else self.objective.deployed(shared, personal)
             averaged = toward(averaged, iterate, share(1, covered + t + 1, 0.0))

@@ -17,6 +17,7 @@ from idiolect.collaborate.excess import Exchange
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError, check, nearest
+from idiolect.core.objective import Checks
 from idiolect.core.settings import check_settings, know_population
 from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
@@ -168,7 +169,8 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     algorithm = entry.algorithm(build_objective(name, client_loss, of_objective, clients, where), **values)
     algorithm = know_population(algorithm, clients)
     check_settings(algorithm)
-    algorithm.objective.check_parts()
+    if isinstance(algorithm.objective, Checks):
+        algorithm.objective.check_parts()
     reason = fit_of(algorithm).refused
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")

@@ -38,6 +38,9 @@ class ComposedObjective(Objective):
     def _lost_statistics(self) -> str | None:
         return "this objective does not carry; use global_model, local_only, ws2 or maml"
 
+    def check_parts(self) -> None:
+        """RequestError where its settings name parts that its model does not have; most name none."""
+
     def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
         """RequestError for rows that the plain loss would not understand."""
         check_rows(self.client_loss, rows, names)
