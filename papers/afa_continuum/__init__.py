@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from scipy.spatial import cKDTree
 
-from idiolect.core import mixing
 from idiolect.data.synthetic import bernoulli_means
 from idiolect.data.synthetic_means import means_at
 from idiolect.theory import all_for_all as theory
@@ -131,7 +130,7 @@ def _samples(spec: Any, case: Any, draw: int) -> list[float]:
     for eps in case["accuracy"]:
         neighbours = theory.neighbours_within(known, eps)
         shares = float((1 / theory.neighbourhood_counts(known, eps)).sum())
-        radius = mixing.spectral_radius(neighbours)
+        radius = theory.spectral_radius(neighbours)
         steps.append(theory.synchronous_step(eps, shares=shares, spectral_radius=radius, **constants))
         matrices.append(neighbours)
     horizon = math.ceil(max(math.log(2 * start / eps) / eta for eps, eta in zip(case["accuracy"], steps)))

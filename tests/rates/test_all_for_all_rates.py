@@ -86,7 +86,7 @@ def test_the_convex_schedule_and_a_phase_per_round():
     assert (phases.end[0], phases.step_size[0]) == (2, 4.0)
     often = theory.one_over_k(b, 50, smoothness=1.0, strong_convexity=1.0, noise=0.25)
     np.testing.assert_array_equal(often.end, np.arange(1, 51))
-    rho = mixing.spectral_radius(theory.neighbours_within(b, often.accuracy[0]))
+    rho = theory.spectral_radius(theory.neighbours_within(b, often.accuracy[0]))
     assert often.step_size[0] == pytest.approx(1 / (2 * rho))
     np.testing.assert_allclose(often.step_size[9:], 1 / np.arange(10, 51))
     assert (np.diff(often.accuracy) <= 0).all()

@@ -26,6 +26,7 @@ from idiolect.engines.round import Cohort, How
 from idiolect.engines.simulate import simulate
 from idiolect.engines.start import wire_types
 from idiolect.objectives import GlobalModel, LocalOnly
+from idiolect.theory.all_for_all import spectral_radius
 
 CLIENTS, ROUNDS, ETA = 5, 3, 0.3
 LAMBDA = np.array(
@@ -200,7 +201,7 @@ def test_the_printed_step_diverges_on_a_star_and_the_corrected_one_converges(lab
     b = 0.5 * ((optima[:, None] - optima[None]) ** 2).sum(axis=2)
     close = b <= 0.5 + 1e-9  # eps = 1: leaves are 1 apart from each other
     matrix = close / close.sum(axis=1, keepdims=True)
-    radius = mixing.spectral_radius(mixing.from_dense(matrix))
+    radius = spectral_radius(mixing.from_dense(matrix))
     assert 24.9 < radius < 25.5
     client_loss, data = lab.quadratic_problem(1.0, optima)
     printed, corrected = (

@@ -106,7 +106,7 @@ def test_a_stranger_is_loaded_by_path():
     [
         ("no_such_package.module:Class", "importable, got 'no_such_package.module:Class'"),
         ("idiolect.algorithms.local_sgd:Missing", "idiolect.algorithms.local_sgd has no 'Missing'."),
-        ("idiolect.algorithms.local_sgd:Working", "must name a subclass of idiolect.core.Algorithm"),
+        ("idiolect.algorithms.tuples:Working", "must name a subclass of idiolect.core.Algorithm"),
         (":LocalSGD", "must be 'package.module:Class'"),
         ("subprocess:Popen", "which is in Python's own library"),
     ],

@@ -20,9 +20,7 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.algorithms.references import UNIFIED
-from idiolect.core.checks import setting
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
+from idiolect.core import Method, setting, settings
 from idiolect.theory.solver_rules import ACD_PFL
 
 

@@ -19,10 +19,8 @@ from typing import Any
 
 from idiolect.algorithms.model_per_agent import ModelPerAgent, ServerState
 from idiolect.algorithms.references import EVEN
-from idiolect.core import tree
-from idiolect.core.keys import Key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
+from idiolect.core import Method, settings, tree
+from idiolect.core.types import Key
 from idiolect.theory.all_for_all import ALL_FOR_ALL
 
 

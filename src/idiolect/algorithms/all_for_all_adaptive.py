@@ -21,22 +21,16 @@ import numpy as np
 
 from idiolect.algorithms.model_per_agent import Broadcast, ModelPerAgent
 from idiolect.algorithms.references import EVEN
-from idiolect.core import mixing, tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Fit
-from idiolect.core.checks import setting
-from idiolect.core.keys import Key
-from idiolect.core.method import Method
+from idiolect.core import Fit, Method, mixing, setting, settings, tree
 from idiolect.core.mixing import Discrepancies, Neighbours, Phases, misses_agents
-from idiolect.core.settings import settings
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Key, Params, PerClient
 
 
 class ServerState(NamedTuple):
     """Every agent's model, stacked; rounds so far; for restarts the start and what the last phase ended with."""
 
     models: Params
-    round: Any
+    round: Array
     start: Params
     finished: Params
 

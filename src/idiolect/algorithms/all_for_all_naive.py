@@ -19,16 +19,9 @@ import numpy as np
 from idiolect.algorithms.model_per_agent import ModelPerAgent, ServerState
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
+from idiolect.core import Method, setting, settings, tree
 from idiolect.core.kinds import Messages
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Batch, Key, Params, PerClient, Tally
 from idiolect.theory.all_for_all import ALL_FOR_ALL_NAIVE
 
 

@@ -17,25 +17,12 @@ import numpy as np
 from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Fit, beyond_theory
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key
+from idiolect.algorithms.tuples import ServerState
+from idiolect.core import Fit, Method, beyond_theory, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
-from idiolect.core.method import Method
 from idiolect.core.mixing import Neighbours, misses_agents
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Batch, ClientData, Key, Params, PerClient, Tally
 from idiolect.theory.all_for_all import ALL_FOR_ONE
-
-
-class ServerState(NamedTuple):
-    """The target's model."""
-
-    shared: Params
 
 
 class Broadcast(NamedTuple):

@@ -34,16 +34,9 @@ from idiolect.algorithms.block_descent import (
     Working,
 )
 from idiolect.algorithms.references import UNIFIED
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit
-from idiolect.core.checks import setting
+from idiolect.core import Fit, Method, setting, settings, tree
 from idiolect.core.control import cond, repeat, switch
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, ClientData, Key, Params, Tally
 from idiolect.theory.solver_rules import ASCD_THEN_ASVRCD
 
 # Rounds before the switch end in a sample of ASCD's or in an evaluation; SWITCH is the round between. The endings of
@@ -56,12 +49,12 @@ class ServerState(NamedTuple):
 
     shared: Iterate
     mean: Params
-    ended: Any
-    due: Any  # what the next round ends in; SAMPLE leaves it to ASVRCD's own schedule
-    exchanges: Any  # of ASCD's, so far
-    checks: Any
-    first_value: Any
-    last_value: Any
+    ended: Array
+    due: Array  # what the next round ends in; SAMPLE leaves it to ASVRCD's own schedule
+    exchanges: Array  # of ASCD's, so far
+    checks: Array
+    first_value: Array
+    last_value: Array
 
 
 class Upload(NamedTuple):
@@ -69,7 +62,7 @@ class Upload(NamedTuple):
 
     slope: Params
     value: Any
-    weight: Any
+    weight: Array
 
 
 @settings
@@ -106,7 +99,7 @@ class ASCDThenASVRCD(VarianceReduced):
         iterations = jnp.where(plain, early, jnp.where(reduced, late, 0)) if self._two_blocks else ()
         return Broadcast(server.mean, server.ended, iterations, jnp.where(reduced, ending, server.due))
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One iteration of the solver whose turn it is."""
 
         def early() -> tuple[Working, Tally]:

@@ -19,9 +19,7 @@ from __future__ import annotations
 
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.algorithms.references import UNIFIED
-from idiolect.core.checks import setting
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
+from idiolect.core import Method, setting, settings
 from idiolect.theory.solver_rules import ASVRCD_PFL, SVRCD_PFL
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from idiolect.core.tree import Params
+from idiolect.core.types import Params
 
 
 def share(new: Any, count: Any, decay: Any) -> Any:

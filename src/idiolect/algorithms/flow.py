@@ -26,19 +26,12 @@ from idiolect.algorithms.halves import Half, first_part, halves
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.references import FLOW
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
-from idiolect.core import batches, tree
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.batched import Batched
-from idiolect.core.checks import setting
+from idiolect.core import BY_ROWS, NOTHING, Batched, Fit, Method, Models, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
-from idiolect.core.data import Batch, ClientData, masked_mean
-from idiolect.core.keys import Key, step_key
+from idiolect.core.data import masked_mean
 from idiolect.core.kinds import PredictsWithMore
-from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.objective import Routable, Routed
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
 
 ORDERS = ("alternating", "routing_first", "shared_first")
 ADAPTATIONS = ("routing", "both", "none")
@@ -81,7 +74,7 @@ class Upload(NamedTuple):
     drift: Params
     routing: Params
     second: Params
-    weight: Any
+    weight: Array
 
 
 Move = Callable[[Key, Working, Batch], tuple[Working, Tally]]
@@ -150,7 +143,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         """w_g and psi."""
         return Broadcast(server.shared, server.routing, server.second)
 
-    def steps(self, sent: Any, rows: Any) -> Any:
+    def steps(self, sent: Any, rows: Array) -> Any:
         """Batches of Z_g."""
         if not self.epochs:
             return self.local_steps
@@ -166,7 +159,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         working, more = self._walk(key, working, data, first)
         return working, tally.plus(more)
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One batch of Z_g: psi, then w_g with the new psi; or what comes second."""
         batch = self._batch(t, working, data)
         if self.training_order == "alternating":
@@ -257,7 +250,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         drawn = fitting.draw_batches(key, own.as_data())
         count = epochs * batches.batches_per_epoch(own.count, self.batch_size) if epochs else steps
 
-        def one_step(t: Any, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
+        def one_step(t: Array, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
             local, tally = carried
             batch = own.take(fitting.batch(t, drawn, own.as_data()), data)
             slope = jax.grad(lambda v: self._routes.local_value(step_key(key, t), shared, v, batch))(local)
@@ -269,7 +262,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     def _walk(self, key: Key, working: Working, data: ClientData, move: Move) -> tuple[Working, Tally]:
         """`move` on every batch of Z_g."""
 
-        def one_step(t: Any, carried: tuple[Params, Params, Tally]) -> tuple[Params, Params, Tally]:
+        def one_step(t: Array, carried: tuple[Params, Params, Tally]) -> tuple[Params, Params, Tally]:
             shared, routing, tally = carried
             at = working._replace(shared=shared, routing=routing)
             at, cost = move(step_key(key, t), at, self._batch(t, working, data))
@@ -279,7 +272,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         shared, routing, tally = repeat(self.steps((), data.count), one_step, start)
         return working._replace(shared=shared, routing=routing), tally
 
-    def _batch(self, t: Any, working: Working, data: ClientData) -> Batch:
+    def _batch(self, t: Array, working: Working, data: ClientData) -> Batch:
         return working.half.take(self.batch(t, working.drawn, working.half.as_data()), data)
 
     def _move_routing(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:

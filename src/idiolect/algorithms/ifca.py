@@ -18,26 +18,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.federated_averaging import Broadcast, FineTuned, ServerState
+from idiolect.algorithms.federated_averaging import ServerState
+from idiolect.algorithms.fine_tuning import FineTuned
+from idiolect.algorithms.tuples import Broadcast
 from idiolect.algorithms.weighting import client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key
-from idiolect.core.method import BY_ROWS, Method
+from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, setting, settings, tree
 from idiolect.core.objective import Settles
-from idiolect.core.reduction import Reduction, grouped_mean
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.reduction import grouped_mean
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, Reduction, Tally
 
 
 class Working(NamedTuple):
     """The chosen cluster, the client's copy of its model, and the rows of the round."""
 
     shared: Params
-    cluster: Any
+    cluster: Array
     drawn: Any
 
 
@@ -45,8 +40,8 @@ class Upload(NamedTuple):
     """Start minus end of the local work, and the cluster it belongs to, go up."""
 
     drift: Params
-    group: Any
-    weight: Any
+    group: Array
+    weight: Array
 
 
 @settings

@@ -18,18 +18,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.federated_averaging import Broadcast
-from idiolect.algorithms.local_sgd import OneModel
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.checks import RequestError, setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
+from idiolect.algorithms.one_model import OneModel
+from idiolect.algorithms.tuples import Broadcast
+from idiolect.core import BY_ROWS, Fit, Method, Models, RequestError, setting, settings
 from idiolect.core.kinds import PredictsWithMore
-from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.objective import Represents
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, ClientData, Key, Params, Tally
 
 
 @settings
@@ -89,7 +83,7 @@ class KNNPer(OneModel, PredictsWithMore):
         assert isinstance(self.objective, Represents), self.fit()  # the door refused other objectives
         return self.objective.represent(params, inputs)
 
-    def _vote(self, queries: Any, rows: Any, classes: int) -> Any:
+    def _vote(self, queries: Array, rows: Array, classes: int) -> Any:
         """(queries, classes): the normalised vote of each query's nearest rows."""
         width, labels = queries.shape[-1], rows["labels"]
         real = jnp.arange(labels.shape[0], dtype=jnp.int32) < rows["count"]
@@ -110,7 +104,7 @@ def _has_rows(model: Params) -> bool:
     return isinstance(model, dict) and set(model) == {"parameters", "rows"}
 
 
-def _squared_distances(queries: Any, rows: Any) -> Any:
+def _squared_distances(queries: Array, rows: Array) -> Any:
     """(queries, rows), as one matrix product: a difference per pair would be as wide as the representation."""
     squares = [jnp.sum(jnp.square(values), axis=1) for values in (queries, rows)]
     products = jnp.matmul(queries, rows.T, precision=jax.lax.Precision.HIGHEST)

@@ -21,16 +21,8 @@ from idiolect.algorithms.averaging import share, toward
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
-from idiolect.core.batched import Batched
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core import NOTHING, Algorithm, Batched, Fit, Method, beyond_theory, setting, settings, step_key, tree
+from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
 from idiolect.theory.step_sizes import LSGD_PFL
 
 
@@ -71,7 +63,7 @@ class Upload(NamedTuple):
 
     drift: Params
     averaged: Any
-    weight: Any
+    weight: Array
 
 
 @settings
@@ -122,7 +114,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         iterate = (sent.shared, client.personal)
         return Working(*iterate, iterate if self._averages else (), self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both blocks, from the same point."""
         batch = self.batch(t, working.drawn, data)
         slopes, tally = self.objective.gradients(step_key(key, t), working.shared, working.personal, batch)

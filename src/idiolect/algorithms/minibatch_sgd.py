@@ -15,16 +15,10 @@ from typing import Any, NamedTuple
 
 from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
+from idiolect.algorithms.tuples import Broadcast
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core import Fit, Method, setting, settings, tree
+from idiolect.core.types import Batch, ClientData, Key, Params, Tally
 from idiolect.theory.step_sizes import MINIBATCH_SGD
 
 
@@ -33,12 +27,6 @@ class ServerState(NamedTuple):
 
     shared: Params
     optimizer: Any
-
-
-class Broadcast(NamedTuple):
-    """The shared model goes down."""
-
-    shared: Params
 
 
 @settings

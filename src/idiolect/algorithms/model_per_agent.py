@@ -16,18 +16,11 @@ import numpy as np
 
 from idiolect.algorithms.one_point import OnePoint, Upload, Working
 from idiolect.algorithms.population import population
-from idiolect.core import batches, mixing, tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Fit, beyond_theory
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, StartKeys
+from idiolect.core import NOTHING, Fit, batches, beyond_theory, mixing, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
-from idiolect.core.reduction import Reduction, gather
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.reduction import gather
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Reduction, StartKeys, Tally
 
 _FEW = 8  # cohorts up to this size use their columns of W instead of mixing everybody's gradients
 
@@ -129,7 +122,7 @@ class ModelPerAgent(OnePoint, Listens):
         """Nothing is drawn for a stream."""
         return () if self.order == "stream" else super().draw_batches(key, data)
 
-    def batch(self, t: Any, drawn: Any, data: ClientData) -> Batch:
+    def batch(self, t: Array, drawn: Any, data: ClientData) -> Batch:
         """The rows of step t."""
         if self.order == "stream":
             return batches.take_in_turn(data, drawn + t * self.batch_size, self.batch_size)
@@ -159,13 +152,13 @@ class ModelPerAgent(OnePoint, Listens):
     def mixed(self, neighbours: Neighbours | None, received: Any) -> Params:
         """W g, g zero for absent agents."""
 
-        def spread(values: Any) -> Any:
+        def spread(values: Array) -> Any:
             return self._mix(neighbours, self._mix(neighbours, values, back=True))
 
         agents, gradients = population(self), received.uploads.gradient
         if received.clients.shape[0] > _FEW:  # nobodies, who pad a chunk, have numbers beyond every agent's
 
-            def placed(leaf: Any) -> Any:
+            def placed(leaf: Array) -> Any:
                 return jnp.zeros((agents, *leaf.shape[1:]), leaf.dtype).at[received.clients].set(leaf, mode="drop")
 
             return spread(jax.tree.map(placed, gradients))
@@ -173,12 +166,12 @@ class ModelPerAgent(OnePoint, Listens):
         columns = spread(whose.astype(jnp.result_type(float)))  # of W: (agents, cohort)
         return jax.tree.map(lambda leaf: jnp.tensordot(columns.astype(leaf.dtype), leaf, axes=1), gradients)
 
-    def _mix(self, neighbours: Neighbours | None, values: Any, back: bool = False) -> Any:
+    def _mix(self, neighbours: Neighbours | None, values: Array, back: bool = False) -> Any:
         """Lambda v, or Lambda^T v."""
         if neighbours is not None:
             return mixing.mix_back(neighbours, values) if back else mixing.mix(neighbours, values)
 
-        def toward_mean(leaf: Any) -> Any:
+        def toward_mean(leaf: Array) -> Any:
             share = jnp.asarray(self.own_share, leaf.dtype)
             return share * leaf + (1 - share) * jnp.mean(leaf, axis=0, keepdims=True)
 

@@ -20,16 +20,8 @@ import jax.numpy as jnp
 from idiolect.algorithms.averaging import share, toward
 from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.batched import Batched
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core import NOTHING, Batched, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
 from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
 OUTPUTS = ("last", "mean_of_means", "own_mean")
@@ -73,7 +65,7 @@ class Upload(NamedTuple):
 
     drift: Params
     averaged: Any
-    weight: Any
+    weight: Array
 
 
 @settings
@@ -125,7 +117,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         averaged, covered = (iterate, 0) if self._means else (client.averaged, client.covered)
         return Working(*iterate, averaged, covered, self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient, one step on each block."""
         shared, personal, averaged, covered, drawn = working
         batch = self.batch(t, drawn, data)

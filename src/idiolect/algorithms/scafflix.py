@@ -26,29 +26,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from idiolect.algorithms import schedule
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.references import FLIX
-from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.algorithms.schedule import Broadcast, Scheduled
+from idiolect.algorithms.tuples import ServerState
+from idiolect.core import NOTHING, Algorithm, Fit, Method, beyond_theory, setting, settings, step_key, tree
 from idiolect.core.kinds import KeepsPrepared
-from idiolect.core.method import Method
 from idiolect.core.objective import Prepares
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, StartKeys, Tally
 from idiolect.theory.scafflix import FLIX_GD, SCAFFLIX, SCAFFNEW
 from idiolect.theory.step_sizes import LOCAL_SGD
-
-
-class ServerState(NamedTuple):
-    """xbar of the last exchange."""
-
-    shared: Params
 
 
 class ClientState(NamedTuple):
@@ -57,13 +45,6 @@ class ClientState(NamedTuple):
     iterate: Params
     control: Params
     prepared: Params
-
-
-class Broadcast(NamedTuple):
-    """xbar, and how many iterations come before the next exchange."""
-
-    shared: Params
-    iterations: Any
 
 
 class Working(NamedTuple):
@@ -79,11 +60,11 @@ class Upload(NamedTuple):
     """xh_m goes up, with weight alpha_m^2/gamma_m."""
 
     iterate: Params
-    weight: Any
+    weight: Array
 
 
 @settings
-class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], KeepsPrepared):
+class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
     """Local steps corrected by h_m, an exchange now and then; linear convergence to the exact optimum."""
 
     batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
@@ -113,10 +94,6 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
             chance, "the paper's theorems treat full participation; the mean here is over those present"
         )
 
-    def init_server(self, key: Key) -> ServerState:
-        """The objective's start."""
-        return ServerState(self.objective.init_shared(key))
-
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """h_m = 0, and what the objective prepares; x_m comes with the first broadcast."""
         nothing = tree.zeros(self.objective.init_shared(keys.common))
@@ -127,20 +104,15 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """xbar and the schedule."""
-        return Broadcast(server.shared, iterations_before_exchange(key, self.communication_probability))
+        return Broadcast(server.shared, schedule.iterations_before_exchange(key, self.communication_probability))
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """x_m = xbar: one that was absent starts where the others are."""
-        return Working(sent.shared, client.control, client.prepared, no_rows(self.batch_size)), NOTHING
+        return Working(sent.shared, client.control, client.prepared, schedule.no_rows(self.batch_size)), NOTHING
 
-    def steps(self, sent: Broadcast, rows: Any) -> Any:
-        """The drawn iterations of coin 0."""
-        return sent.iterations
-
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """Coin 0."""
-        drawn = rows_ahead(key, t, working.drawn, self.batch_size, data)
-        batch = batch_ahead(t, drawn, self.batch_size, data)
+        drawn, batch = schedule.rows_ahead(key, t, working.drawn, self.batch_size, data)
         moved, tally = self._moved(step_key(key, t), working, batch)
         return working._replace(iterate=moved, drawn=drawn), tally
 
@@ -148,7 +120,7 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """Coin 1: xh_m; h_m waits for xbar."""
-        moved, tally = self._moved(key, working, one_batch(key, self.batch_size, data))
+        moved, tally = self._moved(key, working, schedule.one_batch(key, self.batch_size, data))
         return Upload(moved, self._weight), client._replace(iterate=moved), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
@@ -159,19 +131,11 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         """h_m takes what separates xbar from xh_m."""
         change = self.communication_probability * self._share / self._step
 
-        def corrected(h: Any, mean: Any, mine: Any) -> Any:
+        def corrected(h: Array, mean: Array, mine: Array) -> Any:
             return h + change * (mean - mine)
 
         control = jax.tree.map(corrected, client.control, sent.shared, client.iterate)
         return client._replace(iterate=sent.shared, control=control)
-
-    def shared_model(self, server: ServerState) -> Params:
-        """xbar."""
-        return server.shared
-
-    def deliver(self, key: Key, server: ServerState) -> Broadcast:
-        """xbar alone."""
-        return Broadcast(server.shared, ())
 
     def carry(self, earlier: Algorithm, server: ServerState, clients: ClientState) -> tuple[ServerState, ClientState]:
         """h_m follows alpha: near the optimum h_m = grad f'_m(xt_m) is proportional to alpha_m.
@@ -206,7 +170,7 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         share = self._share
         stretch = jnp.where(share > 0, 1 / jnp.where(share > 0, self._weight, 1), 0)
 
-        def moved(x: Any, g: Any, h: Any) -> Any:
+        def moved(x: Array, g: Array, h: Array) -> Any:
             return x - stretch * (g - share * h)
 
         return jax.tree.map(moved, working.iterate, slope, working.control), tally

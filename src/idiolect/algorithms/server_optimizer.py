@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from idiolect.core import tree
-from idiolect.core.tree import Params
+from idiolect.core.types import Params
 
 # Those of optax whose one needed setting is the learning rate; its schedules, clips and chains are no optimizers.
 _OPTAX = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from idiolect.core.data import ClientData
+from idiolect.core.types import ClientData
 
 WEIGHTING = ("equal", "samples")
 

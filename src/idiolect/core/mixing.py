@@ -153,35 +153,6 @@ def dense(neighbours: Neighbours) -> np.ndarray:
     return matrix
 
 
-def spectral_radius(neighbours: Neighbours, tolerance: float = 1e-4, most: int = 400) -> float:
-    """rho(W), W = Lambda Lambda^T, on the host, by powers of W on the vector of ones (Lanczos).
-
-    W has no negative entry, so each of its blocks has a largest eigenvector without one: ones reach them all. It stops
-    when an eigenvalue is proven to be within `tolerance` of the value, relatively; the value itself is nearer by far.
-    Plain power iteration takes many times as long where neighbourhoods overlap in a chain.
-    """
-    own, back = _host_products(neighbours)
-    most = min(most, neighbours.agents)
-    basis = np.empty((most + 1, neighbours.agents))
-    basis[0] = neighbours.agents**-0.5
-    small = np.zeros((most + 1, most + 1))  # W on the basis: tridiagonal
-    radius = 1.0
-    for step in range(most):
-        moved = own(back(basis[step]))
-        small[step, step] = basis[step] @ moved
-        for _ in range(2):  # once is not enough to stay orthogonal in floating point
-            moved = moved - (basis[: step + 1] @ moved) @ basis[: step + 1]
-        length = float(np.linalg.norm(moved))
-        if step % 5 == 4 or step + 1 == most or length <= tolerance:
-            values, vectors = np.linalg.eigh(small[: step + 1, : step + 1])
-            radius = float(values[-1])
-            if length * abs(vectors[-1, -1]) <= tolerance * radius:
-                break
-        basis[step + 1] = moved / length
-        small[step, step + 1] = small[step + 1, step] = length
-    return radius
-
-
 def counts(neighbours: Neighbours) -> np.ndarray:
     """N_i: how many agents each one listens to, itself included where it does."""
     weights = np.asarray(neighbours.weights)
@@ -268,14 +239,3 @@ def _gather(indices: Any, weights: Any, leaf: Any) -> Any:
     for slot in zip(indices, weights):  # the debug engine compiles nothing
         total, _ = add(total, slot)
     return total
-
-
-def _host_products(neighbours: Neighbours) -> tuple[Any, Any]:
-    """v -> Lambda v and v -> Lambda^T v for one vector, in float64."""
-    if neighbours.is_dense:
-        matrix = np.asarray(neighbours.weights, np.float64)
-        return matrix.__matmul__, matrix.T.__matmul__
-    parts = [(neighbours.indices, neighbours.weights), (neighbours.listeners, neighbours.listener_weights)]
-    lists = [(np.asarray(whom), np.asarray(how_much, np.float64)) for whom, how_much in parts]
-    own, back = ((lambda v, w=whom, a=amount: (a * v[w]).sum(axis=0)) for whom, amount in lists)
-    return own, back

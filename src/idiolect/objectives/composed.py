@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+
+from jax import Array
 
 from idiolect.core.data import Rows
 from idiolect.core.objective import Objective, Statistics
@@ -45,7 +46,7 @@ class ComposedObjective(Objective):
         """RequestError for rows that the plain loss would not understand."""
         check_rows(self.client_loss, rows, names)
 
-    def predict(self, model: Params, inputs: Any) -> Any:
+    def predict(self, model: Params, inputs: Array) -> Array:
         """The model's outputs."""
         return self.client_loss.predict(model, inputs)
 
@@ -59,6 +60,6 @@ class ComposedObjective(Objective):
         """Whether its model does."""
         return self.client_loss.model.represents
 
-    def represent(self, model: Params, inputs: Any) -> Any:
+    def represent(self, model: Params, inputs: Array) -> Array:
         """What the model's last layer sees."""
         return self.client_loss.model.represent(model, inputs)

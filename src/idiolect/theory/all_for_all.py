@@ -12,6 +12,8 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from idiolect.core import mixing
 from idiolect.core.data import Rows
@@ -22,12 +24,29 @@ from idiolect.theory.heterogeneity import gradient_noise
 from idiolect.theory.optimum import local_optima
 from idiolect.theory.rule import Rule, StepAdvice
 
+_ENOUGH = 1e-6  # relative error of rho(W)
 _LEVELS = 500  # accuracies tried where b takes more values
 
 
 def stable_step(smoothness: float, spectral_radius: float) -> float:
     """1/(2 L rho(W)); the paper prints 1/(2L), which diverges where rho(W) is large (E004-4)."""
     return 1 / (2 * smoothness * spectral_radius)
+
+
+def spectral_radius(neighbours: Neighbours) -> float:
+    """rho(W), W = Lambda Lambda^T, on the host; never W itself, whose pairs need not fit in memory."""
+    agents, weights = neighbours.agents, np.asarray(neighbours.weights, float)
+    if agents == 1:  # too small for Lanczos's method
+        return float(weights.sum() ** 2)
+    matrix: Any = weights
+    if not neighbours.is_dense:
+        listeners = np.broadcast_to(np.arange(agents), weights.shape)
+        places = listeners.ravel(), np.asarray(neighbours.indices).ravel()
+        matrix = csr_array((weights.ravel(), places), shape=(agents, agents))
+    product = LinearOperator((agents, agents), matvec=lambda v: matrix @ (matrix.T @ v), dtype=float)
+    # W has no negative entry, so each of its blocks has a largest eigenvector without one: ones reach them all
+    (largest,) = eigsh(product, 1, which="LA", v0=np.ones(agents), tol=_ENOUGH, return_eigenvectors=False)
+    return float(largest)
 
 
 def asynchronous_step(accuracy: float, second_moment: float, agents: int, shares: float) -> float:
@@ -151,7 +170,7 @@ def doubling(
             noise=noise,
             agents=discrepancies.agents,
             shares=float((1 / number).sum()),
-            spectral_radius=mixing.spectral_radius(neighbours_within(discrepancies, accuracy)),
+            spectral_radius=spectral_radius(neighbours_within(discrepancies, accuracy)),
         )
         end += math.ceil(math.log(4) / (strong_convexity * eta))
         entries.append((accuracy, eta, end))
@@ -190,7 +209,7 @@ def one_over_k(
     steps = strong_convexity * discrepancies.agents * levels / (4 * smoothness * noise * shares)
     places = [min(int(np.searchsorted(steps, 1 / (strong_convexity * k))), len(levels) - 1) for k in _from_1(rounds)]
     caps = {
-        place: stable_step(smoothness, mixing.spectral_radius(neighbours_within(discrepancies, levels[place])))
+        place: stable_step(smoothness, spectral_radius(neighbours_within(discrepancies, levels[place])))
         for place in set(places)
     }
     return _phases(
@@ -216,7 +235,7 @@ def _phases(entries: list[tuple[float, float, int]]) -> Phases:
 def _everybody(algorithm: Any, constants: Constants) -> StepAdvice:
     """Theorems 3 and 4, corrected: 1/(2 L rho(W)), less where a target accuracy and the noise ask for it."""
     neighbours = algorithm.neighbours
-    radius = 1.0 if neighbours is None else mixing.spectral_radius(neighbours)  # a mixture is doubly stochastic
+    radius = 1.0 if neighbours is None else spectral_radius(neighbours)  # a mixture is doubly stochastic
     return _filtered(algorithm, constants, radius, "1/(2 L rho(W))", float((1 / _counts(algorithm)).mean()))
 
 

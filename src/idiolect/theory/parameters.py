@@ -87,12 +87,10 @@ def _step_advice(
         sentences.append(advice.explanation())
         algorithm = dataclasses.replace(algorithm, step_size=advice.recommended)  # type: ignore[call-arg]
     blocks = block_constants(algorithm.objective, constants)
-    weighs = getattr(algorithm, "output", "") == "weighted_average" and "strong_convexity" in (*left, *defaulted)
-    if blocks is not None and weighs:
-        mu = blocks.strong_convexity
-        if 0 < mu * algorithm.step_size < 1:  # type: ignore[attr-defined]
-            found.append(Parameter("strong_convexity", mu, "mu of F"))
-            sentences.append(f"strong_convexity {mu:.3g}: mu of F, for the weights of theorem 5's average.")
+    if "strong_convexity" in (*left, *defaulted) and _averages(algorithm, blocks):
+        mu = blocks.strong_convexity  # type: ignore[union-attr]
+        found.append(Parameter("strong_convexity", mu, "mu of F"))
+        sentences.append(f"strong_convexity {mu:.3g}: mu of F, for the weights of theorem 5's average.")
     return Advice(
         theorem=advice.theorem if advice is not None else "",
         parameters=tuple(found),
@@ -102,6 +100,13 @@ def _step_advice(
         sentences=tuple(sentences),
         warnings=tuple(step_warnings(rule, algorithm, constants)),
     )
+
+
+def _averages(algorithm: Any, blocks: BlockConstants | None) -> bool:
+    """Whether iterates are averaged with weights that mu decides, and those weights make sense."""
+    if blocks is None or getattr(algorithm, "output", "") != "weighted_average":
+        return False
+    return bool(0 < blocks.strong_convexity * algorithm.step_size < 1)
 
 
 def _solver_advice(
@@ -115,31 +120,43 @@ def _solver_advice(
 ) -> Advice:
     """Solvers whose parameters follow from the constants of F or of f'_m."""
     blocks = block_constants(algorithm.objective, constants)
-    if constants is None or constants.smoothness == 0 or (rule.of_blocks and blocks is None):
+    relied_on = blocks if rule.of_blocks else constants
+    if constants is None or constants.smoothness == 0 or relied_on is None:
         if left:
             raise RequestError(_no_constants(algorithm, constants, left, owner))
         return Advice()
-    if blocks is not None and "strong_convexity" in left and not blocks.strong_convexity > 0:
-        kind = RequestError if constants.strong_convexity > 0 else NeedsRidgeError
-        raise kind(_not_strongly_convex(constants, blocks, owner))
     question = Question(algorithm, constants, blocks, rows, _by_hand(algorithm, left), owner)
-    if rule.of_blocks and blocks is not None:
-        _refuse_never_sampled(question.given.get("shared_probability"), blocks, owner)
+    if blocks is not None:
+        _refuse_flat(question, blocks, left)
+    if relied_on is blocks:
+        _refuse_never_sampled(question.given.get("shared_probability"), question.of_f, owner)
     parameters = derive(question)
     chosen = {parameter.name: _addressed(parameter.value) for parameter in parameters if parameter.name in left}
-    relies = any(parameter.name == "strong_convexity" for parameter in parameters)
-    broken = condition(algorithm.objective, constants) if relies else None
     symbols = _symbols(constants, blocks if rule.of_blocks else None)
-    source = blocks.source if rule.of_blocks and blocks is not None else constants.source
     return Advice(
         theorem=rule.theorem,
         parameters=parameters,
         constants=symbols,
-        source=source,
+        source=relied_on.source,
         chosen=chosen,
-        sentences=_sentences(rule, parameters, symbols, source) if chosen else (),
-        warnings=(*([broken] if broken else []), *_warnings(rule, parameters)),
+        sentences=_sentences(rule, parameters, symbols, relied_on.source) if chosen else (),
+        warnings=(*_broken_condition(question, parameters), *_warnings(rule, parameters)),
     )
+
+
+def _refuse_flat(question: Question, blocks: BlockConstants, left: Collection[str]) -> None:
+    """mu cannot be chosen where F has none; l2 would give it some where the plain losses have none either."""
+    if "strong_convexity" in left and not blocks.strong_convexity > 0:
+        kind = RequestError if question.own.strong_convexity > 0 else NeedsRidgeError
+        raise kind(_not_strongly_convex(question.own, blocks, question.owner))
+
+
+def _broken_condition(question: Question, parameters: Parameters) -> list[str]:
+    """The sentence about a condition of the constants that does not hold, where mu is relied on."""
+    if not any(parameter.name == "strong_convexity" for parameter in parameters):
+        return []
+    broken = condition(question.algorithm.objective, question.own)
+    return [broken] if broken else []
 
 
 def _addressed(value: Any) -> Any:
@@ -148,17 +165,15 @@ def _addressed(value: Any) -> Any:
 
 def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, Any]:
     """What the user set among the fields that theory could have; a block that is absent leaves no choice of p_w."""
-    values = {
-        field.name: getattr(algorithm, field.name)
-        for field in dataclasses.fields(algorithm)
-        if (field.metadata.get("theory") or field.default is None) and field.name not in left
-    }
-    both = algorithm.objective.has_shared and algorithm.objective.has_personal
-    return {
-        name: np.asarray(value.values, float) if isinstance(value, PerClient) else float(value)
-        for name, value in values.items()
-        if value is not None and (both or name != "shared_probability")
-    }
+    asked = [field for field in dataclasses.fields(algorithm) if field.metadata.get("theory") or field.default is None]
+    values = {field.name: getattr(algorithm, field.name) for field in asked if field.name not in left}
+    if not (algorithm.objective.has_shared and algorithm.objective.has_personal):
+        values.pop("shared_probability", None)
+    return {name: _number(value) for name, value in values.items() if value is not None}
+
+
+def _number(value: Any) -> Any:
+    return np.asarray(value.values, float) if isinstance(value, PerClient) else float(value)
 
 
 def _refuse_never_sampled(probability: float | None, blocks: BlockConstants, owner: str) -> None:
