@@ -21,7 +21,7 @@ from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
 from idiolect.core import Method, setting, settings, tree
 from idiolect.core.kinds import Messages
-from idiolect.core.types import Batch, Key, Params, PerClient, Tally
+from idiolect.core.types import Array, Batch, Key, Params, PerClient, Tally
 from idiolect.theory.all_for_all import ALL_FOR_ALL_NAIVE
 
 
@@ -69,7 +69,7 @@ class AllForAllNaive(ModelPerAgent):
         whom, shares = listeners.T[received.clients], weights.T[received.clients]  # (cohort, K')
         eta = self.step_size / self.participation
 
-        def moved(models: Any, gradients: Any) -> Any:
+        def moved(models: Any, gradients: Any) -> Array:
             rows = gradients.reshape(-1, *gradients.shape[2:])
             share = shares.astype(rows.dtype).reshape(-1, *(1,) * (rows.ndim - 1))
             return models - eta * jnp.zeros_like(models).at[whom.reshape(-1)].add(share * rows)

@@ -21,7 +21,7 @@ from idiolect.algorithms.tuples import ServerState
 from idiolect.core import Fit, Method, beyond_theory, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
-from idiolect.core.types import Batch, ClientData, Key, Params, PerClient, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Tally
 from idiolect.theory.all_for_all import ALL_FOR_ONE
 
 
@@ -84,7 +84,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         slope, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
         return slope, tally.times(jnp.asarray(sent.share > 0, jnp.int32))
 
-    def weight(self, sent: Broadcast, data: ClientData) -> Any:
+    def weight(self, sent: Broadcast, data: ClientData) -> Array:
         """lambda_j."""
         return sent.share
 
@@ -110,7 +110,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         scalar = np.dtype(sent.share.values.dtype).itemsize
         return Messages(asked, arrived, asked * (down + scalar), arrived * up)
 
-    def _shares(self) -> Any:
+    def _shares(self) -> Array:
         """lambda: row `target` of Lambda."""
         agents, neighbours = population(self), self.neighbours
         if neighbours is None:

@@ -208,12 +208,12 @@ class ASCDThenASVRCD(VarianceReduced):
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(solver) if field.name in own}
 
 
-def _branch(ending: Any) -> Any:
+def _branch(ending: Any) -> Array:
     """0: one of ASVRCD's; 1: PLAIN; 2: EVALUATE; 3: SWITCH."""
     return jnp.maximum(ending - START, 0)
 
 
-def _whole(number: Any) -> Any:
+def _whole(number: Any) -> Array:
     return jnp.asarray(number, jnp.int32)
 
 

@@ -118,7 +118,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def coefficients(self) -> Coefficients:
         """theta1, theta2, nu, gamma, eta, p_w, rho."""
 
-    def two_block_probability(self, probability: Any) -> Any:
+    def two_block_probability(self, probability: Any) -> Array:
         """p_w; where there is one block only, that one is always sampled."""
         if self.objective.has_shared and self.objective.has_personal:
             return probability
@@ -350,7 +350,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return slope, tree.scale(1 / population(self), own), tally
 
 
-def _kind(ending: Any) -> Any:
+def _kind(ending: Any) -> Array:
     return jnp.asarray(ending, jnp.int32)
 
 

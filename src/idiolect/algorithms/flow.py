@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from idiolect.algorithms.halves import Half, first_part, halves
 from idiolect.algorithms.local_sgd import LocalSGD
@@ -201,13 +202,13 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
             tally = tally.plus(more)
         return Models(_personal(working.shared, local, working.routing)), tally
 
-    def predict(self, model: Params, inputs: Any) -> Any:
+    def predict(self, model: Params, inputs: Any) -> Array:
         """Outputs of w_g, or of a personal model by its routes."""
         if not _has_routes(model):
             return self.objective.predict(model, inputs)
         return self._answer(model, inputs)[0]
 
-    def shared_shares(self, model: Params, inputs: Any) -> Any:
+    def shared_shares(self, model: Params, inputs: Any) -> Array:
         """q_0 of a personal model: (rows, exits), or (rows, time, exits) for tokens."""
         shares = self._answer(model, inputs)[1].shared
         return jnp.broadcast_to(shares, (inputs.shape[0], *shares.shape)) if self._fixed else shares
@@ -233,7 +234,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         return self.fixed_share is not None
 
     @property
-    def _optimizer(self) -> Any:
+    def _optimizer(self) -> optax.GradientTransformation:
         return server_optimizer(self.server_optimizer, self.server_step_size)
 
     def _begin(self, key: Key, sent: Broadcast, data: ClientData) -> tuple[Params, Half, Any, Tally]:
@@ -278,7 +279,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     def _move_routing(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on psi."""
 
-        def value(routing: Params) -> Any:
+        def value(routing: Params) -> Array:
             loss, shares = self._routes.mixed_value(key, routing, working.shared, working.local, batch)
             return loss - self.routing_penalty * masked_mean(_row_means(shares.log_shared, batch.targets), batch.mask)
 
@@ -313,7 +314,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         return routing if self.fixed_share is None else self.fixed_share
 
 
-def _row_means(log_shared: Any, targets: Any) -> Any:
+def _row_means(log_shared: Any, targets: Any) -> Array:
     """(rows,): mean log q_0 over exits and, of a sequence, over the positions that have a target, as in the loss."""
     values = log_shared.mean(axis=-1)
     if values.ndim == 1:

@@ -128,7 +128,7 @@ class IFCA(FineTuned[tuple[()], Working]):
         """The cluster with the lowest loss on all rows as it predicts, the first of equals, and C forward passes."""
         batch, objective = data.batch(), self.objective
 
-        def loss(model: Params) -> Any:
+        def loss(model: Params) -> Array:
             if isinstance(objective, Settles):
                 return objective.settled_loss(key, model, (), batch)
             return objective.loss(key, model, (), batch)[0]

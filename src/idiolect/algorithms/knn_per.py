@@ -13,6 +13,7 @@ those whose target is below 0 none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -65,7 +66,7 @@ class KNNPer(OneModel, PredictsWithMore):
         model = {"parameters": params, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
         return Models(model), tally.plus(Tally(forward=data.count, samples=data.count))
 
-    def predict(self, model: Params, inputs: Any) -> Any:
+    def predict(self, model: Params, inputs: Any) -> Array:
         """Log-probabilities of a personal model; the plain outputs of a shared one."""
         if not _has_rows(model):
             return super().predict(model, inputs)
@@ -79,11 +80,11 @@ class KNNPer(OneModel, PredictsWithMore):
         share = jnp.asarray(self.own_share, alone.dtype)
         return jnp.logaddexp(jnp.log(share) + jnp.log(vote), jnp.log1p(-share) + alone)
 
-    def _represent(self, params: Params, inputs: Any) -> Any:
+    def _represent(self, params: Params, inputs: Any) -> Array:
         assert isinstance(self.objective, Represents), self.fit()  # the door refused other objectives
         return self.objective.represent(params, inputs)
 
-    def _vote(self, queries: Array, rows: Array, classes: int) -> Any:
+    def _vote(self, queries: Array, rows: Mapping[str, Array], classes: int) -> Array:
         """(queries, classes): the normalised vote of each query's nearest rows."""
         width, labels = queries.shape[-1], rows["labels"]
         real = jnp.arange(labels.shape[0], dtype=jnp.int32) < rows["count"]
@@ -104,7 +105,7 @@ def _has_rows(model: Params) -> bool:
     return isinstance(model, dict) and set(model) == {"parameters", "rows"}
 
 
-def _squared_distances(queries: Array, rows: Array) -> Any:
+def _squared_distances(queries: Array, rows: Array) -> Array:
     """(queries, rows), as one matrix product: a difference per pair would be as wide as the representation."""
     squares = [jnp.sum(jnp.square(values), axis=1) for values in (queries, rows)]
     products = jnp.matmul(queries, rows.T, precision=jax.lax.Precision.HIGHEST)

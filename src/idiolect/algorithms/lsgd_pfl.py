@@ -175,7 +175,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """Of every client in a round: `fit` has refused epochs of batches, whose number follows the client's rows."""
         return self.epochs or self.local_steps
 
-    def _share(self, new_rounds: Any, rounds: Any) -> Any:
+    def _share(self, new_rounds: Any, rounds: Any) -> Array:
         return share(new_rounds * self._steps, rounds * self._steps, self._decay)
 
     def _caught_up(self, sent: Broadcast, client: ClientState) -> Params:

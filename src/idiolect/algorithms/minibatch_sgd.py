@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import optax
+
 from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.tuples import Broadcast
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import Fit, Method, setting, settings, tree
-from idiolect.core.types import Batch, ClientData, Key, Params, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
 from idiolect.theory.step_sizes import MINIBATCH_SGD
 
 
@@ -62,7 +64,7 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
         """grad f_m(w) on a batch."""
         return self.objective.gradient_shared(key, sent.shared, (), batch)
 
-    def weight(self, sent: Broadcast, data: ClientData) -> Any:
+    def weight(self, sent: Broadcast, data: ClientData) -> Array:
         """As `weighting` says."""
         return client_weight(self.weighting, data)
 
@@ -75,7 +77,7 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
         """w."""
         return server.shared
 
-    def _optimizer(self) -> Any:
+    def _optimizer(self) -> optax.GradientTransformation:
         return server_optimizer(self.server_optimizer, self.step_size)
 
 

@@ -101,7 +101,7 @@ class ModelPerAgent(OnePoint, Listens):
         """grad f_i(x_i) on a batch."""
         return self.objective.gradient_personal(key, (), sent.model, batch)
 
-    def weight(self, sent: Any, data: ClientData) -> Any:
+    def weight(self, sent: Any, data: ClientData) -> Array:
         """The server weighs, by W."""
         return jnp.ones(())
 
@@ -152,13 +152,13 @@ class ModelPerAgent(OnePoint, Listens):
     def mixed(self, neighbours: Neighbours | None, received: Any) -> Params:
         """W g, g zero for absent agents."""
 
-        def spread(values: Array) -> Any:
+        def spread(values: Params) -> Params:
             return self._mix(neighbours, self._mix(neighbours, values, back=True))
 
         agents, gradients = population(self), received.uploads.gradient
         if received.clients.shape[0] > _FEW:  # nobodies, who pad a chunk, have numbers beyond every agent's
 
-            def placed(leaf: Array) -> Any:
+            def placed(leaf: Array) -> Array:
                 return jnp.zeros((agents, *leaf.shape[1:]), leaf.dtype).at[received.clients].set(leaf, mode="drop")
 
             return spread(jax.tree.map(placed, gradients))
@@ -166,12 +166,12 @@ class ModelPerAgent(OnePoint, Listens):
         columns = spread(whose.astype(jnp.result_type(float)))  # of W: (agents, cohort)
         return jax.tree.map(lambda leaf: jnp.tensordot(columns.astype(leaf.dtype), leaf, axes=1), gradients)
 
-    def _mix(self, neighbours: Neighbours | None, values: Array, back: bool = False) -> Any:
+    def _mix(self, neighbours: Neighbours | None, values: Params, back: bool = False) -> Params:
         """Lambda v, or Lambda^T v."""
         if neighbours is not None:
             return mixing.mix_back(neighbours, values) if back else mixing.mix(neighbours, values)
 
-        def toward_mean(leaf: Array) -> Any:
+        def toward_mean(leaf: Array) -> Array:
             share = jnp.asarray(self.own_share, leaf.dtype)
             return share * leaf + (1 - share) * jnp.mean(leaf, axis=0, keepdims=True)
 

@@ -45,7 +45,7 @@ class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
         """That point."""
 
     @abc.abstractmethod
-    def weight(self, sent: Any, data: ClientData) -> Any:
+    def weight(self, sent: Any, data: ClientData) -> Array:
         """The client's weight in the reduction."""
 
     def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Working, Tally]:

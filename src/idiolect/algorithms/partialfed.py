@@ -69,7 +69,7 @@ class PartialFed(FederatedAveraging[ClientState, Working]):
         def gradient(at: Key, preference: Array, batch: Batch) -> tuple[Any, Tally]:
             noise = _noise(jax.random.fold_in(at, _START), preference)
 
-            def loss(moved: Array) -> Any:
+            def loss(moved: Array) -> Array:
                 mixed = _mix(jax.nn.sigmoid((moved + noise) / self.temperature), sent.shared, client.personal)
                 return self.objective.loss(at, mixed, (), batch)[0]
 
@@ -114,7 +114,7 @@ def _mix(taken: Any, shared: Params, own: Params) -> Params:
     return jax.tree.unflatten(form, mixed)
 
 
-def _noise(key: Key, preference: Array) -> Any:
+def _noise(key: Key, preference: Array) -> Array:
     """The difference of two Gumbel draws per layer."""
     return jax.random.logistic(key, preference.shape, preference.dtype)
 

@@ -87,7 +87,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
         """x_m as it stands: `settle` has already used xbar."""
         return Working(client, no_rows(self.batch_size)), NOTHING
 
-    def steps(self, sent: Broadcast, rows: Array) -> Any:
+    def steps(self, sent: Broadcast, rows: Array) -> Array:
         """The drawn iterations of coin 0."""
         return sent.iterations
 

@@ -131,7 +131,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         """h_m takes what separates xbar from xh_m."""
         change = self.communication_probability * self._share / self._step
 
-        def corrected(h: Array, mean: Array, mine: Array) -> Any:
+        def corrected(h: Array, mean: Array, mine: Array) -> Array:
             return h + change * (mean - mine)
 
         control = jax.tree.map(corrected, client.control, sent.shared, client.iterate)
@@ -148,7 +148,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         return server, clients._replace(control=tree.scale(ratio, clients.control))
 
     @property
-    def _share(self) -> Any:
+    def _share(self) -> Array:
         """alpha_m; 1 for an objective without it."""
         return jnp.asarray(getattr(self.objective, "personalization", 1.0), jnp.result_type(float))
 
@@ -158,7 +158,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         return self.local_step
 
     @property
-    def _weight(self) -> Any:
+    def _weight(self) -> Array:
         """alpha_m^2/gamma_m."""
         return self._share**2 / self._step
 
@@ -170,7 +170,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         share = self._share
         stretch = jnp.where(share > 0, 1 / jnp.where(share > 0, self._weight, 1), 0)
 
-        def moved(x: Array, g: Array, h: Array) -> Any:
+        def moved(x: Array, g: Array, h: Array) -> Array:
             return x - stretch * (g - share * h)
 
         return jax.tree.map(moved, working.iterate, slope, working.control), tally
@@ -179,6 +179,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         """alpha_m times a normal vector of standard deviation `noise` in all: E |.|^2 = noise^2 of g_m."""
         leaves, form = jax.tree.flatten(like)
         size = sum(leaf.size for leaf in leaves)
+        assert self.noise is not None
         scale = self._share * self.noise * size**-0.5
         drawn = [
             scale * jax.random.normal(jax.random.fold_in(key, place), leaf.shape, leaf.dtype)
@@ -187,7 +188,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         return jax.tree.unflatten(form, drawn)
 
 
-def _rows(objective: Any, clients: ClientState) -> Any:
+def _rows(objective: Any, clients: ClientState) -> Array:
     """Everybody's alpha_m."""
     alpha = getattr(objective, "personalization", 1.0)
     values = alpha.values if isinstance(alpha, PerClient) else alpha

@@ -112,7 +112,7 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
         """Move w along the mean drift, and c by what the cohort changed of the mean over all clients."""
         clients = population(self)
 
-        def moved(old: Array, change: Array) -> Any:
+        def moved(old: Array, change: Array) -> Array:
             return old + received.cohort.astype(old.dtype) / clients * change
 
         control = jax.tree.map(moved, server.control, received.mean.control_change)
@@ -128,7 +128,7 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
         """c_m - c + (w - y) / (K eta), the mean of the round's gradients; without a step c_m stays."""
         steps = jnp.asarray(self.steps(sent, data.count))
 
-        def mean(old: Array, correction: Array, moved: Array) -> Any:
+        def mean(old: Array, correction: Array, moved: Array) -> Array:
             divisor = jnp.maximum(steps, 1).astype(old.dtype) * self.step_size
             return jnp.where(steps > 0, moved / divisor - correction, old)
 

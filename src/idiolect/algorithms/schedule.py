@@ -22,7 +22,7 @@ LONGEST = 2**24  # local iterations in one round; float32 counts that far exactl
 AHEAD = 32  # iterations whose rows are drawn together: a draw per iteration costs more than a small gradient
 
 
-def iterations_before_exchange(key: Key, chance: Any) -> Any:
+def iterations_before_exchange(key: Key, chance: Any) -> Array:
     """A geometric number of local iterations; 0 when `chance` is 1."""
     uniform = jax.random.uniform(key, (), jnp.float32, minval=jnp.finfo(jnp.float32).tiny)
     drawn = jnp.log(uniform) / jnp.log1p(-jnp.asarray(chance, jnp.float32))
@@ -44,7 +44,7 @@ class Scheduled(Algorithm[ServerState, Client, Broadcast, Working, Upload]):
         """The objective's start."""
         return ServerState(self.objective.init_shared(key))
 
-    def steps(self, sent: Broadcast, rows: Array) -> Any:
+    def steps(self, sent: Broadcast, rows: Array) -> Array:
         """The drawn iterations."""
         return sent.iterations
 
@@ -67,7 +67,7 @@ def rows_ahead(key: Key, t: Array, drawn: Any, batch_size: int, data: ClientData
     if batch_size == 0:
         return (), data.batch()
 
-    def fresh() -> Any:
+    def fresh() -> Array:
         return batches.draw_with_replacement(step_key(key, t), AHEAD, batch_size, data)
 
     rows = cond(t % AHEAD == 0, fresh, lambda: drawn)

@@ -295,6 +295,18 @@ def proper_score(task_kind: str, quantile: float | None = None) -> str:
     return PROPER[task_kind] if quantile is None else f"pinball_{round(100 * quantile)}"
 
 
+def _class_shares(class_fractions: Iterable[float] | None) -> list[float]:
+    """Those of the classes that occur, or RequestError."""
+    fractions = () if class_fractions is None else class_fractions
+    shares = [float(share) for share in fractions if share != 0]
+    if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-3):
+        raise RequestError(
+            f"class_fractions must be shares of the rows that sum to 1, got {class_fractions}. "
+            "Divide each class's number of rows by all rows."
+        )
+    return shares
+
+
 _OF_NUMBERS = {"regression": ("squared_error", "a number"), "counts": ("poisson_deviance", "a count")}
 
 
@@ -309,13 +321,7 @@ def default_score(task_kind: str, class_fractions: Iterable[float] | None = None
         return name, f"Scored by {name} (mean over rows, lower is better): the target is {target}."
     if task_kind != "classification":
         raise RequestError(f"task_kind must be one of {', '.join(PROPER)}, got {task_kind!r}.")
-    fractions = () if class_fractions is None else class_fractions
-    shares = [float(share) for share in fractions if share != 0]
-    if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-3):
-        raise RequestError(
-            f"class_fractions must be shares of the rows that sum to 1, got {class_fractions}. "
-            "Divide each class's number of rows by all rows."
-        )
+    shares = _class_shares(class_fractions)
     rarest, commonest, classes = min(shares), max(shares), len(shares)
     if classes == 1 or rarest >= min(RARE_FRACTION, 0.5 / classes):
         balance = f"the rarest of {classes} classes holds {rarest:.1%} of the rows" if classes > 1 else "one class only"

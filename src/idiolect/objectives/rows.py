@@ -87,7 +87,7 @@ def _check_tokens(model: str, vocabulary: int, rows: Rows, names: Sequence[str])
 
 
 @functools.lru_cache(maxsize=256)
-def _outputs(model: Model, inputs: tuple[int, ...], kind: Any) -> Any:
+def _outputs(model: Model, inputs: tuple[int, ...], kind: Any) -> jax.ShapeDtypeStruct:
     """The shape of the model's answer to one row."""
     params = jax.eval_shape(model.init, jax.random.key(0))
     try:
