@@ -21,7 +21,7 @@ def main(agents: int, rounds: int) -> None:
     from idiolect.engines.simulate import Training, open_session
     from idiolect.models import Location
     from idiolect.objectives import ClientLoss, LocalOnly
-    from idiolect.theory import spectral_radius
+    from idiolect.theory.all_for_all import spectral_radius
 
     began = time.perf_counter()
     neighbours = neighbourhoods(agents)

@@ -434,8 +434,29 @@ def filled(text: str) -> str:
     return MARK.sub(lambda mark: f"<!-- table {mark['name']} -->\n{table(mark['name'])}<!-- end -->", text)
 
 
+def add_missing_pages() -> None:
+    """A page for every algorithm file without one: its docstring and tables, named in the index and in the site."""
+    for page, names in pages().items():
+        path = DOCS / "algorithms" / f"{page}.md"
+        if path.exists():
+            continue
+        text = inspect.getdoc(inspect.getmodule(ALGORITHMS[names[0]].algorithm)) or page
+        title = re.split(r" \(|[:.\n]", text)[0]
+        places = "\n\n".join(f"<!-- table {kind} {page} -->\n<!-- end -->" for kind in BY_PAGE)
+        path.write_text(f"# {title}\n\n```text\n{text}\n```\n\n{places}\n", encoding="utf-8")
+        shown = ", ".join(f"`{name}`" for name in names)
+        _insert(DOCS / "algorithms" / "README.md", "|---|---|\n", f"| [{title}]({page}.md) | {shown} |\n")
+        first = "      - All names: algorithms/README.md\n"
+        _insert(DOCS.parent / "mkdocs.yml", first, f"      - {title}: algorithms/{page}.md\n")
+
+
+def _insert(path: Path, after: str, line: str) -> None:
+    path.write_text(path.read_text(encoding="utf-8").replace(after, after + line, 1), encoding="utf-8")
+
+
 def main() -> None:
     """Rewrite the pages in place."""
+    add_missing_pages()
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         page.write_text(filled(text), encoding="utf-8")

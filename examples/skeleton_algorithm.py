@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from idiolect.core import NOTHING, Batched, Fit, setting, settings, tree
+from idiolect.core import NOTHING, Batched, Fit, Method, setting, settings, step_key, tree
 
 
 class ServerState(NamedTuple):  # what the server keeps between rounds
@@ -48,7 +48,8 @@ class Skeleton(Batched):
         return Working(sent.shared, self.draw_batches(key, data)), NOTHING
 
     def step(self, key, t, sent, working, data):
-        slope, tally = self.objective.gradient_shared(key, working.shared, (), self.batch(t, working.drawn, data))
+        batch = self.batch(t, working.drawn, data)
+        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
         return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
 
     def send(self, key, sent, working, client, data):
@@ -59,3 +60,6 @@ class Skeleton(Batched):
 
     def shared_model(self, server):
         return server.shared
+
+
+METHODS = {"skeleton": Method(Skeleton, "global_model", {}, "McMahan et al. 2017", "FedAvg, to be copied")}

@@ -90,7 +90,7 @@ def solver(name: str, objective: FLIX, own: Constants, **given: Any) -> Scafflix
     """The named method, preset, with what is not given from theory: gamma_m = 1/L_m, p = 1/sqrt(max L_m/mu_m)."""
     method = find(name)
     algorithm = method.algorithm(objective=objective, **(dict(method.preset) | given))
-    return cast(Scafflix, from_theory(name, algorithm, own, 1.0)[0])
+    return cast(Scafflix, from_theory(method.theory, algorithm, own, 1.0)[0])
 
 
 def common_step(own: Constants) -> PerClient:

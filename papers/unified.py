@@ -30,12 +30,12 @@ from idiolect.theory import (
     BlockConstants,
     Complexity,
     Constants,
+    Question,
     client_constants,
     lower_bounds,
     predict,
     table_constants,
 )
-from idiolect.theory.parameters import RULES, Question
 from papers import lanes
 from papers.lanes import Curves, Standing
 
@@ -96,7 +96,7 @@ def solver(name: str, setup: Setup, **given: Any) -> Algorithm:
     if not left:
         return algorithm
     numbers = {key: float(value) for key, value in given.items() if type(value) is float}
-    parameters = RULES[name].derive(Question(algorithm, setup.own, setup.blocks, setup.rows, numbers))
+    parameters = find(name).theory.derive(Question(algorithm, setup.own, setup.blocks, setup.rows, numbers))
     chosen: dict[str, Any] = {parameter.name: parameter.value for parameter in parameters}
     return dataclasses.replace(algorithm, **{field: chosen[field] for field in left})
 
@@ -165,7 +165,7 @@ class Bound(NamedTuple):
 
 def upper_bound(name: str, algorithm: Algorithm, setup: Setup, gaps: Sequence[float]) -> Bound | None:
     """What the method's theorem promises for every relative gap; None where it promises nothing."""
-    promised = [predict(name, algorithm, setup.own, setup.blocks, setup.rows, float(gap)) for gap in gaps]
+    promised = [predict(find(name).theory, algorithm, setup.own, setup.blocks, setup.rows, float(gap)) for gap in gaps]
     costs = [promise.cost for promise in promised if promise is not None]
     return Bound(np.asarray(gaps), costs) if len(costs) == len(promised) else None
 

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "core": set(),
     "models": {"core"},
     "objectives": {"core", "models"},
-    "algorithms": {"core"},
+    "algorithms": {"core", "theory"},  # a row of METHODS brings what theory knows of its algorithm
     "data": {"core"},
     "metrics": {"core"},
     "accounting": {"core"},

@@ -19,7 +19,6 @@ from scipy.spatial import cKDTree
 from idiolect.data.synthetic import bernoulli_means
 from idiolect.data.synthetic_means import means_at
 from idiolect.theory import all_for_all as theory
-from idiolect.theory import spectral_radius
 from papers import afa
 from papers.drawing import BLUE, GREEN, MUTED, PURPLE, VERMILION, blank
 from papers.reproduction import Measured, Progress, Spec, count_parts
@@ -131,7 +130,7 @@ def _samples(spec: Any, case: Any, draw: int) -> list[float]:
     for eps in case["accuracy"]:
         neighbours = theory.neighbours_within(known, eps)
         shares = float((1 / theory.neighbourhood_counts(known, eps)).sum())
-        radius = spectral_radius(neighbours)
+        radius = theory.spectral_radius(neighbours)
         steps.append(theory.synchronous_step(eps, shares=shares, spectral_radius=radius, **constants))
         matrices.append(neighbours)
     horizon = math.ceil(max(math.log(2 * start / eps) / eta for eps, eta in zip(case["accuracy"], steps)))

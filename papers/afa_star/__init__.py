@@ -15,7 +15,6 @@ from idiolect.collaborate import neighbourhood_weights
 from idiolect.core import mixing
 from idiolect.data.synthetic_means import means_at
 from idiolect.theory import all_for_all as theory
-from idiolect.theory import spectral_radius
 from papers import afa
 from papers.drawing import BLUE, GREEN, MUTED, PURPLE, VERMILION, blank
 from papers.reproduction import Measured, Progress, Spec
@@ -35,7 +34,7 @@ def measure(spec: Spec, progress: Progress) -> Measured:
     b = afa.squared_distances(places)
     weights = neighbourhood_weights(b, spec["accuracy"])
     star = mixing.from_dense(weights)
-    radius = spectral_radius(star)
+    radius = theory.spectral_radius(star)
     numbers = {"rho_star": radius} | _radii(spec)
     progress("star", 1, 3)
     problem = means_at(places, dtype=np.float64)
@@ -73,10 +72,10 @@ def _radii(spec: Spec) -> dict[str, float]:
     for draw in range(spec["draws"]):
         places = np.random.default_rng([spec["seed"], draw]).random((spec["agents"], 1))
         known = afa.all_known(afa.squared_distances(places))
-        found += [spectral_radius(theory.neighbours_within(known, eps)) for eps in spec["accuracies"]]
+        found += [theory.spectral_radius(theory.neighbours_within(known, eps)) for eps in spec["accuracies"]]
     return {
-        "rho_hub": spectral_radius(mixing.from_dense(hub)),
-        "rho_ring": spectral_radius(mixing.from_dense(ring)),
+        "rho_hub": theory.spectral_radius(mixing.from_dense(hub)),
+        "rho_ring": theory.spectral_radius(mixing.from_dense(ring)),
         "rho_uniform_least": min(found),
         "rho_uniform_median": float(np.median(found)),
         "rho_uniform_largest": max(found),

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from idiolect import ClientLoss, Federation, Location, PerClient
-from idiolect.algorithms import Scafflix
+from idiolect.algorithms import Scafflix, find
 from idiolect.core import Rows
 from idiolect.data import Task
 from idiolect.data.problem import federate
@@ -50,7 +50,7 @@ class Family(NamedTuple):
         """Communications to the relative gap `target` that theory promises: theorem 4, or (1 - mu/L)^k."""
         blocks = block_constants(self.objective, self.own)
         assert blocks is not None  # a quadratic
-        promised = predict(name, self.algorithm(name), self.own, blocks, 1.0, target)
+        promised = predict(find(name).theory, self.algorithm(name), self.own, blocks, 1.0, target)
         assert promised is not None  # exact gradients, steps within 1/L_m
         return promised.cost.exchanges
 

@@ -9,9 +9,8 @@ import pytest
 
 from idiolect.algorithms import ALGORITHMS
 from idiolect.objectives import OBJECTIVES
-from idiolect.theory.parameters import RULES
 
-SOLVERS = sorted(set(RULES) & set(ALGORITHMS))
+SOLVERS = sorted(name for name, method in ALGORITHMS.items() if method.theory and method.theory.derive)
 PREDICTED = {"acd_pfl", "asvrcd_pfl", "l2sgd_plus", "scafflix", "i_scaffnew", "scaffnew", "flix_gd"}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from idiolect.core import mixing
 from idiolect.core.checks import RequestError
-from idiolect.theory import spectral_radius
+from idiolect.theory.all_for_all import spectral_radius
 
 AGENTS = 12
 

@@ -52,7 +52,6 @@ DEEPER = {
     "theory.all_for_all",
     "theory.constants",
     "theory.convex",
-    "theory.parameters",
     "theory.rates",
     "theory.scafflix",
     "theory.step_sizes",

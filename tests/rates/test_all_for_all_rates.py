@@ -9,13 +9,12 @@ import math
 import numpy as np
 import pytest
 
-from idiolect.algorithms import AllForAll, AllForAllNaive, AllForOne
+from idiolect.algorithms import ALGORITHMS, AllForAll, AllForAllNaive, AllForOne
 from idiolect.core import mixing
 from idiolect.core.data import Rows
 from idiolect.models import Location
 from idiolect.objectives import ClientLoss, GlobalModel, LocalOnly
 from idiolect.theory import all_for_all as theory
-from idiolect.theory import spectral_radius
 from idiolect.theory.constants import client_constants
 from idiolect.theory.parameters import from_theory
 from idiolect.theory.step_sizes import advise
@@ -87,7 +86,7 @@ def test_the_convex_schedule_and_a_phase_per_round():
     assert (phases.end[0], phases.step_size[0]) == (2, 4.0)
     often = theory.one_over_k(b, 50, smoothness=1.0, strong_convexity=1.0, noise=0.25)
     np.testing.assert_array_equal(often.end, np.arange(1, 51))
-    rho = spectral_radius(theory.neighbours_within(b, often.accuracy[0]))
+    rho = theory.spectral_radius(theory.neighbours_within(b, often.accuracy[0]))
     assert often.step_size[0] == pytest.approx(1 / (2 * rho))
     np.testing.assert_allclose(often.step_size[9:], 1 / np.arange(10, 51))
     assert (np.diff(often.accuracy) <= 0).all()
@@ -110,21 +109,27 @@ def test_the_step_is_left_to_theory(means):
     star = np.array([[0.25] * 4, [0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0], [0.5, 0, 0, 0.5]])
     algorithm = AllForAll(LocalOnly(loss), neighbours=mixing.from_dense(star), clients=4)
     radius = np.linalg.eigvalsh(star @ star.T).max()
-    filled, advice = from_theory("all_for_all", algorithm, known, 4, wanted=["step_size"])
+    filled, advice = from_theory(ALGORITHMS["all_for_all"].theory, algorithm, known, 4, wanted=["step_size"])
     assert filled.step_size == pytest.approx(1 / (2 * radius))
     assert "1/(2 L rho(W)), rho(W) = " in advice.explanation()
-    assert advise("all_for_all", algorithm, known).warning(0.5).startswith("step_size 0.5 is beyond 1/(2 L rho(W))")
+    assert (
+        advise(ALGORITHMS["all_for_all"].theory, algorithm, known)
+        .warning(0.5)
+        .startswith("step_size 0.5 is beyond 1/(2 L rho(W))")
+    )
     # eps = 0.01, sigma^2 = 1/4 for one row: mu N eps/(4 L sigma^2 Ssum), N_i = 4, 2, 2, 2
     drawn = dataclasses.replace(algorithm, batch_size=1, target_accuracy=0.01)
-    assert advise("all_for_all", drawn, known).recommended == pytest.approx(4 * 0.01 / (4 * 0.25 * 1.75))
+    assert advise(ALGORITHMS["all_for_all"].theory, drawn, known).recommended == pytest.approx(
+        4 * 0.01 / (4 * 0.25 * 1.75)
+    )
     alone = AllForAll(LocalOnly(loss), own_share=1.0, clients=4, batch_size=1, target_accuracy=0.01)
-    assert advise("all_for_all", alone, known).recommended == pytest.approx(0.01)
+    assert advise(ALGORITHMS["all_for_all"].theory, alone, known).recommended == pytest.approx(0.01)
     naive = AllForAllNaive(LocalOnly(loss), neighbours=mixing.from_dense(star), clients=4, batch_size=1)
-    assert advise("all_for_all_naive", naive, known).recommended == 0.5
+    assert advise(ALGORITHMS["all_for_all_naive"].theory, naive, known).recommended == 0.5
     one = AllForOne(
         GlobalModel(loss), neighbours=mixing.from_dense(star), clients=4, batch_size=1, target_accuracy=0.01
     )
-    assert advise("all_for_one", one, known).recommended == pytest.approx(0.04)  # agent 0 has four
+    assert advise(ALGORITHMS["all_for_one"].theory, one, known).recommended == pytest.approx(0.04)  # agent 0 has four
 
 
 def test_noise_is_the_largest_at_the_optima(means):

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from idiolect.algorithms import ACDPFL, LSGDPFL
+from idiolect.algorithms import ACDPFL, ALGORITHMS, LSGDPFL
 from idiolect.algorithms.block_descent import SAMPLE
 from idiolect.algorithms.schedule import iterations_before_exchange
 from idiolect.core.data import Rows
@@ -121,7 +121,7 @@ def mean_of_acd(problem, algorithm, rounds):
 
 def acd(problem, cls=ACDPFL, **given):
     algorithm = cls(problem.objective, clients=problem.clients, **given)
-    return from_theory("acd_pfl", algorithm, problem.constants, FEATURES)[0]
+    return from_theory(ALGORITHMS["acd_pfl"].theory, algorithm, problem.constants, FEATURES)[0]
 
 
 def gradient_descent(problem, step_size):
@@ -156,7 +156,7 @@ def test_acd_keeps_its_promise(which):
     problem = check_a(*BADLY_CONDITIONED[which])
     algorithm = acd(problem)
     blocks = block_constants(problem.objective, problem.constants)
-    promised = predict("acd_pfl", algorithm, problem.constants, blocks, FEATURES, GAP).cost.exchanges
+    promised = predict(ALGORITHMS["acd_pfl"].theory, algorithm, problem.constants, blocks, FEATURES, GAP).cost.exchanges
     count = mean_of_acd(problem, algorithm, 60)
     assert count < promised < 8 * count  # a bound, and one that says something
 

@@ -39,8 +39,8 @@ def prediction(name, objective=None, epsilon=1e-6, rows=100, known=None, **setti
     own = known or constants()
     chosen = objective or MX2(LOSS, penalty=0.5, clients=20)
     algorithm = ALGORITHMS[name].algorithm(chosen, clients=20, **settings)
-    filled, _ = from_theory(name, algorithm, own, rows)
-    return predict(name, filled, own, block_constants(chosen, own), rows, epsilon)
+    filled, _ = from_theory(ALGORITHMS[name].theory, algorithm, own, rows)
+    return predict(ALGORITHMS[name].theory, filled, own, block_constants(chosen, own), rows, epsilon)
 
 
 def test_lower_bounds():
@@ -166,9 +166,12 @@ def test_nothing_is_promised_beyond_the_theorem():
     known = block_constants(objective, own)
     for step_size, promised in ((5.0, True), (5.1, False)):  # 1/(4 * 0.05) = 5
         algorithm = LSGDPFL(objective, step_size=step_size, clients=20)
-        assert (predict("lsgd_pfl", algorithm, own, known, 100, 1e-6) is not None) is promised
+        assert (predict(ALGORITHMS["lsgd_pfl"].theory, algorithm, own, known, 100, 1e-6) is not None) is promised
     flat = dataclasses.replace(known, strong_convexity=0.0)
-    assert predict("lsgd_pfl", LSGDPFL(objective, step_size=1.0, clients=20), own, flat, 100, 1e-6) is None
+    assert (
+        predict(ALGORITHMS["lsgd_pfl"].theory, LSGDPFL(objective, step_size=1.0, clients=20), own, flat, 100, 1e-6)
+        is None
+    )
 
 
 def test_a_strong_convexity_by_hand_is_relied_on():
@@ -181,8 +184,8 @@ def test_acd_pfl_keeps_its_promise(regression, train):
     loss, rows = regression(3)
     objective, own = MX2(loss, penalty=0.5, clients=rows.clients), client_constants(loss, rows)
     algorithm = ALGORITHMS["acd_pfl"].algorithm(objective, clients=rows.clients)
-    filled, _ = from_theory("acd_pfl", algorithm, own, 12)
-    promise = predict("acd_pfl", filled, own, block_constants(objective, own), 12, 1e-4)
+    filled, _ = from_theory(ALGORITHMS["acd_pfl"].theory, algorithm, own, 12)
+    promise = predict(ALGORITHMS["acd_pfl"].theory, filled, own, block_constants(objective, own), 12, 1e-4)
     problem = joint_problem(objective, rows)
     best = problem.optimum()
     zero = [np.zeros_like(leaf) for leaf in best.personal.values()]

@@ -79,7 +79,7 @@ def solver(name, case, cls=None, **given):
     rows = case.rows
     algorithm = (cls or ALGORITHMS[name].algorithm)(case.objective, clients=rows.clients, **given)
     constants = client_constants(case.objective, rows)
-    filled, _ = from_theory(name, algorithm, constants, float(rows.counts.mean()))
+    filled, _ = from_theory(ALGORITHMS[name].theory, algorithm, constants, float(rows.counts.mean()))
     return door.admit(filled, rows.clients, "float64")
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from idiolect.algorithms import ALGORITHMS
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.scafflix import Broadcast, ClientState, Scafflix, ServerState, Working
 from idiolect.algorithms.schedule import no_rows
@@ -121,7 +122,7 @@ def test_one_iteration_shrinks_psi_as_theorem_4_says(batch_size):
         objective, rows = least_squares(seed)
         own, data, draw = client_constants(objective, rows), device(rows), np.random.default_rng(100 + seed)
         algorithm, _ = from_theory(
-            "scafflix", Scafflix(objective, clients=CLIENTS, batch_size=batch_size), own, float(ROWS)
+            ALGORITHMS["scafflix"].theory, Scafflix(objective, clients=CLIENTS, batch_size=batch_size), own, float(ROWS)
         )
         gamma, mu = np.asarray(algorithm.local_step.values), own.client_strong_convexity
         if seed % 2:  # smaller steps and another p are covered too
@@ -215,7 +216,7 @@ def test_parameters_follow_the_theorem():
     blank = Scafflix(objective, clients=CLIENTS)
 
     def chosen(name, **changes):
-        found, advice = from_theory(name, dataclasses.replace(blank, **changes), own, float(ROWS))
+        found, advice = from_theory(ALGORITHMS[name].theory, dataclasses.replace(blank, **changes), own, float(ROWS))
         step = found.local_step.values if isinstance(found.local_step, PerClient) else found.local_step
         return np.asarray(step), float(found.communication_probability), advice
 
@@ -254,7 +255,7 @@ def test_clients_that_never_take_part_decide_nothing():
     shares = np.array([0.0, 0.5, 0.7])
     objective = dataclasses.replace(objective, personalization=PerClient(shares))
     own = client_constants(objective, rows)
-    found, _ = from_theory("scafflix", Scafflix(objective, clients=CLIENTS), own, float(ROWS))
+    found, _ = from_theory(ALGORITHMS["scafflix"].theory, Scafflix(objective, clients=CLIENTS), own, float(ROWS))
     kappa = (own.client_smoothness / own.client_strong_convexity)[1:].max()
     assert float(found.communication_probability) == pytest.approx(kappa**-0.5)
     assert scafflix.contraction(found.local_step.values, own, shares, 1.0) == pytest.approx(1 / kappa)
@@ -266,13 +267,15 @@ def test_a_step_beyond_the_theorem_earns_a_warning():
     steps = 1 / own.client_smoothness
     steps[1] *= 1.5
     algorithm = Scafflix(objective, clients=CLIENTS, local_step=PerClient(steps), communication_probability=0.3)
-    _, advice = from_theory("scafflix", algorithm, own, float(ROWS))
+    _, advice = from_theory(ALGORITHMS["scafflix"].theory, algorithm, own, float(ROWS))
     (sentence,) = advice.warnings
     assert sentence.startswith(
         f"local_step {steps[1]:.3g} of client number 1 is above {1 / own.client_smoothness[1]:.3g}, from 1/L_m"
     )
     assert "paper 001, theorem 4" in sentence
-    _, fine = from_theory("scafflix", dataclasses.replace(algorithm, local_step=0.9 * steps.min()), own, float(ROWS))
+    _, fine = from_theory(
+        ALGORITHMS["scafflix"].theory, dataclasses.replace(algorithm, local_step=0.9 * steps.min()), own, float(ROWS)
+    )
     assert fine.warnings == ()
 
 
@@ -281,8 +284,10 @@ def test_theory_without_strong_convexity_says_what_to_do():
     rows = Rows(np.random.default_rng(0).normal(size=(6, 2)), np.array([0, 1] * 3), np.array([0, 3, 6]))
     own = client_constants(loss, rows)
     with pytest.raises(RequestError, match=r"strongly convex, and mu' = 0 here .*; set model\.l2, or communication"):
-        from_theory("i_scaffnew", Scafflix(GlobalModel(loss), clients=2), own, 3.0)
-    told, _ = from_theory("i_scaffnew", Scafflix(GlobalModel(loss), clients=2, communication_probability=0.2), own, 3.0)
+        from_theory(ALGORITHMS["i_scaffnew"].theory, Scafflix(GlobalModel(loss), clients=2), own, 3.0)
+    told, _ = from_theory(
+        ALGORITHMS["i_scaffnew"].theory, Scafflix(GlobalModel(loss), clients=2, communication_probability=0.2), own, 3.0
+    )
     np.testing.assert_allclose(told.local_step.values, 1 / own.client_smoothness)
 
 
@@ -346,7 +351,9 @@ def test_local_sgd_on_flix_steps_by_the_mixed_curvature():
     objective, rows = least_squares(5)
     own = client_constants(objective, rows)
     alpha = np.asarray(objective.personalization.values)
-    found, advice = from_theory("flix_sgd", LocalSGD(objective, clients=3), own, 2.0, wanted=["step_size"])
+    found, advice = from_theory(
+        ALGORITHMS["flix_sgd"].theory, LocalSGD(objective, clients=3), own, 2.0, wanted=["step_size"]
+    )
     assert found.step_size == pytest.approx(1 / (alpha**2 * own.client_smoothness).max())
     assert advice.warnings == ()
 
@@ -355,9 +362,9 @@ def test_what_is_promised():
     objective, rows = least_squares(7)
     own = client_constants(objective, rows)
     blocks = block_constants(objective, own)
-    found, _ = from_theory("scafflix", Scafflix(objective, clients=CLIENTS), own, float(ROWS))
+    found, _ = from_theory(ALGORITHMS["scafflix"].theory, Scafflix(objective, clients=CLIENTS), own, float(ROWS))
     p, zeta = float(found.communication_probability), float(found.communication_probability) ** 2
-    promise = predict("scafflix", found, own, blocks, float(ROWS), 1e-8)
+    promise = predict(ALGORITHMS["scafflix"].theory, found, own, blocks, float(ROWS), 1e-8)
     assert promise.cost.exchanges == pytest.approx(p * promise.iterations)
     assert promise.cost.full_shared_gradients == promise.iterations
     # Psi^0/(2 gmin) over the gap at zero, both written out
@@ -369,11 +376,13 @@ def test_what_is_promised():
     gap = problem.value({"weights": np.zeros(FEATURES)}, ()) - at.value
     assert promise.iterations == np.ceil(np.log(start / (2 * gap) / 1e-8) / -np.log1p(-zeta))
     # where rows are not known, what h = 0 adds is left out
-    unseen = predict("scafflix", found, dataclasses.replace(own, rows=None), blocks, float(ROWS), 1e-8)
+    unseen = predict(
+        ALGORITHMS["scafflix"].theory, found, dataclasses.replace(own, rows=None), blocks, float(ROWS), 1e-8
+    )
     assert unseen.iterations == np.ceil(np.log(1 / zeta / 1e-8) / -np.log1p(-zeta))
     drawn = dataclasses.replace(found, batch_size=1)
-    assert predict("scafflix", drawn, own, blocks, float(ROWS), 1e-8) is None  # it stops at a floor
+    assert predict(ALGORITHMS["scafflix"].theory, drawn, own, blocks, float(ROWS), 1e-8) is None  # it stops at a floor
     descent = dataclasses.replace(found, communication_probability=1.0)
-    steps = predict("flix_gd", descent, own, blocks, float(ROWS), 1e-8)
+    steps = predict(ALGORITHMS["flix_gd"].theory, descent, own, blocks, float(ROWS), 1e-8)
     assert steps.iterations == steps.cost.exchanges
     assert steps.iterations == np.ceil(np.log(1e8) / -np.log1p(-blocks.strong_convexity / blocks.shared_smoothness))

@@ -19,10 +19,14 @@ from idiolect.algorithms import (
     LocalSGD,
     MinibatchSGD,
     PersonalizedLocalSGD,
+    find,
 )
+from idiolect.core import own_code
 from idiolect.models import MLP
 from idiolect.objectives import Additive, ClientLoss, GlobalModel, LocalOnly
-from idiolect.theory import STEP_RULES, advise, client_constants, local_optima, rates, step_sizes, step_warnings
+from idiolect.theory import advise, client_constants, from_theory, local_optima, rates, step_sizes, step_warnings
+
+STEPPING = [name for name, method in ALGORITHMS.items() if method.theory and method.theory.step]
 
 
 def test_regime_of_equation_16():
@@ -83,7 +87,7 @@ def problem(quadratic):
     return quadratic([[4.0, 1.0], [2.0, 2.0]], [[1.0, -1.0], [2.0, 0.5]])
 
 
-@pytest.mark.parametrize("name", STEP_RULES)
+@pytest.mark.parametrize("name", STEPPING)
 def test_recommended_steps_lie_inside_their_bounds_and_converge(name, regression, train, squared_distance):
     loss, rows = regression(3)
     algorithm = {
@@ -95,7 +99,7 @@ def test_recommended_steps_lie_inside_their_bounds_and_converge(name, regression
         "all_for_all_naive": lambda: AllForAllNaive(LocalOnly(loss), own_share=1.0, clients=rows.clients),
         "all_for_one": lambda: AllForOne(GlobalModel(loss), clients=rows.clients),
     }.get(name, lambda: LocalSGD(GlobalModel(loss), local_steps=4))()
-    advice = advise(name, algorithm, client_constants(loss, rows))
+    advice = advise(ALGORITHMS[name].theory, algorithm, client_constants(loss, rows))
     assert 0 < advice.recommended <= advice.bound
     assert advice.warning(advice.bound) is None
     assert f"{advice.bound:.3g}" in advice.explanation()
@@ -109,7 +113,7 @@ def test_recommended_steps_lie_inside_their_bounds_and_converge(name, regression
 def test_a_step_too_large_is_named_with_its_theorem(problem):
     loss, rows = problem
     algorithm = PersonalizedLocalSGD(Additive(loss), step_size=3.0, personal_step_scale=1.0)
-    (sentence,) = step_warnings("personalized_local_sgd", algorithm, client_constants(loss, rows))
+    (sentence,) = step_warnings(ALGORITHMS["personalized_local_sgd"].theory, algorithm, client_constants(loss, rows))
     # (1+1) L = 8
     assert sentence.startswith("step_size 3 is beyond 1/((1+alpha)L) = 0.125 (paper 000, theorem 1): ")
     assert sentence.endswith('write step_size = "theory" for 0.0625.')
@@ -122,8 +126,8 @@ def test_an_outer_step_too_large_is_named(problem):
     fine = PersonalizedLocalSGD(Additive(loss), **settings, server_step_size=2.9)
     # nu = 1 - 0.1*2*4 = 0.2, nu^20 = 0: beta < 4 - 1 = 3
     wild = PersonalizedLocalSGD(Additive(loss), **settings, server_step_size=4.0)
-    assert step_warnings("personalized_local_sgd", fine, constants) == []
-    (sentence,) = step_warnings("personalized_local_sgd", wild, constants)
+    assert step_warnings(ALGORITHMS["personalized_local_sgd"].theory, fine, constants) == []
+    (sentence,) = step_warnings(ALGORITHMS["personalized_local_sgd"].theory, wild, constants)
     assert "server_step_size 4 is beyond" in sentence
     assert "= 3," in sentence
 
@@ -131,13 +135,15 @@ def test_an_outer_step_too_large_is_named(problem):
 def test_local_sgd_counts_batches_and_the_proximal_term(regression):
     loss, rows = regression(5)
     constants = client_constants(loss, rows)
-    exact = advise("local_sgd", LocalSGD(GlobalModel(loss)), constants)
+    exact = advise(ALGORITHMS["local_sgd"].theory, LocalSGD(GlobalModel(loss)), constants)
     assert exact.recommended == exact.bound == pytest.approx(1 / constants.smoothness)
-    batch = advise("local_sgd", LocalSGD(GlobalModel(loss), batch_size=2), constants)
+    batch = advise(ALGORITHMS["local_sgd"].theory, LocalSGD(GlobalModel(loss), batch_size=2), constants)
     assert batch.recommended == pytest.approx(0.5 / constants.batch_smoothness(2))
-    prox = advise("fedprox", LocalSGD(GlobalModel(loss), penalty=3.0), constants)
+    prox = advise(ALGORITHMS["fedprox"].theory, LocalSGD(GlobalModel(loss), penalty=3.0), constants)
     assert prox.bound == pytest.approx(1 / (constants.smoothness + 3))
-    larger = advise("minibatch_sgd", MinibatchSGD(GlobalModel(loss), batch_size=2, local_steps=5), constants)
+    larger = advise(
+        ALGORITHMS["minibatch_sgd"].theory, MinibatchSGD(GlobalModel(loss), batch_size=2, local_steps=5), constants
+    )
     assert larger.recommended == pytest.approx(0.5 / constants.batch_smoothness(10))
 
 
@@ -146,21 +152,53 @@ def test_theory_is_silent_where_it_knows_nothing(problem):
     loss = ClientLoss(model=MLP(2, 2), criterion="squared")
     algorithm = LocalSGD(GlobalModel(loss), step_size=1e9)
     constants = client_constants(loss, rows)
-    assert advise("local_sgd", algorithm, constants) is None
-    assert step_warnings("local_sgd", algorithm, constants) == []
+    assert advise(ALGORITHMS["local_sgd"].theory, algorithm, constants) is None
+    assert step_warnings(ALGORITHMS["local_sgd"].theory, algorithm, constants) == []
     known = client_constants(problem[0], rows)
-    assert advise("an_algorithm_without_a_rule", algorithm, known) is None
+    assert advise(None, algorithm, known) is None
+    assert advise(ALGORITHMS["scafflix"].theory, algorithm, known) is None  # it has a rule, of other settings
 
 
 def test_a_loss_without_curvature_bounds_nothing(quadratic):
     assert step_sizes.gradient_descent_step(0.0) == np.inf
     loss, rows = quadratic([[0.0]], [[1.0]])
-    assert advise("local_sgd", LocalSGD(GlobalModel(loss)), client_constants(loss, rows)) is None
+    assert advise(ALGORITHMS["local_sgd"].theory, LocalSGD(GlobalModel(loss)), client_constants(loss, rows)) is None
+
+
+def test_an_own_file_brings_its_own_rule(tmp_path, problem):
+    """By its path alone: the one row of METHODS that has the class; theory has no table of names."""
+    (tmp_path / "careful_method.py").write_text(
+        """
+from idiolect.algorithms.local_sgd import LocalSGD
+from idiolect.core import settings
+from idiolect.core.method import Method
+from idiolect.theory import Rule, StepAdvice
+
+
+@settings
+class Careful(LocalSGD):
+    pass
+
+
+def tenth(algorithm, constants):
+    bound = 1 / constants.smoothness
+    return StepAdvice(bound / 10, bound, "1/L", "descent lemma", "a tenth of it", "it may diverge")
+
+
+METHODS = {"careful": Method(Careful, "global_model", {"local_steps": 3}, "own", "small", theory=Rule(step=tenth))}
+"""
+    )
+    with own_code(plugins=tmp_path):
+        method = find("careful_method:Careful")
+    loss, rows = problem
+    constants = client_constants(loss, rows)
+    filled, advice = from_theory(method.theory, method(GlobalModel(loss)), constants, 2, wanted=["step_size"])
+    assert (filled.step_size, filled.local_steps) == (0.1 / constants.smoothness, 3)
+    assert advice.theorem == "descent lemma"
 
 
 def test_every_rule_belongs_to_an_algorithm():
-    assert set(STEP_RULES) <= set(ALGORITHMS)
-    assert {method.algorithm for name, method in ALGORITHMS.items() if name in STEP_RULES} >= {
+    assert {ALGORITHMS[name].algorithm for name in STEPPING} >= {
         LocalSGD,
         LSGDPFL,
         Local,

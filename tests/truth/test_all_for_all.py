@@ -26,7 +26,7 @@ from idiolect.engines.round import Cohort, How
 from idiolect.engines.simulate import simulate
 from idiolect.engines.start import wire_types
 from idiolect.objectives import GlobalModel, LocalOnly
-from idiolect.theory import spectral_radius
+from idiolect.theory.all_for_all import spectral_radius
 
 CLIENTS, ROUNDS, ETA = 5, 3, 0.3
 LAMBDA = np.array(

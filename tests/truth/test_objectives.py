@@ -89,8 +89,8 @@ def test_gradients_are_those_of_the_loss(name, changes, loss):
         return
     by_personal = ravel_pytree(objective.gradient_personal(key, shared, personal, batch)[0])[0]
     np.testing.assert_allclose(by_personal, differences(lambda b: value(shared, b), personal), rtol=1e-6, atol=1e-8)
-    both, _ = objective.gradient_both(key, shared, personal, batch)
-    automatic, _ = Objective.gradient_both(objective, key, shared, personal, batch)
+    both, _ = objective.gradients(key, shared, personal, batch)
+    automatic, _ = Objective.gradients(objective, key, shared, personal, batch)
     for mine, theirs in zip(jax.tree.leaves(both), jax.tree.leaves(automatic), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(ravel_pytree(both[0])[0], by_shared, rtol=1e-12, atol=1e-14)
@@ -206,7 +206,8 @@ def test_costs_are_what_is_computed(name, block, whole):
     shared, personal = somewhere(objective)
     batch = batch_for(objective.client_loss)
     batch = WholeBatch(*batch) if whole else batch
-    _, tally = getattr(objective, f"gradient_{block}")(None, shared, personal, batch)
+    gradient = objective.gradients if block == "both" else getattr(objective, f"gradient_{block}")
+    _, tally = gradient(None, shared, personal, batch)
     units = COSTS[name, block]
     expected = [5 * unit for unit in units[:4]] + [int(whole) * unit for unit in units[4:]]
     found = [tally.shared, tally.personal, tally.both, tally.samples, tally.full_shared, tally.full_personal]
@@ -418,3 +419,8 @@ def test_the_registry_has_defaults_for_all():
     assert isinstance(MX2(loss), Mixture)
     assert [name for name, kind in OBJECTIVES.items() if issubclass(kind, Mixture)] == ["mx2"]
     assert [name for name, kind in OBJECTIVES.items() if not kind.keeps_convexity] == ["maml"]
+
+
+def test_the_contract_of_an_objective_is_short():
+    """What few of them need is a protocol beside it: Prepares, Checks, Settles, Represents, Routable."""
+    assert len([name for name in {**vars(Objective), **Objective.__annotations__} if not name.startswith("_")]) <= 14

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 
 import pytest
 
 from idiolect.algorithms import ALGORITHMS, LocalSGD, PersonalizedLocalSGD, find
 from idiolect.algorithms.server_optimizer import OPTIMIZERS
-from idiolect.core import RequestError, own_code
+from idiolect.core import Algorithm, RequestError, own_code
 from idiolect.core.algorithm import fit_of
 from idiolect.core.settings import check_settings
 from idiolect.objectives import OBJECTIVES
@@ -105,7 +106,7 @@ def test_a_stranger_is_loaded_by_path():
     [
         ("no_such_package.module:Class", "importable, got 'no_such_package.module:Class'"),
         ("idiolect.algorithms.local_sgd:Missing", "idiolect.algorithms.local_sgd has no 'Missing'."),
-        ("idiolect.algorithms.local_sgd:Working", "must name a subclass of idiolect.core.Algorithm"),
+        ("idiolect.algorithms.tuples:Working", "must name a subclass of idiolect.core.Algorithm"),
         (":LocalSGD", "must be 'package.module:Class'"),
         ("subprocess:Popen", "which is in Python's own library"),
     ],
@@ -114,3 +115,10 @@ def test_a_bad_path_is_refused(path, message):
     with own_code(), pytest.raises(RequestError) as caught:
         find(path)
     assert message in str(caught.value)
+
+
+def test_no_concrete_class_is_the_base_of_another():
+    """Families share abstract bases, or parts: what one algorithm changes, no other one inherits."""
+    for method in ALGORITHMS.values():
+        above = [base for base in method.algorithm.__mro__[1:] if issubclass(base, Algorithm)]
+        assert [base.__name__ for base in above if not inspect.isabstract(base)] == [], method.algorithm

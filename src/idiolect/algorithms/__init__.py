@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 from typing import TYPE_CHECKING
 
 from idiolect.core.algorithm import Algorithm
@@ -76,9 +77,14 @@ def find(name: str) -> Method:
 
 
 def _load(path: str) -> Method:
+    """A class, as the METHODS of its file describe it where one row does; without presets otherwise."""
     found = imported(path, "An algorithm's path must be 'package.module:Class'")
     if not (isinstance(found, type) and issubclass(found, Algorithm)):
         raise RequestError(f"{path!r} must name a subclass of idiolect.core.Algorithm, got {found!r}.")
+    own = getattr(sys.modules.get(found.__module__), "METHODS", {})
+    rows = [method for method in own.values() if method.algorithm is found]
+    if len(rows) == 1:
+        return rows[0]
     return Method(found, None, {}, path, (inspect.getdoc(found) or path).splitlines()[0])
 
 

@@ -20,9 +20,8 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.algorithms.references import UNIFIED
-from idiolect.core.checks import setting
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
+from idiolect.core import Method, setting, settings
+from idiolect.theory.solver_rules import ACD_PFL
 
 
 @settings
@@ -68,5 +67,7 @@ def _ratio(above: jnp.ndarray, below: jnp.ndarray) -> jnp.ndarray:
 
 
 METHODS = {
-    "acd_pfl": Method(ACDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks, exact gradients, few exchanges"),
+    "acd_pfl": Method(
+        ACDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks, exact gradients, few exchanges", theory=ACD_PFL
+    ),
 }

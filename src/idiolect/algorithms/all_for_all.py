@@ -15,208 +15,31 @@ billed to every other agent that uses it.
 
 from __future__ import annotations
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from idiolect.algorithms.one_point import OnePoint, Upload, Working
-from idiolect.algorithms.population import population
+from idiolect.algorithms.model_per_agent import ModelPerAgent, ServerState
 from idiolect.algorithms.references import EVEN
-from idiolect.core import batches, mixing, tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Fit, beyond_theory
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, StartKeys
-from idiolect.core.kinds import Listens, Messages
-from idiolect.core.method import Method
-from idiolect.core.mixing import Neighbours, misses_agents
-from idiolect.core.reduction import Reduction, gather
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
-
-_FEW = 8  # cohorts up to this size use their columns of W instead of mixing everybody's gradients
-
-
-class ServerState(NamedTuple):
-    """Every agent's model, stacked."""
-
-    models: Params
-
-
-class ClientState(NamedTuple):
-    """Where the walk through the agent's rows stands; nothing when batches are drawn."""
-
-    place: Any
-
-
-class Broadcast(NamedTuple):
-    """Every agent gets its own model."""
-
-    model: PerClient
+from idiolect.core import Method, settings, tree
+from idiolect.core.types import Key
+from idiolect.theory.all_for_all import ALL_FOR_ALL
 
 
 @settings
-class AllForAll(OnePoint, Listens):
+class AllForAll(ModelPerAgent):
     """SGD on everybody's own loss, with gradients shared among those who are alike."""
-
-    step_size: float = setting(
-        default=0.1, above=0, way_out="Try 1/(2 L rho(W)) for L-smooth losses.", doc="step eta on every x_i"
-    )
-    own_share: float = setting(
-        default=0.5, at_least=0, at_most=1, doc="alpha: how much an agent listens to itself, where neighbours are unset"
-    )
-    neighbours: Neighbours | None = setting(default=None, doc="who listens to whom (Lambda); from [collaboration]")
-    target_accuracy: float | None = setting(
-        default=None, above=0, doc="eps of the step from theory; unset: the largest stable step"
-    )
-    order: str = setting(
-        default="drawn", choices=("drawn", "stream"), doc="batches drawn, or rows walked in order, each used once"
-    )
-    route: str = setting(
-        default="server", choices=("server", "peers"), doc="who is billed: a relay, or every agent that uses a gradient"
-    )
-
-    _cohorts = "the paper treats one agent or all of them per round; eta is not adapted to a cohort in between"
-
-    def fit(self, chance: float = 1.0) -> Fit:
-        """Needs a personal block and nothing else."""
-        if self.objective.has_shared or not self.objective.has_personal:
-            return Fit("every agent has a model of its own and nothing is shared; use the local_only objective")
-        if self.order == "stream" and (self.batch_size == 0 or self.epochs):
-            return Fit("a stream of rows needs batch_size above 0, and no epochs")
-        if missed := misses_agents("neighbours", self.neighbours, self.clients):
-            return Fit(missed)
-        return beyond_theory(chance, self._cohorts)
-
-    @property
-    def reduction(self) -> Reduction:
-        """Gradients are mixed by a matrix."""
-        return gather
-
-    def init_server(self, key: Key) -> Any:
-        """A common start."""
-        return ServerState(self._everywhere(self.objective.init_personal(key)))
-
-    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Any, Tally]:
-        """The first row, for a stream."""
-        return (ClientState(jnp.zeros((), jnp.int32)) if self.order == "stream" else ()), NOTHING
-
-    def broadcast(self, key: Key, server: Any) -> Any:
-        """x_i to agent i."""
-        return Broadcast(PerClient(server.models))
-
-    def evaluated(self, sent: Any) -> Params:
-        """x_i."""
-        return sent.model
-
-    def slope(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
-        """grad f_i(x_i) on a batch."""
-        return self.objective.gradient_personal(key, (), sent.model, batch)
-
-    def weight(self, sent: Any, data: ClientData) -> Any:
-        """The server weighs, by W."""
-        return jnp.ones(())
-
-    def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Working, Tally]:
-        """No gradient yet; a stream goes on where it stood."""
-        working, tally = super().receive(key, sent, client, data)
-        return (working._replace(drawn=client.place) if self.order == "stream" else working), tally
-
-    def send(self, key: Key, sent: Any, working: Working, client: Any, data: ClientData) -> tuple[Upload, Any, Tally]:
-        """The mean gradient; a stream moves on."""
-        upload, client, tally = super().send(key, sent, working, client, data)
-        if self.order == "stream":
-            used = self.local_steps * self.batch_size
-            client = ClientState((client.place + used) % data.count.astype(jnp.int32))
-        return upload, client, tally
-
-    def draw_batches(self, key: Key, data: ClientData) -> Any:
-        """Nothing is drawn for a stream."""
-        return () if self.order == "stream" else super().draw_batches(key, data)
-
-    def batch(self, t: Any, drawn: Any, data: ClientData) -> Batch:
-        """The rows of step t."""
-        if self.order == "stream":
-            return batches.take_in_turn(data, drawn + t * self.batch_size, self.batch_size)
-        return super().batch(t, drawn, data)
 
     def server_step(self, key: Key, server: Any, sent: Any, received: Any) -> Any:
         """x <- x - eta W g."""
-        return ServerState(tree.descend(server.models, self.step_size, self._mixed(self.neighbours, received)))
-
-    def point(self, sent: Any, client: Any) -> tuple[Params, Params]:
-        """x_i is the agent's own block."""
-        return (), sent.model
-
-    def bill(
-        self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
-    ) -> Messages | None:
-        """Peer to peer, a gradient goes to every other agent with W_ij > 0; through a server types tell."""
-        if self.route == "server":
-            return None
-        return _peer_messages(self._reach(rounds)[np.arange(len(rounds))[:, None], clients] - 1, present, upload)
-
-    @property
-    def delivers(self) -> bool:
-        """Peers hold their models already."""
-        return self.route == "server"
-
-    def _everywhere(self, start: Params) -> Params:
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (population(self), *leaf.shape)), start)
-
-    def _mixed(self, neighbours: Neighbours | None, received: Any) -> Params:
-        """W g, g zero for absent agents."""
-
-        def spread(values: Any) -> Any:
-            return self._mix(neighbours, self._mix(neighbours, values, back=True))
-
-        agents, gradients = population(self), received.uploads.gradient
-        if received.clients.shape[0] > _FEW:  # nobodies, who pad a chunk, have numbers beyond every agent's
-
-            def placed(leaf: Any) -> Any:
-                return jnp.zeros((agents, *leaf.shape[1:]), leaf.dtype).at[received.clients].set(leaf, mode="drop")
-
-            return spread(jax.tree.map(placed, gradients))
-        whose = received.clients[None] == jnp.arange(agents, dtype=received.clients.dtype)[:, None]
-        columns = spread(whose.astype(jnp.result_type(float)))  # of W: (agents, cohort)
-        return jax.tree.map(lambda leaf: jnp.tensordot(columns.astype(leaf.dtype), leaf, axes=1), gradients)
-
-    def _mix(self, neighbours: Neighbours | None, values: Any, back: bool = False) -> Any:
-        """Lambda v, or Lambda^T v."""
-        if neighbours is not None:
-            return mixing.mix_back(neighbours, values) if back else mixing.mix(neighbours, values)
-
-        def toward_mean(leaf: Any) -> Any:
-            share = jnp.asarray(self.own_share, leaf.dtype)
-            return share * leaf + (1 - share) * jnp.mean(leaf, axis=0, keepdims=True)
-
-        return jax.tree.map(toward_mean, values)
-
-    def _reach(self, rounds: np.ndarray) -> np.ndarray:
-        """(rounds, agents): how many agents use each one's gradient, itself included."""
-        return np.broadcast_to(self._constant_reach, (len(rounds), population(self)))
-
-    @functools.cached_property
-    def _constant_reach(self) -> np.ndarray:
-        if self.neighbours is not None:
-            return mixing.reach(self.neighbours)
-        return np.full(population(self), population(self) if float(self.own_share) < 1 else 1)
-
-
-def _peer_messages(sent: np.ndarray, present: np.ndarray, upload: Any) -> Messages:
-    """`sent` messages of one gradient each, by agent and round; what one sends another receives."""
-    number = int(np.where(present, sent, 0).sum())
-    each = tree.size_in_bytes(upload.gradient)
-    return Messages(number, number, number * each, number * each)
+        return ServerState(tree.descend(server.models, self.step_size, self.mixed(self.neighbours, received)))
 
 
 METHODS = {
     "all_for_all": Method(
-        AllForAll, "local_only", {}, EVEN, "a model per client, gradients shared with those who are alike"
+        AllForAll,
+        "local_only",
+        {},
+        EVEN,
+        "a model per client, gradients shared with those who are alike",
+        theory=ALL_FOR_ALL,
     ),
 }

@@ -19,30 +19,24 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.algorithms.all_for_all import AllForAll, Broadcast
+from idiolect.algorithms.model_per_agent import Broadcast, ModelPerAgent
 from idiolect.algorithms.references import EVEN
-from idiolect.core import mixing, tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Fit
-from idiolect.core.checks import setting
-from idiolect.core.keys import Key
-from idiolect.core.method import Method
+from idiolect.core import Fit, Method, mixing, setting, settings, tree
 from idiolect.core.mixing import Discrepancies, Neighbours, Phases, misses_agents
-from idiolect.core.settings import settings
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Key, Params, PerClient
 
 
 class ServerState(NamedTuple):
     """Every agent's model, stacked; rounds so far; for restarts the start and what the last phase ended with."""
 
     models: Params
-    round: Any
+    round: Array
     start: Params
     finished: Params
 
 
 @settings
-class AllForAllAdaptive(AllForAll):
+class AllForAllAdaptive(ModelPerAgent):
     """All-for-all whose neighbourhoods shrink and whose steps fall, phase by phase."""
 
     step_size: float = setting(default=1.0, above=0, doc="times the step eta_q of the phase; eta itself without phases")
@@ -67,7 +61,7 @@ class AllForAllAdaptive(AllForAll):
     def init_server(self, key: Key) -> ServerState:
         """A common start, round 0."""
         start = self.objective.init_personal(key)
-        models = self._everywhere(start)
+        models = self.everywhere(start)
         kept = (start, models) if self._restarts else ((), ())
         return ServerState(models, jnp.zeros((), jnp.int32), *kept)
 
@@ -77,12 +71,12 @@ class AllForAllAdaptive(AllForAll):
             return Broadcast(PerClient(server.models))
         assert self.phases is not None
         begins = jnp.any(server.round == self.phases.end)
-        return Broadcast(PerClient(tree.choose(begins, self._everywhere(server.start), server.models)))
+        return Broadcast(PerClient(tree.choose(begins, self.everywhere(server.start), server.models)))
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
         """x <- x - eta_q W^q g."""
         eta, neighbours = self._phase(server.round)
-        models = tree.descend(sent.model.values, eta, self._mixed(neighbours, received))
+        models = tree.descend(sent.model.values, eta, self.mixed(neighbours, received))
         number, finished = server.round + 1, server.finished
         if self._restarts:
             assert self.phases is not None
@@ -109,9 +103,10 @@ class AllForAllAdaptive(AllForAll):
             return eta, self.neighbours
         return eta, mixing.within(self.discrepancies, self.phases.accuracy[place])
 
-    def _reach(self, rounds: np.ndarray) -> np.ndarray:
+    def reach(self, rounds: np.ndarray) -> np.ndarray:
+        """As many as are near enough in the round's phase."""
         if self.phases is None or self.discrepancies is None:
-            return super()._reach(rounds)
+            return super().reach(rounds)
         places = np.searchsorted(np.asarray(self.phases.end)[:-1], rounds, side="right")
         return np.stack([self._reach_of(int(place)) for place in places])
 

@@ -16,19 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.algorithms.all_for_all import AllForAll, ServerState
+from idiolect.algorithms.model_per_agent import ModelPerAgent, ServerState
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch
-from idiolect.core.keys import Key
+from idiolect.core import Method, setting, settings, tree
 from idiolect.core.kinds import Messages
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Batch, Key, Params, PerClient, Tally
+from idiolect.theory.all_for_all import ALL_FOR_ALL_NAIVE
 
 
 class Broadcast(NamedTuple):
@@ -39,10 +33,10 @@ class Broadcast(NamedTuple):
 
 
 @settings
-class AllForAllNaive(AllForAll):
+class AllForAllNaive(ModelPerAgent):
     """One weighted gradient averaging per agent, side by side."""
 
-    _cohorts = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
+    cohorts = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
 
     participation: float = setting(
         default=1.0, above=0, at_most=1, doc="P(present), the chance of a client to be in a round; from the engine"
@@ -75,7 +69,7 @@ class AllForAllNaive(AllForAll):
         whom, shares = listeners.T[received.clients], weights.T[received.clients]  # (cohort, K')
         eta = self.step_size / self.participation
 
-        def moved(models: Any, gradients: Any) -> Any:
+        def moved(models: Any, gradients: Any) -> Array:
             rows = gradients.reshape(-1, *gradients.shape[2:])
             share = shares.astype(rows.dtype).reshape(-1, *(1,) * (rows.ndim - 1))
             return models - eta * jnp.zeros_like(models).at[whom.reshape(-1)].add(share * rows)
@@ -115,6 +109,11 @@ class AllForAllNaive(AllForAll):
 
 METHODS = {
     "all_for_all_naive": Method(
-        AllForAllNaive, "local_only", {}, EVEN, "a model per client, each with gradients taken at it; many messages"
+        AllForAllNaive,
+        "local_only",
+        {},
+        EVEN,
+        "a model per client, each with gradients taken at it; many messages",
+        theory=ALL_FOR_ALL_NAIVE,
     ),
 }

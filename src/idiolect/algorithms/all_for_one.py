@@ -17,24 +17,12 @@ import numpy as np
 from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import EVEN
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Fit, beyond_theory
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key
+from idiolect.algorithms.tuples import ServerState
+from idiolect.core import Fit, Method, beyond_theory, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
-from idiolect.core.method import Method
 from idiolect.core.mixing import Neighbours, misses_agents
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
-
-
-class ServerState(NamedTuple):
-    """The target's model."""
-
-    shared: Params
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Tally
+from idiolect.theory.all_for_all import ALL_FOR_ONE
 
 
 class Broadcast(NamedTuple):
@@ -96,7 +84,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         slope, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
         return slope, tally.times(jnp.asarray(sent.share > 0, jnp.int32))
 
-    def weight(self, sent: Broadcast, data: ClientData) -> Any:
+    def weight(self, sent: Broadcast, data: ClientData) -> Array:
         """lambda_j."""
         return sent.share
 
@@ -122,7 +110,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         scalar = np.dtype(sent.share.values.dtype).itemsize
         return Messages(asked, arrived, asked * (down + scalar), arrived * up)
 
-    def _shares(self) -> Any:
+    def _shares(self) -> Array:
         """lambda: row `target` of Lambda."""
         agents, neighbours = population(self), self.neighbours
         if neighbours is None:
@@ -136,6 +124,11 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
 
 METHODS = {
     "all_for_one": Method(
-        AllForOne, "global_model", {}, EVEN, "one client's model from the gradients of those who are alike"
+        AllForOne,
+        "global_model",
+        {},
+        EVEN,
+        "one client's model from the gradients of those who are alike",
+        theory=ALL_FOR_ONE,
     ),
 }

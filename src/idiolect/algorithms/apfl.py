@@ -18,17 +18,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging, Upload
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.algorithms.federated_averaging import FederatedAveraging
+from idiolect.algorithms.tuples import Broadcast, Upload
+from idiolect.core import NOTHING, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core.types import Array, ClientData, Key, Params, PerClient, StartKeys, Tally
 
 
 class ClientState(NamedTuple):
@@ -74,7 +67,7 @@ class APFL(FederatedAveraging[ClientState, Working]):
         """Start from w and the client's own v_m."""
         return Working(sent.shared, client.personal, client.own_share, self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient at w_m, one at the mix."""
         batch, key = self.batch(t, working.drawn, data), step_key(key, t)
         slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)

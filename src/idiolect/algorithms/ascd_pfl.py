@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.algorithms.references import UNIFIED
-from idiolect.core.checks import setting
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
+from idiolect.core import Method, setting, settings
+from idiolect.theory.solver_rules import ASCD_PFL
 
 
 @settings
@@ -59,5 +58,7 @@ class ASCDPFL(BlockDescent):
 
 
 METHODS = {
-    "ascd_pfl": Method(ASCDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks on single rows; to a floor"),
+    "ascd_pfl": Method(
+        ASCDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks on single rows; to a floor", theory=ASCD_PFL
+    ),
 }

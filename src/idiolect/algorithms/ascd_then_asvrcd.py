@@ -14,33 +14,30 @@ theta of ASCD; both share eta, gamma, mu and p_w, as in the paper.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from idiolect.algorithms.ascd_pfl import ASCDPFL
-from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL
+from idiolect.algorithms.asvrcd_pfl import ASVRCDPFL, VarianceReduced
 from idiolect.algorithms.block_descent import (
     REFRESH,
     SAMPLE,
     SAMPLE_BEFORE_REFRESH,
     START,
+    BlockDescent,
     Broadcast,
     ClientState,
+    Coefficients,
     Iterate,
     Working,
 )
 from idiolect.algorithms.references import UNIFIED
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit
-from idiolect.core.checks import setting
+from idiolect.core import Fit, Method, setting, settings, tree
 from idiolect.core.control import cond, repeat, switch
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, ClientData, Key, Params, Tally
+from idiolect.theory.solver_rules import ASCD_THEN_ASVRCD
 
 # Rounds before the switch end in a sample of ASCD's or in an evaluation; SWITCH is the round between. The endings of
 # `block_descent` are ASVRCD's.
@@ -52,12 +49,12 @@ class ServerState(NamedTuple):
 
     shared: Iterate
     mean: Params
-    ended: Any
-    due: Any  # what the next round ends in; SAMPLE leaves it to ASVRCD's own schedule
-    exchanges: Any  # of ASCD's, so far
-    checks: Any
-    first_value: Any
-    last_value: Any
+    ended: Array
+    due: Array  # what the next round ends in; SAMPLE leaves it to ASVRCD's own schedule
+    exchanges: Array  # of ASCD's, so far
+    checks: Array
+    first_value: Array
+    last_value: Array
 
 
 class Upload(NamedTuple):
@@ -65,13 +62,17 @@ class Upload(NamedTuple):
 
     slope: Params
     value: Any
-    weight: Any
+    weight: Array
 
 
 @settings
-class ASCDThenASVRCD(ASVRCDPFL):
+class ASCDThenASVRCD(VarianceReduced):
     """Starts with single components, ends with variance reduction; F is measured to decide when."""
 
+    momentum: float = setting(default=None, at_least=0, below=1, theory=True, doc="theta1, weight of z in x")
+    anchor: float = setting(default=0.5, at_least=0, below=1, doc="theta2, weight of v in x")
+    mirror_step: float = setting(default=None, above=0, theory=True, doc="gamma, the step of z")
+    strong_convexity: float = setting(default=None, at_least=0, theory=True, doc="mu of F; nu = 1 - gamma mu")
     early_momentum: float = setting(default=None, at_least=0, at_most=1, theory=True, doc="theta of ASCD")
     check_every: int = setting(default=25, at_least=1, doc="exchanges between evaluations of F")
     slowdown: float = setting(
@@ -98,7 +99,7 @@ class ASCDThenASVRCD(ASVRCDPFL):
         iterations = jnp.where(plain, early, jnp.where(reduced, late, 0)) if self._two_blocks else ()
         return Broadcast(server.mean, server.ended, iterations, jnp.where(reduced, ending, server.due))
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One iteration of the solver whose turn it is."""
 
         def early() -> tuple[Working, Tally]:
@@ -193,25 +194,26 @@ class ASCDThenASVRCD(ASVRCDPFL):
         return self.objective.has_shared and self.objective.has_personal
 
     @property
+    def coefficients(self) -> Coefficients:
+        """ASVRCD's."""
+        return ASVRCDPFL(**self._settings_of(ASVRCDPFL)).coefficients
+
+    @property
     def _first(self) -> ASCDPFL:
-        return ASCDPFL(
-            self.objective,
-            batch_size=self.batch_size,
-            clients=self.clients,
-            step_size=self.step_size,
-            momentum=self.early_momentum,
-            mirror_step=self.mirror_step,
-            strong_convexity=self.strong_convexity,
-            shared_probability=self.shared_probability,
-        )
+        return ASCDPFL(**self._settings_of(ASCDPFL) | {"momentum": self.early_momentum})
+
+    def _settings_of(self, solver: type[BlockDescent]) -> dict[str, Any]:
+        """Those of this one that the solver has, too."""
+        own = {field.name for field in dataclasses.fields(self)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(solver) if field.name in own}
 
 
-def _branch(ending: Any) -> Any:
+def _branch(ending: Any) -> Array:
     """0: one of ASVRCD's; 1: PLAIN; 2: EVALUATE; 3: SWITCH."""
     return jnp.maximum(ending - START, 0)
 
 
-def _whole(number: Any) -> Any:
+def _whole(number: Any) -> Array:
     return jnp.asarray(number, jnp.int32)
 
 
@@ -236,6 +238,11 @@ def _with_snapshots_of(working: Working, moved: Any) -> Any:
 
 METHODS = {
     "ascd_then_asvrcd": Method(
-        ASCDThenASVRCD, "mx2", {}, UNIFIED, "ASCD-PFL at first, ASVRCD-PFL once measured progress slows"
+        ASCDThenASVRCD,
+        "mx2",
+        {},
+        UNIFIED,
+        "ASCD-PFL at first, ASVRCD-PFL once measured progress slows",
+        theory=ASCD_THEN_ASVRCD,
     ),
 }

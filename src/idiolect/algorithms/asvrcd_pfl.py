@@ -19,16 +19,14 @@ from __future__ import annotations
 
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.algorithms.references import UNIFIED
-from idiolect.core.checks import setting
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
+from idiolect.core import Method, setting, settings
+from idiolect.theory.solver_rules import ASVRCD_PFL, SVRCD_PFL
 
 
 @settings
-class SVRCDPFL(BlockDescent):
-    """Variance-reduced descent on one block at a time, from components."""
+class VarianceReduced(BlockDescent):
+    """Descent from components whose variance a snapshot takes out; still abstract."""
 
-    accelerated = False
     reduces_variance = True
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")
@@ -41,8 +39,8 @@ class SVRCDPFL(BlockDescent):
     )
 
     @property
-    def coefficients(self) -> Coefficients:
-        """No momentum."""
+    def without_momentum(self) -> Coefficients:
+        """Coefficients of plain variance-reduced descent."""
         return Coefficients(
             momentum=0.0,
             anchor=0.0,
@@ -56,10 +54,20 @@ class SVRCDPFL(BlockDescent):
 
 
 @settings
-class ASVRCDPFL(SVRCDPFL):
-    """Accelerated and variance-reduced: optimal in exchanges or in gradients of beta, from components."""
+class SVRCDPFL(VarianceReduced):
+    """Variance-reduced descent on one block at a time, from components."""
 
-    accelerated = True
+    accelerated = False
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """No momentum."""
+        return self.without_momentum
+
+
+@settings
+class ASVRCDPFL(VarianceReduced):
+    """Accelerated and variance-reduced: optimal in exchanges or in gradients of beta, from components."""
 
     momentum: float = setting(default=None, at_least=0, below=1, theory=True, doc="theta1, weight of z in x")
     anchor: float = setting(default=0.5, at_least=0, below=1, doc="theta2, weight of v in x")
@@ -69,7 +77,7 @@ class ASVRCDPFL(SVRCDPFL):
     @property
     def coefficients(self) -> Coefficients:
         """As in algorithm 4."""
-        return super().coefficients._replace(
+        return self.without_momentum._replace(
             momentum=self.momentum,
             anchor=self.anchor,
             keep=1 - self.mirror_step * self.strong_convexity,
@@ -78,6 +86,10 @@ class ASVRCDPFL(SVRCDPFL):
 
 
 METHODS = {
-    "asvrcd_pfl": Method(ASVRCDPFL, "mx2", {}, UNIFIED, "accelerated, variance-reduced descent by blocks; exact"),
-    "svrcd_pfl": Method(SVRCDPFL, "mx2", {}, UNIFIED, "variance-reduced descent by blocks, no momentum; exact"),
+    "asvrcd_pfl": Method(
+        ASVRCDPFL, "mx2", {}, UNIFIED, "accelerated, variance-reduced descent by blocks; exact", theory=ASVRCD_PFL
+    ),
+    "svrcd_pfl": Method(
+        SVRCDPFL, "mx2", {}, UNIFIED, "variance-reduced descent by blocks, no momentum; exact", theory=SVRCD_PFL
+    ),
 }

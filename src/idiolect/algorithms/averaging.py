@@ -13,10 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Params
 
 
-def share(new: Any, count: Any, decay: Any) -> Any:
+def share(new: Any, count: Any, decay: Any) -> Array:
     """Weight of the newest `new` among `count` iterates, in [0, 1]; 0 when there are none yet."""
     return _weight(new, decay) / jnp.maximum(_weight(count, decay), 1)  # S(count) >= 1 as soon as there is one
 
@@ -26,7 +26,7 @@ def toward(average: Params, newest: Params, part: Any) -> Params:
     return jax.tree.map(lambda old, new: old + jnp.asarray(part, old.dtype) * (new - old), average, newest)
 
 
-def _weight(count: Any, decay: Any) -> Any:
+def _weight(count: Any, decay: Any) -> Array:
     count = jnp.asarray(count, jnp.result_type(float))
     geometric = -jnp.expm1(count * jnp.log1p(-decay)) / jnp.where(decay > 0, decay, 1)
     return jnp.where(decay > 0, geometric, count)

@@ -27,17 +27,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from idiolect.algorithms import schedule
 from idiolect.algorithms.population import population
-from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm, Fit
+from idiolect.core import NOTHING, Algorithm, Fit, settings, step_key, tree
 from idiolect.core.control import repeat, switch
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.reduction import Reduction, nothing, weighted_mean
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.reduction import nothing, weighted_mean
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, Reduction, StartKeys, Tally
 
 # What a round ends in: w is sampled; w is sampled and a round that only refreshes follows; an iteration that samples
 # beta and refreshes; the refresh alone. START: nothing has ended yet, and the "mean" that goes down is w itself.
@@ -104,7 +99,7 @@ class Upload(NamedTuple):
     """grad_w f_m: of one component, its difference to the snapshot's, or full at the snapshot."""
 
     slope: Params
-    weight: Any
+    weight: Array
 
 
 Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
@@ -123,7 +118,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def coefficients(self) -> Coefficients:
         """theta1, theta2, nu, gamma, eta, p_w, rho."""
 
-    def two_block_probability(self, probability: Any) -> Any:
+    def two_block_probability(self, probability: Any) -> Array:
         """p_w; where there is one block only, that one is always sampled."""
         if self.objective.has_shared and self.objective.has_personal:
             return probability
@@ -177,7 +172,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Both blocks as they stand."""
         shared = tree.choose(sent.ended == START, self._start(sent.mean), client.shared)
-        return Working(shared, client.personal, no_rows(self.batch_size)), NOTHING
+        return Working(shared, client.personal, schedule.no_rows(self.batch_size)), NOTHING
 
     def steps(self, sent: Broadcast, rows: Any) -> Any:
         """The drawn iterations; fixed where a block is absent, since nothing is drawn then."""
@@ -185,10 +180,9 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             return 0
         return sent.iterations if self._draws else 1
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One iteration that samples beta: nothing to send."""
-        drawn = rows_ahead(key, t, working.drawn, self.batch_size, data)
-        batch = batch_ahead(t, drawn, self.batch_size, data)
+        drawn, batch = schedule.rows_ahead(key, t, working.drawn, self.batch_size, data)
         personal, tally = self._sample_personal(step_key(key, t), working, batch)
         return Working(self._coast(working.shared, self.coefficients.shared_step), personal, drawn), tally
 
@@ -247,7 +241,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         chosen = self.coefficients
         stays = 1 - chosen.refresh_probability
         exchanging = 1 - (1 - chosen.shared_probability) * stays
-        iterations = iterations_before_exchange(step_key(key, 0), exchanging)
+        iterations = schedule.iterations_before_exchange(step_key(key, 0), exchanging)
         if not self.reduces_variance:
             return iterations, _kind(SAMPLE)
         # the exchange is due to w alone, to both, or to the refresh alone: p_w (1 - rho), p_w rho, p_beta rho
@@ -265,14 +259,14 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             mixed = jax.tree.map(lambda x, y, v: x + chosen.anchor * (v - y), mixed, iterate.y, iterate.snapshot)
         return mixed
 
-    def _moved(self, iterate: Iterate, x: Params, estimate: Params, step: Any) -> Iterate:
+    def _moved(self, iterate: Iterate, x: Params, estimate: Params, step: Array) -> Iterate:
         """y and z after the gradient estimate g."""
         chosen, z = self.coefficients, iterate.z
         if self.accelerated:
             z = tree.descend(_toward(x, z, chosen.keep), chosen.mirror_step, estimate)
         return iterate._replace(y=tree.descend(x, step, estimate), z=z)
 
-    def _coast(self, iterate: Iterate, step: Any) -> Iterate:
+    def _coast(self, iterate: Iterate, step: Array) -> Iterate:
         """An iteration that samples the other block."""
         if not self.moves_unsampled:
             return iterate
@@ -283,7 +277,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         x = self._mixed(iterate)
         return iterate._replace(y=x, z=_toward(x, iterate.z, self.coefficients.keep))
 
-    def _estimate(self, scale: Any, difference: Params, iterate: Iterate) -> Params:
+    def _estimate(self, scale: Array, difference: Params, iterate: Iterate) -> Params:
         """g of the sampled block."""
         if not self.reduces_variance:
             return tree.scale(scale, difference)
@@ -324,7 +318,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def _end_in_sample(
         self, key: Key, sent: Broadcast, working: Working, data: ClientData
     ) -> tuple[Params, Iterate, Tally]:
-        batch = one_batch(key, self.batch_size, data)
+        batch = schedule.one_batch(key, self.batch_size, data)
         slope, tally = self._difference(self.objective.gradient_shared, key, working, batch)
         personal = self._coast(working.personal, self.coefficients.personal_step)
         if self.reduces_variance:  # v takes the old y at once: it is read no more before the refresh that follows
@@ -336,7 +330,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def _end_in_step_and_refresh(
         self, key: Key, sent: Broadcast, working: Working, data: ClientData
     ) -> tuple[Params, Iterate, Tally]:
-        batch = one_batch(key, self.batch_size, data)
+        batch = schedule.one_batch(key, self.batch_size, data)
         moved, tally = self._sample_personal(key, working, batch)
         slope, own_slope, more = self._full_slopes(key, working.shared.y, working.personal.y, data)
         return slope, moved._replace(snapshot=working.personal.y, slope=own_slope), tally.plus(more)
@@ -356,11 +350,11 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return slope, tree.scale(1 / population(self), own), tally
 
 
-def _kind(ending: Any) -> Any:
+def _kind(ending: Any) -> Array:
     return jnp.asarray(ending, jnp.int32)
 
 
-def _toward(start: Params, end: Params, part: Any) -> Params:
+def _toward(start: Params, end: Params, part: Array) -> Params:
     return jax.tree.map(lambda a, b: a + part * (b - a), start, end)
 
 

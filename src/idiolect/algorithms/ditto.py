@@ -13,34 +13,13 @@ not depend on any v_m. lam = 0 trains every client alone, a large lam holds v_m 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging, Upload
+from idiolect.algorithms.federated_averaging import FederatedAveraging
+from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
 from idiolect.algorithms.walk import walk
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
-
-
-class ClientState(NamedTuple):
-    """v_m."""
-
-    personal: Params
-
-
-class Working(NamedTuple):
-    """w_m, v_m and the rows of the round."""
-
-    shared: Params
-    personal: Params
-    drawn: Any
+from idiolect.core import NOTHING, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, StartKeys, Tally
 
 
 @settings
@@ -81,7 +60,7 @@ class Ditto(FederatedAveraging[ClientState, Working]):
         """Start from w and the client's own v_m."""
         return Working(sent.shared, client.personal, self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on w_m, and one on v_m unless those come in one go."""
         batch, key = self.batch(t, working.drawn, data), step_key(key, t)
         slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)

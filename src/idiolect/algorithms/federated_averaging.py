@@ -14,19 +14,14 @@ from typing import Any, NamedTuple
 import optax
 
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
-from idiolect.algorithms.walk import Gradient, walk
+from idiolect.algorithms.tuples import Broadcast, Upload
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Client, Working
-from idiolect.core.batched import Batched
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core import NOTHING, Batched, setting, settings, step_key, tree
+from idiolect.core.algorithm import Client, Sent, Server, Working
+from idiolect.core.algorithm import Upload as Uploaded
 from idiolect.core.objective import Adapting
-from idiolect.core.settings import settings
 from idiolect.core.statistics import replace_running, trained
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, ClientData, Key, Params, Tally
 
 
 class ServerState(NamedTuple):
@@ -36,22 +31,9 @@ class ServerState(NamedTuple):
     optimizer: Any
 
 
-class Broadcast(NamedTuple):
-    """The shared block goes down."""
-
-    shared: Params
-
-
-class Upload(NamedTuple):
-    """Start minus end of the local work goes up."""
-
-    drift: Params
-    weight: Any
-
-
 @settings
-class FederatedAveraging(Batched[ServerState, Client, Broadcast, Working, Any]):
-    """A shared block, averaged: plain local steps unless told otherwise; still abstract."""
+class LocalSteps(Batched[Server, Client, Sent, Working, Uploaded]):
+    """Local steps from a shared block, and a step of the server along their mean drift; still abstract."""
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
@@ -59,52 +41,10 @@ class FederatedAveraging(Batched[ServerState, Client, Broadcast, Working, Any]):
     server_step_size: float = setting(
         default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
     )
-    server_optimizer: str = setting(
-        default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name; it sees the mean drift as a gradient"
-    )
-    weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
-    def init_server(self, key: Key) -> ServerState:
-        """The objective's start."""
-        shared = self.objective.init_shared(key)
-        return ServerState(shared, self.optimizer.init(shared))
-
-    def broadcast(self, key: Key, server: ServerState) -> Any:
-        """The shared block."""
-        return Broadcast(server.shared)
-
-    def step(self, key: Key, t: Any, sent: Any, working: Any, data: ClientData) -> tuple[Any, Tally]:
-        """One gradient step on w_m."""
-        batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
-        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
-
-    def send(self, key: Key, sent: Any, working: Any, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
-        """The drift of w_m; the client keeps what it has."""
-        return self.upload(sent, working.shared, data), client, NOTHING
-
-    def server_step(self, key: Key, server: ServerState, sent: Any, received: Any) -> ServerState:
-        """One step of the server optimizer along the mean drift."""
-        return self.follow(server, received.mean.drift)
-
-    def shared_model(self, server: ServerState) -> Params | None:
+    def shared_model(self, server: Any) -> Params | None:
         """What w alone stands for, where that is a whole model."""
         return self.objective.shared_model(server.shared)
-
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """The server's."""
-        return server_optimizer(self.server_optimizer, self.server_step_size)
-
-    def follow(self, server: ServerState, drift: Params) -> ServerState:
-        """The server after one step along `drift`; running statistics become the mean of the clients'."""
-        updates, optimizer = self.optimizer.update(trained(drift), server.optimizer, server.shared)
-        moved = tree.add(server.shared, updates)
-        return ServerState(replace_running(moved, tree.subtract(server.shared, drift)), optimizer)
-
-    def upload(self, sent: Any, shared: Params, data: ClientData) -> Upload:
-        """The way from what was sent to `shared`, at this client's weight."""
-        return Upload(tree.subtract(sent.shared, shared), client_weight(self.weighting, data))
 
     def unless_one_model(self) -> str | None:
         """Why the objective is not one shared model's, or None."""
@@ -120,19 +60,48 @@ class FederatedAveraging(Batched[ServerState, Client, Broadcast, Working, Any]):
 
 
 @settings
-class FineTuned(FederatedAveraging[Client, Working]):
-    """A shared block, averaged, with some own steps at evaluation if asked for; still abstract."""
+class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any]):
+    """A shared block, averaged: plain local steps unless told otherwise; still abstract."""
 
-    fine_tuning_steps: int = setting(default=0, at_least=0, doc="personal model: own steps before it predicts")
-    fine_tuning_epochs: int = setting(
-        default=0, at_least=0, doc="the same in passes over the client's rows; 0: use fine_tuning_steps"
+    server_optimizer: str = setting(
+        default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name; it sees the mean drift as a gradient"
     )
-    fine_tuning_step_size: float | None = setting(
-        default=None, above=0, doc="their step; unset: step_size", strengths=(0.003, 0.03, 0.3)
-    )
+    weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
 
-    def fine_tuned(self, key: Key, start: Params, data: ClientData, gradient: Gradient) -> tuple[Params, Tally]:
-        """Some steps or passes from `start` on the client's own training rows."""
-        step_size = self.step_size if self.fine_tuning_step_size is None else self.fine_tuning_step_size
-        steps, epochs = self.fine_tuning_steps, self.fine_tuning_epochs
-        return walk(self, key, start, data, gradient, step_size=step_size, steps=steps, epochs=epochs)
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start."""
+        shared = self.objective.init_shared(key)
+        return ServerState(shared, self.optimizer.init(shared))
+
+    def broadcast(self, key: Key, server: ServerState) -> Any:
+        """The shared block."""
+        return Broadcast(server.shared)
+
+    def step(self, key: Key, t: Array, sent: Any, working: Any, data: ClientData) -> tuple[Any, Tally]:
+        """One gradient step on w_m."""
+        batch = self.batch(t, working.drawn, data)
+        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
+        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
+
+    def send(self, key: Key, sent: Any, working: Any, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
+        """The drift of w_m; the client keeps what it has."""
+        return self.upload(sent, working.shared, data), client, NOTHING
+
+    def server_step(self, key: Key, server: ServerState, sent: Any, received: Any) -> ServerState:
+        """One step of the server optimizer along the mean drift."""
+        return self.follow(server, received.mean.drift)
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """The server's."""
+        return server_optimizer(self.server_optimizer, self.server_step_size)
+
+    def follow(self, server: ServerState, drift: Params) -> ServerState:
+        """The server after one step along `drift`; running statistics become the mean of the clients'."""
+        updates, optimizer = self.optimizer.update(trained(drift), server.optimizer, server.shared)
+        moved = tree.add(server.shared, updates)
+        return ServerState(replace_running(moved, tree.subtract(server.shared, drift)), optimizer)
+
+    def upload(self, sent: Any, shared: Params, data: ClientData) -> Upload:
+        """The way from what was sent to `shared`, at this client's weight."""
+        return Upload(tree.subtract(sent.shared, shared), client_weight(self.weighting, data))

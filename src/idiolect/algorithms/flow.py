@@ -21,24 +21,19 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
 
 from idiolect.algorithms.halves import Half, first_part, halves
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.references import FLOW
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
-from idiolect.core import batches, tree
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.batched import Batched
-from idiolect.core.checks import setting
+from idiolect.core import BY_ROWS, NOTHING, Batched, Fit, Method, Models, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
-from idiolect.core.data import Batch, ClientData, masked_mean
-from idiolect.core.keys import Key, step_key
+from idiolect.core.data import masked_mean
 from idiolect.core.kinds import PredictsWithMore
-from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.objective import Routable, Routed
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
 
 ORDERS = ("alternating", "routing_first", "shared_first")
 ADAPTATIONS = ("routing", "both", "none")
@@ -81,7 +76,7 @@ class Upload(NamedTuple):
     drift: Params
     routing: Params
     second: Params
-    weight: Any
+    weight: Array
 
 
 Move = Callable[[Key, Working, Batch], tuple[Working, Tally]]
@@ -150,7 +145,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         """w_g and psi."""
         return Broadcast(server.shared, server.routing, server.second)
 
-    def steps(self, sent: Any, rows: Any) -> Any:
+    def steps(self, sent: Any, rows: Array) -> Any:
         """Batches of Z_g."""
         if not self.epochs:
             return self.local_steps
@@ -166,7 +161,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         working, more = self._walk(key, working, data, first)
         return working, tally.plus(more)
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One batch of Z_g: psi, then w_g with the new psi; or what comes second."""
         batch = self._batch(t, working, data)
         if self.training_order == "alternating":
@@ -208,13 +203,13 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
             tally = tally.plus(more)
         return Models(_personal(working.shared, local, working.routing)), tally
 
-    def predict(self, model: Params, inputs: Any) -> Any:
+    def predict(self, model: Params, inputs: Any) -> Array:
         """Outputs of w_g, or of a personal model by its routes."""
         if not _has_routes(model):
             return self.objective.predict(model, inputs)
         return self._answer(model, inputs)[0]
 
-    def shared_shares(self, model: Params, inputs: Any) -> Any:
+    def shared_shares(self, model: Params, inputs: Any) -> Array:
         """q_0 of a personal model: (rows, exits), or (rows, time, exits) for tokens."""
         shares = self._answer(model, inputs)[1].shared
         return jnp.broadcast_to(shares, (inputs.shape[0], *shares.shape)) if self._fixed else shares
@@ -240,7 +235,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         return self.fixed_share is not None
 
     @property
-    def _optimizer(self) -> Any:
+    def _optimizer(self) -> optax.GradientTransformation:
         return server_optimizer(self.server_optimizer, self.server_step_size)
 
     def _begin(self, key: Key, sent: Broadcast, data: ClientData) -> tuple[Params, Half, Any, Tally]:
@@ -257,7 +252,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         drawn = fitting.draw_batches(key, own.as_data())
         count = epochs * batches.batches_per_epoch(own.count, self.batch_size) if epochs else steps
 
-        def one_step(t: Any, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
+        def one_step(t: ArrayLike, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
             local, tally = carried
             batch = own.take(fitting.batch(t, drawn, own.as_data()), data)
             slope = jax.grad(lambda v: self._routes.local_value(step_key(key, t), shared, v, batch))(local)
@@ -269,7 +264,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     def _walk(self, key: Key, working: Working, data: ClientData, move: Move) -> tuple[Working, Tally]:
         """`move` on every batch of Z_g."""
 
-        def one_step(t: Any, carried: tuple[Params, Params, Tally]) -> tuple[Params, Params, Tally]:
+        def one_step(t: ArrayLike, carried: tuple[Params, Params, Tally]) -> tuple[Params, Params, Tally]:
             shared, routing, tally = carried
             at = working._replace(shared=shared, routing=routing)
             at, cost = move(step_key(key, t), at, self._batch(t, working, data))
@@ -279,13 +274,13 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         shared, routing, tally = repeat(self.steps((), data.count), one_step, start)
         return working._replace(shared=shared, routing=routing), tally
 
-    def _batch(self, t: Any, working: Working, data: ClientData) -> Batch:
+    def _batch(self, t: ArrayLike, working: Working, data: ClientData) -> Batch:
         return working.half.take(self.batch(t, working.drawn, working.half.as_data()), data)
 
     def _move_routing(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on psi."""
 
-        def value(routing: Params) -> Any:
+        def value(routing: Params) -> Array:
             loss, shares = self._routes.mixed_value(key, routing, working.shared, working.local, batch)
             return loss - self.routing_penalty * masked_mean(_row_means(shares.log_shared, batch.targets), batch.mask)
 
@@ -320,7 +315,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         return routing if self.fixed_share is None else self.fixed_share
 
 
-def _row_means(log_shared: Any, targets: Any) -> Any:
+def _row_means(log_shared: Any, targets: Any) -> Array:
     """(rows,): mean log q_0 over exits and, of a sequence, over the positions that have a target, as in the loss."""
     values = log_shared.mean(axis=-1)
     if values.ndim == 1:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from idiolect.core import batches
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key
+from idiolect.core.types import Batch, ClientData, Key
 
 
 class Half(NamedTuple):

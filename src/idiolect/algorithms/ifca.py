@@ -18,25 +18,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.federated_averaging import Broadcast, FineTuned, ServerState
+from idiolect.algorithms.federated_averaging import ServerState
+from idiolect.algorithms.fine_tuning import FineTuned
+from idiolect.algorithms.tuples import Broadcast
 from idiolect.algorithms.weighting import client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key
-from idiolect.core.method import BY_ROWS, Method
-from idiolect.core.reduction import Reduction, grouped_mean
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, setting, settings, tree
+from idiolect.core.objective import Settles
+from idiolect.core.reduction import grouped_mean
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, Reduction, Tally
 
 
 class Working(NamedTuple):
     """The chosen cluster, the client's copy of its model, and the rows of the round."""
 
     shared: Params
-    cluster: Any
+    cluster: Array
     drawn: Any
 
 
@@ -44,8 +40,8 @@ class Upload(NamedTuple):
     """Start minus end of the local work, and the cluster it belongs to, go up."""
 
     drift: Params
-    group: Any
-    weight: Any
+    group: Array
+    weight: Array
 
 
 @settings
@@ -130,8 +126,14 @@ class IFCA(FineTuned[tuple[()], Working]):
 
     def _choose(self, key: Key, sent: Broadcast, data: ClientData) -> tuple[Any, Tally]:
         """The cluster with the lowest loss on all rows as it predicts, the first of equals, and C forward passes."""
-        batch = data.batch()
-        losses = jax.vmap(lambda model: self.objective.settled_loss(key, model, (), batch))(sent.shared)
+        batch, objective = data.batch(), self.objective
+
+        def loss(model: Params) -> Array:
+            if isinstance(objective, Settles):
+                return objective.settled_loss(key, model, (), batch)
+            return objective.loss(key, model, (), batch)[0]
+
+        losses = jax.vmap(loss)(sent.shared)
         losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)  # or the smallest of them would be not-a-number
         passes = self.clusters * batch.rows()
         return jnp.argmin(losses).astype(jnp.int32), Tally(forward=passes, samples=passes)

@@ -13,27 +13,22 @@ those whose target is below 0 none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.federated_averaging import Broadcast
-from idiolect.algorithms.local_sgd import LocalSGD
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.checks import RequestError, setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key
+from idiolect.algorithms.one_model import OneModel
+from idiolect.algorithms.tuples import Broadcast
+from idiolect.core import BY_ROWS, Fit, Method, Models, RequestError, setting, settings
 from idiolect.core.kinds import PredictsWithMore
-from idiolect.core.method import BY_ROWS, Method
 from idiolect.core.objective import Represents
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, ClientData, Key, Params, Tally
 
 
 @settings
-class KNNPer(LocalSGD, PredictsWithMore):
+class KNNPer(OneModel, PredictsWithMore):
     """FedAvg, interpolated on each client with a vote of its own nearest rows."""
 
     neighbours: int = setting(default=10, at_least=1, doc="rows that vote (k); all of a client that has fewer")
@@ -66,12 +61,12 @@ class KNNPer(LocalSGD, PredictsWithMore):
                 f"{type(self).__name__} votes on classes, got targets of type {data.targets.dtype}; "
                 "use another method where a number is to be predicted."
             )
-        fitted, tally = super().models(key, sent, client, data)
-        seen = self._represent(fitted.personal, data.inputs)
-        model = {"parameters": fitted.personal, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
+        params, tally = self.tuned_model(key, sent, client, data)
+        seen = self._represent(params, data.inputs)
+        model = {"parameters": params, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
         return Models(model), tally.plus(Tally(forward=data.count, samples=data.count))
 
-    def predict(self, model: Params, inputs: Any) -> Any:
+    def predict(self, model: Params, inputs: Any) -> Array:
         """Log-probabilities of a personal model; the plain outputs of a shared one."""
         if not _has_rows(model):
             return super().predict(model, inputs)
@@ -85,11 +80,11 @@ class KNNPer(LocalSGD, PredictsWithMore):
         share = jnp.asarray(self.own_share, alone.dtype)
         return jnp.logaddexp(jnp.log(share) + jnp.log(vote), jnp.log1p(-share) + alone)
 
-    def _represent(self, params: Params, inputs: Any) -> Any:
+    def _represent(self, params: Params, inputs: Any) -> Array:
         assert isinstance(self.objective, Represents), self.fit()  # the door refused other objectives
         return self.objective.represent(params, inputs)
 
-    def _vote(self, queries: Any, rows: Any, classes: int) -> Any:
+    def _vote(self, queries: Array, rows: Mapping[str, Array], classes: int) -> Array:
         """(queries, classes): the normalised vote of each query's nearest rows."""
         width, labels = queries.shape[-1], rows["labels"]
         real = jnp.arange(labels.shape[0], dtype=jnp.int32) < rows["count"]
@@ -110,7 +105,7 @@ def _has_rows(model: Params) -> bool:
     return isinstance(model, dict) and set(model) == {"parameters", "rows"}
 
 
-def _squared_distances(queries: Any, rows: Any) -> Any:
+def _squared_distances(queries: Array, rows: Array) -> Array:
     """(queries, rows), as one matrix product: a difference per pair would be as wide as the representation."""
     squares = [jnp.sum(jnp.square(values), axis=1) for values in (queries, rows)]
     products = jnp.matmul(queries, rows.T, precision=jax.lax.Precision.HIGHEST)

@@ -14,28 +14,15 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from idiolect.algorithms.references import MCMAHAN
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Fit
-from idiolect.core.batched import Batched
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
-from idiolect.core.reduction import Reduction, nothing
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.algorithms.tuples import ClientState
+from idiolect.core import NOTHING, Batched, Fit, Method, setting, settings, step_key, tree
+from idiolect.core.reduction import nothing
+from idiolect.core.types import Array, ClientData, Key, Params, PerClient, Reduction, StartKeys, Tally
+from idiolect.theory.step_sizes import LOCAL_SGD
 
 
 class ServerState(NamedTuple):
     """There is no server."""
-
-
-class ClientState(NamedTuple):
-    """The client's own model."""
-
-    personal: Params
 
 
 class Broadcast(NamedTuple):
@@ -52,7 +39,7 @@ class Working(NamedTuple):
 class Upload(NamedTuple):
     """Nothing goes up: every reduction reads a weight."""
 
-    weight: Any
+    weight: Array
 
 
 @settings
@@ -87,7 +74,7 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """Continue from the client's own model."""
         return Working(client.personal, self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_personal(step_key(key, t), (), working.personal, batch)
@@ -111,5 +98,5 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 METHODS = {
-    "local": Method(Local, "local_only", {}, MCMAHAN, "every client alone, nothing sent"),
+    "local": Method(Local, "local_only", {}, MCMAHAN, "every client alone, nothing sent", theory=LOCAL_SGD),
 }

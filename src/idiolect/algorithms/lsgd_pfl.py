@@ -21,16 +21,9 @@ from idiolect.algorithms.averaging import share, toward
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
-from idiolect.core.batched import Batched
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core import NOTHING, Algorithm, Batched, Fit, Method, beyond_theory, setting, settings, step_key, tree
+from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
+from idiolect.theory.step_sizes import LSGD_PFL
 
 
 class ServerState(NamedTuple):
@@ -70,7 +63,7 @@ class Upload(NamedTuple):
 
     drift: Params
     averaged: Any
-    weight: Any
+    weight: Array
 
 
 @settings
@@ -121,7 +114,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         iterate = (sent.shared, client.personal)
         return Working(*iterate, iterate if self._averages else (), self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both blocks, from the same point."""
         batch = self.batch(t, working.drawn, data)
         slopes, tally = self.objective.gradients(step_key(key, t), working.shared, working.personal, batch)
@@ -182,7 +175,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """Of every client in a round: `fit` has refused epochs of batches, whose number follows the client's rows."""
         return self.epochs or self.local_steps
 
-    def _share(self, new_rounds: Any, rounds: Any) -> Any:
+    def _share(self, new_rounds: Any, rounds: Any) -> Array:
         return share(new_rounds * self._steps, rounds * self._steps, self._decay)
 
     def _caught_up(self, sent: Broadcast, client: ClientState) -> Params:
@@ -194,5 +187,5 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 METHODS = {
-    "lsgd_pfl": Method(LSGDPFL, "additive", {}, UNIFIED, "local SGD on a shared and a personal block"),
+    "lsgd_pfl": Method(LSGDPFL, "additive", {}, UNIFIED, "local SGD on a shared and a personal block", theory=LSGD_PFL),
 }

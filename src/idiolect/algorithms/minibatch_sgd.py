@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import optax
+
 from idiolect.algorithms.one_point import OnePoint
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
+from idiolect.algorithms.tuples import Broadcast
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import Tally
-from idiolect.core.tree import Params
+from idiolect.core import Fit, Method, setting, settings, tree
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
+from idiolect.theory.step_sizes import MINIBATCH_SGD
 
 
 class ServerState(NamedTuple):
@@ -32,12 +29,6 @@ class ServerState(NamedTuple):
 
     shared: Params
     optimizer: Any
-
-
-class Broadcast(NamedTuple):
-    """The shared model goes down."""
-
-    shared: Params
 
 
 @settings
@@ -73,7 +64,7 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
         """grad f_m(w) on a batch."""
         return self.objective.gradient_shared(key, sent.shared, (), batch)
 
-    def weight(self, sent: Broadcast, data: ClientData) -> Any:
+    def weight(self, sent: Broadcast, data: ClientData) -> Array:
         """As `weighting` says."""
         return client_weight(self.weighting, data)
 
@@ -86,11 +77,13 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
         """w."""
         return server.shared
 
-    def _optimizer(self) -> Any:
+    def _optimizer(self) -> optax.GradientTransformation:
         return server_optimizer(self.server_optimizer, self.step_size)
 
 
 _WOODWORTH = "Woodworth et al. 2020, Minibatch vs local SGD for heterogeneous distributed learning"
 METHODS = {
-    "minibatch_sgd": Method(MinibatchSGD, "global_model", {}, _WOODWORTH, "one model, one large batch per round"),
+    "minibatch_sgd": Method(
+        MinibatchSGD, "global_model", {}, _WOODWORTH, "one model, one large batch per round", theory=MINIBATCH_SGD
+    ),
 }

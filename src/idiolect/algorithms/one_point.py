@@ -12,21 +12,16 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from idiolect.algorithms.averaging import toward
-from idiolect.core import tree
+from idiolect.core import NOTHING, Batched, settings, step_key, tree
 from idiolect.core.algorithm import Client, Sent, Server
-from idiolect.core.batched import Batched
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
 
 
 class Working(NamedTuple):
     """The mean over rows of the gradients so far, and the rows it covers."""
 
     gradient: Params
-    rows: Any
+    rows: Array
     drawn: Any
 
 
@@ -34,7 +29,7 @@ class Upload(NamedTuple):
     """The mean gradient goes up."""
 
     gradient: Params
-    weight: Any
+    weight: Array
 
 
 @settings
@@ -50,14 +45,14 @@ class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
         """That point."""
 
     @abc.abstractmethod
-    def weight(self, sent: Any, data: ClientData) -> Any:
+    def weight(self, sent: Any, data: ClientData) -> Array:
         """The client's weight in the reduction."""
 
     def receive(self, key: Key, sent: Any, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """No gradient yet."""
         return Working(tree.zeros(self.evaluated(sent)), jnp.zeros(()), self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Any, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Any, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One more gradient at the same point."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.slope(step_key(key, t), sent, batch)

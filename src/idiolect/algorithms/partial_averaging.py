@@ -15,39 +15,19 @@ References: Arivazhagan et al. 2019, Liang et al. 2020, Li et al. 2021, Collins 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
-from idiolect.algorithms.federated_averaging import Broadcast, FineTuned, Upload
+from idiolect.algorithms.fine_tuning import FineTuned
+from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
 from idiolect.algorithms.walk import walk
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import BY_ROWS, Method
+from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, setting, settings, step_key, tree
 from idiolect.core.objective import Parted
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
 
 BOTH, PERSONAL_FIRST, SHARED_ONLY = "both", "personal_then_shared", "shared"
 _FIRST_PHASE = 2**31 - 1  # what its draws are named by: no epoch and no step has that number
-
-
-class ClientState(NamedTuple):
-    """b_m."""
-
-    personal: Params
-
-
-class Working(NamedTuple):
-    """w_m, b_m and the rows of the round."""
-
-    shared: Params
-    personal: Params
-    drawn: Any
 
 
 @settings
@@ -90,13 +70,13 @@ class PartialAveraging(FineTuned[ClientState, Working]):
             )
         return Working(sent.shared, personal, self.draw_batches(key, data)), tally
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both parts, or on the shared one."""
         here = (step_key(key, t), working.shared, working.personal, self.batch(t, working.drawn, data))
         if self.trains != BOTH:
             slope, tally = self.objective.gradient_shared(*here)
             return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
-        slopes, tally = self.objective.gradient_both(*here)
+        slopes, tally = self.objective.gradients(*here)
         shared, personal = tree.descend((working.shared, working.personal), self.step_size, slopes)
         return Working(shared, personal, working.drawn), tally
 

@@ -19,16 +19,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging, Upload
+from idiolect.algorithms.federated_averaging import FederatedAveraging
+from idiolect.algorithms.tuples import Broadcast, Upload
 from idiolect.algorithms.walk import walk
-from idiolect.core.algorithm import Fit, Models, beyond_theory
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, StartKeys
-from idiolect.core.method import BY_ROWS, Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, beyond_theory, setting, settings
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
 
 _STRATEGY, _START = 2**31 - 1, 2**31 - 2  # what their draws are named by: no epoch and no step has these numbers
 
@@ -37,14 +32,14 @@ class ClientState(NamedTuple):
     """v_m, and how much w is preferred for each layer."""
 
     personal: Params
-    preference: Any
+    preference: Array
 
 
 class Working(NamedTuple):
     """w_m, the preferences of the round, and its rows."""
 
     shared: Params
-    preference: Any
+    preference: Array
     drawn: Any
 
 
@@ -71,10 +66,10 @@ class PartialFed(FederatedAveraging[ClientState, Working]):
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Learn the preferences, draw the layers by them, start from those."""
 
-        def gradient(at: Key, preference: Any, batch: Batch) -> tuple[Any, Tally]:
+        def gradient(at: Key, preference: Array, batch: Batch) -> tuple[Any, Tally]:
             noise = _noise(jax.random.fold_in(at, _START), preference)
 
-            def loss(moved: Any) -> Any:
+            def loss(moved: Array) -> Array:
                 mixed = _mix(jax.nn.sigmoid((moved + noise) / self.temperature), sent.shared, client.personal)
                 return self.objective.loss(at, mixed, (), batch)[0]
 
@@ -119,7 +114,7 @@ def _mix(taken: Any, shared: Params, own: Params) -> Params:
     return jax.tree.unflatten(form, mixed)
 
 
-def _noise(key: Key, preference: Any) -> Any:
+def _noise(key: Key, preference: Array) -> Array:
     """The difference of two Gumbel draws per layer."""
     return jax.random.logistic(key, preference.shape, preference.dtype)
 

@@ -17,17 +17,11 @@ from typing import Any, NamedTuple, cast
 
 import jax
 
-from idiolect.algorithms.federated_averaging import Broadcast, FederatedAveraging
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, step_key
-from idiolect.core.method import Method
+from idiolect.algorithms.federated_averaging import FederatedAveraging
+from idiolect.algorithms.tuples import Broadcast
+from idiolect.core import NOTHING, Fit, Method, setting, settings, step_key, tree
 from idiolect.core.objective import Adapting
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, ClientData, Key, Params, Tally
 
 FIRST_ORDER, HESSIAN_FREE = "first_order", "hessian_free"
 _INNER, _CURVATURE = 2**31 - 1, 2**31 - 2  # what the draws of D1 and D3 are named by: no epoch has these numbers
@@ -63,7 +57,7 @@ class PerFedAvg(FederatedAveraging[tuple[()], Working]):
             curvature = self.draw_batches(jax.random.fold_in(key, _CURVATURE), data)
         return Working(sent.shared, (inner, self.draw_batches(key, data), curvature)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One step along the gradient after an inner step."""
         start, key, objective = working.shared, step_key(key, t), cast(Adapting, self.objective)
         inner, outer, curvature = working.drawn

@@ -20,16 +20,9 @@ import jax.numpy as jnp
 from idiolect.algorithms.averaging import share, toward
 from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit, Models
-from idiolect.core.batched import Batched
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core import NOTHING, Batched, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
+from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
 OUTPUTS = ("last", "mean_of_means", "own_mean")
 
@@ -72,7 +65,7 @@ class Upload(NamedTuple):
 
     drift: Params
     averaged: Any
-    weight: Any
+    weight: Array
 
 
 @settings
@@ -124,11 +117,11 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         averaged, covered = (iterate, 0) if self._means else (client.averaged, client.covered)
         return Working(*iterate, averaged, covered, self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient, one step on each block."""
         shared, personal, averaged, covered, drawn = working
         batch = self.batch(t, drawn, data)
-        (shared_slope, personal_slope), tally = self.objective.gradient_both(step_key(key, t), shared, personal, batch)
+        (shared_slope, personal_slope), tally = self.objective.gradients(step_key(key, t), shared, personal, batch)
         if self.output != "last":  # the iterates before each step
             iterate = (shared, personal) if self._means else self.objective.deployed(shared, personal)
             averaged = toward(averaged, iterate, share(1, covered + t + 1, 0.0))
@@ -189,6 +182,11 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
 
 METHODS = {
     "personalized_local_sgd": Method(
-        PersonalizedLocalSGD, "additive", {}, PLSGD, "a shared model plus a correction per client"
+        PersonalizedLocalSGD,
+        "additive",
+        {},
+        PLSGD,
+        "a shared model plus a correction per client",
+        theory=PERSONALIZED_LOCAL_SGD,
     ),
 }

@@ -17,53 +17,15 @@ weight that it does not document: not here. With R > 1 it stops near the optimum
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from idiolect.algorithms.tuples import Broadcast, ClientState, ServerState, Upload, Working
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import batches, tree
-from idiolect.core.algorithm import Algorithm, Fit
-from idiolect.core.checks import setting
+from idiolect.core import NOTHING, Algorithm, Fit, Method, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
 from idiolect.core.objective import Mixture
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
-
-
-class ServerState(NamedTuple):
-    """w."""
-
-    shared: Params
-
-
-class ClientState(NamedTuple):
-    """theta_m."""
-
-    personal: Params
-
-
-class Broadcast(NamedTuple):
-    """w goes down."""
-
-    shared: Params
-
-
-class Working(NamedTuple):
-    """w_m, theta_m and the rows of the round."""
-
-    shared: Params
-    personal: Params
-    drawn: Any
-
-
-class Upload(NamedTuple):
-    """w - w_m goes up."""
-
-    drift: Params
-    weight: Any
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
+from idiolect.theory.solver_rules import PFEDME
 
 
 @settings
@@ -102,7 +64,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         start = sent.shared if self.restart else client.personal
         return Working(sent.shared, start, self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One outer iteration: solve for theta_m, then move w_m toward it."""
         batch = batches.take_drawn(data, working.drawn, t) if self.batch_size else data.batch()
         personal, tally = self._solve(step_key(key, t), working.shared, working.personal, batch)
@@ -129,7 +91,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         """w as the objective stores it, and theta_m."""
         return self._mixture.from_model(sent.shared), client.personal
 
-    def steps(self, sent: Broadcast, rows: Any) -> int:
+    def steps(self, sent: Broadcast, rows: Array) -> int:
         """R."""
         return self.local_steps
 
@@ -161,5 +123,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 
 _DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
 METHODS = {
-    "pfedme": Method(PFedMe, "mx2", {}, _DINH, "a shared model learnt from proximal steps toward personal ones"),
+    "pfedme": Method(
+        PFedMe, "mx2", {}, _DINH, "a shared model learnt from proximal steps toward personal ones", theory=PFEDME
+    ),
 }

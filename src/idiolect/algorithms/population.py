@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from idiolect.core.algorithm import Algorithm
-from idiolect.core.checks import RequestError
+from idiolect.core import Algorithm, RequestError
 
 
 def population(algorithm: Algorithm) -> int:

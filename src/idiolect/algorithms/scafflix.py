@@ -26,27 +26,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from idiolect.algorithms import schedule
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.references import FLIX
-from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
-from idiolect.core import tree
-from idiolect.core.addressing import PerClient
-from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
-from idiolect.core.checks import setting
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
+from idiolect.algorithms.schedule import Broadcast, Scheduled
+from idiolect.algorithms.tuples import ServerState
+from idiolect.core import NOTHING, Algorithm, Fit, Method, beyond_theory, setting, settings, step_key, tree
 from idiolect.core.kinds import KeepsPrepared
-from idiolect.core.method import Method
 from idiolect.core.objective import Prepares
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
-
-
-class ServerState(NamedTuple):
-    """xbar of the last exchange."""
-
-    shared: Params
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, StartKeys, Tally
+from idiolect.theory.scafflix import FLIX_GD, SCAFFLIX, SCAFFNEW
+from idiolect.theory.step_sizes import LOCAL_SGD
 
 
 class ClientState(NamedTuple):
@@ -55,13 +45,6 @@ class ClientState(NamedTuple):
     iterate: Params
     control: Params
     prepared: Params
-
-
-class Broadcast(NamedTuple):
-    """xbar, and how many iterations come before the next exchange."""
-
-    shared: Params
-    iterations: Any
 
 
 class Working(NamedTuple):
@@ -77,11 +60,11 @@ class Upload(NamedTuple):
     """xh_m goes up, with weight alpha_m^2/gamma_m."""
 
     iterate: Params
-    weight: Any
+    weight: Array
 
 
 @settings
-class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], KeepsPrepared):
+class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
     """Local steps corrected by h_m, an exchange now and then; linear convergence to the exact optimum."""
 
     batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
@@ -111,10 +94,6 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
             chance, "the paper's theorems treat full participation; the mean here is over those present"
         )
 
-    def init_server(self, key: Key) -> ServerState:
-        """The objective's start."""
-        return ServerState(self.objective.init_shared(key))
-
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """h_m = 0, and what the objective prepares; x_m comes with the first broadcast."""
         nothing = tree.zeros(self.objective.init_shared(keys.common))
@@ -125,20 +104,15 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """xbar and the schedule."""
-        return Broadcast(server.shared, iterations_before_exchange(key, self.communication_probability))
+        return Broadcast(server.shared, schedule.iterations_before_exchange(key, self.communication_probability))
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """x_m = xbar: one that was absent starts where the others are."""
-        return Working(sent.shared, client.control, client.prepared, no_rows(self.batch_size)), NOTHING
+        return Working(sent.shared, client.control, client.prepared, schedule.no_rows(self.batch_size)), NOTHING
 
-    def steps(self, sent: Broadcast, rows: Any) -> Any:
-        """The drawn iterations of coin 0."""
-        return sent.iterations
-
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """Coin 0."""
-        drawn = rows_ahead(key, t, working.drawn, self.batch_size, data)
-        batch = batch_ahead(t, drawn, self.batch_size, data)
+        drawn, batch = schedule.rows_ahead(key, t, working.drawn, self.batch_size, data)
         moved, tally = self._moved(step_key(key, t), working, batch)
         return working._replace(iterate=moved, drawn=drawn), tally
 
@@ -146,7 +120,7 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """Coin 1: xh_m; h_m waits for xbar."""
-        moved, tally = self._moved(key, working, one_batch(key, self.batch_size, data))
+        moved, tally = self._moved(key, working, schedule.one_batch(key, self.batch_size, data))
         return Upload(moved, self._weight), client._replace(iterate=moved), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
@@ -157,19 +131,11 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         """h_m takes what separates xbar from xh_m."""
         change = self.communication_probability * self._share / self._step
 
-        def corrected(h: Any, mean: Any, mine: Any) -> Any:
+        def corrected(h: Array, mean: Array, mine: Array) -> Array:
             return h + change * (mean - mine)
 
         control = jax.tree.map(corrected, client.control, sent.shared, client.iterate)
         return client._replace(iterate=sent.shared, control=control)
-
-    def shared_model(self, server: ServerState) -> Params:
-        """xbar."""
-        return server.shared
-
-    def deliver(self, key: Key, server: ServerState) -> Broadcast:
-        """xbar alone."""
-        return Broadcast(server.shared, ())
 
     def carry(self, earlier: Algorithm, server: ServerState, clients: ClientState) -> tuple[ServerState, ClientState]:
         """h_m follows alpha: near the optimum h_m = grad f'_m(xt_m) is proportional to alpha_m.
@@ -182,7 +148,7 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         return server, clients._replace(control=tree.scale(ratio, clients.control))
 
     @property
-    def _share(self) -> Any:
+    def _share(self) -> Array:
         """alpha_m; 1 for an objective without it."""
         return jnp.asarray(getattr(self.objective, "personalization", 1.0), jnp.result_type(float))
 
@@ -192,7 +158,7 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         return self.local_step
 
     @property
-    def _weight(self) -> Any:
+    def _weight(self) -> Array:
         """alpha_m^2/gamma_m."""
         return self._share**2 / self._step
 
@@ -204,7 +170,7 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         share = self._share
         stretch = jnp.where(share > 0, 1 / jnp.where(share > 0, self._weight, 1), 0)
 
-        def moved(x: Any, g: Any, h: Any) -> Any:
+        def moved(x: Array, g: Array, h: Array) -> Array:
             return x - stretch * (g - share * h)
 
         return jax.tree.map(moved, working.iterate, slope, working.control), tally
@@ -213,6 +179,7 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         """alpha_m times a normal vector of standard deviation `noise` in all: E |.|^2 = noise^2 of g_m."""
         leaves, form = jax.tree.flatten(like)
         size = sum(leaf.size for leaf in leaves)
+        assert self.noise is not None
         scale = self._share * self.noise * size**-0.5
         drawn = [
             scale * jax.random.normal(jax.random.fold_in(key, place), leaf.shape, leaf.dtype)
@@ -221,7 +188,7 @@ class Scafflix(Algorithm[ServerState, ClientState, Broadcast, Working, Upload], 
         return jax.tree.unflatten(form, drawn)
 
 
-def _rows(objective: Any, clients: ClientState) -> Any:
+def _rows(objective: Any, clients: ClientState) -> Array:
     """Everybody's alpha_m."""
     alpha = getattr(objective, "personalization", 1.0)
     values = alpha.values if isinstance(alpha, PerClient) else alpha
@@ -232,11 +199,22 @@ def _rows(objective: Any, clients: ClientState) -> Any:
 _GASANOV = "Gasanov et al. 2022, FLIX: a simple and communication-efficient alternative to local methods"
 _MISHCHENKO = "Mishchenko et al. 2022, ProxSkip: yes! local gradient steps provably lead to acceleration"
 METHODS = {
-    "scafflix": Method(Scafflix, "flix", {}, FLIX, "own optima mixed in, local steps without drift; exact"),
-    "i_scaffnew": Method(Scafflix, "global_model", {}, FLIX, "one model, local steps without drift, own steps; exact"),
-    "scaffnew": Method(Scafflix, "global_model", {}, _MISHCHENKO, "one model, local steps without drift; exact"),
-    "flix_gd": Method(
-        Scafflix, "flix", {"communication_probability": 1.0}, _GASANOV, "own optima mixed in, gradient descent; exact"
+    "scafflix": Method(
+        Scafflix, "flix", {}, FLIX, "own optima mixed in, local steps without drift; exact", theory=SCAFFLIX
     ),
-    "flix_sgd": Method(LocalSGD, "flix", {}, _GASANOV, "own optima mixed in, local SGD"),
+    "i_scaffnew": Method(
+        Scafflix, "global_model", {}, FLIX, "one model, local steps without drift, own steps; exact", theory=SCAFFLIX
+    ),
+    "scaffnew": Method(
+        Scafflix, "global_model", {}, _MISHCHENKO, "one model, local steps without drift; exact", theory=SCAFFNEW
+    ),
+    "flix_gd": Method(
+        Scafflix,
+        "flix",
+        {"communication_probability": 1.0},
+        _GASANOV,
+        "own optima mixed in, gradient descent; exact",
+        theory=FLIX_GD,
+    ),
+    "flix_sgd": Method(LocalSGD, "flix", {}, _GASANOV, "own optima mixed in, local SGD", theory=LOCAL_SGD),
 }

@@ -3,9 +3,9 @@
 
 Local step  y <- y - eta (grad f_m(y; batch) - c_m + c),  K times from y = w;
 control     c_m+ = grad f_m(w) over all rows (option 1), or c_m - c + (w - y) / (K eta) (option 2);
-server      w <- w + eta_g mean_m (y - w),  c <- c + (|cohort| / M) mean_m (c_m+ - c_m).
+server      w <- w + beta mean_m (y - w),  c <- c + (|cohort| / M) mean_m (c_m+ - c_m).
 
-`step_size` is eta, `server_step_size` eta_g, `control` c and c_m, K the client's own number of steps. After every
+`step_size` is eta, `server_step_size` beta, `control` c and c_m, K the client's own number of steps. After every
 round c = mean_m c_m over all M clients, whoever took part. Option 1 costs one more pass over the rows; two models
 travel each way. Reference: Karimireddy et al. 2020, "SCAFFOLD: stochastic controlled averaging".
 """
@@ -17,17 +17,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from idiolect.algorithms.federated_averaging import LocalSteps
 from idiolect.algorithms.population import population
-from idiolect.core import tree
-from idiolect.core.algorithm import Fit
-from idiolect.core.batched import Batched
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core import NOTHING, Fit, Method, setting, settings, step_key, tree
+from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
 
 
 class ServerState(NamedTuple):
@@ -63,28 +56,20 @@ class Upload(NamedTuple):
 
     drift: Params
     control_change: Params
-    weight: Any
+    weight: Array
 
 
 @settings
-class Scaffold(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
+class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload]):
     """Local SGD with control variates."""
 
-    step_size: float = setting(
-        default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
-    )
-    server_step_size: float = setting(
-        default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step eta_g"
-    )
     option: int = setting(
         default=2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps"
     )
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
-        if not self.objective.has_shared or self.objective.has_personal:
-            return Fit("it trains one shared model; use the global_model objective")
-        return Fit()
+        return Fit(self.unless_one_model())
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start, no control."""
@@ -104,7 +89,7 @@ class Scaffold(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         correction = tree.subtract(sent.control, client.control)
         return Working(sent.shared, correction, self.draw_batches(key, data)), NOTHING
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One corrected gradient step."""
         batch = self.batch(t, working.drawn, data)
         slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
@@ -127,15 +112,11 @@ class Scaffold(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """Move w along the mean drift, and c by what the cohort changed of the mean over all clients."""
         clients = population(self)
 
-        def moved(old: Any, change: Any) -> Any:
+        def moved(old: Array, change: Array) -> Array:
             return old + received.cohort.astype(old.dtype) / clients * change
 
         control = jax.tree.map(moved, server.control, received.mean.control_change)
         return ServerState(tree.descend(server.shared, self.server_step_size, received.mean.drift), control)
-
-    def shared_model(self, server: ServerState) -> Params:
-        """w."""
-        return server.shared
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
         """The model alone: predicting needs no control."""
@@ -147,7 +128,7 @@ class Scaffold(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """c_m - c + (w - y) / (K eta), the mean of the round's gradients; without a step c_m stays."""
         steps = jnp.asarray(self.steps(sent, data.count))
 
-        def mean(old: Any, correction: Any, moved: Any) -> Any:
+        def mean(old: Array, correction: Array, moved: Array) -> Array:
             divisor = jnp.maximum(steps, 1).astype(old.dtype) * self.step_size
             return jnp.where(steps > 0, moved / divisor - correction, old)
 

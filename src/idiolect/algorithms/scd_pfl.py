@@ -15,37 +15,14 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from idiolect.algorithms import schedule
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
-from idiolect.algorithms.schedule import batch_ahead, iterations_before_exchange, no_rows, one_batch, rows_ahead
-from idiolect.core import tree
-from idiolect.core.algorithm import Algorithm, Fit, beyond_theory
-from idiolect.core.checks import setting
-from idiolect.core.data import ClientData
-from idiolect.core.keys import Key, StartKeys, step_key
-from idiolect.core.method import Method
-from idiolect.core.settings import settings
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
-
-
-class ServerState(NamedTuple):
-    """w."""
-
-    shared: Params
-
-
-class ClientState(NamedTuple):
-    """beta_m."""
-
-    personal: Params
-
-
-class Broadcast(NamedTuple):
-    """w, and how many iterations on beta come before the next exchange."""
-
-    shared: Params
-    iterations: Any
+from idiolect.algorithms.schedule import Broadcast, Scheduled
+from idiolect.algorithms.tuples import ClientState, ServerState
+from idiolect.core import NOTHING, Fit, Method, beyond_theory, setting, settings, step_key, tree
+from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
+from idiolect.theory.solver_rules import SCD_PFL
 
 
 class Working(NamedTuple):
@@ -59,11 +36,11 @@ class Upload(NamedTuple):
     """grad_w f_mj."""
 
     slope: Params
-    weight: Any
+    weight: Array
 
 
 @settings
-class SCDPFL(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
+class SCDPFL(Scheduled[ClientState, Working, Upload]):
     """Plain stochastic descent on one block at a time."""
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")
@@ -85,31 +62,26 @@ class SCDPFL(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
             chance, "the paper treats full participation; the estimators stay unbiased over uniform cohorts"
         )
 
-    def init_server(self, key: Key) -> ServerState:
-        """The objective's start."""
-        return ServerState(self.objective.init_shared(key))
-
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """The objective's start."""
         return ClientState(self.objective.init_personal(keys.own)), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """w and the schedule."""
-        drawn = iterations_before_exchange(key, self._probability) if self.objective.has_personal else ()
+        drawn = schedule.iterations_before_exchange(key, self._probability) if self.objective.has_personal else ()
         return Broadcast(server.shared, drawn)
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """The client's own beta_m."""
-        return Working(client.personal, no_rows(self.batch_size)), NOTHING
+        return Working(client.personal, schedule.no_rows(self.batch_size)), NOTHING
 
     def steps(self, sent: Broadcast, rows: Any) -> Any:
         """The drawn iterations on beta."""
         return sent.iterations if self.objective.has_personal else 0
 
-    def step(self, key: Key, t: Any, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
+    def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One iteration that samples beta."""
-        drawn = rows_ahead(key, t, working.drawn, self.batch_size, data)
-        batch = batch_ahead(t, drawn, self.batch_size, data)
+        drawn, batch = schedule.rows_ahead(key, t, working.drawn, self.batch_size, data)
         slope, tally = self.objective.gradient_personal(step_key(key, t), sent.shared, working.personal, batch)
         step = self.step_size / ((1 - self._probability) * self.participation * population(self))
         return Working(tree.descend(working.personal, step, slope), drawn), tally
@@ -118,7 +90,7 @@ class SCDPFL(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """One component's gradient of w; beta_m stays."""
-        batch = one_batch(key, self.batch_size, data)
+        batch = schedule.one_batch(key, self.batch_size, data)
         slope, tally = self.objective.gradient_shared(key, sent.shared, working.personal, batch)
         return Upload(slope, jnp.ones(())), ClientState(working.personal), tally
 
@@ -126,19 +98,11 @@ class SCDPFL(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         """One step on w."""
         return ServerState(tree.descend(server.shared, self.step_size / self._probability, received.mean.slope))
 
-    def shared_model(self, server: ServerState) -> Params | None:
-        """What w alone stands for, where that is a whole model."""
-        return self.objective.shared_model(server.shared)
-
-    def deliver(self, key: Key, server: ServerState) -> Broadcast:
-        """w alone."""
-        return Broadcast(server.shared, ())
-
     @property
     def _probability(self) -> Any:
         return self.shared_probability if self.objective.has_personal else 1.0
 
 
 METHODS = {
-    "scd_pfl": Method(SCDPFL, "mx2", {}, UNIFIED, "descent by blocks on single rows; to a floor"),
+    "scd_pfl": Method(SCDPFL, "mx2", {}, UNIFIED, "descent by blocks on single rows; to a floor", theory=SCD_PFL),
 }

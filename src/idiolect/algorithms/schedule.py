@@ -7,25 +7,54 @@ next exchange is geometric: P(t) = (1 - chance)^t chance. No message is needed w
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from idiolect.core import batches
+from idiolect.algorithms.tuples import ServerState
+from idiolect.core import Algorithm, batches, settings, step_key
+from idiolect.core.algorithm import Client, Upload, Working
 from idiolect.core.control import cond
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
+from idiolect.core.types import Array, Batch, ClientData, Key, Params
 
 LONGEST = 2**24  # local iterations in one round; float32 counts that far exactly
 AHEAD = 32  # iterations whose rows are drawn together: a draw per iteration costs more than a small gradient
 
 
-def iterations_before_exchange(key: Key, chance: Any) -> Any:
+def iterations_before_exchange(key: Key, chance: Any) -> Array:
     """A geometric number of local iterations; 0 when `chance` is 1."""
     uniform = jax.random.uniform(key, (), jnp.float32, minval=jnp.finfo(jnp.float32).tiny)
     drawn = jnp.log(uniform) / jnp.log1p(-jnp.asarray(chance, jnp.float32))
     return jnp.minimum(drawn, LONGEST).astype(jnp.int32)
+
+
+class Broadcast(NamedTuple):
+    """The shared block, and how many iterations come before the next exchange."""
+
+    shared: Params
+    iterations: Any
+
+
+@settings
+class Scheduled(Algorithm[ServerState, Client, Broadcast, Working, Upload]):
+    """A shared block that stands still while clients make the iterations that the server drew; still abstract."""
+
+    def init_server(self, key: Key) -> ServerState:
+        """The objective's start."""
+        return ServerState(self.objective.init_shared(key))
+
+    def steps(self, sent: Broadcast, rows: Array) -> Array:
+        """The drawn iterations."""
+        return sent.iterations
+
+    def shared_model(self, server: ServerState) -> Params | None:
+        """What the shared block alone stands for, where that is a whole model."""
+        return self.objective.shared_model(server.shared)
+
+    def deliver(self, key: Key, server: ServerState) -> Broadcast:
+        """The shared block alone."""
+        return Broadcast(server.shared, ())
 
 
 def no_rows(batch_size: int) -> Any:
@@ -33,20 +62,16 @@ def no_rows(batch_size: int) -> Any:
     return jnp.zeros((AHEAD, batch_size), jnp.int32) if batch_size else ()
 
 
-def rows_ahead(key: Key, t: Any, drawn: Any, batch_size: int, data: ClientData) -> Any:
-    """The rows of iteration `t` and those that follow: drawn afresh every AHEAD iterations, kept in between."""
+def rows_ahead(key: Key, t: Array, drawn: Any, batch_size: int, data: ClientData) -> tuple[Any, Batch]:
+    """The rows of iteration `t` and those that follow, drawn afresh every AHEAD iterations, and `t`'s own batch."""
     if batch_size == 0:
-        return ()
+        return (), data.batch()
 
-    def fresh() -> Any:
+    def fresh() -> Array:
         return batches.draw_with_replacement(step_key(key, t), AHEAD, batch_size, data)
 
-    return cond(t % AHEAD == 0, fresh, lambda: drawn)
-
-
-def batch_ahead(t: Any, drawn: Any, batch_size: int, data: ClientData) -> Batch:
-    """The components of iteration `t`; all rows when `batch_size` is 0."""
-    return batches.take_rows(data, drawn[t % AHEAD]) if batch_size else data.batch()
+    rows = cond(t % AHEAD == 0, fresh, lambda: drawn)
+    return rows, batches.take_rows(data, rows[t % AHEAD])
 
 
 def one_batch(key: Key, batch_size: int, data: ClientData) -> Batch:

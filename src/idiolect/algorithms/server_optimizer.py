@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from idiolect.core import tree
-from idiolect.core.tree import Params
+from idiolect.core.types import Array, Params
 
 # Those of optax whose one needed setting is the learning rate; its schedules, clips and chains are no optimizers.
 _OPTAX = (
@@ -33,11 +33,11 @@ class Moments(NamedTuple):
     second: Params
 
 
-def _fedadam(second: Any, square: Any) -> Any:
+def _fedadam(second: Any, square: Any) -> Array:
     return _SECOND * second + (1 - _SECOND) * square
 
 
-def _fedyogi(second: Any, square: Any) -> Any:
+def _fedyogi(second: Any, square: Any) -> Array:
     return second - (1 - _SECOND) * square * jnp.sign(second - square)
 
 

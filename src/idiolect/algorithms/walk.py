@@ -7,13 +7,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from idiolect.core import tree
-from idiolect.core.batched import Batched
+from jax.typing import ArrayLike
+
+from idiolect.core import NOTHING, Batched, step_key, tree
 from idiolect.core.control import repeat
-from idiolect.core.data import Batch, ClientData
-from idiolect.core.keys import Key, step_key
-from idiolect.core.tally import NOTHING, Tally
-from idiolect.core.tree import Params
+from idiolect.core.types import Batch, ClientData, Key, Params, Tally
 
 Gradient = Callable[[Key, Params, Batch], tuple[Params, Tally]]
 
@@ -38,7 +36,7 @@ def walk(
     plan = dataclasses.replace(algorithm, local_steps=steps, epochs=epochs)
     drawn = plan.draw_batches(key, data)
 
-    def one_step(t: Any, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
+    def one_step(t: ArrayLike, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
         params, tally = carried
         slope, cost = gradient(step_key(key, t), params, plan.batch(t, drawn, data))
         return tree.descend(params, step_size, slope), tally.plus(cost.counters())

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 
-from idiolect.core.data import ClientData
+from idiolect.core.types import Array, ClientData
 
 WEIGHTING = ("equal", "samples")
 
 
-def client_weight(weighting: str, data: ClientData) -> Any:
+def client_weight(weighting: str, data: ClientData) -> Array:
     """1, or the client's number of training rows."""
     return jnp.ones(()) if weighting == "equal" else jnp.asarray(data.count).astype(jnp.result_type(float))

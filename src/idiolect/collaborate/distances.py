@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from idiolect.collaborate.exchange import Exchange, Parcel
 from idiolect.collaborate.shadows import LEAST_ROWS, ROWS_PER_MEAN, Shadow, count_directions, describe, refuse_few_rows
@@ -153,10 +154,7 @@ def _moments(rows: Rows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _squares(points: np.ndarray) -> np.ndarray:
     """|p_i - p_j|^2, exactly zero for equal points."""
-    norms = (points**2).sum(axis=1)
-    found = np.maximum(norms[:, None] + norms - 2 * points @ points.T, 0.0)
-    np.fill_diagonal(found, 0.0)
-    return np.where(found <= 1e-14 * (norms[:, None] + norms), 0.0, found)
+    return cdist(points, points, "sqeuclidean")
 
 
 def _distances(value: np.ndarray, upper: np.ndarray, sent: Exchange) -> Distances:

@@ -98,8 +98,11 @@ def check_discrepancy(discrepancy: Any, asymmetric: str = "refuse") -> np.ndarra
     if np.diag(b).any():
         i = int(np.flatnonzero(np.diag(b))[0])
         raise RequestError(f"An agent is at distance 0 from itself, got b[{i}, {i}] = {b[i, i]:g}; set it to 0.")
-    if asymmetric == "keep":
-        return b
+    return b if asymmetric == "keep" else _symmetric(b, asymmetric)
+
+
+def _symmetric(b: np.ndarray, asymmetric: str) -> np.ndarray:
+    """The larger of b_ij and b_ji; RequestError where they differ by more than rounding and `asymmetric` refuses."""
     finite = np.where(np.isfinite(b), b, 0)
     with np.errstate(invalid="ignore"):
         apart = ~(np.abs(b - b.T) <= _ROUNDING * finite.max()) & (b != b.T)

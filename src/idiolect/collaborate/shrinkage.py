@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr, softmax
 
 _ENOUGH = 8  # agents from which on gains may depend on their size
 _MOST_FITTED = 5_000  # agents that the prior is fitted to; more would not change it
@@ -139,10 +139,7 @@ def fit_prior(
 
 def _normalized(logs: np.ndarray) -> tuple[np.ndarray, float]:
     """Probabilities along the last axis from their logarithms, and the total log likelihood."""
-    top = logs.max(axis=1, keepdims=True)
-    odds = np.exp(logs - top)
-    sums = odds.sum(axis=1, keepdims=True)
-    return odds / sums, float((top + np.log(sums)).sum())
+    return softmax(logs, axis=1), float(logsumexp(logs, axis=1).sum())
 
 
 def _posterior(

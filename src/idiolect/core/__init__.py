@@ -5,6 +5,7 @@ from idiolect.core.addressing import PerClient as PerClient
 from idiolect.core.algorithm import Algorithm as Algorithm
 from idiolect.core.algorithm import Fit as Fit
 from idiolect.core.algorithm import Models as Models
+from idiolect.core.algorithm import beyond_theory as beyond_theory
 from idiolect.core.batched import Batched as Batched
 from idiolect.core.checks import DivergedError as DivergedError
 from idiolect.core.checks import RequestError as RequestError
@@ -13,6 +14,9 @@ from idiolect.core.data import Batch as Batch
 from idiolect.core.data import ClientData as ClientData
 from idiolect.core.data import Rows as Rows
 from idiolect.core.importing import own_code as own_code
+from idiolect.core.keys import step_key as step_key
+from idiolect.core.method import BY_ROWS as BY_ROWS
+from idiolect.core.method import Method as Method
 from idiolect.core.objective import Objective as Objective
 from idiolect.core.settings import settings as settings
 from idiolect.core.tally import NOTHING as NOTHING

@@ -14,7 +14,7 @@ BY_ROWS: dict[str, Any] = {"weighting": "samples"}  # a preset of many: clients 
 
 
 class Method(NamedTuple):
-    """A name's meaning: a class, the objective it minimises unless told otherwise, and preset settings."""
+    """A name's meaning: a class, the objective it minimises unless told otherwise, presets, and what theory knows."""
 
     algorithm: type[Algorithm]
     objective: str | None  # a name; None: the user must choose
@@ -22,6 +22,7 @@ class Method(NamedTuple):
     reference: str
     summary: str
     objective_preset: Mapping[str, Any] = {}  # settings of that objective
+    theory: Any = None  # an idiolect.theory.Rule: how the settings that are left to theory are found
 
     def __call__(self, objective: Objective, **settings: Any) -> Algorithm:
         """The algorithm on this objective with the name's presets; a setting that is given here wins.

@@ -56,19 +56,9 @@ class Objective(Settings, abc.ABC):
     def predict(self, model: Params, inputs: Array) -> Array:
         """Outputs of a deployed model."""
 
-    def settled_loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> Array:
-        """f_m as predictions see it: nothing random, running moments instead of the batch's."""
-        return self.loss(key, shared, personal, batch)[0]
-
     def shared_model(self, shared: Params) -> Params | None:
         """The whole model that w alone stands for, before any beta_m; None where w is only a part of one."""
         return None if self.has_personal else shared
-
-    def check_parts(self) -> None:
-        """RequestError where its settings name parts that its model does not have."""
-
-    def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
-        """RequestError for rows that the loss would not understand: inputs of another shape, labels out of range."""
 
     def personalize(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """The model that client m predicts with and its cost; may adapt to `batch`, the client's training rows."""
@@ -86,26 +76,39 @@ class Objective(Settings, abc.ABC):
             personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes
         )
 
-    def gradient_both(
-        self, key: Key, shared: Params, personal: Params, batch: Batch
-    ) -> tuple[tuple[Params, Params], Tally]:
-        """grad_w f_m and grad_beta f_m from one pass, and its cost."""
-        slopes, seen = jax.grad(lambda w, b: self.loss(key, w, b, batch), (0, 1), has_aux=True)(shared, personal)
-        rows, passes = batch.rows(), batch.passes
-        moved = moving(slopes[0], shared, seen), moving(slopes[1], personal, seen)
-        return moved, Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
-
     def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
-        """The gradients of the blocks that exist, the empty tuple for one that does not, and the cost."""
+        """grad_w f_m and grad_beta f_m from one pass, and its cost; the empty tuple for a block that does not exist."""
         if not self.has_personal:
             slope, tally = self.gradient_shared(key, shared, personal, batch)
             return (slope, ()), tally
         if not self.has_shared:
             slope, tally = self.gradient_personal(key, shared, personal, batch)
             return ((), slope), tally
-        return self.gradient_both(key, shared, personal, batch)
+        slopes, seen = jax.grad(lambda w, b: self.loss(key, w, b, batch), (0, 1), has_aux=True)(shared, personal)
+        rows, passes = batch.rows(), batch.passes
+        moved = moving(slopes[0], shared, seen), moving(slopes[1], personal, seen)
+        return moved, Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """An objective that can tell before the first round what would not work."""
+
+    def check_parts(self) -> None:
+        """RequestError where its settings name parts that its model does not have."""
+
+    def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
+        """RequestError for rows that the loss would not understand: inputs of another shape, labels out of range."""
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """An objective whose loss in training is not that of its predictions: something is random, or moments a batch's."""
+
+    def settled_loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> Any:
+        """f_m as predictions see it: nothing random, running moments instead of the batch's."""
 
 
 class Prepares(abc.ABC):

@@ -16,7 +16,7 @@ from idiolect.core.addressing import PerClient, is_per_client
 from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError, check, setting, unset
 from idiolect.core.data import Rows
-from idiolect.core.objective import Prepares
+from idiolect.core.objective import Checks, Prepares
 from idiolect.core.settings import check_settings, in_precision, know_population
 from idiolect.engines.cohorts import Participation
 
@@ -84,7 +84,8 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
         name = type(algorithm).__name__
         raise RequestError(f"{name} must be decorated with @settings (from idiolect.core), as every algorithm is.")
     check_settings(algorithm)  # and, inside it, the objective
-    algorithm.objective.check_parts()
+    if isinstance(algorithm.objective, Checks):
+        algorithm.objective.check_parts()
     filled = know_population(algorithm, clients, chance)
     check_participation(filled, chance)
     check_addressed(algorithm, clients)
@@ -170,10 +171,12 @@ def check_rows(train: Rows, who: str = "client") -> None:
 
 def check_fit(algorithm: Algorithm, federation: Splits) -> None:
     """Every row, of those that train and of those held out, must be one that the objective understands."""
-    held_out = getattr(federation, "held_out", None)
+    objective, held_out = algorithm.objective, getattr(federation, "held_out", None)
+    if not isinstance(objective, Checks):
+        return
     for part in [federation] if held_out is None else [federation, held_out]:
         for rows in (part.train, part.validation, part.test):
-            algorithm.objective.check_rows(rows, part.names)
+            objective.check_rows(rows, part.names)
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

@@ -21,6 +21,7 @@ from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError, check, nearest
 from idiolect.core.importing import imported
+from idiolect.core.objective import Checks
 from idiolect.core.settings import check_settings, know_population
 from idiolect.data.federation import Federation
 from idiolect.data.problem import Problem
@@ -161,7 +162,8 @@ def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: s
     algorithm = entry.algorithm(objective, **_typed(entry.algorithm, values, clients, where))
     algorithm = know_population(algorithm, clients)
     check_settings(algorithm, where)  # here and nowhere else: what theory adds is checked when it is added
-    algorithm.objective.check_parts()
+    if isinstance(algorithm.objective, Checks):
+        algorithm.objective.check_parts()
     reason = fit_of(algorithm).refused
     if reason is not None:
         raise RequestError(f"[{where}] {method.algorithm} cannot minimise {name}: {reason}.")
@@ -194,9 +196,8 @@ def build_method(
     algorithm, wanted, defaulted = assemble(method, client_loss, clients, where)
     algorithm, told = join(algorithm, collaboration, constants, where)
     refuse_singular(algorithm.objective, constants, names or range(clients))
-    algorithm, advice = from_theory(
-        method.algorithm, algorithm, constants, rows, wanted=wanted, defaulted=defaulted, owner=where
-    )
+    rule = find(method.algorithm).theory
+    algorithm, advice = from_theory(rule, algorithm, constants, rows, wanted=wanted, defaulted=defaulted, owner=where)
     chosen: dict[str, Number] = {
         name: np.asarray(value.values, float).tolist() if isinstance(value, PerClient) else value
         for name, value in advice.chosen.items()

@@ -31,11 +31,11 @@ from idiolect.experiments.strict import refuse_unknown
 from idiolect.models import MLP, Linear
 from idiolect.objectives import OBJECTIVES, WS2, ClientLoss, Objective
 from idiolect.record.codec import to_json
-from idiolect.theory.complexity import Complexity, Prediction, gradient_descent, lower_bounds, predict
+from idiolect.theory.complexity import gradient_descent, lower_bounds, predict
 from idiolect.theory.constants import Constants, block_constants, condition
 from idiolect.theory.convex import convex_loss
 from idiolect.theory.parameters import Advice, from_theory
-from idiolect.theory.step_sizes import STEP_RULES
+from idiolect.theory.rule import Complexity, Prediction
 
 Facts: TypeAlias = dict[str, Any]  # plain values for the terminal, for JSON and for pages
 FEATURES, CLASSES = 64, 10
@@ -167,16 +167,17 @@ def _traffic(algorithm: Algorithm) -> Facts:
 def _theory_of(name: str, ready: Assembled, settings: Table, loss: ClientLoss, example: Example) -> Facts:
     """Parameters, promise and limits on the example; a refusal is told, not raised."""
     own = example.constants(loss)
-    rule = name in STEP_RULES and "step_size" not in settings
-    wanted = list(dict.fromkeys([*ready.wanted, *(["step_size"] if rule else [])]))
+    rule = find(name).theory
+    steps = rule is not None and rule.step is not None and "step_size" not in settings
+    wanted = list(dict.fromkeys([*ready.wanted, *(["step_size"] if steps else [])]))
     try:
         algorithm, advice = from_theory(
-            name, ready.algorithm, own, example.rows, wanted=wanted, defaulted=ready.defaulted
+            rule, ready.algorithm, own, example.rows, wanted=wanted, defaulted=ready.defaulted, owner=name
         )
     except RequestError as error:
         return _facts(example, None, ready.algorithm.objective, own) | {"silent": str(error)}
     blocks = block_constants(algorithm.objective, own)
-    promise = None if blocks is None else predict(name, algorithm, own, blocks, example.rows, example.epsilon)
+    promise = None if blocks is None else predict(rule, algorithm, own, blocks, example.rows, example.epsilon)
     return _facts(example, advice, algorithm.objective, own, promise)
 
 

@@ -111,7 +111,7 @@ def _step_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
 
 def _known_step(prepared: Prepared, method: MethodSpec) -> float | None:
     """The step that the constants of the problem recommend to this method; None where they are not known."""
-    advice = advise(method.algorithm, prepared.build(method).algorithm, prepared.constants)
+    advice = advise(find(method.algorithm).theory, prepared.build(method).algorithm, prepared.constants)
     if advice is not None:
         return advice.recommended
     if prepared.constants is None or prepared.constants.smoothness == 0:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from idiolect.core.checks import RequestError
 from idiolect.metrics.paired import Intervals, paired_estimates, student_intervals
@@ -16,7 +16,7 @@ from idiolect.metrics.summary import gains
 MINIMUM_ROWS = 6
 
 
-def client_intervals(scores: Any, rows: Any, level: float = 0.95) -> Intervals:
+def client_intervals(scores: ArrayLike, rows: ArrayLike, level: float = 0.95) -> Intervals:
     """Wilson score interval per client for a score that is a fraction of rows (accuracy).
 
     With p the score, n the rows and z the normal quantile: centre (p + z^2/2n) / (1 + z^2/n), half-width
@@ -37,7 +37,7 @@ def client_intervals(scores: Any, rows: Any, level: float = 0.95) -> Intervals:
     return Intervals(fraction, np.clip(centre - half, 0, fraction), np.clip(centre + half, fraction, 1))
 
 
-def gains_from_scores(candidate: Any, reference: Any, rows: Any, level: float = 0.95) -> Intervals:
+def gains_from_scores(candidate: ArrayLike, reference: ArrayLike, rows: ArrayLike, level: float = 0.95) -> Intervals:
     """Interval of candidate - reference per client when only two fractions of rows are known, not the rows.
 
     Newcombe's (1998) square-and-add of two Wilson intervals. It ignores that both models saw the same rows,
@@ -51,7 +51,12 @@ def gains_from_scores(candidate: Any, reference: Any, rows: Any, level: float = 
 
 
 def client_gains(
-    candidate: Any, reference: Any, mask: Any, higher_is_better: bool, groups: Any = None, level: float = 0.95
+    candidate: ArrayLike,
+    reference: ArrayLike,
+    mask: ArrayLike,
+    higher_is_better: bool,
+    groups: ArrayLike | None = None,
+    level: float = 0.95,
 ) -> Intervals:
     """Paired gain per client from what both models did on the same rows: (clients, rows) arrays and a mask.
 
@@ -75,7 +80,7 @@ def within(found: Intervals, bound: float) -> Intervals:
     return found._replace(low=np.clip(found.low, -bound, bound), high=np.clip(found.high, -bound, bound))
 
 
-def _score_and_rows(scores: Any, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+def _score_and_rows(scores: ArrayLike, rows: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     fraction = np.asarray(scores, float)
     number = np.broadcast_to(np.asarray(rows, float), fraction.shape)
     return fraction, np.where(number > 0, number, np.nan)

@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from idiolect.core.data import Array
 
 BLOCKS = 50  # a client with more rows (or groups) leaves out a block of them at a time
 
 
-def blocks_of(counts: Any, rows: int, groups: Any = None) -> np.ndarray:
+def blocks_of(counts: np.ndarray, rows: int, groups: ArrayLike | None = None) -> np.ndarray:
     """(clients, rows): the block of each row, -1 for padding; rows of one group are in one block.
 
     A client's rows, or its groups in order of their first row, are dealt to its blocks in turn.

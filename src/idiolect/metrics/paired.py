@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from idiolect.core.checks import RequestError
@@ -34,7 +35,11 @@ class Estimates(NamedTuple):
 
 
 def paired_estimates(
-    differences: Any, mask: Any, groups: Any = None, bound: float | None = None, weights: Any = None
+    differences: ArrayLike,
+    mask: ArrayLike,
+    groups: ArrayLike | None = None,
+    bound: float | None = None,
+    weights: ArrayLike | None = None,
 ) -> Estimates:
     """Mean over a client's rows of (clients, rows) differences, with the standard error of that mean.
 
@@ -158,7 +163,7 @@ def two_sided(found: Estimates) -> np.ndarray:
     return np.where(found.value == 0, 1.0, p_value)
 
 
-def _checked(differences: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
+def _checked(differences: ArrayLike, mask: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     every, real = np.asarray(differences, float), np.asarray(mask).astype(bool)
     if every.ndim != 2 or every.shape != real.shape:
         raise RequestError(

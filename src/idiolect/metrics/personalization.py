@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Array
@@ -46,7 +47,9 @@ class Personalization(NamedTuple):
         return {name: _plain(value) for name, value in self._asdict().items()}
 
 
-def personalization_metrics(shared: Any | None, personal: Any, targets: Any, mask: Any) -> Personalization:
+def personalization_metrics(
+    shared: ArrayLike | None, personal: ArrayLike, targets: ArrayLike, mask: ArrayLike
+) -> Personalization:
     """From both models' answers to the same rows: (clients, rows, classes), or (clients, rows, time, classes).
 
     `shared` is None where a client receives no whole model. `targets` are class numbers (clients, rows) or (clients,

@@ -7,14 +7,13 @@ s^2 (1/J + test rows / training rows), not s^2 / J; Student's t with J - 1 degre
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from idiolect.metrics.paired import Estimates, paired_estimates
 
 
-def gain_estimates(gains: Any, test_over_train: Any) -> Estimates:
+def gain_estimates(gains: ArrayLike, test_over_train: ArrayLike) -> Estimates:
     """Mean over splits of each row of (things, splits) gains; not-a-number is a split without this gain.
 
     `test_over_train`: test rows divided by training rows, one number or one per thing. Gains that are the same in all
@@ -25,7 +24,7 @@ def gain_estimates(gains: Any, test_over_train: Any) -> Estimates:
     return _corrected(paired_estimates(np.where(known, values, 0.0), known), test_over_train)
 
 
-def score_estimates(scores: Any, test_over_train: Any) -> Estimates:
+def score_estimates(scores: ArrayLike, test_over_train: ArrayLike) -> Estimates:
     """The same for scores, of which 0 is no special value: without spread there is no error."""
     values = np.asarray(scores, float)
     known = np.isfinite(values)
@@ -36,7 +35,7 @@ def score_estimates(scores: Any, test_over_train: Any) -> Estimates:
     return around._replace(value=mean, error=np.where(count > 1, around.error, np.nan))
 
 
-def one_split(found: Estimates, test_over_train: Any) -> Estimates:
+def one_split(found: Estimates, test_over_train: ArrayLike) -> Estimates:
     """Estimates from the test rows of a single split, with an error that counts training rows as drawn by chance too.
 
     Test rows tell how a gain varies for the models that were trained; the split is one of many, so by the same rule the
@@ -46,7 +45,7 @@ def one_split(found: Estimates, test_over_train: Any) -> Estimates:
         return found._replace(error=found.error * np.sqrt(1 + np.asarray(test_over_train, float)))
 
 
-def _corrected(found: Estimates, test_over_train: Any) -> Estimates:
+def _corrected(found: Estimates, test_over_train: ArrayLike) -> Estimates:
     """The error of J splits that overlap, told as that of fewer independent ones: 1 / (1/J + test / train)."""
     with np.errstate(invalid="ignore", divide="ignore"):
         independent = 1 / (1 / found.observations + np.asarray(test_over_train, float))

@@ -6,9 +6,10 @@ Inputs are told apart as in `instances`: right with both models, the shared one 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from idiolect.core.checks import RequestError
 from idiolect.metrics.instances import Breakdown
@@ -29,7 +30,7 @@ class Routing(NamedTuple):
 
 
 def routing_report(
-    names: tuple[str, ...], shares: Any, shared_correct: Any, personal_correct: Any, mask: Any
+    names: tuple[str, ...], shares: ArrayLike, shared_correct: ArrayLike, personal_correct: ArrayLike, mask: ArrayLike
 ) -> Routing:
     """Summarise q_0: shares (clients, rows, layers), the rest (clients, rows).
 

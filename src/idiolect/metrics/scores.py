@@ -295,24 +295,8 @@ def proper_score(task_kind: str, quantile: float | None = None) -> str:
     return PROPER[task_kind] if quantile is None else f"pinball_{round(100 * quantile)}"
 
 
-def default_score(task_kind: str, class_fractions: Iterable[float] | None = None) -> tuple[str, str]:
-    """The score to use when none was asked for, and one sentence for the user that says which and why.
-
-    Accuracy, unless the rarest class that occurs holds under 10 % of all rows and under half of an even share
-    (ten even classes are not imbalanced): then `auc` for two classes, `balanced_accuracy` for more.
-    """
-    if task_kind == "regression":
-        return (
-            "squared_error",
-            "Scored by squared_error (mean over rows, lower is better): the target is a number.",
-        )
-    if task_kind == "counts":
-        return (
-            "poisson_deviance",
-            "Scored by poisson_deviance (mean over rows, lower is better): the target is a count.",
-        )
-    if task_kind != "classification":
-        raise RequestError(f"task_kind must be one of {', '.join(PROPER)}, got {task_kind!r}.")
+def _class_shares(class_fractions: Iterable[float] | None) -> list[float]:
+    """Those of the classes that occur, or RequestError."""
     fractions = () if class_fractions is None else class_fractions
     shares = [float(share) for share in fractions if share != 0]
     if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-3):
@@ -320,6 +304,24 @@ def default_score(task_kind: str, class_fractions: Iterable[float] | None = None
             f"class_fractions must be shares of the rows that sum to 1, got {class_fractions}. "
             "Divide each class's number of rows by all rows."
         )
+    return shares
+
+
+_OF_NUMBERS = {"regression": ("squared_error", "a number"), "counts": ("poisson_deviance", "a count")}
+
+
+def default_score(task_kind: str, class_fractions: Iterable[float] | None = None) -> tuple[str, str]:
+    """The score to use when none was asked for, and one sentence for the user that says which and why.
+
+    Accuracy, unless the rarest class that occurs holds under 10 % of all rows and under half of an even share
+    (ten even classes are not imbalanced): then `auc` for two classes, `balanced_accuracy` for more.
+    """
+    if task_kind in _OF_NUMBERS:
+        name, target = _OF_NUMBERS[task_kind]
+        return name, f"Scored by {name} (mean over rows, lower is better): the target is {target}."
+    if task_kind != "classification":
+        raise RequestError(f"task_kind must be one of {', '.join(PROPER)}, got {task_kind!r}.")
+    shares = _class_shares(class_fractions)
     rarest, commonest, classes = min(shares), max(shares), len(shares)
     if classes == 1 or rarest >= min(RARE_FRACTION, 0.5 / classes):
         balance = f"the rarest of {classes} classes holds {rarest:.1%} of the rows" if classes > 1 else "one class only"

@@ -6,9 +6,10 @@ Not-a-number means that a client has no such score: it is left out of every summ
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from idiolect.core.checks import RequestError
@@ -61,7 +62,7 @@ class Gain(NamedTuple):
     missing: int
 
 
-def summarise(values: Any, higher_is_better: bool) -> Summary:
+def summarise(values: ArrayLike, higher_is_better: bool) -> Summary:
     """Summarise one number per client."""
     scores = _one_per_client("values", values)
     present = np.sort(scores[~np.isnan(scores)])
@@ -76,7 +77,7 @@ def summarise(values: Any, higher_is_better: bool) -> Summary:
     return Summary._make((mean, spread, worst_decile, *shown, present.size, missing))
 
 
-def paired_gain(candidate: Any, reference: Any, higher_is_better: bool, tolerance: float = 0.0) -> Gain:
+def paired_gain(candidate: ArrayLike, reference: ArrayLike, higher_is_better: bool, tolerance: float = 0.0) -> Gain:
     """Gain of the candidate over the reference, client by client, with an interval of its mean over clients.
 
     A client is better off when its gain exceeds `tolerance`, worse off when it is below `-tolerance`, else equal.
@@ -98,7 +99,7 @@ def paired_gain(candidate: Any, reference: Any, higher_is_better: bool, toleranc
 
 
 def paired_difference(
-    candidate: Any, reference: Any, higher_is_better: bool, weights: Any = None
+    candidate: ArrayLike, reference: ArrayLike, higher_is_better: bool, weights: ArrayLike | None = None
 ) -> tuple[float, float, int]:
     """Mean over clients of how much better the candidate is, its standard error, and the clients that have both.
 
@@ -128,7 +129,7 @@ def student_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, fl
     return float(values.mean()) - half, float(values.mean()) + half
 
 
-def gains(candidate: Any, reference: Any, higher_is_better: bool) -> np.ndarray:
+def gains(candidate: ArrayLike, reference: ArrayLike, higher_is_better: bool) -> np.ndarray:
     """Entry by entry, how much better the candidate is (positive); not-a-number where either is missing.
 
     Scores are taken to the precision of float32: what they differ by beyond, after a mean over seeds say, is nothing.
@@ -153,13 +154,16 @@ def bootstrap_interval(
         raise RequestError(f"resamples must be at least 1, got {resamples}. The usual number is 2000.")
     if values.size < 2:
         return _NAN, _NAN
-    means = np.empty(resamples)
-    at_once = max(1, _DRAWS_AT_ONCE // values.size)
     with np.errstate(invalid="ignore"):
-        for start in range(0, resamples, at_once):
-            part = means[start : start + at_once]
-            part[:] = values[generator.integers(0, values.size, (part.size, values.size))].mean(axis=1)
-    means = np.sort(means)
+        found = stats.bootstrap(
+            (values,),
+            np.mean,
+            n_resamples=resamples,
+            batch=max(1, _DRAWS_AT_ONCE // values.size),
+            method="percentile",
+            random_state=generator,
+        )
+    means = np.sort(found.bootstrap_distribution)  # not scipy's own interval: gains may be infinite
     if np.isnan(means[-1]):  # infinite gains of both signs: the mean has no interval
         return _NAN, _NAN
     low, high = percentiles(means, (50 * (1 - level), 50 * (1 + level)))
@@ -178,7 +182,7 @@ def percentiles(ordered: np.ndarray, percents: tuple[float, ...]) -> np.ndarray:
     return np.where((left == right) | (position == below), left, inside)
 
 
-def _one_per_client(name: str, values: Any) -> np.ndarray:
+def _one_per_client(name: str, values: ArrayLike) -> np.ndarray:
     scores = np.asarray(values, float)
     if scores.ndim != 1:
         raise RequestError(

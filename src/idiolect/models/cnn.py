@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
+from jax import Array
 
 from idiolect.core.checks import setting
 from idiolect.models.layered import Call, Layer, Layered
@@ -58,7 +58,7 @@ class CNN(Layered):
             "dense_1": Dense(self.hidden, self.outputs or 1, gain=1.0, compute=self.compute),
         }
 
-    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
+    def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:
         """(rows, outputs), or (rows,) where `outputs` is 0; dropout where there is a key."""
         keys = (None, None) if key is None else tuple(jax.random.fold_in(key, place) for place in range(2))
         flow = as_images(inputs, self.height, self.width, self.channels)
@@ -70,5 +70,5 @@ class CNN(Layered):
         flow = call("dense_1", dropout(keys[1], self.dropout[1], flow))
         return flow if self.outputs else flow[:, 0]
 
-    def _normal(self, call: Call, place: int, flow: Any) -> Any:
+    def _normal(self, call: Call, place: int, flow: Array) -> Array:
         return call(f"norm_{place}", flow) if self.normalize != "none" else flow

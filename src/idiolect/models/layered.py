@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 import jax
+from jax import Array
 
 from idiolect.models.model import Model, Params
 
@@ -21,10 +22,10 @@ Call = Callable[[str, Any], Any]
 class Layer(Protocol):
     """An init/apply pair with parameters."""
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Start parameters."""
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """What comes out."""
 
 
@@ -43,27 +44,29 @@ class Layered(Model):
         """The layers with parameters, by name."""
 
     @abc.abstractmethod
-    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
+    def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:
         """Outputs; `call(name, flow)` is what layer `name` makes of `flow`. `key` is for what is random in training."""
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Start parameters of every layer."""
         named = enumerate(self.named_layers.items())
         return {name: layer.init(jax.random.fold_in(key, place)) for place, (name, layer) in named}
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """Outputs for a batch of inputs: one row each."""
         return self.forward(self._with(params), inputs)
 
-    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+    def train(self, key: Array, params: Params, inputs: Array) -> Array:
         """The same, with what is random in training."""
         return self.observe(key, params, inputs)[0]
 
-    def observe(self, key: Any, params: Params, inputs: Any, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+    def observe(
+        self, key: Array, params: Params, inputs: Array, mask: Array | None = None
+    ) -> tuple[Array, dict[str, Array]]:
         """`train`, and what running statistics become: layers that have some say so in their own `observe`."""
         layers, seen = self.named_layers, {}
 
-        def call(name: str, flow: Any) -> Any:
+        def call(name: str, flow: Array) -> Array:
             layer: Any = layers[name]
             if not hasattr(layer, "observe"):
                 return layer.apply(params[name], flow)
@@ -73,12 +76,12 @@ class Layered(Model):
 
         return self.forward(call, inputs, key), seen
 
-    def represent(self, params: Params, inputs: Any) -> Any:
+    def represent(self, params: Params, inputs: Array) -> Array:
         """What the last layer sees."""
         seen = []
         own = self._with(params)
 
-        def watched(name: str, flow: Any) -> Any:
+        def watched(name: str, flow: Array) -> Array:
             seen.append(flow)
             return own(name, flow)
 

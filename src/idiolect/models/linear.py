@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.models.model import Model, Params
 
@@ -24,17 +24,17 @@ class Linear(Model):
         """As many as features."""
         return self.features
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Zeros: the problem is convex."""
         width = () if self.outputs == 0 else (self.outputs,)
         params = {"weights": jnp.zeros((self.features, *width))}
         return params | {"bias": jnp.zeros(width)} if self.bias else params
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """(rows,) or (rows, outputs); inputs of any shape are flattened."""
         outputs = self.represent(params, inputs) @ params["weights"]
         return outputs + params["bias"][None] if self.bias else outputs
 
-    def represent(self, params: Params, inputs: Any) -> Any:
+    def represent(self, params: Params, inputs: Array) -> Array:
         """The inputs themselves, flattened."""
         return inputs.reshape(inputs.shape[0], self.features)

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.models.model import Model, Params
 
@@ -22,10 +22,10 @@ class Location(Model):
         """As many as features."""
         return self.features
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Zeros."""
         return {"location": jnp.zeros(self.features)}
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """(rows, features)."""
         return inputs * params["location"][None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any
 
 import jax
+from jax import Array
 
 from idiolect.core.checks import setting
 from idiolect.models.layered import Call, Layer, Layered
@@ -48,7 +48,7 @@ class MLP(Layered):
                 named[f"norm_{place}"] = normalization(self.normalize, outside)
         return named
 
-    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
+    def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:
         """(rows,) or (rows, outputs); inputs of any shape are flattened."""
         flow = inputs.reshape(inputs.shape[0], self.features)
         for layer in range(len(self.hidden)):

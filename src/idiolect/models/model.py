@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+from jax import Array
 
 from idiolect.core.checks import RequestError
 from idiolect.core.statistics import has_running
@@ -21,18 +22,20 @@ class Model(abc.ABC):
     """A family of functions from inputs to outputs; concrete models are frozen, hashable dataclasses."""
 
     @abc.abstractmethod
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Start parameters."""
 
     @abc.abstractmethod
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """Outputs for a batch of inputs: one row each."""
 
-    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+    def train(self, key: Array, params: Params, inputs: Array) -> Array:
         """Outputs as training sees them: `apply`, but for what is random then (dropout)."""
         return self.apply(params, inputs)
 
-    def observe(self, key: Any, params: Params, inputs: Any, mask: Any = None) -> tuple[Any, Mapping[str, Any]]:
+    def observe(
+        self, key: Array, params: Params, inputs: Array, mask: Array | None = None
+    ) -> tuple[Array, Mapping[str, Array]]:
         """`train`, and what running statistics become, by dotted path; rows whose mask is 0 count for nothing."""
         return self.train(key, params, inputs), {}
 
@@ -53,7 +56,7 @@ class Model(abc.ABC):
         """Whether it says what its last layer sees."""
         return type(self).represent is not Model.represent
 
-    def represent(self, params: Params, inputs: Any) -> Any:
+    def represent(self, params: Params, inputs: Array) -> Array:
         """What the last layer sees of a batch of inputs: (rows, width)."""
         raise RequestError(
             f"{type(self).__name__} does not say what its last layer sees, which nearest neighbours are found by; "
@@ -79,7 +82,7 @@ def _keeps_statistics(model: Model) -> bool:
     return has_running(jax.eval_shape(model.init, jax.random.key(0)))
 
 
-def as_images(inputs: Any, height: int, width: int, channels: int) -> Any:
+def as_images(inputs: Array, height: int, width: int, channels: int) -> Array:
     """(rows, height, width, channels), from the same or from flat rows."""
     if math.prod(inputs.shape[1:]) != height * width * channels:
         raise RequestError(

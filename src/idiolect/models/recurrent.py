@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+
+from jax import Array
 
 from idiolect.core.checks import setting
 from idiolect.models.layered import Call, Layer, Layered
@@ -50,11 +51,11 @@ class CharacterLSTM(Layered):
     def _outputs(self) -> dict[str, Layer]:
         return {"dense": Dense(self.hidden, self.outputs, gain=1.0, compute=self.compute)}
 
-    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
+    def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:
         """(rows, time, outputs) from whole numbers (rows, time)."""
         return call("dense", self._heard(call, inputs))
 
-    def _heard(self, call: Call, inputs: Any) -> Any:
+    def _heard(self, call: Call, inputs: Array) -> Array:
         flow = call("embedding", inputs)
         for place in range(self.layers):
             flow = call(f"lstm_{place}", flow)
@@ -80,6 +81,6 @@ class WordLSTM(CharacterLSTM):
         back = Dense(self.hidden, self.embedding, gain=1.0, compute=self.compute)
         return {"narrow": back, "dense": Dense(self.embedding, self.outputs, gain=1.0, compute=self.compute)}
 
-    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
+    def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:
         """(rows, time, outputs) from whole numbers (rows, time)."""
         return call("dense", call("narrow", self._heard(call, inputs)))

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
+from jax import Array
 
 from idiolect.core.checks import setting
 from idiolect.models.layered import Call, Layer, Layered
@@ -66,11 +66,11 @@ class ResNet18(Layered):
                 inside = outside
         return named | {"dense": Dense(inside, self.outputs or 1, gain=1.0, compute=self.compute)}
 
-    def forward(self, call: Call, inputs: Any, key: Any = None) -> Any:
+    def forward(self, call: Call, inputs: Array, key: Array | None = None) -> Array:
         """(rows, outputs); or (rows,) where `outputs` is 0."""
         skips = {name for name in self.named_layers if name.endswith("_skip")}
 
-        def normal(name: str, flow: Any) -> Any:
+        def normal(name: str, flow: Array) -> Array:
             return call(f"{name}_norm", call(name, flow))
 
         flow = as_images(inputs, self.height, self.width, self.channels)

@@ -13,11 +13,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.core.control import cond
 from idiolect.models.layered import Layer, Layered
 from idiolect.models.model import Model, Params
 from idiolect.models.routing_net import FixedShares, RoutingNet, Shares
+
+Join = Callable[[Layer, int, Params, Params, Array], Array]  # a layer, its exit, both versions, what flows in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,20 +43,22 @@ class RoutedModel:
             return shared
         return {name: shared[name] for group in self.groups for name in group}
 
-    def soft(self, routing: Params, shared: Params, local: Params, inputs: Any, key: Any = None) -> tuple[Any, Shares]:
+    def soft(
+        self, routing: Params, shared: Params, local: Params, inputs: Array, key: Array | None = None
+    ) -> tuple[Array, Shares]:
         """Outputs of the mixture that psi asks for, and its shares."""
         shares = self.net.shares(routing, inputs)
         return self.mixed(shares, shared, local, inputs, key), shares
 
-    def hard(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Shares]:
+    def hard(self, routing: Params, shared: Params, local: Params, inputs: Array) -> tuple[Array, Shares]:
         """Outputs where every row takes the version of each layer that psi prefers, and psi's shares."""
         shares = self.net.shares(routing, inputs)
         return self.chosen(prefers_shared(shares), shared, local, inputs), shares
 
-    def mixed(self, shares: Shares, shared: Params, local: Params, inputs: Any, key: Any = None) -> Any:
+    def mixed(self, shares: Shares, shared: Params, local: Params, inputs: Array, key: Array | None = None) -> Array:
         """Outputs of the mixture with these shares."""
 
-        def mix(layer: Layer, place: int, ours: Params, theirs: Params, flow: Any) -> Any:
+        def mix(layer: Layer, place: int, ours: Params, theirs: Params, flow: Array) -> Array:
             first, second = shares.shared[..., place], shares.local[..., place]
             if hasattr(layer, "mixed"):  # a recurrent layer mixes its states, not its outputs
                 return layer.mixed(ours, theirs, (first, second), flow)
@@ -61,10 +66,10 @@ class RoutedModel:
 
         return self._forward(mix, shared, local, inputs, key)
 
-    def chosen(self, picked: Any, shared: Params, local: Params, inputs: Any) -> Any:
+    def chosen(self, picked: Array, shared: Params, local: Params, inputs: Array) -> Array:
         """Outputs where every row takes one version of each layer: the shared one where `picked` holds."""
 
-        def choose(layer: Layer, place: int, ours: Params, theirs: Params, flow: Any) -> Any:
+        def choose(layer: Layer, place: int, ours: Params, theirs: Params, flow: Array) -> Array:
             own = picked[..., place]
             if hasattr(layer, "chosen"):
                 return layer.chosen(ours, theirs, own, flow)
@@ -72,18 +77,18 @@ class RoutedModel:
 
         return self._forward(choose, shared, local, inputs, None)
 
-    def alone(self, shared: Params, local: Params, inputs: Any, key: Any = None) -> Any:
+    def alone(self, shared: Params, local: Params, inputs: Array, key: Array | None = None) -> Array:
         """Outputs of the local version: every routed layer local, the others shared."""
         return self._forward(
             lambda layer, place, ours, theirs, flow: layer.apply(theirs, flow), shared, local, inputs, key
         )
 
-    def _forward(self, join: Any, shared: Params, local: Params, inputs: Any, key: Any) -> Any:
+    def _forward(self, join: Join, shared: Params, local: Params, inputs: Array, key: Array | None) -> Array:
         if not isinstance(self.model, Layered):
             return join(_Whole(self.model, key), 0, shared, local, inputs)
         layers, places = self.model.named_layers, self.places
 
-        def call(name: str, flow: Any) -> Any:
+        def call(name: str, flow: Array) -> Array:
             if name not in places:
                 return layers[name].apply(shared[name], flow)
             return join(layers[name], places[name], shared[name], local[name], flow)
@@ -96,41 +101,41 @@ class _Whole:
     """A whole model as one layer, in training where there is a key."""
 
     model: Model
-    key: Any
+    key: Array | None
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """The model's start."""
         return self.model.init(key)
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """The model's outputs."""
         return self.model.apply(params, inputs) if self.key is None else self.model.train(self.key, params, inputs)
 
 
-def prefers_shared(shares: Shares) -> Any:
+def prefers_shared(shares: Shares) -> Array:
     """Where the shared version is taken; a tie is shared."""
     return shares.shared >= 0.5
 
 
-def blend(first: Any, second: Any, ours: Any, theirs: Any) -> Any:
+def blend(first: Array, second: Array, ours: Array, theirs: Array) -> Array:
     """first * ours + second * theirs, row by row, in every array of two alike trees."""
     return jax.tree.map(lambda a, b: _along(first, a) * a + _along(second, b) * b, ours, theirs)
 
 
-def pick(own: Any, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Any:
+def pick(own: Array, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Array:
     """`ours()` in the rows where `own` holds, `theirs()` elsewhere.
 
     What no row takes is not computed, unless this is one of many models under `vmap`.
     """
     shapes = jax.eval_shape(ours)
 
-    def idle() -> Any:
+    def idle() -> Array:
         return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
     first, second = cond(jnp.any(own), ours, idle), cond(jnp.any(~own), theirs, idle)
     return jax.tree.map(lambda a, b: jnp.where(_along(own, a), a, b), first, second)
 
 
-def _along(values: Any, outputs: Any) -> Any:
+def _along(values: Array, outputs: Array) -> Array:
     """`values` with the rank of `outputs`, whose leading axes are theirs."""
     return jnp.reshape(values, (*values.shape, *(1,) * (outputs.ndim - values.ndim)))

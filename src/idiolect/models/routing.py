@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.models.layered import Call, Layered
+from idiolect.models.layered import Call, Layer, Layered
 from idiolect.models.model import Model, Params
 from idiolect.models.routed_pass import RoutedModel
 from idiolect.models.routing_net import FixedShares, RoutingNet
@@ -58,6 +59,11 @@ def _groups(model: Model, routed: str) -> dict[str, tuple[str, ...]]:
     layers, order = model.named_layers, _order_of_use(model)
     if not parts:
         return {name: (name,) for name in order if not getattr(layers[name], "normalizes", False)}
+    return _parted(parts, tuple(order), layers)
+
+
+def _parted(parts: Sequence[str], order: tuple[str, ...], layers: Mapping[str, Layer]) -> dict[str, tuple[str, ...]]:
+    """The layers that each part names, one or a pattern; no layer twice."""
     taken: set[str] = set()
     groups = {}
     for part in parts:
@@ -78,10 +84,10 @@ def _order_of_use(model: Layered) -> tuple[str, ...]:
     """The layers in the order in which an input meets them."""
     seen: dict[str, None] = {}
 
-    def look(params: Params, inputs: Any) -> Any:
+    def look(params: Params, inputs: Array) -> Array:
         layers = model.named_layers
 
-        def call(name: str, flow: Any) -> Any:
+        def call(name: str, flow: Array) -> Array:
             seen[name] = None
             return layers[name].apply(params[name], flow)
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.models.layers import Dense
 from idiolect.models.model import Params
@@ -23,9 +24,9 @@ from idiolect.models.model import Params
 class Shares(NamedTuple):
     """q_0 of the shared and q_1 of the local version, and log q_0, each with an entry per exit on the last axis."""
 
-    shared: Any
-    local: Any
-    log_shared: Any
+    shared: Array
+    local: Array
+    log_shared: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,18 +47,18 @@ class RoutingNet:
         # small weights: at the start no route is much preferred
         return [Dense(self.widths[min(place, len(self.widths) - 1)], 2, gain=1 / 3) for place in range(self.exits)]
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Start parameters."""
         layers = {f"trunk_{place}": layer for place, layer in enumerate(self._trunk)}
         layers |= {f"exit_{place}": layer for place, layer in enumerate(self._exits)}
         return {name: layer.init(jax.random.fold_in(key, place)) for place, (name, layer) in enumerate(layers.items())}
 
-    def shares(self, params: Params, inputs: Any) -> Shares:
+    def shares(self, params: Params, inputs: Array) -> Shares:
         """(rows, exits) each, or (rows, time, exits) for tokens; formed from the difference of an exit's logits."""
         margins = self._margins(params, inputs)
         return Shares(jax.nn.sigmoid(margins), jax.nn.sigmoid(-margins), jax.nn.log_sigmoid(margins))
 
-    def _margins(self, params: Params, inputs: Any) -> Any:
+    def _margins(self, params: Params, inputs: Array) -> Array:
         """log q_0 - log q_1."""
         flow = inputs if self.tokens else inputs.reshape(inputs.shape[0], self.features)
         trunk, found = self._trunk, []
@@ -77,17 +78,17 @@ class FixedShares:
 
     exits: int
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Nothing."""
         return ()
 
-    def shares(self, share: Any, inputs: Any) -> Shares:
+    def shares(self, share: Array, inputs: Array) -> Shares:
         """(exits,) each."""
         share = jnp.full(self.exits, share)
         return Shares(share, 1 - share, jnp.log(share))
 
 
-def _mean_so_far(params: Params, tokens: Any) -> Any:
+def _mean_so_far(params: Params, tokens: Array) -> Array:
     """(rows, time, width): a dense layer on the frequencies of the tokens up to each position."""
     vectors = jnp.cumsum(params["weights"][tokens], axis=1)
     length = jnp.arange(1, tokens.shape[1] + 1, dtype=jnp.int32).astype(vectors.dtype)

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.core.checks import RequestError
 from idiolect.models.layered import Layered
@@ -30,25 +31,27 @@ Join = Callable[[Shares, int, Callable[[], Any], Callable[[], Any]], Any]
 class SteppedModel(RoutedModel):
     """Routes that depend on the states of a model which `walks`."""
 
-    def soft(self, routing: Params, shared: Params, local: Params, inputs: Any, key: Any = None) -> tuple[Any, Shares]:
+    def soft(
+        self, routing: Params, shared: Params, local: Params, inputs: Array, key: Array | None = None
+    ) -> tuple[Array, Shares]:
         """Outputs of the mixture that psi asks for, and its shares."""
 
-        def mix(shares: Shares, place: int, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Any:
+        def mix(shares: Shares, place: int, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Array:
             return blend(shares.shared[..., place], shares.local[..., place], ours(), theirs())
 
         return self._walk(mix, routing, shared, local, inputs, key)
 
-    def hard(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Shares]:
+    def hard(self, routing: Params, shared: Params, local: Params, inputs: Array) -> tuple[Array, Shares]:
         """Outputs where every row takes, position by position, the version of each layer that psi prefers."""
 
-        def choose(shares: Shares, place: int, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Any:
+        def choose(shares: Shares, place: int, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Array:
             return pick(prefers_shared(shares)[..., place], ours, theirs)
 
         return self._walk(choose, routing, shared, local, inputs, None)
 
     def _walk(
-        self, join: Join, routing: Params, shared: Params, local: Params, tokens: Any, key: Any
-    ) -> tuple[Any, Shares]:
+        self, join: Join, routing: Params, shared: Params, local: Params, tokens: Array, key: Array | None
+    ) -> tuple[Array, Shares]:
         model, places = self.model, self.places
         assert isinstance(model, Layered)
         layers, embedding = model.named_layers, _embedding(model)
@@ -57,17 +60,17 @@ class SteppedModel(RoutedModel):
             for name, layer in _recurrent(model).items()
         }
 
-        def step(states: dict[str, State], at: Any) -> tuple[dict[str, State], Any]:
+        def step(states: dict[str, State], at: tuple[Array, Array]) -> tuple[dict[str, State], Any]:
             time, token = at
             seen = layers[embedding].apply(shared[embedding], token)
             shares = self.net.shares(routing, jnp.concatenate([seen, *(state.hidden for state in states.values())], -1))
             after = dict(states)
 
-            def version(name: str, params: Params, flow: Any) -> Any:
+            def version(name: str, params: Params, flow: Array) -> Array:
                 layer: Any = layers[name]
                 return layer.run(params, flow, states[name]) if name in states else layer.apply(params, flow)
 
-            def call(name: str, flow: Any) -> Any:
+            def call(name: str, flow: Array) -> Array:
                 if name not in places:
                     outputs = version(name, shared[name], flow)
                 else:

@@ -58,7 +58,7 @@ class APFL2(RescaledObjective):
         cost = Tally(personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes)
         return tree.scale(1 - self.mixing, at_mix), cost  # type: ignore[operator]  # a client sees its own a_m
 
-    def gradient_both(
+    def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
         """Both, from the two passes of the w-gradient: the one at z_m serves both blocks."""

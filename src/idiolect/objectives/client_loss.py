@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.core.checks import RequestError, setting
 from idiolect.core.data import Batch, masked_mean
@@ -17,7 +19,7 @@ from idiolect.core.tree import Params, squared_norm
 from idiolect.models import Model
 
 
-def cross_entropy(outputs: Any, targets: Any) -> Any:
+def cross_entropy(outputs: Array, targets: Array) -> Array:
     """-log softmax(outputs)[target], per row; targets are class numbers.
 
     A row that is a sequence has a target per position, and its loss is the mean over the positions that have one: a
@@ -36,38 +38,38 @@ def cross_entropy(outputs: Any, targets: Any) -> Any:
     return jnp.sum(losses * real, axis=1) / jnp.maximum(jnp.sum(real, axis=1), 1)
 
 
-def logistic(outputs: Any, targets: Any) -> Any:
+def logistic(outputs: Array, targets: Array) -> Array:
     """log(1 + exp(-sign * output)), per row; targets are 0 / 1 class numbers and the model has one plain output."""
     _check_alike("logistic", outputs, targets)
     return _softplus(-(2 * targets - 1).astype(outputs.dtype) * outputs)
 
 
 @jax.custom_jvp
-def _softplus(values: Any) -> Any:
+def _softplus(values: Array) -> Array:
     return jax.nn.softplus(values)
 
 
 @_softplus.defjvp
-def _softplus_slope(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+def _softplus_slope(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Array, Array]:
     # one exponential; differentiating log(1 + exp) as it is computed takes two and a logarithm
     return _softplus(primals[0]), tangents[0] * jax.nn.sigmoid(primals[0])
 
 
-def squared(outputs: Any, targets: Any) -> Any:
+def squared(outputs: Array, targets: Array) -> Array:
     """(1/2) |output - target|^2, per row."""
     _check_alike("squared", outputs, targets)
     half = 0.5 * (outputs - targets) ** 2
     return half.reshape(half.shape[0], -1).sum(axis=1)
 
 
-def poisson(outputs: Any, targets: Any) -> Any:
+def poisson(outputs: Array, targets: Array) -> Array:
     """exp(z) - y z, per row: minus the log-likelihood of the count y at the rate exp(z), up to a constant."""
     _check_alike("poisson", outputs, targets)
     losses = jnp.exp(outputs) - targets.astype(outputs.dtype) * outputs
     return losses.reshape(losses.shape[0], -1).sum(axis=1)
 
 
-def pinball(outputs: Any, targets: Any, quantile: Any = 0.5) -> Any:
+def pinball(outputs: Array, targets: Array, quantile: float = 0.5) -> Array:
     """t (y - q) where the target y is above the output q, (1 - t) (q - y) below, per row: least at the t quantile."""
     _check_alike("pinball", outputs, targets)
     above = targets - outputs
@@ -75,7 +77,7 @@ def pinball(outputs: Any, targets: Any, quantile: Any = 0.5) -> Any:
     return losses.reshape(losses.shape[0], -1).sum(axis=1)
 
 
-def _check_alike(criterion: str, outputs: Any, targets: Any) -> None:
+def _check_alike(criterion: str, outputs: Array, targets: Array) -> None:
     if outputs.shape != targets.shape:  # they would be spread over each other, every row against every other
         raise RequestError(
             f"{criterion} needs an output for every target, got outputs of shape {outputs.shape} for targets of shape "
@@ -112,19 +114,19 @@ class ClientLoss(Settings):
         """Start parameters of the model."""
         return self.model.init(key)
 
-    def value(self, key: Key, params: Params, batch: Batch) -> tuple[Any, Any]:
+    def value(self, key: Key, params: Params, batch: Batch) -> tuple[Array, Mapping[str, Array]]:
         """The loss on a batch, and what running statistics become by this pass."""
         outputs, seen = self.model.observe(key, params, batch.inputs, batch.mask)
         return self.value_of(outputs, params, batch), seen
 
-    def value_of(self, outputs: Any, params: Params, batch: Batch) -> Any:
+    def value_of(self, outputs: Array, params: Params, batch: Batch) -> Array:
         """The loss of given outputs on a batch, with the l2 term of the parameters that gave them."""
         value = masked_mean(self.row_losses(outputs, batch.targets), batch.mask, batch.weights)
         if self.l2 is not None:
             value = value + 0.5 * self.l2 * squared_norm(trained(params))
         return value
 
-    def row_losses(self, outputs: Any, targets: Any) -> Any:
+    def row_losses(self, outputs: Array, targets: Array) -> Array:
         """The criterion of every row."""
         if self.criterion == "pinball" and self.quantile is not None:
             return pinball(outputs, targets, self.quantile)
@@ -135,11 +137,11 @@ class ClientLoss(Settings):
         slope, seen = jax.grad(lambda v: self.value(key, v, batch), has_aux=True)(params)
         return moving(slope, params, seen)
 
-    def predict(self, params: Params, inputs: Any) -> Any:
+    def predict(self, params: Params, inputs: Array) -> Array:
         """Outputs with one column per class (classification) or per target (regression)."""
         return self.answer(self.model.apply(params, inputs))
 
-    def answer(self, outputs: Any) -> Any:
+    def answer(self, outputs: Array) -> Array:
         """A model's outputs as a prediction: the two classes of the logistic loss get a column each, counts their rate.
 
         The link of counts is applied here and nowhere else: the loss takes z = log rate, scores and `predict` exp(z).

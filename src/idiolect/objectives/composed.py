@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+
+from jax import Array
 
 from idiolect.core.data import Rows
 from idiolect.core.objective import Objective, Statistics
@@ -38,11 +39,14 @@ class ComposedObjective(Objective):
     def _lost_statistics(self) -> str | None:
         return "this objective does not carry; use global_model, local_only, ws2 or maml"
 
+    def check_parts(self) -> None:
+        """RequestError where its settings name parts that its model does not have; most name none."""
+
     def check_rows(self, rows: Rows, names: Sequence[str]) -> None:
         """RequestError for rows that the plain loss would not understand."""
         check_rows(self.client_loss, rows, names)
 
-    def predict(self, model: Params, inputs: Any) -> Any:
+    def predict(self, model: Params, inputs: Array) -> Array:
         """The model's outputs."""
         return self.client_loss.predict(model, inputs)
 
@@ -56,6 +60,6 @@ class ComposedObjective(Objective):
         """Whether its model does."""
         return self.client_loss.model.represents
 
-    def represent(self, model: Params, inputs: Any) -> Any:
+    def represent(self, model: Params, inputs: Array) -> Array:
         """What the model's last layer sees."""
         return self.client_loss.model.represent(model, inputs)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
@@ -146,7 +147,7 @@ class FLIX(ComposedObjective, Prepares):
         alpha: Any = self.personalization
         return np.asarray(alpha.values if isinstance(alpha, PerClient) else alpha) > 0
 
-    def unprepared(self, prepared: Prepared) -> Any:
+    def unprepared(self, prepared: Prepared) -> Array:
         """Whether the solve stopped short of the tolerance."""
         return ~prepared.reached
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax import Array
+
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.settings import settings
@@ -33,7 +35,7 @@ class GlobalModel(ComposedObjective):
         """f'_m(w)."""
         return self.client_loss.value(key, shared, batch)
 
-    def settled_loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> Any:
+    def settled_loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> Array:
         """f'_m of what w predicts."""
         outputs = self.client_loss.model.apply(shared, batch.inputs)
         return self.client_loss.value_of(outputs, shared, batch)

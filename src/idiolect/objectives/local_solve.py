@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from idiolect.core import batches, tree
@@ -26,23 +27,23 @@ class Solved(NamedTuple):
     """Where a solve ended: the point, whether its gradient is small enough, and how many gradients it took."""
 
     params: Params
-    reached: Any
-    gradients: Any
+    reached: Array
+    gradients: Array
 
 
 class _Progress(NamedTuple):
-    last: Any  # x
-    point: Any  # y, where the slope was taken
-    slope: Any
-    inertia: Any  # t of the momentum (t - 1) / t+
-    curvature: Any  # L as seen so far
-    best: Any  # the point of the smallest slope
-    best_slope: Any
-    gradients: Any
+    last: Array  # x
+    point: Array  # y, where the slope was taken
+    slope: Array
+    inertia: Array  # t of the momentum (t - 1) / t+
+    curvature: Array  # L as seen so far
+    best: Array  # the point of the smallest slope
+    best_slope: Array
+    gradients: Array
 
 
 def to_tolerance(
-    gradient: Callable[[Params], Params], start: Params, *, tolerance: Any, most: int, wanted: Any = True
+    gradient: Callable[[Params], Params], start: Params, *, tolerance: float, most: int, wanted: Array | bool = True
 ) -> Solved:
     """Accelerated gradient descent until |gradient| <= `tolerance`, or `most` gradients; none where not `wanted`.
 
@@ -54,14 +55,14 @@ def to_tolerance(
     flat, read = ravel_pytree(start)
     precision = jnp.finfo(flat.dtype).eps
 
-    def slope_at(point: Any) -> Any:
+    def slope_at(point: Array) -> Array:
         return ravel_pytree(gradient(read(point)))[0]
 
-    def enough(progress: _Progress) -> Any:
+    def enough(progress: _Progress) -> Array:
         scale = jnp.linalg.norm(first) + progress.curvature * jnp.linalg.norm(progress.best)
         return jnp.linalg.norm(progress.best_slope) <= jnp.maximum(tolerance, ROUNDING * precision * scale)
 
-    def unfinished(progress: _Progress) -> Any:
+    def unfinished(progress: _Progress) -> Array:
         return jnp.logical_and(wanted, jnp.logical_and(~enough(progress), progress.gradients < most))
 
     first = slope_at(flat)
@@ -101,14 +102,14 @@ def by_epochs(
     *,
     epochs: int,
     batch_size: int,
-    step_size: Any,
-    wanted: Any = True,
+    step_size: float,
+    wanted: Array | bool = True,
 ) -> Params:
     """SGD through `epochs` fresh orders of the client's rows; `batch_size` 0 takes all rows at once."""
     orders = batches.draw_orders(key, epochs, data) if batch_size else ()
     steps = epochs * batches.batches_per_epoch(data.count, batch_size)
 
-    def one_step(t: Any, params: Params) -> Params:
+    def one_step(t: Array, params: Params) -> Params:
         batch = batches.take_from_order(data, orders, t, batch_size) if batch_size else data.batch()
         return tree.descend(params, step_size, gradient(step_key(key, t), params, batch))
 
@@ -119,17 +120,17 @@ class Stopped(NamedTuple):
     """Where early stopping ended: the best point seen, epochs walked, rows to learn from and to stop by."""
 
     params: Params
-    epochs: Any
-    learning_rows: Any
-    stopping_rows: Any
+    epochs: Array
+    learning_rows: Array
+    stopping_rows: Array
 
 
 class _Walk(NamedTuple):
-    params: Any
-    best: Any
-    best_loss: Any
-    since: Any  # epochs since the best point
-    epochs: Any
+    params: Array
+    best: Array
+    best_loss: Array
+    since: Array  # epochs since the best point
+    epochs: Array
 
 
 def until_no_better(
@@ -141,10 +142,10 @@ def until_no_better(
     *,
     epochs: int,
     batch_size: int,
-    step_size: Any,
-    stopping_share: Any,
+    step_size: float,
+    stopping_share: float,
     patience: int,
-    wanted: Any = True,
+    wanted: Array | bool = True,
 ) -> Stopped:
     """SGD that ends when `patience` epochs brought no lower loss on held-out rows, or after `epochs`.
 
@@ -168,7 +169,7 @@ def until_no_better(
     orders = lot[batches.draw_orders(key, epochs, learning)] if batch_size else ()
     steps = batches.batches_per_epoch(learning.count, batch_size)
 
-    def one_step(t: Any, params: Params) -> Params:
+    def one_step(t: Array, params: Params) -> Params:
         batch = batches.take_from_order(learning, orders, t, batch_size) if batch_size else own
         return tree.descend(params, step_size, gradient(step_key(key, t), params, batch))
 
@@ -181,7 +182,7 @@ def until_no_better(
         best_loss = jnp.where(better, reached, now.best_loss)
         return _Walk(params, best, best_loss, jnp.where(better, 0, now.since + 1), now.epochs + 1)
 
-    def goes_on(now: _Walk) -> Any:
+    def goes_on(now: _Walk) -> Array:
         return jnp.logical_and(wanted, jnp.logical_and(now.epochs < epochs, now.since < patience))
 
     none = jnp.asarray(0, jnp.int32)

@@ -43,7 +43,7 @@ class MT2(PulledObjective):
         total = jax.tree.map(lambda g, u, b: shrink * (relaxation * g + penalty * (u - b)), slope, model, personal)
         return total, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
 
-    def gradient_both(
+    def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
         """Both, from two passes that share nothing: counted as one gradient of each block, every row read twice."""

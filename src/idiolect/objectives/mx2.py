@@ -36,7 +36,7 @@ class MX2(PulledObjective, Mixture):
         slope = tree.scale(pull, tree.subtract(self.to_model(shared), personal))
         return slope, Tally(shared=batch.rows(), full_shared=batch.passes)
 
-    def gradient_both(
+    def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
         """Both, from the one pass that beta_m needs."""

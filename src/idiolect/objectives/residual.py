@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import jax
+from jax import Array
 
 from idiolect.core import tree
 from idiolect.core.checks import RequestError, setting
@@ -71,7 +72,7 @@ class Residual(RescaledObjective):
         """The personal model's start."""
         return self.side("personal").init(key)
 
-    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Any, Any]:
+    def loss(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Array, Any]:
         """The loss of the summed outputs."""
         model = self.deployed(shared, personal)
         return self.client_loss.value_of(self._outputs(model, batch.inputs), model, batch), ()
@@ -84,11 +85,11 @@ class Residual(RescaledObjective):
         """u beside a personal model of zeros, which answers 0."""
         return {"shared": self.to_model(shared), "personal": tree.zeros(self.init_personal(jax.random.key(0)))}
 
-    def predict(self, model: Params, inputs: Any) -> Any:
+    def predict(self, model: Params, inputs: Array) -> Array:
         """The summed outputs."""
         return self.client_loss.answer(self._outputs(model, inputs))
 
-    def _outputs(self, model: Params, inputs: Any) -> Any:
+    def _outputs(self, model: Params, inputs: Array) -> Array:
         flat = inputs.reshape(inputs.shape[0], math.prod(inputs.shape[1:]))
         shared, personal = (
             self.side(block).apply(model[block], flat[:, self.columns(block)]) for block in ("shared", "personal")

@@ -6,6 +6,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from jax import Array
+
 from idiolect.core.data import Batch
 from idiolect.core.keys import Key
 from idiolect.core.tree import Params
@@ -37,7 +39,7 @@ class RoutedLoss:
         """The routed layers as they stand in w."""
         return self.routes.local(shared)
 
-    def local_value(self, key: Key, shared: Params, local: Params, batch: Batch) -> Any:
+    def local_value(self, key: Key, shared: Params, local: Params, batch: Batch) -> Array:
         """The loss where every routed layer is local."""
         outputs = self.routes.alone(shared, local, batch.inputs, key)
         return self.client_loss.value_of(outputs, local, batch)
@@ -47,12 +49,12 @@ class RoutedLoss:
         outputs, shares = self.routes.soft(routing, shared, local, batch.inputs, key)
         return self.client_loss.value_of(outputs, shared, batch), shares
 
-    def predict_mixed(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Shares]:
+    def predict_mixed(self, routing: Params, shared: Params, local: Params, inputs: Array) -> tuple[Any, Shares]:
         """What the mixture answers, and its shares."""
         outputs, shares = self.routes.soft(routing, shared, local, inputs)
         return self.client_loss.answer(outputs), shares
 
-    def predict_chosen(self, routing: Params, shared: Params, local: Params, inputs: Any) -> tuple[Any, Shares]:
+    def predict_chosen(self, routing: Params, shared: Params, local: Params, inputs: Array) -> tuple[Any, Shares]:
         """What the model answers whose every layer is the version that psi prefers, and psi's shares."""
         outputs, shares = self.routes.hard(routing, shared, local, inputs)
         return self.client_loss.answer(outputs), shares

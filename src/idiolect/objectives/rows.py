@@ -21,40 +21,42 @@ def check_rows(client_loss: ClientLoss, rows: Rows, names: Sequence[str]) -> Non
     """RequestError where inputs do not fit the model, or tokens or labels are none of those it knows."""
     if not len(rows.targets):
         return
-    model = client_loss.model
+    model, criterion = client_loss.model, client_loss.criterion
     if model.reads_tokens:
         _check_tokens(type(model).__name__, model.input_width, rows, names)
-        lengths = rows.inputs.shape[1], rows.targets.shape[1] if rows.targets.ndim > 1 else rows.inputs.shape[1]
-        if lengths[0] != lengths[1]:
-            raise RequestError(
-                f"A text needs as many targets as tokens, got {lengths[0]} tokens and {lengths[1]} targets per row; "
-                "cut or fill both to one length, with -1 where there is no target."
-            )
     outputs = _outputs(model, rows.inputs.shape[1:], _kind(rows.inputs))
-    numbers = client_loss.criterion not in ("cross_entropy", "logistic")
+    numbers = criterion not in ("cross_entropy", "logistic")
     kind = _kind(rows.targets) if numbers else jnp.int32  # what they are is looked at below
     target = jax.ShapeDtypeStruct((1, *rows.targets.shape[1:]), kind)
-    jax.eval_shape(CRITERIA[client_loss.criterion], outputs, target)  # refuses shapes that do not fit each other
-    if client_loss.criterion == "poisson" and rows.targets.min() < 0:
-        row = int(np.argmin(rows.targets))
+    jax.eval_shape(CRITERIA[criterion], outputs, target)  # refuses shapes that do not fit each other
+    if criterion == "poisson":
+        _check_counts(rows, names)
+    elif not numbers:
+        _check_labels(outputs.shape[-1] if criterion == "cross_entropy" else 2, model.reads_tokens, rows, names)
+
+
+def _check_counts(rows: Rows, names: Sequence[str]) -> None:
+    row = int(np.argmin(rows.targets))
+    if rows.targets.min() < 0:
         raise RequestError(
             f"Counts must be at least 0, but client {_owner(rows, names, row)!r} has {rows.targets[row]:g}; use the "
             "task regression."
         )
-    if numbers:
-        return
-    classes = outputs.shape[-1] if client_loss.criterion == "cross_entropy" else 2
-    lowest = 0 if rows.targets.ndim == 1 else -1  # a position of a sequence may have no target
-    found = _outside(rows.targets, lowest, classes)
+
+
+def _check_labels(classes: int, tokens: bool, rows: Rows, names: Sequence[str]) -> None:
+    """A class per row, or one per position of a sequence, -1 where there is none."""
+    sequences = rows.targets.ndim > 1
+    found = _outside(rows.targets, -1 if sequences else 0, classes)
     if found is not None:
         row, value = found
         rule = f"A label must be a class number from 0 to {classes - 1}"
         way_out = "number the classes from 0, or give the model an output for each"
-        if lowest < 0 and model.reads_tokens:
+        if sequences and tokens:
             rule = f"A target must be a token from 0 to {classes - 1}, or -1 for none"
             way_out = "give the model an output for each token of the vocabulary"
         raise RequestError(f"{rule}, but client {_owner(rows, names, row)!r} has {value:g}; {way_out}.")
-    bare = (rows.targets < 0).all(axis=tuple(range(1, rows.targets.ndim))) if rows.targets.ndim > 1 else np.zeros(1)
+    bare = (rows.targets < 0).all(axis=tuple(range(1, rows.targets.ndim))) if sequences else np.zeros(1)
     if bare.any():
         owner = _owner(rows, names, int(np.argmax(bare)))
         raise RequestError(
@@ -76,10 +78,16 @@ def _check_tokens(model: str, vocabulary: int, rows: Rows, names: Sequence[str])
             f"{model} knows the tokens 0 to {vocabulary - 1}, but client {_owner(rows, names, row)!r} has {value:g}; "
             "give it the vocabulary of all clients, also of those held out."
         )
+    length, targets = rows.inputs.shape[1], rows.targets.shape[1:2] or rows.inputs.shape[1:2]
+    if targets != (length,):
+        raise RequestError(
+            f"A text needs as many targets as tokens, got {length} tokens and {targets[0]} targets per row; "
+            "cut or fill both to one length, with -1 where there is no target."
+        )
 
 
 @functools.lru_cache(maxsize=256)
-def _outputs(model: Model, inputs: tuple[int, ...], kind: Any) -> Any:
+def _outputs(model: Model, inputs: tuple[int, ...], kind: Any) -> jax.ShapeDtypeStruct:
     """The shape of the model's answer to one row."""
     params = jax.eval_shape(model.init, jax.random.key(0))
     try:

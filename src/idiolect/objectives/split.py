@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.tree import Params
@@ -77,7 +78,7 @@ class Split:
         return params
 
 
-def _interleave(runs: tuple[tuple[bool, int, int], ...], shared: Any, personal: Any) -> Any:
+def _interleave(runs: tuple[tuple[bool, int, int], ...], shared: Any, personal: Any) -> Array:
     """The whole array from its shared and its personal rows."""
     taken, pieces = [0, 0], []
     for owner, start, stop in runs:
@@ -153,12 +154,7 @@ def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict
     start, stop = form["start"], form["stop"]
     chosen = _matches(form["path"], list(shapes), sliced=start is not None)
     if not chosen:
-        known = {".".join(path[:depth]) for path in shapes for depth in range(1, len(path) + 1)} | set(ENDS)
-        pattern = ", a pattern that no layer matches" if set(form["path"]) & set("*?") else ""
-        way_out = " Give the model normalisation, model.settings.normalize." if part == NORMALISATION else ""
-        raise RequestError(
-            f"WS2.personal_part has an unknown part {part!r}{pattern}.{nearest(form['path'], known)}{way_out}"
-        )
+        raise RequestError(_unknown(part, form["path"], shapes))
     for path in chosen:
         if start is None:
             owned[path][:] = True
@@ -170,6 +166,13 @@ def _mark(part: str, shapes: dict[tuple[str, ...], tuple[int, ...]], owned: dict
                 f"shape {shapes[path]}. Use a shorter slice, or name the whole parameter."
             )
         owned[path][rows] = True
+
+
+def _unknown(part: str, name: str, shapes: dict[tuple[str, ...], tuple[int, ...]]) -> str:
+    known = {".".join(path[:depth]) for path in shapes for depth in range(1, len(path) + 1)} | set(ENDS)
+    pattern = ", a pattern that no layer matches" if set(name) & set("*?") else ""
+    way_out = " Give the model normalisation, model.settings.normalize." if part == NORMALISATION else ""
+    return f"WS2.personal_part has an unknown part {part!r}{pattern}.{nearest(name, known)}{way_out}"
 
 
 def _matches(name: str, paths: list[tuple[str, ...]], sliced: bool) -> list[tuple[str, ...]]:

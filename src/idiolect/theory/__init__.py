@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What theory knows before a run: constants, optima, heterogeneity, parameters, rates and costs. It never trains."""
 
-from idiolect.theory.complexity import Complexity as Complexity
-from idiolect.theory.complexity import Prediction as Prediction
 from idiolect.theory.complexity import lower_bounds as lower_bounds
 from idiolect.theory.complexity import predict as predict
 from idiolect.theory.constants import BlockConstants as BlockConstants
@@ -23,8 +21,11 @@ from idiolect.theory.optimum import optimal_value as optimal_value
 from idiolect.theory.optimum import shared_optimum as shared_optimum
 from idiolect.theory.parameters import Advice as Advice
 from idiolect.theory.parameters import from_theory as from_theory
-from idiolect.theory.spectrum import spectral_radius as spectral_radius
-from idiolect.theory.step_sizes import STEP_RULES as STEP_RULES
-from idiolect.theory.step_sizes import StepAdvice as StepAdvice
+from idiolect.theory.rule import Complexity as Complexity
+from idiolect.theory.rule import Parameter as Parameter
+from idiolect.theory.rule import Prediction as Prediction
+from idiolect.theory.rule import Question as Question
+from idiolect.theory.rule import Rule as Rule
+from idiolect.theory.rule import StepAdvice as StepAdvice
 from idiolect.theory.step_sizes import advise as advise
 from idiolect.theory.step_sizes import step_warnings as step_warnings

@@ -12,20 +12,41 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import LinearOperator, eigsh
 
+from idiolect.core import mixing
 from idiolect.core.data import Rows
 from idiolect.core.mixing import Discrepancies, Neighbours, Phases
 from idiolect.core.objective import Objective
-from idiolect.theory import spectrum
+from idiolect.theory.constants import Constants
 from idiolect.theory.heterogeneity import gradient_noise
 from idiolect.theory.optimum import local_optima
+from idiolect.theory.rule import Rule, StepAdvice
 
+_ENOUGH = 1e-6  # relative error of rho(W)
 _LEVELS = 500  # accuracies tried where b takes more values
 
 
 def stable_step(smoothness: float, spectral_radius: float) -> float:
     """1/(2 L rho(W)); the paper prints 1/(2L), which diverges where rho(W) is large (E004-4)."""
     return 1 / (2 * smoothness * spectral_radius)
+
+
+def spectral_radius(neighbours: Neighbours) -> float:
+    """rho(W), W = Lambda Lambda^T, on the host; never W itself, whose pairs need not fit in memory."""
+    agents, weights = neighbours.agents, np.asarray(neighbours.weights, float)
+    if agents == 1:  # too small for Lanczos's method
+        return float(weights.sum() ** 2)
+    matrix: Any = weights
+    if not neighbours.is_dense:
+        listeners = np.broadcast_to(np.arange(agents), weights.shape)
+        places = listeners.ravel(), np.asarray(neighbours.indices).ravel()
+        matrix = csr_array((weights.ravel(), places), shape=(agents, agents))
+    product = LinearOperator((agents, agents), matvec=lambda v: matrix @ (matrix.T @ v), dtype=float)
+    # W has no negative entry, so each of its blocks has a largest eigenvector without one: ones reach them all
+    (largest,) = eigsh(product, 1, which="LA", v0=np.ones(agents), tol=_ENOUGH, return_eigenvectors=False)
+    return float(largest)
 
 
 def asynchronous_step(accuracy: float, second_moment: float, agents: int, shares: float) -> float:
@@ -149,7 +170,7 @@ def doubling(
             noise=noise,
             agents=discrepancies.agents,
             shares=float((1 / number).sum()),
-            spectral_radius=spectrum.spectral_radius(neighbours_within(discrepancies, accuracy)),
+            spectral_radius=spectral_radius(neighbours_within(discrepancies, accuracy)),
         )
         end += math.ceil(math.log(4) / (strong_convexity * eta))
         entries.append((accuracy, eta, end))
@@ -188,7 +209,7 @@ def one_over_k(
     steps = strong_convexity * discrepancies.agents * levels / (4 * smoothness * noise * shares)
     places = [min(int(np.searchsorted(steps, 1 / (strong_convexity * k))), len(levels) - 1) for k in _from_1(rounds)]
     caps = {
-        place: stable_step(smoothness, spectrum.spectral_radius(neighbours_within(discrepancies, levels[place])))
+        place: stable_step(smoothness, spectral_radius(neighbours_within(discrepancies, levels[place])))
         for place in set(places)
     }
     return _phases(
@@ -209,3 +230,56 @@ def _from_1(rounds: int) -> range:
 def _phases(entries: list[tuple[float, float, int]]) -> Phases:
     accuracy, steps, ends = zip(*entries)
     return Phases(np.array(accuracy), np.array(steps), np.array(ends, np.int32))
+
+
+def _everybody(algorithm: Any, constants: Constants) -> StepAdvice:
+    """Theorems 3 and 4, corrected: 1/(2 L rho(W)), less where a target accuracy and the noise ask for it."""
+    neighbours = algorithm.neighbours
+    radius = 1.0 if neighbours is None else spectral_radius(neighbours)  # a mixture is doubly stochastic
+    return _filtered(algorithm, constants, radius, "1/(2 L rho(W))", float((1 / _counts(algorithm)).mean()))
+
+
+def _naive(algorithm: Any, constants: Constants) -> StepAdvice:
+    """Theorem 2.2, for the agent with the fewest neighbours."""
+    return _filtered(algorithm, constants, 1.0, "1/(2L)", float((1 / _counts(algorithm)).max()))
+
+
+def _target(algorithm: Any, constants: Constants) -> StepAdvice:
+    """Theorem 2.2, for the target."""
+    return _filtered(algorithm, constants, 1.0, "1/(2L)", float(1 / _counts(algorithm)[algorithm.target]))
+
+
+def _counts(algorithm: Any) -> np.ndarray:
+    """N_i; for alpha I + (1-alpha) 11^T/N it is 1/sum_j lambda_ij^2, which N_i is for equal weights."""
+    if algorithm.neighbours is not None:
+        return mixing.counts(algorithm.neighbours)
+    share, agents = float(algorithm.own_share), max(algorithm.clients, 1)
+    return np.full(agents, 1 / (share**2 + (1 - share**2) / agents))
+
+
+def _filtered(algorithm: Any, constants: Constants, radius: float, formula: str, share: float) -> StepAdvice:
+    """`share` is the mean (or the largest) 1/N_i: the part of sigma^2 that averaging leaves."""
+    bound = stable_step(constants.smoothness, radius)
+    recommended = stable_step(constants.batch_smoothness(algorithm.batch_size), radius)
+    reason = f"{formula}, rho(W) = {radius:.3g}" if "rho" in formula else formula
+    accuracy, noise = algorithm.target_accuracy, None
+    if accuracy is not None and constants.rows is not None and constants.strong_convexity > 0:
+        noise = largest_noise(algorithm.objective, constants.rows, algorithm.batch_size)
+    if noise:
+        small = constants.strong_convexity * float(accuracy) / (4 * constants.smoothness * noise * share)
+        if small < recommended:
+            words = "mu N eps/(4 L sigma^2 sum 1/N_i)" if "rho" in formula else "mu eps N_i/(4 L sigma^2)"
+            recommended, reason = small, f"{words} for the target accuracy"
+    return StepAdvice(
+        recommended,
+        bound,
+        formula,
+        "paper 004, theorem 3, corrected" if "rho" in formula else "paper 004, theorem 2",
+        reason,
+        "gradients of many add up in W, and models may diverge",
+    )
+
+
+ALL_FOR_ALL = Rule(step=_everybody)
+ALL_FOR_ALL_NAIVE = Rule(step=_naive)
+ALL_FOR_ONE = Rule(step=_target)

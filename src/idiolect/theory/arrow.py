@@ -9,6 +9,7 @@ Hessian is an arrow: eliminating every personal block leaves one system in the s
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -87,11 +88,9 @@ class Client:
         blocks = [[np.zeros((rows, columns)) for columns in sizes] for rows in sizes]
         for term in self.terms:
             own = term.weight * self.loss.hessian(*self.rows, self._place(term, shared, personal))
-            places = (term.shared, term.personal)
-            for i, left in enumerate(places):
-                for j, right in enumerate(places):
-                    if left is not None and right is not None and i <= j:
-                        blocks[i][j] += left.factor * right.factor * own[np.ix_(left.positions, right.positions)]
+            places = [(i, place) for i, place in enumerate((term.shared, term.personal)) if place is not None]
+            for (i, left), (j, right) in itertools.combinations_with_replacement(places, 2):
+                blocks[i][j] += left.factor * right.factor * own[np.ix_(left.positions, right.positions)]
         for i, size in enumerate(sizes):
             blocks[i][i] += (self.penalty + self.ridge) * np.eye(size)
         if self.penalty:

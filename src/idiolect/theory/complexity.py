@@ -8,39 +8,12 @@ orders of magnitude. L^w, L^beta, Lc^w, Lc^beta and mu belong to F, n is the mea
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
-import numpy as np
-
-from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
-from idiolect.theory import scafflix as scafflix_theory
-from idiolect.theory import solver_parameters
-from idiolect.theory.constants import BlockConstants, Constants, shares_of
+from idiolect.theory.constants import BlockConstants, Constants
+from idiolect.theory.rule import Complexity, Prediction, Question, Rule
 from idiolect.theory.solver_parameters import components, expected_smoothness
-from idiolect.theory.step_sizes import lsgd_pfl_step
-
-
-class Complexity(NamedTuple):
-    """Counts per client; one gradient of n rows is one full and n component gradients."""
-
-    exchanges: float
-    shared_gradients: float  # components, by w
-    personal_gradients: float  # components, by beta
-    full_shared_gradients: float
-    full_personal_gradients: float
-
-
-class Prediction(NamedTuple):
-    """What a theorem promises: iterations, what they cost, and the statement."""
-
-    iterations: float
-    cost: Complexity
-    exact: bool  # whether every gradient is a full one
-    statement: str
 
 
 def iterations_until(contraction: float, start: float, epsilon: float) -> float:
@@ -68,7 +41,7 @@ def gradient_descent(constants: BlockConstants, rows: float, epsilon: float) -> 
     smoothness = constants.shared_smoothness + constants.personal_smoothness
     steps = iterations_until(constants.strong_convexity / smoothness, 1.0, epsilon)
     has_shared, has_personal = constants.shared_smoothness > 0, constants.personal_smoothness > 0
-    cost = _full(steps * has_shared, steps * has_shared, steps * has_personal, rows)
+    cost = full_gradients(steps * has_shared, steps * has_shared, steps * has_personal, rows)
     return Prediction(steps, cost, True, "gradient descent on F: (1 - mu/(L^w + L^beta))^k")
 
 
@@ -85,7 +58,7 @@ def acd_pfl(
     nu = constants.strong_convexity / total**2
     theta = (math.sqrt(nu**2 + 4 * nu) - nu) / 2
     steps = iterations_until(theta, 2.0, epsilon)
-    cost = _full(chance * steps, chance * steps, (1 - chance) * steps, rows)
+    cost = full_gradients(chance * steps, chance * steps, (1 - chance) * steps, rows)
     return Prediction(steps, cost, True, f"paper 002, theorem 7: 2 (1 - theta)^k, theta = {theta:.3g}")
 
 
@@ -167,10 +140,11 @@ def scafflix(contraction: float, rows: float, epsilon: float, *, probability: fl
     """
     steps = iterations_until(contraction, start, epsilon)
     text = f"paper 001, theorem 4: {start:.3g} (1 - zeta)^k, zeta = {contraction:.3g}, p = {probability:.3g}"
-    return Prediction(steps, _full(probability * steps, steps, 0.0, rows), True, text)
+    return Prediction(steps, full_gradients(probability * steps, steps, 0.0, rows), True, text)
 
 
-def _full(exchanges: float, shared: float, personal: float, rows: float) -> Complexity:
+def full_gradients(exchanges: float, shared: float, personal: float, rows: float) -> Complexity:
+    """The cost of as many full gradients of each block."""
     return Complexity(exchanges, rows * shared, rows * personal, shared, personal)
 
 
@@ -178,100 +152,14 @@ def _chances(shared_probability: float) -> tuple[float, float]:
     return shared_probability, 1 - shared_probability
 
 
-class Setting(NamedTuple):
-    """An algorithm with all its parameters on a problem."""
-
-    algorithm: Any
-    own: Constants
-    blocks: BlockConstants
-    rows: float
-    epsilon: float
-
-    def assuming(self, *fields: str) -> BlockConstants:
-        """The constants of F, as the algorithm's own fields state them."""
-        return dataclasses.replace(self.blocks, **{field: getattr(self.algorithm, field) for field in fields})
-
-
-def _of_acd_pfl(at: Setting) -> Prediction:
-    stated = at.assuming("strong_convexity", "shared_smoothness", "personal_smoothness")
-    return acd_pfl(stated, at.rows, at.epsilon, shared_probability=at.algorithm.shared_probability)
-
-
-def _of_asvrcd_pfl(at: Setting) -> Prediction | None:
-    """The theorem leaves p_w and rho free, and nothing else."""
-    stated, fields = at.assuming("strong_convexity"), ("shared_probability", "refresh_probability")
-    free = {field: getattr(at.algorithm, field) for field in fields}
-    derived = solver_parameters.asvrcd_pfl(stated, at.rows, batch_size=at.algorithm.batch_size, given=free)
-    own = {parameter.name: getattr(at.algorithm, parameter.name) for parameter in derived}
-    if at.algorithm.anchor != 0.5 or not all(math.isclose(own[p.name], p.value, rel_tol=1e-6) for p in derived):
-        return None
-    del own["strong_convexity"], own["step_size"]
-    return asvrcd_pfl(stated, at.rows, at.epsilon, batch_size=at.algorithm.batch_size, **own)
-
-
-def _of_lsgd_pfl(at: Setting) -> Prediction | None:
-    steps, step_size = at.algorithm.local_steps, at.algorithm.step_size
-    bound = lsgd_pfl_step(at.blocks.shared_smoothness, at.blocks.personal_smoothness, steps)
-    if at.algorithm.epochs or step_size > bound:
-        return None
-    batch_size = at.algorithm.batch_size
-    return lsgd_pfl(at.blocks, at.rows, at.epsilon, step_size=step_size, local_steps=steps, batch_size=batch_size)
-
-
-def _of_l2sgd_plus(at: Setting) -> Prediction | None:
-    fields = {field: getattr(at.algorithm, field) for field in ("averaging_probability", "step_size")}
-    chance = {"averaging_probability": fields["averaging_probability"]}
-    penalty = at.algorithm.objective.penalty
-    *_, step = solver_parameters.l2sgd_plus(at.own, at.rows, penalty, given=chance)
-    if fields["step_size"] > step.value * (1 + 1e-9):
-        return None
-    return l2sgd_plus(at.own, at.rows, at.epsilon, penalty=penalty, **fields)
-
-
-def _of_scafflix(at: Setting) -> Prediction | None:
-    """Nothing for draws and noise, which end at a floor, nor for steps beyond 1/L_m."""
-    algorithm, own = at.algorithm, at.own
-    shares, chance = shares_of(algorithm.objective, own.clients), float(algorithm.communication_probability)
-    given = algorithm.local_step.values if isinstance(algorithm.local_step, PerClient) else algorithm.local_step
-    steps, there = np.broadcast_to(np.asarray(given, float), shares.shape), shares > 0
-    fits = (steps * own.client_smoothness)[there].max(initial=0.0) <= 1 + 1e-9
-    if algorithm.batch_size or algorithm.noise or not there.any() or not fits:
-        return None
-    if chance == 1:  # then h_m plays no part
-        speed = at.blocks.strong_convexity / float(np.mean(shares**2 / steps))
-        count = iterations_until(speed, 1.0, at.epsilon)
-        text = f"gradient descent on F: (1 - eta mu)^k, eta mu = {speed:.3g}"
-        return Prediction(count, _full(count, count, 0.0, at.rows), True, text)
-    zeta = scafflix_theory.contraction(steps, own, shares, chance)
-    start = scafflix_theory.gap_over_psi(algorithm.objective, own, steps, chance)
-    if start is None:  # what h_m = 0 adds depends on how different the clients are
-        start = 1 / float((steps * own.client_strong_convexity)[there].min())
-    return scafflix(zeta, at.rows, at.epsilon, probability=chance, start=start)
-
-
-_PREDICTIONS: dict[str, Callable[[Setting], Prediction | None]] = {
-    "acd_pfl": _of_acd_pfl,
-    "asvrcd_pfl": _of_asvrcd_pfl,
-    "lsgd_pfl": _of_lsgd_pfl,
-    "l2sgd_plus": _of_l2sgd_plus,
-    "scafflix": _of_scafflix,
-    "i_scaffnew": _of_scafflix,
-    "scaffnew": _of_scafflix,
-    "flix_gd": _of_scafflix,
-}
-_SCAFFLIX = ("scafflix", "i_scaffnew", "scaffnew", "flix_gd")
-
-
 def predict(
-    name: str, algorithm: Algorithm, own: Constants, blocks: BlockConstants, rows: float, epsilon: float
+    rule: Rule | None, algorithm: Algorithm, own: Constants, blocks: BlockConstants, rows: float, epsilon: float
 ) -> Prediction | None:
-    """What theory promises of the named algorithm with the parameters it has; None where it promises nothing.
+    """What theory promises of the algorithm with the parameters it has; None where it promises nothing.
 
     Nothing is promised of a method that stops at a noise floor (SCD, ASCD, L2GD, pFedMe), of one without a rate
     (SVRCD), without strong convexity, or with parameters beyond the theorem.
     """
-    relied_on = {"lsgd_pfl": blocks.strong_convexity, "l2sgd_plus": own.strong_convexity}
-    relied_on |= dict.fromkeys(_SCAFFLIX, own.strong_convexity)
-    if name not in _PREDICTIONS or not relied_on.get(name, getattr(algorithm, "strong_convexity", 0.0)) > 0:
+    if rule is None or rule.promise is None:
         return None
-    return _PREDICTIONS[name](Setting(algorithm, own, blocks, rows, epsilon))
+    return rule.promise(Question(algorithm, own, blocks, rows), epsilon)

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from idiolect.core.addressing import PerClient
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import NeedsRidgeError, RequestError, unset
-from idiolect.theory import scafflix
-from idiolect.theory import solver_parameters as solvers
-from idiolect.theory.constants import BlockConstants, Constants, block_constants, condition, shares_of
-from idiolect.theory.solver_parameters import Parameter, Parameters
+from idiolect.theory.constants import BlockConstants, Constants, block_constants, condition
+from idiolect.theory.rule import Parameter, Parameters, Question, Rule
 from idiolect.theory.step_sizes import advise, step_warnings
 
 
@@ -36,102 +34,6 @@ class Advice:
         return " ".join(self.sentences)
 
 
-class Question(NamedTuple):
-    """What a rule may ask about: the algorithm, the constants of f'_m and of F, and mean rows n."""
-
-    algorithm: Algorithm
-    own: Constants
-    blocks: BlockConstants | None
-    rows: float
-    given: Mapping[str, Any]  # fields set by hand
-    owner: str = ""  # what a refusal names
-
-    @property
-    def of_f(self) -> BlockConstants:
-        """The constants of F, in a rule that is only asked where they are known."""
-        assert self.blocks is not None
-        return self.blocks
-
-    def option(self, name: str, default: Any) -> Any:
-        """A field of the algorithm or of its objective, where it has one."""
-        return getattr(self.algorithm, name, getattr(self.algorithm.objective, name, default))
-
-
-class Rule(NamedTuple):
-    """How one solver's parameters are found."""
-
-    derive: Callable[[Question], Parameters]
-    theorem: str
-    of_blocks: bool = True  # needs the constants of F, not only those of f'_m
-
-
-def _draws(question: Question) -> dict[str, Any]:
-    return {"batch_size": question.option("batch_size", 0), "given": question.given}
-
-
-def _refreshes(question: Question) -> dict[str, Any]:
-    return _draws(question) | {"optimal_for": question.option("optimal_for", "shared")}
-
-
-def _anchored(question: Question) -> dict[str, Any]:
-    return _refreshes(question) | {"anchor": question.option("anchor", 0.5)}
-
-
-def _penalty(question: Question) -> float:
-    return float(question.option("penalty", 0.0))
-
-
-def _scafflix(question: Question, individual: bool = True) -> Parameters:
-    algorithm, own, given = question.algorithm, question.own, question.given
-    shares = shares_of(algorithm.objective, own.clients)
-    if "communication_probability" not in given:
-        scafflix.refuse_flat(own, shares, question.owner)
-    accuracy, terms = question.option("target_accuracy", None), None
-    if accuracy is not None:
-        noise = float(question.option("noise", None) or 0.0)
-        if own.rows is not None:
-            terms = scafflix.noise_constants(algorithm.objective, own.rows, question.option("batch_size", 0), noise)
-        if terms is None:
-            raise RequestError(
-                f"{question.owner}.target_accuracy needs the noise C_m at the optimum, which is not known here; "
-                "set local_step and communication_probability by hand."
-            )
-    return scafflix.parameters(
-        own,
-        shares,
-        individual=individual,
-        batch_size=question.option("batch_size", 0),
-        target_accuracy=accuracy,
-        noise_terms=terms,
-        given=given,
-    )
-
-
-_SAFE = "no step theory in paper 002; eta = 1/(4 Lx) of its theorem 9 is safe"
-_THEOREM_4 = "paper 001, theorem 4 and corollary 6"
-RULES: dict[str, Rule] = {
-    "scafflix": Rule(_scafflix, _THEOREM_4, False),
-    "i_scaffnew": Rule(_scafflix, _THEOREM_4, False),
-    "scaffnew": Rule(lambda q: _scafflix(q, individual=False), _THEOREM_4, False),
-    "flix_gd": Rule(_scafflix, "paper 001: gradient descent on FLIX with step 1/(mean alpha^2 L')", False),
-    "acd_pfl": Rule(lambda q: solvers.acd_pfl(q.of_f, given=q.given), "paper 002, theorem 7"),
-    "asvrcd_pfl": Rule(lambda q: solvers.asvrcd_pfl(q.of_f, q.rows, **_anchored(q)), "paper 002, theorems 8 and 9"),
-    "svrcd_pfl": Rule(lambda q: solvers.svrcd_pfl(q.of_f, q.rows, **_refreshes(q)), _SAFE),
-    "scd_pfl": Rule(lambda q: solvers.scd_pfl(q.of_f, q.rows, **_draws(q)), _SAFE),
-    "ascd_pfl": Rule(
-        lambda q: solvers.ascd_pfl(q.of_f, q.rows, **_refreshes(q)), "paper 002, section 5: ASVRCD's, and theta"
-    ),
-    "ascd_then_asvrcd": Rule(
-        lambda q: solvers.ascd_then_asvrcd(q.of_f, q.rows, **_anchored(q)), "paper 002, theorems 8 and 9, section 5"
-    ),
-    "l2gd": Rule(
-        lambda q: solvers.l2gd(q.own, _penalty(q), given=q.given), "Hanzely and Richtarik 2020, at n = 1", False
-    ),
-    "l2sgd_plus": Rule(
-        lambda q: solvers.l2sgd_plus(q.own, q.rows, _penalty(q), **_draws(q)), "Hanzely and Richtarik 2020", False
-    ),
-    "pfedme": Rule(lambda q: solvers.pfedme(q.own, _penalty(q), **_draws(q)), "descent lemma", False),
-}
 _RISKS = {
     "local_step": "the theorem does not cover it, and beyond 2/L_m local steps diverge",
     "step_size": "it may diverge",
@@ -143,7 +45,7 @@ _RISKS = {
 
 
 def from_theory(
-    name: str,
+    rule: Rule | None,
     algorithm: Algorithm,
     constants: Constants | None,
     rows: float,
@@ -152,45 +54,43 @@ def from_theory(
     defaulted: Collection[str] = (),
     owner: str = "",
 ) -> tuple[Algorithm, Advice]:
-    """The named algorithm with every field that is left to theory filled in, and the advice behind it.
+    """The algorithm with every field that is left to theory filled in by its rule, and the advice behind it.
 
-    Left to theory are the None fields that say so, and those in `wanted` whatever they hold; both must be found.
-    `defaulted` are fields that hold a default because nobody gave them: theory may know better, and need not.
-    `constants` belong to the plain losses, `rows` is the mean number of training rows per client. `owner` is what a
-    refusal names, such as "methods.acd"; the algorithm's name unless told.
+    A registered name's rule is `ALGORITHMS[name].theory`. Left to theory are the None fields that say so, and those in
+    `wanted` whatever they hold; both must be found. `defaulted` are fields that hold a default because nobody gave
+    them: theory may know better, and need not. `constants` belong to the plain losses, `rows` is the mean number of
+    training rows per client. `owner` is what a refusal names, such as "methods.acd"; the class unless told.
     """
-    owner = owner or name
+    owner = owner or type(algorithm).__name__
     left = list(dict.fromkeys((*wanted, *unset(algorithm))))
-    advise_on = _solver_advice if name in RULES else _step_advice
-    advice = advise_on(name, algorithm, constants, rows, left, defaulted, owner)
+    if rule is not None and rule.derive is not None:
+        advice = _solver_advice(rule, rule.derive, algorithm, constants, rows, left, owner)
+    else:
+        advice = _step_advice(rule, algorithm, constants, left, defaulted)
     missing = [field for field in left if field not in advice.chosen]
     if missing:
-        raise RequestError(_no_rule(name, missing, wanted, owner))
+        raise RequestError(_no_rule(missing, wanted, owner))
     return dataclasses.replace(algorithm, **advice.chosen), advice
 
 
 def _step_advice(
-    name: str,
+    rule: Rule | None,
     algorithm: Algorithm,
     constants: Constants | None,
-    rows: float,
     left: Collection[str],
     defaulted: Collection[str],
-    owner: str,
 ) -> Advice:
-    """Algorithms with one step size, by the table of `step_sizes`; LSGD-PFL's average also has a weight."""
-    advice, found, sentences = advise(name, algorithm, constants), [], []
+    """Algorithms with one step size, or without a rule; LSGD-PFL's average also has a weight."""
+    advice, found, sentences = advise(rule, algorithm, constants), [], []
     if advice is not None and "step_size" in left:
         found.append(Parameter("step_size", advice.recommended, advice.formula, most=advice.bound))
         sentences.append(advice.explanation())
         algorithm = dataclasses.replace(algorithm, step_size=advice.recommended)  # type: ignore[call-arg]
     blocks = block_constants(algorithm.objective, constants)
-    weighs = getattr(algorithm, "output", "") == "weighted_average" and "strong_convexity" in (*left, *defaulted)
-    if blocks is not None and weighs:
-        mu = blocks.strong_convexity
-        if 0 < mu * algorithm.step_size < 1:  # type: ignore[attr-defined]
-            found.append(Parameter("strong_convexity", mu, "mu of F"))
-            sentences.append(f"strong_convexity {mu:.3g}: mu of F, for the weights of theorem 5's average.")
+    if "strong_convexity" in (*left, *defaulted) and _averages(algorithm, blocks):
+        mu = blocks.strong_convexity  # type: ignore[union-attr]
+        found.append(Parameter("strong_convexity", mu, "mu of F"))
+        sentences.append(f"strong_convexity {mu:.3g}: mu of F, for the weights of theorem 5's average.")
     return Advice(
         theorem=advice.theorem if advice is not None else "",
         parameters=tuple(found),
@@ -198,46 +98,65 @@ def _step_advice(
         source="" if constants is None else constants.source if blocks is None else blocks.source,
         chosen={parameter.name: parameter.value for parameter in found},
         sentences=tuple(sentences),
-        warnings=tuple(step_warnings(name, algorithm, constants)),
+        warnings=tuple(step_warnings(rule, algorithm, constants)),
     )
 
 
+def _averages(algorithm: Any, blocks: BlockConstants | None) -> bool:
+    """Whether iterates are averaged with weights that mu decides, and those weights make sense."""
+    if blocks is None or getattr(algorithm, "output", "") != "weighted_average":
+        return False
+    return bool(0 < blocks.strong_convexity * algorithm.step_size < 1)
+
+
 def _solver_advice(
-    name: str,
+    rule: Rule,
+    derive: Callable[[Question], Parameters],
     algorithm: Algorithm,
     constants: Constants | None,
     rows: float,
     left: Collection[str],
-    defaulted: Collection[str],
     owner: str,
 ) -> Advice:
-    """Solvers whose parameters follow from the constants of F, by `RULES`."""
-    rule, blocks = RULES[name], block_constants(algorithm.objective, constants)
-    if constants is None or constants.smoothness == 0 or (rule.of_blocks and blocks is None):
+    """Solvers whose parameters follow from the constants of F or of f'_m."""
+    blocks = block_constants(algorithm.objective, constants)
+    relied_on = blocks if rule.of_blocks else constants
+    if constants is None or constants.smoothness == 0 or relied_on is None:
         if left:
             raise RequestError(_no_constants(algorithm, constants, left, owner))
         return Advice()
-    if blocks is not None and "strong_convexity" in left and not blocks.strong_convexity > 0:
-        kind = RequestError if constants.strong_convexity > 0 else NeedsRidgeError
-        raise kind(_not_strongly_convex(constants, blocks, owner))
     question = Question(algorithm, constants, blocks, rows, _by_hand(algorithm, left), owner)
-    if rule.of_blocks and blocks is not None:
-        _refuse_never_sampled(question.given.get("shared_probability"), blocks, owner)
-    parameters = rule.derive(question)
+    if blocks is not None:
+        _refuse_flat(question, blocks, left)
+    if relied_on is blocks:
+        _refuse_never_sampled(question.given.get("shared_probability"), question.of_f, owner)
+    parameters = derive(question)
     chosen = {parameter.name: _addressed(parameter.value) for parameter in parameters if parameter.name in left}
-    relies = any(parameter.name == "strong_convexity" for parameter in parameters)
-    broken = condition(algorithm.objective, constants) if relies else None
     symbols = _symbols(constants, blocks if rule.of_blocks else None)
-    source = blocks.source if rule.of_blocks and blocks is not None else constants.source
     return Advice(
         theorem=rule.theorem,
         parameters=parameters,
         constants=symbols,
-        source=source,
+        source=relied_on.source,
         chosen=chosen,
-        sentences=_sentences(rule, parameters, symbols, source) if chosen else (),
-        warnings=(*([broken] if broken else []), *_warnings(rule, parameters)),
+        sentences=_sentences(rule, parameters, symbols, relied_on.source) if chosen else (),
+        warnings=(*_broken_condition(question, parameters), *_warnings(rule, parameters)),
     )
+
+
+def _refuse_flat(question: Question, blocks: BlockConstants, left: Collection[str]) -> None:
+    """mu cannot be chosen where F has none; l2 would give it some where the plain losses have none either."""
+    if "strong_convexity" in left and not blocks.strong_convexity > 0:
+        kind = RequestError if question.own.strong_convexity > 0 else NeedsRidgeError
+        raise kind(_not_strongly_convex(question.own, blocks, question.owner))
+
+
+def _broken_condition(question: Question, parameters: Parameters) -> list[str]:
+    """The sentence about a condition of the constants that does not hold, where mu is relied on."""
+    if not any(parameter.name == "strong_convexity" for parameter in parameters):
+        return []
+    broken = condition(question.algorithm.objective, question.own)
+    return [broken] if broken else []
 
 
 def _addressed(value: Any) -> Any:
@@ -246,17 +165,15 @@ def _addressed(value: Any) -> Any:
 
 def _by_hand(algorithm: Algorithm, left: Collection[str]) -> dict[str, Any]:
     """What the user set among the fields that theory could have; a block that is absent leaves no choice of p_w."""
-    values = {
-        field.name: getattr(algorithm, field.name)
-        for field in dataclasses.fields(algorithm)
-        if (field.metadata.get("theory") or field.default is None) and field.name not in left
-    }
-    both = algorithm.objective.has_shared and algorithm.objective.has_personal
-    return {
-        name: np.asarray(value.values, float) if isinstance(value, PerClient) else float(value)
-        for name, value in values.items()
-        if value is not None and (both or name != "shared_probability")
-    }
+    asked = [field for field in dataclasses.fields(algorithm) if field.metadata.get("theory") or field.default is None]
+    values = {field.name: getattr(algorithm, field.name) for field in asked if field.name not in left}
+    if not (algorithm.objective.has_shared and algorithm.objective.has_personal):
+        values.pop("shared_probability", None)
+    return {name: _number(value) for name, value in values.items() if value is not None}
+
+
+def _number(value: Any) -> Any:
+    return np.asarray(value.values, float) if isinstance(value, PerClient) else float(value)
 
 
 def _refuse_never_sampled(probability: float | None, blocks: BlockConstants, owner: str) -> None:
@@ -301,20 +218,20 @@ def _warnings(rule: Rule, parameters: Parameters) -> list[str]:
             sentences.append(
                 f"{parameter.name} {value:.3g}{whose} is {side} {limit:.3g}, from {parameter.formula} "
                 f"({rule.theorem}): "
-                f"{_RISKS[parameter.name]}. Leave it out to have it chosen."
+                f"{_RISKS.get(parameter.name, 'the theorem does not cover it')}. Leave it out to have it chosen."
             )
     return sentences
 
 
-def _no_rule(name: str, missing: Collection[str], wanted: Collection[str], owner: str) -> str:
+def _no_rule(missing: Collection[str], wanted: Collection[str], owner: str) -> str:
     field = next((field for field in missing if field in wanted), None)
     if field is not None:
         tuned = ", or list some in [tuning] step_size" if field == "step_size" else ""
         return (
-            f'{owner}.{field} = "theory" needs a rule and known constants, and {name} on this model has none; '
+            f'{owner}.{field} = "theory" needs a rule and known constants, and on this model there are none; '
             f"give a number{tuned}."
         )
-    return f"{owner} leaves {', '.join(missing)} to theory, which has no rule for {name}; set numbers by hand."
+    return f"{owner} leaves {', '.join(missing)} to theory, which has no rule for it; set numbers by hand."
 
 
 def _no_constants(algorithm: Algorithm, constants: Constants | None, left: Collection[str], owner: str) -> str:

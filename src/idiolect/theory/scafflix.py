@@ -15,16 +15,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from idiolect.core.addressing import PerClient
 from idiolect.core.checks import NeedsRidgeError, RequestError
 from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.objectives import FLIX
+from idiolect.theory import complexity
 from idiolect.theory.constants import Constants, shares_of
 from idiolect.theory.convex import convex_loss
 from idiolect.theory.heterogeneity import gradient_noise
 from idiolect.theory.joint import joint_problem
 from idiolect.theory.optimum import client_gradients
-from idiolect.theory.solver_parameters import Parameter, Parameters
+from idiolect.theory.rule import Parameter, Parameters, Prediction, Question, Rule
 
 
 def expected_smoothness(own: Constants, batch_size: int) -> np.ndarray:
@@ -177,3 +179,59 @@ def gap_over_psi(objective: Objective, own: Constants, steps: np.ndarray, probab
     slopes = (at.slopes**2).sum(axis=(1, 2))
     start = float(np.mean(moved / steps) + np.mean(np.where(shares > 0, steps * slopes, 0.0)) / probability**2)
     return start / (2 * (problem.value(zero, ()) - at.value))
+
+
+def _derive(question: Question, individual: bool = True) -> Parameters:
+    algorithm, own, given = question.algorithm, question.own, question.given
+    shares = shares_of(algorithm.objective, own.clients)
+    if "communication_probability" not in given:
+        refuse_flat(own, shares, question.owner)
+    accuracy, terms = algorithm.target_accuracy, None
+    if accuracy is not None:
+        if own.rows is not None:
+            noise = float(algorithm.noise or 0.0)
+            terms = noise_constants(algorithm.objective, own.rows, algorithm.batch_size, noise)
+        if terms is None:
+            raise RequestError(
+                f"{question.owner}.target_accuracy needs the noise C_m at the optimum, which is not known here; "
+                "set local_step and communication_probability by hand."
+            )
+    return parameters(
+        own,
+        shares,
+        individual=individual,
+        batch_size=algorithm.batch_size,
+        target_accuracy=accuracy,
+        noise_terms=terms,
+        given=given,
+    )
+
+
+def _promise(question: Question, epsilon: float) -> Prediction | None:
+    """Nothing for draws and noise, which end at a floor, nor for steps beyond 1/L_m."""
+    algorithm, own = question.algorithm, question.own
+    shares, chance = shares_of(algorithm.objective, own.clients), float(algorithm.communication_probability)
+    given = algorithm.local_step.values if isinstance(algorithm.local_step, PerClient) else algorithm.local_step
+    steps, there = np.broadcast_to(np.asarray(given, float), shares.shape), shares > 0
+    fits = (steps * own.client_smoothness)[there].max(initial=0.0) <= 1 + 1e-9
+    convex = own.strong_convexity > 0
+    if algorithm.batch_size or algorithm.noise or not (convex and there.any() and fits):
+        return None
+    if chance == 1:  # then h_m plays no part
+        speed = question.of_f.strong_convexity / float(np.mean(shares**2 / steps))
+        count = complexity.iterations_until(speed, 1.0, epsilon)
+        text = f"gradient descent on F: (1 - eta mu)^k, eta mu = {speed:.3g}"
+        return Prediction(count, complexity.full_gradients(count, count, 0.0, question.rows), True, text)
+    zeta = contraction(steps, own, shares, chance)
+    start = gap_over_psi(algorithm.objective, own, steps, chance)
+    if start is None:  # what h_m = 0 adds depends on how different the clients are
+        start = 1 / float((steps * own.client_strong_convexity)[there].min())
+    return complexity.scafflix(zeta, question.rows, epsilon, probability=chance, start=start)
+
+
+_THEOREM_4 = "paper 001, theorem 4 and corollary 6"
+SCAFFLIX = Rule(derive=_derive, theorem=_THEOREM_4, promise=_promise)
+SCAFFNEW = Rule(derive=lambda question: _derive(question, individual=False), theorem=_THEOREM_4, promise=_promise)
+FLIX_GD = Rule(
+    derive=_derive, theorem="paper 001: gradient descent on FLIX with step 1/(mean alpha^2 L')", promise=_promise
+)

@@ -10,46 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from idiolect.theory.constants import BlockConstants, Constants
-
-
-class Parameter(NamedTuple):
-    """One field of an algorithm: its value, how theory gets it, and how far one set by hand may go."""
-
-    name: str
-    value: Any  # a number, or one per client
-    formula: str
-    by_hand: bool = False
-    least: float = -math.inf
-    most: Any = math.inf
-
-    def shown(self) -> str:
-        """The value in a few characters."""
-        entries = np.asarray(self.value)
-        return f"{entries.min():.3g} to {entries.max():.3g}" if entries.ndim else f"{self.value:.3g}"
-
-    def beyond(self) -> tuple[str, float, float, int | None] | None:
-        """(side, value, limit, client) where one set by hand is outside its range, that of the worst client.
-
-        The client is None where all have one value and one range.
-        """
-        value, most = np.broadcast_arrays(np.asarray(self.value, float), np.asarray(self.most, float))
-        above = value > most
-        if self.by_hand and above.any():
-            worst = int(np.argmax(np.where(above, value / most, 0.0)))
-            return "above", float(value.flat[worst]), float(most.flat[worst]), worst if value.ndim else None
-        if self.by_hand and value.min() < self.least:
-            return "below", float(value.min()), self.least, int(value.argmin()) if value.ndim else None
-        return None
-
+from idiolect.theory.rule import Parameter, Parameters
 
 Given = Mapping[str, float]  # fields set by hand
 NOTHING: Given = {}
-Parameters = tuple[Parameter, ...]
 
 
 class _Derivation:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Step sizes, one function per theorem, and the table that says which algorithm follows which.
+"""Step sizes, one function per theorem, and the rules of the algorithms that have one.
 
 alpha is `personal_step_scale`, beta `server_step_size`, eta `step_size`, K (or tau) `local_steps`, R
 `rounds`, M `clients`.
@@ -8,18 +8,16 @@ alpha is `personal_step_scale`, beta `server_step_size`, eta `step_size`, K (or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from idiolect.core import mixing
 from idiolect.core.addressing import is_per_client
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.batched import Batched
 from idiolect.objectives import Additive
-from idiolect.theory import all_for_all, spectrum
+from idiolect.theory import complexity
 from idiolect.theory.constants import Constants, block_constants, term_constants
+from idiolect.theory.rule import Prediction, Question, Rule, StepAdvice
 
 
 def gradient_descent_step(smoothness: float) -> float:
@@ -89,43 +87,13 @@ def lsgd_pfl_step(shared_smoothness: float, personal_smoothness: float, local_st
     return min(first, second)
 
 
-class StepAdvice(NamedTuple):
-    """What theory says of one algorithm's step size on one problem."""
-
-    recommended: float
-    bound: float  # the largest step the theorem covers
-    formula: str  # of the bound
-    theorem: str  # where it stands
-    reason: str  # why the recommended step is what it is
-    beyond: str  # what a larger step risks
-
-    def explanation(self) -> str:
-        """One sentence for a step that was left to theory."""
-        return (
-            f"step_size {self.recommended:.3g}: {self.reason}; "
-            f"{self.theorem} allows up to {self.formula} = {self.bound:.3g}."
-        )
-
-    def warning(self, step_size: float) -> str | None:
-        """One sentence when `step_size` is beyond the bound, None when it is not."""
-        if not step_size > self.bound:
-            return None
-        return (
-            f"step_size {step_size:.3g} is beyond {self.formula} = {self.bound:.3g} ({self.theorem}): "
-            f'{self.beyond}. Lower it, or write step_size = "theory" for {self.recommended:.3g}.'
-        )
-
-
-StepRule = Callable[[Any, Constants], StepAdvice | None]
-
-
-def local_sgd_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
+def _local_sgd(algorithm: Any, constants: Constants) -> StepAdvice:
     """1/L on exact gradients, 1/(2 L_b) on batches; a proximal term adds its weight to the curvature."""
     own = term_constants(algorithm.objective, constants)
     return _descent(algorithm.batch_size, own, float(getattr(algorithm, "penalty", None) or 0.0))
 
 
-def minibatch_sgd_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
+def _minibatch_sgd(algorithm: Any, constants: Constants) -> StepAdvice:
     """As local SGD with one step per round, on K batches at once; a whole epoch is an exact gradient."""
     return _descent(0 if algorithm.epochs else algorithm.batch_size * algorithm.local_steps, constants)
 
@@ -148,11 +116,11 @@ def _descent(batch_size: int, constants: Constants, extra: float = 0.0) -> StepA
     )
 
 
-def personalized_local_sgd_rule(algorithm: Batched, constants: Constants) -> StepAdvice | None:
+def _personalized_local_sgd(algorithm: Any, constants: Constants) -> StepAdvice | None:
     """Paper 000: half of theorem 1's bound, which is theorem 2's; a batch's smoothness replaces L."""
     if not isinstance(algorithm.objective, Additive):
         return None  # only there do both blocks move along one gradient
-    personal_step_scale = float(algorithm.personal_step_scale)  # type: ignore[attr-defined]
+    personal_step_scale = float(algorithm.personal_step_scale)
     smoothness = constants.batch_smoothness(algorithm.batch_size)
     batch = " (L of a batch)" if algorithm.batch_size else ""
     return StepAdvice(
@@ -165,7 +133,7 @@ def personalized_local_sgd_rule(algorithm: Batched, constants: Constants) -> Ste
     )
 
 
-def lsgd_pfl_rule(algorithm: Batched, constants: Constants) -> StepAdvice | None:
+def _lsgd_pfl(algorithm: Any, constants: Constants) -> StepAdvice | None:
     """Paper 002, theorem 5, for the objective's own blocks."""
     blocks = block_constants(algorithm.objective, constants)
     if blocks is None:
@@ -185,86 +153,31 @@ def lsgd_pfl_rule(algorithm: Batched, constants: Constants) -> StepAdvice | None
     )
 
 
-def all_for_all_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
-    """Paper 004, theorems 3 and 4, corrected: 1/(2 L rho(W)), less where a target accuracy and the noise ask for it."""
-    neighbours = algorithm.neighbours  # type: ignore[attr-defined]
-    radius = 1.0 if neighbours is None else spectrum.spectral_radius(neighbours)  # a mixture is doubly stochastic
-    number = mixture_counts(algorithm) if neighbours is None else mixing.counts(neighbours)
-    return _filtered(algorithm, constants, radius, "1/(2 L rho(W))", float((1 / number).mean()))
-
-
-def naive_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
-    """Paper 004, theorem 2.2, for the agent with the fewest neighbours."""
-    neighbours = algorithm.neighbours  # type: ignore[attr-defined]
-    number = mixture_counts(algorithm) if neighbours is None else mixing.counts(neighbours)
-    return _filtered(algorithm, constants, 1.0, "1/(2L)", float((1 / number).max()))
-
-
-def all_for_one_rule(algorithm: Batched, constants: Constants) -> StepAdvice:
-    """Paper 004, theorem 2.2, for the target."""
-    neighbours = algorithm.neighbours  # type: ignore[attr-defined]
-    number = mixture_counts(algorithm) if neighbours is None else mixing.counts(neighbours)
-    return _filtered(algorithm, constants, 1.0, "1/(2L)", float(1 / number[algorithm.target]))  # type: ignore[attr-defined]
-
-
-def mixture_counts(algorithm: Algorithm) -> np.ndarray:
-    """1/sum_j lambda_ij^2 of alpha I + (1-alpha) 11^T/N: what N_i is for equal weights."""
-    share, agents = float(algorithm.own_share), max(algorithm.clients, 1)  # type: ignore[attr-defined]
-    return np.full(agents, 1 / (share**2 + (1 - share**2) / agents))
-
-
-def _filtered(algorithm: Batched, constants: Constants, radius: float, formula: str, share: float) -> StepAdvice:
-    """`share` is the mean (or the largest) 1/N_i: the part of sigma^2 that averaging leaves."""
-    bound = all_for_all.stable_step(constants.smoothness, radius)
-    recommended = all_for_all.stable_step(constants.batch_smoothness(algorithm.batch_size), radius)
-    reason = f"{formula}, rho(W) = {radius:.3g}" if "rho" in formula else formula
-    accuracy, noise = algorithm.target_accuracy, None  # type: ignore[attr-defined]
-    if accuracy is not None and constants.rows is not None and constants.strong_convexity > 0:
-        noise = all_for_all.largest_noise(algorithm.objective, constants.rows, algorithm.batch_size)
-    if noise:
-        small = constants.strong_convexity * float(accuracy) / (4 * constants.smoothness * noise * share)
-        if small < recommended:
-            words = "mu N eps/(4 L sigma^2 sum 1/N_i)" if "rho" in formula else "mu eps N_i/(4 L sigma^2)"
-            recommended, reason = small, f"{words} for the target accuracy"
-    return StepAdvice(
-        recommended,
-        bound,
-        formula,
-        "paper 004, theorem 3, corrected" if "rho" in formula else "paper 004, theorem 2",
-        reason,
-        "gradients of many add up in W, and models may diverge",
-    )
-
-
-STEP_RULES: dict[str, StepRule] = {
-    "local_sgd": local_sgd_rule,
-    "fedavg": local_sgd_rule,
-    "fedprox": local_sgd_rule,
-    "fedavg_fine_tuning": local_sgd_rule,
-    "fedadam": local_sgd_rule,
-    "fedyogi": local_sgd_rule,
-    "flix_sgd": local_sgd_rule,
-    "local": local_sgd_rule,
-    "minibatch_sgd": minibatch_sgd_rule,
-    "personalized_local_sgd": personalized_local_sgd_rule,
-    "lsgd_pfl": lsgd_pfl_rule,
-    "all_for_all": all_for_all_rule,
-    "all_for_all_naive": naive_rule,
-    "all_for_one": all_for_one_rule,
-}
-
-
-def advise(name: str, algorithm: Algorithm, constants: Constants | None) -> StepAdvice | None:
-    """What theory says of the named algorithm's step; None without a rule or without known curvature."""
-    rule = STEP_RULES.get(name)
-    if rule is None or constants is None or constants.smoothness == 0:
+def _lsgd_pfl_promise(question: Question, epsilon: float) -> Prediction | None:
+    algorithm, blocks = question.algorithm, question.of_f
+    bound = lsgd_pfl_step(blocks.shared_smoothness, blocks.personal_smoothness, algorithm.local_steps)
+    if algorithm.epochs or algorithm.step_size > bound or not blocks.strong_convexity > 0:
         return None
-    return rule(algorithm, constants)
+    fields = {name: getattr(algorithm, name) for name in ("step_size", "local_steps", "batch_size")}
+    return complexity.lsgd_pfl(blocks, question.rows, epsilon, **fields)
 
 
-def step_warnings(name: str, algorithm: Algorithm, constants: Constants | None) -> list[str]:
+LOCAL_SGD = Rule(step=_local_sgd)
+MINIBATCH_SGD = Rule(step=_minibatch_sgd)
+PERSONALIZED_LOCAL_SGD = Rule(step=_personalized_local_sgd)
+LSGD_PFL = Rule(step=_lsgd_pfl, promise=_lsgd_pfl_promise)
+
+
+def advise(rule: Rule | None, algorithm: Algorithm, constants: Constants | None) -> StepAdvice | None:
+    """What theory says of the algorithm's step; None without a rule for it or without known curvature."""
+    if rule is None or rule.step is None or constants is None or constants.smoothness == 0:
+        return None
+    return rule.step(algorithm, constants)
+
+
+def step_warnings(rule: Rule | None, algorithm: Algorithm, constants: Constants | None) -> list[str]:
     """One sentence where a step is beyond its bound: the local step, or the server's (E000-4)."""
-    advice = advise(name, algorithm, constants)
+    advice = advise(rule, algorithm, constants)
     if advice is None or constants is None:
         return []
     given: Any = algorithm.step_size  # type: ignore[attr-defined]

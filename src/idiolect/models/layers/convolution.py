@@ -11,19 +11,18 @@ On a GPU the patches' way through memory is what takes the time. There one patch
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.models.layers.precision import lowered, product
 from idiolect.models.model import Params
 
-PADDING = ("valid", "same")
 WIDEST = 128  # output channels up to which a pair's saving of memory traffic outweighs its products with zeros
 
 
-def patches(images: Any, kernel: int, stride: int = 1) -> Any:
+def patches(images: Array, kernel: int, stride: int = 1) -> Array:
     """(rows, height', width', kernel * kernel * channels): what every output position sees, row of the kernel first."""
     height, width = ((length - kernel) // stride + 1 for length in images.shape[1:3])
     # Slices side by side. One step of the 32-64 CNN, 20 images, two CPU cores: 811 images/s, and 625 inside a loop over
@@ -36,7 +35,7 @@ def patches(images: Any, kernel: int, stride: int = 1) -> Any:
     return slices[0] if kernel == 1 else jnp.concatenate(slices, axis=-1)
 
 
-def convolve_pairs(images: Any, weights: Any) -> Any:
+def convolve_pairs(images: Array, weights: Array) -> Array:
     """Images and weights (kernel, kernel, inside, outside), kernel odd, stride 1, no padding -> convolved images."""
     rows, inside, (kernel, outside) = images.shape[0], images.shape[-1], (weights.shape[0], weights.shape[-1])
     height, width = (length - kernel + 1 for length in images.shape[1:3])
@@ -49,14 +48,14 @@ def convolve_pairs(images: Any, weights: Any) -> Any:
     return outputs[:, :, :width]
 
 
-def _pair_weights(weights: Any) -> Any:
+def _pair_weights(weights: Array) -> Array:
     """The weights from all pixels that a pair of outputs sees to both of them, zero where one sees none."""
     shifted = [jnp.pad(weights, ((0, 0), (place, 1 - place), (0, 0), (0, 0))) for place in range(2)]
     return jnp.stack(shifted, axis=3).reshape(-1, 2 * weights.shape[-1])
 
 
 @jax.custom_vjp
-def add_bias(images: Any, bias: Any) -> Any:
+def add_bias(images: Array, bias: Array) -> Array:
     """images + bias. Its slope is summed as a product with ones, of slopes in bfloat16, into float32.
 
     The compiler's own sum over all positions under vmap is slow on a GPU: a round of the CNN in bfloat16 takes 0.0250 s
@@ -65,11 +64,11 @@ def add_bias(images: Any, bias: Any) -> Any:
     return images + bias
 
 
-def _bias_forward(images: Any, bias: Any) -> tuple[Any, Any]:
+def _bias_forward(images: Array, bias: Array) -> tuple[Array, Array]:
     return images + bias, bias
 
 
-def _bias_backward(bias: Any, slopes: Any) -> tuple[Any, Any]:
+def _bias_backward(bias: Array, slopes: Array) -> tuple[Array, Array]:
     flat = slopes.reshape(-1, slopes.shape[-1]).astype(jnp.bfloat16)
     ones = jnp.ones((8, flat.shape[0]), flat.dtype)  # eight rows alike: matrix units take no fewer
     return slopes, jnp.matmul(ones, flat, preferred_element_type=jnp.float32)[0].astype(bias.dtype)
@@ -94,13 +93,13 @@ class Convolution:
     bias: bool = True
     compute: str = "float32"
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """He's normal initialisation; zero bias."""
         seen = self.kernel * self.kernel * self.inside
         params = {"weights": jax.random.normal(key, (seen, self.outside)) * (2 / seen) ** 0.5}
         return params | {"bias": jnp.zeros(self.outside)} if self.bias else params
 
-    def apply(self, params: Params, images: Any) -> Any:
+    def apply(self, params: Params, images: Array) -> Array:
         """The convolved images."""
         if self.padding == "same":
             edge = (self.kernel - 1) // 2

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.models.layers.precision import product
 from idiolect.models.model import Params
@@ -22,12 +22,12 @@ class Dense:
     gain: float = 2.0
     compute: str = "float32"
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Normal weights of variance gain / inputs; zero bias."""
         weights = jax.random.normal(key, (self.inside, self.outside)) * (self.gain / self.inside) ** 0.5
         return {"weights": weights, "bias": jnp.zeros(self.outside)}
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """(..., outside)."""
         outputs = product(inputs, params["weights"], self.compute)
         return outputs + params["bias"].reshape((1,) * (outputs.ndim - 1) + (-1,))

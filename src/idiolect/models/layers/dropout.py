@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 
-def dropout(key: Any, rate: float, values: Any) -> Any:
+def dropout(key: Array | None, rate: float, values: Array) -> Array:
     """Zero with probability `rate`, else value / (1 - rate): the mean is kept. No key (None): nothing is dropped."""
     if key is None or rate == 0:
         return values

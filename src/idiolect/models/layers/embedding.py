@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.models.model import Params
 
@@ -19,10 +19,10 @@ class Embedding:
     vocabulary: int
     width: int
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Standard normal vectors scaled by width^(-1/2): of length about 1."""
         return {"vectors": jax.random.normal(key, (self.vocabulary, self.width)) * self.width**-0.5}
 
-    def apply(self, params: Params, tokens: Any) -> Any:
+    def apply(self, params: Params, tokens: Array) -> Array:
         """(..., width)."""
         return jnp.asarray(params["vectors"])[tokens]  # NumPy's, as read from a file, cannot be asked inside a loop

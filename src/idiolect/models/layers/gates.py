@@ -7,17 +7,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 UNROLL = 8  # steps per turn of the loop: the dispatch of a turn costs as much as a small product
 
 
-def gates_of(summed: Any) -> tuple[Any, Any, Any, Any]:
+def gates_of(summed: Array) -> tuple[Any, Any, Any, Any]:
     """s(i), s(f), tanh(g), s(o) from z_t, which has i, f, g, o side by side."""
     i, f, g, o = jnp.split(summed, 4, axis=-1)
     return jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
 
 
-def gate_slopes(gates: tuple[Any, Any, Any, Any], cell: Any, earlier: Any) -> tuple[Any, Any]:
+def gate_slopes(gates: tuple[Any, Any, Any, Any], cell: Array, earlier: Array) -> tuple[Array, Array]:
     """What a reverse step multiplies by: d z_t per slope on (c, c, c, h), side by side, and d c_t per slope on h.
 
     For all steps at once, before the reverse loop, so that a step there has one product. With one for each of i, f, g,

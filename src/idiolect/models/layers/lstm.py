@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.models.layers.gates import UNROLL, gate_slopes, gates_of
 from idiolect.models.layers.lstm_mixed import recur_chosen, recur_mixed
@@ -28,8 +29,8 @@ from idiolect.models.model import Params
 class State(NamedTuple):
     """h and c, (rows, width) each."""
 
-    hidden: Any
-    cell: Any
+    hidden: Array
+    cell: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ class LSTM:
     width: int
     compute: str = "float32"
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Uniform in +-width^(-1/2), as customary; bias 1 on the forget gate, so that memory lasts at the start."""
         limit = self.width**-0.5
         of_input, of_state = (jax.random.fold_in(key, place) for place in range(2))
@@ -51,11 +52,11 @@ class LSTM:
             "bias": bias,
         }
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """h_t of every step."""
         return self.run(params, inputs)[0]
 
-    def run(self, params: Params, inputs: Any, state: State | None = None) -> tuple[Any, State]:
+    def run(self, params: Params, inputs: Array, state: State | None = None) -> tuple[Any, State]:
         """h_t of every step, and the last state."""
         if state is None:
             zeros = jnp.zeros((inputs.shape[0], self.width), params["bias"].dtype)
@@ -64,7 +65,7 @@ class LSTM:
         hidden, last = _recur(self.compute, projected, params["recurrent"], state)
         return jnp.swapaxes(hidden, 0, 1), last
 
-    def mixed(self, shared: Params, local: Params, shares: tuple[Any, Any], inputs: Any) -> Any:
+    def mixed(self, shared: Params, local: Params, shares: tuple[Array, Array], inputs: Array) -> Array:
         """h_t where the states of two versions are mixed at every step; shares are (), (rows,) or (rows, time)."""
         swapped = jnp.swapaxes(inputs, 0, 1)
         projected = jnp.stack(
@@ -74,14 +75,14 @@ class LSTM:
         timed = jnp.stack([_by_time(share, inputs) for share in shares], axis=1)
         return jnp.swapaxes(recur_mixed(self.compute, projected, recurrent, timed), 0, 1)
 
-    def chosen(self, shared: Params, local: Params, picked: Any, inputs: Any) -> Any:
+    def chosen(self, shared: Params, local: Params, picked: Array, inputs: Array) -> Array:
         """h_t where every row follows one version at every step, `shared` where `picked` holds."""
         swapped = jnp.swapaxes(inputs, 0, 1)
         hidden = recur_chosen(self.compute, (shared, local), swapped, _by_time(picked, inputs))
         return jnp.swapaxes(hidden, 0, 1)
 
 
-def _by_time(values: Any, inputs: Any) -> Any:
+def _by_time(values: Array, inputs: Array) -> Array:
     """(time, rows, 1) from one value, one per row, or one per row and step."""
     rows, time = inputs.shape[:2]
     values = jnp.reshape(values, (*values.shape, *(1,) * (2 - values.ndim)))
@@ -89,14 +90,14 @@ def _by_time(values: Any, inputs: Any) -> Any:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recur(compute: str, projected: Any, recurrent: Any, state: State) -> tuple[Any, State]:
+def _recur(compute: str, projected: Array, recurrent: Array, state: State) -> tuple[Any, State]:
     return _forward(compute, projected, recurrent, state)[0]
 
 
-def _forward(compute: str, projected: Any, recurrent: Any, state: State) -> tuple[tuple[Any, State], Any]:
+def _forward(compute: str, projected: Array, recurrent: Array, state: State) -> tuple[tuple[Any, State], Any]:
     weights = lowered(recurrent, compute)
 
-    def step(now: State, arrived: Any) -> tuple[State, Any]:
+    def step(now: State, arrived: Array) -> tuple[State, Any]:
         i, f, g, o = gates = gates_of(arrived + (lowered(now.hidden, compute) @ weights).astype(arrived.dtype))
         cell = f * now.cell + i * g
         hidden = o * jnp.tanh(cell)
@@ -106,12 +107,12 @@ def _forward(compute: str, projected: Any, recurrent: Any, state: State) -> tupl
     return (hidden, last), (hidden, cell, gates, recurrent, state)
 
 
-def _backward(compute: str, kept: Any, slopes: tuple[Any, State]) -> tuple[Any, Any, State]:
+def _backward(compute: str, kept: tuple[Any, ...], slopes: tuple[Array, State]) -> tuple[Array, Array, State]:
     hidden, cell, gates, recurrent, state = kept
     before = State(*(jnp.concatenate([first[None], rest[:-1]]) for first, rest in zip(state, (hidden, cell))))
     back = lowered(recurrent, compute).T
 
-    def step(slope: State, at: Any) -> tuple[State, Any]:
+    def step(slope: State, at: tuple[Array, ...]) -> tuple[State, Array]:
         arrived, local, on_to_cell, forget = at
         on_hidden = slope.hidden + arrived
         on_cell = slope.cell + on_hidden * on_to_cell

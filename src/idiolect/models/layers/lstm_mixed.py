@@ -13,14 +13,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.core.control import cond
 from idiolect.models.layers.gates import UNROLL, gate_slopes, gates_of
 from idiolect.models.layers.precision import lowered, product
 
+Pair = tuple[Array, Array]
+
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def recur_mixed(compute: str, projected: Any, recurrent: Any, shares: Any) -> Any:
+def recur_mixed(compute: str, projected: Array, recurrent: Array, shares: Array) -> Array:
     """h_t (time, rows, width) from projected (time, 2, rows, 4 width), recurrent (2, width, 4 width) and shares.
 
     `shares` is (time, 2, rows, 1). The state starts at zero.
@@ -28,11 +31,11 @@ def recur_mixed(compute: str, projected: Any, recurrent: Any, shares: Any) -> An
     return _forward(compute, projected, recurrent, shares)[0]
 
 
-def _forward(compute: str, projected: Any, recurrent: Any, shares: Any) -> tuple[Any, Any]:
+def _forward(compute: str, projected: Array, recurrent: Array, shares: Array) -> tuple[Array, tuple[Any, ...]]:
     weights = lowered(recurrent, compute)
     zeros = jnp.zeros((projected.shape[2], projected.shape[3] // 4), projected.dtype)
 
-    def step(now: tuple[Any, Any], at: Any) -> tuple[Any, Any]:
+    def step(now: Pair, at: Pair) -> tuple[Pair, tuple[Any, ...]]:
         arrived, share = at
         hidden, cell = now
         summed = arrived + jnp.matmul(lowered(hidden, compute)[None], weights).astype(arrived.dtype)
@@ -46,12 +49,12 @@ def _forward(compute: str, projected: Any, recurrent: Any, shares: Any) -> tuple
     return hidden, (hidden, cell, hiddens, cells, gates, recurrent, shares)
 
 
-def _backward(compute: str, kept: Any, slopes: Any) -> tuple[Any, Any, Any]:
+def _backward(compute: str, kept: tuple[Any, ...], slopes: Array) -> tuple[Array, Array, Array]:
     hidden, cell, hiddens, cells, gates, recurrent, shares = kept
     before_hidden, before_cell = (jnp.concatenate([jnp.zeros_like(part[:1]), part[:-1]]) for part in (hidden, cell))
     back = jnp.swapaxes(lowered(recurrent, compute), 1, 2)
 
-    def step(slope: tuple[Any, Any], at: Any) -> tuple[Any, Any]:
+    def step(slope: Pair, at: tuple[Array, ...]) -> tuple[Pair, Pair]:
         arrived, own_hiddens, own_cells, local, on_to_cell, forget, share = at
         on_mixed, on_cell = slope[0] + arrived, slope[1]
         on_share = jnp.sum(on_mixed[None] * own_hiddens + on_cell[None] * own_cells, axis=-1, keepdims=True)
@@ -72,7 +75,7 @@ def _backward(compute: str, kept: Any, slopes: Any) -> tuple[Any, Any, Any]:
 recur_mixed.defvjp(_forward, _backward)
 
 
-def recur_chosen(compute: str, branches: tuple[Any, Any], inputs: Any, picked: Any) -> Any:
+def recur_chosen(compute: str, branches: tuple[Array, Array], inputs: Array, picked: Array) -> Array:
     """h_t (time, rows, width) where every row follows version 0 or 1 at every step; a version nobody follows is idle.
 
     `branches` are the parameters of both versions, inputs (time, rows, inside), `picked` (time, rows, 1) holds
@@ -82,8 +85,8 @@ def recur_chosen(compute: str, branches: tuple[Any, Any], inputs: Any, picked: A
     width = branches[0]["recurrent"].shape[0]
     wide = (*inputs.shape[:2], 4 * width)
 
-    def projection(params: Any, wanted: Any) -> Any:
-        def work() -> Any:
+    def projection(params: Array, wanted: Array) -> Array:
+        def work() -> Array:
             return product(inputs, params["input"], compute) + params["bias"]
 
         return cond(jnp.any(wanted), work, lambda: jnp.zeros(wide, params["bias"].dtype))
@@ -92,12 +95,12 @@ def recur_chosen(compute: str, branches: tuple[Any, Any], inputs: Any, picked: A
     weights = tuple(lowered(params["recurrent"], compute) for params in branches)
     zeros = jnp.zeros((inputs.shape[1], width), projected[0].dtype)
 
-    def step(now: tuple[Any, Any], at: Any) -> tuple[Any, Any]:
+    def step(now: Pair, at: tuple[tuple[Array, ...], Pair]) -> tuple[Pair, Array]:
         arrived, wanted = at
         hidden, cell = now
 
-        def version(branch: int) -> tuple[Any, Any]:
-            def work() -> tuple[Any, Any]:
+        def version(branch: int) -> tuple[Array, Array]:
+            def work() -> tuple[Array, Array]:
                 summed = arrived[branch] + (lowered(hidden, compute) @ weights[branch]).astype(hidden.dtype)
                 i, f, g, o = gates_of(summed)
                 own = f * cell + i * g
@@ -106,7 +109,7 @@ def recur_chosen(compute: str, branches: tuple[Any, Any], inputs: Any, picked: A
             return cond(jnp.any(wanted[branch]), work, lambda: (zeros, zeros))
 
         ours, theirs = version(0), version(1)
-        state = tuple(jnp.where(wanted[0], mine, other) for mine, other in zip(ours, theirs))
-        return state, state[0]
+        hidden, cell = (jnp.where(wanted[0], mine, other) for mine, other in zip(ours, theirs))
+        return (hidden, cell), hidden
 
     return jax.lax.scan(step, (zeros, zeros), (projected, follows))[1]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from idiolect.core.checks import RequestError
 from idiolect.models.model import Params
@@ -24,11 +25,11 @@ class GroupNorm:
     groups: int
     epsilon: float = 1e-5
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Scale 1, shift 0."""
         return {"scale": jnp.ones(self.channels), "shift": jnp.zeros(self.channels)}
 
-    def apply(self, params: Params, values: Any) -> Any:
+    def apply(self, params: Params, values: Array) -> Array:
         """Of the same shape: (rows, ..., channels)."""
         grouped = values.reshape(values.shape[0], -1, self.groups, self.channels // self.groups)
         centred = grouped - grouped.mean(axis=(1, 3), keepdims=True)
@@ -52,16 +53,16 @@ class BatchNorm:
     momentum: float = 0.1
     epsilon: float = 1e-5
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """Scale 1, shift 0, running mean 0, running variance 1."""
         one, zero = jnp.ones(self.channels), jnp.zeros(self.channels)
         return {"scale": one, "shift": zero, "running_mean": zero, "running_variance": one}
 
-    def apply(self, params: Params, values: Any) -> Any:
+    def apply(self, params: Params, values: Array) -> Array:
         """Of the same shape, (rows, ..., channels), by the running moments."""
         return self._normal(params, values, params["running_mean"], params["running_variance"])
 
-    def observe(self, params: Params, values: Any, mask: Any) -> tuple[Any, Params]:
+    def observe(self, params: Params, values: Array, mask: Array) -> tuple[Any, Params]:
         """The same by the batch's moments, and the new running ones."""
         mean = _mean(values, mask)
         variance = _mean(jnp.square(values - mean), mask)
@@ -72,11 +73,11 @@ class BatchNorm:
         moved = {name: (1 - pace) * old + pace * jax.lax.stop_gradient(batch[name]) for name, old in kept.items()}
         return self._normal(params, values, mean, variance), moved
 
-    def _normal(self, params: Params, values: Any, mean: Any, variance: Any) -> Any:
+    def _normal(self, params: Params, values: Array, mean: Array, variance: Array) -> Array:
         return (values - mean) * (jax.lax.rsqrt(variance + self.epsilon) * params["scale"]) + params["shift"]
 
 
-def _mean(values: Any, mask: Any) -> Any:
+def _mean(values: Array, mask: Array) -> Array:
     """(channels,): the mean over real rows and all positions."""
     flat = values.reshape(values.shape[0], -1, values.shape[-1])
     if mask is None:

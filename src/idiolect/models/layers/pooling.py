@@ -7,35 +7,36 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 
-def _windows(images: Any, size: int) -> Any:
+def _windows(images: Array, size: int) -> Array:
     """(rows, height', size, width', size, channels)."""
     rows, height, width, channels = images.shape
     down, across = height // size, width // size
     return images[:, : down * size, : across * size].reshape(rows, down, size, across, size, channels)
 
 
-def mean_pool(images: Any, size: int) -> Any:
+def mean_pool(images: Array, size: int) -> Array:
     """Mean of every size x size window."""
     return _windows(images, size).mean(axis=(2, 4))
 
 
-def max_pool(images: Any, size: int) -> Any:
+def max_pool(images: Array, size: int) -> Array:
     """Largest of every size x size window."""
     return _largest(_windows(images, size))
 
 
 @jax.custom_vjp
-def _largest(windows: Any) -> Any:
+def _largest(windows: Array) -> Array:
     return windows.max(axis=(2, 4))
 
 
-def _forward(windows: Any) -> tuple[Any, Any]:
+def _forward(windows: Array) -> tuple[Array, Array]:
     return _largest(windows), windows
 
 
-def _backward(windows: Any, slope: Any) -> tuple[Any]:
+def _backward(windows: Array, slope: Array) -> tuple[Any]:
     """The slope goes to the first of equals, as in other libraries.
 
     JAX's own rule shares it among equals, which takes a count over the window: 25 % of a CNN's step under vmap. The

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plainest tuples of the contract, for methods with one shared block and one that stays on the client."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from idiolect.core.types import Array, Params
+
+
+class ServerState(NamedTuple):
+    """The shared block."""
+
+    shared: Params
+
+
+class ClientState(NamedTuple):
+    """A model, or a part of one, that never travels."""
+
+    personal: Params
+
+
+class Broadcast(NamedTuple):
+    """The shared block goes down."""
+
+    shared: Params
+
+
+class Working(NamedTuple):
+    """The client's copy of the shared block, its own block, and the rows of the round."""
+
+    shared: Params
+    personal: Params
+    drawn: Any
+
+
+class Upload(NamedTuple):
+    """Start minus end of the local work goes up."""
+
+    drift: Params
+    weight: Array

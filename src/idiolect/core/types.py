@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types in the signatures of an algorithm, for one import line."""
+
+from jax import Array as Array
+
+from idiolect.core.addressing import PerClient as PerClient
+from idiolect.core.data import Batch as Batch
+from idiolect.core.data import ClientData as ClientData
+from idiolect.core.keys import Key as Key
+from idiolect.core.keys import StartKeys as StartKeys
+from idiolect.core.reduction import Reduction as Reduction
+from idiolect.core.tally import Tally as Tally
+from idiolect.core.tree import Params as Params

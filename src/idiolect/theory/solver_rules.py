@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the solvers of paper 002 and its baselines: which theorem gives which fields, and what it promises."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from idiolect.theory import complexity
+from idiolect.theory import solver_parameters as solvers
+from idiolect.theory.rule import Parameters, Prediction, Question, Rule
+
+
+def _draws(question: Question) -> dict[str, Any]:
+    return {"batch_size": question.option("batch_size", 0), "given": question.given}
+
+
+def _refreshes(question: Question) -> dict[str, Any]:
+    return _draws(question) | {"optimal_for": question.option("optimal_for", "shared")}
+
+
+def _anchored(question: Question) -> dict[str, Any]:
+    return _refreshes(question) | {"anchor": question.option("anchor", 0.5)}
+
+
+def _penalty(question: Question) -> float:
+    return float(question.option("penalty", 0.0))
+
+
+def _l2sgd_plus(question: Question) -> Parameters:
+    return solvers.l2sgd_plus(question.own, question.rows, _penalty(question), **_draws(question))
+
+
+def _acd_pfl_promise(question: Question, epsilon: float) -> Prediction | None:
+    stated = question.assuming("strong_convexity", "shared_smoothness", "personal_smoothness")
+    if not stated.strong_convexity > 0:
+        return None
+    probability = question.algorithm.shared_probability
+    return complexity.acd_pfl(stated, question.rows, epsilon, shared_probability=probability)
+
+
+def _asvrcd_pfl_promise(question: Question, epsilon: float) -> Prediction | None:
+    """The theorem leaves p_w and rho free, and nothing else."""
+    algorithm, stated = question.algorithm, question.assuming("strong_convexity")
+    if not stated.strong_convexity > 0:
+        return None
+    free = {field: getattr(algorithm, field) for field in ("shared_probability", "refresh_probability")}
+    derived = solvers.asvrcd_pfl(stated, question.rows, batch_size=algorithm.batch_size, given=free)
+    own = {parameter.name: getattr(algorithm, parameter.name) for parameter in derived}
+    if algorithm.anchor != 0.5 or not all(math.isclose(own[p.name], p.value, rel_tol=1e-6) for p in derived):
+        return None
+    del own["strong_convexity"], own["step_size"]
+    return complexity.asvrcd_pfl(stated, question.rows, epsilon, batch_size=algorithm.batch_size, **own)
+
+
+def _l2sgd_plus_promise(question: Question, epsilon: float) -> Prediction | None:
+    own, penalty = question.own, question.algorithm.objective.penalty
+    fields = {field: getattr(question.algorithm, field) for field in ("averaging_probability", "step_size")}
+    chance = {"averaging_probability": fields["averaging_probability"]}
+    *_, step = solvers.l2sgd_plus(own, question.rows, penalty, given=chance)
+    if not own.strong_convexity > 0 or fields["step_size"] > step.value * (1 + 1e-9):
+        return None
+    return complexity.l2sgd_plus(own, question.rows, epsilon, penalty=penalty, **fields)
+
+
+_SAFE = "no step theory in paper 002; eta = 1/(4 Lx) of its theorem 9 is safe"
+ACD_PFL = Rule(
+    derive=lambda q: solvers.acd_pfl(q.of_f, given=q.given),
+    theorem="paper 002, theorem 7",
+    of_blocks=True,
+    promise=_acd_pfl_promise,
+)
+ASVRCD_PFL = Rule(
+    derive=lambda q: solvers.asvrcd_pfl(q.of_f, q.rows, **_anchored(q)),
+    theorem="paper 002, theorems 8 and 9",
+    of_blocks=True,
+    promise=_asvrcd_pfl_promise,
+)
+SVRCD_PFL = Rule(derive=lambda q: solvers.svrcd_pfl(q.of_f, q.rows, **_refreshes(q)), theorem=_SAFE, of_blocks=True)
+SCD_PFL = Rule(derive=lambda q: solvers.scd_pfl(q.of_f, q.rows, **_draws(q)), theorem=_SAFE, of_blocks=True)
+ASCD_PFL = Rule(
+    derive=lambda q: solvers.ascd_pfl(q.of_f, q.rows, **_refreshes(q)),
+    theorem="paper 002, section 5: ASVRCD's, and theta",
+    of_blocks=True,
+)
+ASCD_THEN_ASVRCD = Rule(
+    derive=lambda q: solvers.ascd_then_asvrcd(q.of_f, q.rows, **_anchored(q)),
+    theorem="paper 002, theorems 8 and 9, section 5",
+    of_blocks=True,
+)
+L2GD = Rule(
+    derive=lambda q: solvers.l2gd(q.own, _penalty(q), given=q.given), theorem="Hanzely and Richtarik 2020, at n = 1"
+)
+L2SGD_PLUS = Rule(derive=_l2sgd_plus, theorem="Hanzely and Richtarik 2020", promise=_l2sgd_plus_promise)
+PFEDME = Rule(derive=lambda q: solvers.pfedme(q.own, _penalty(q), **_draws(q)), theorem="descent lemma")
