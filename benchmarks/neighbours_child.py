@@ -17,10 +17,10 @@ def main(agents: int, rounds: int) -> None:
     from benchmarks.neighbours import DIMENSION, ROWS, neighbourhoods
     from idiolect.algorithms import AllForAll
     from idiolect.core import mixing
-    from idiolect.data.synthetic_means import means_at
     from idiolect.engines.simulate import Session, Training
     from idiolect.models import Location
     from idiolect.objectives import ClientLoss, LocalOnly
+    from papers.afa_problems import means_at
 
     began = time.perf_counter()
     neighbours = neighbourhoods(agents)

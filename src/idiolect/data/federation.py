@@ -87,7 +87,7 @@ class Federation:
         categorical: Sequence[str] = (),
         weight: str | None = None,
         task: str | None = None,
-        split: Split = Split(),  # noqa: B008 - frozen
+        split: Split = Split(),
         held_out: HeldOut = 0,
         seed: int = 0,
         scaling: str = "standard",
@@ -140,7 +140,7 @@ class Federation:
         *,
         task: str | None = None,
         classes: Sequence[str] | None = None,
-        split: Split = Split(),  # noqa: B008 - frozen
+        split: Split = Split(),
         groups: Any = None,
         parts: Any = None,
         weights: Any = None,
@@ -189,7 +189,7 @@ class Federation:
         names: Sequence[str] | None = None,
         task: str | None = None,
         classes: Sequence[str] | None = None,
-        split: Split = Split(),  # noqa: B008 - frozen
+        split: Split = Split(),
         groups: Any = None,
         parts: Any = None,
         held_out: HeldOut = 0,

@@ -47,11 +47,7 @@ def dataset_file(relative: str) -> Path:
     return path
 
 
-def heart_disease(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    seed: int = 0,
-) -> Federation:
+def heart_disease(*, split: Split = Split(), seed: int = 0) -> Federation:
     """UCI Heart Disease: 920 patients of 4 hospitals, 13 features, many values missing; is there disease?"""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -72,12 +68,7 @@ def heart_disease(
     )
 
 
-def school(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def school(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """ILEA exam scores: 15362 pupils of 139 schools, 27 features; regression on the scaled score."""
     content = read_npz(dataset_file("tabular/school139.npz.xz"))
     table = _columns(content["x"][:, :27]) | {"score": content["y"], "school": content["school"]}
@@ -86,12 +77,7 @@ def school(
     )
 
 
-def landmine(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def landmine(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Landmine detection: 14820 radar images of 29 minefields, 9 features; 6 % are mines."""
     content = read_npz(dataset_file("tabular/landmine29.npz.xz"))
     table = _columns(content["x"]) | {"mine": content["y"], "field": content["task"]}
@@ -100,12 +86,7 @@ def landmine(
     )
 
 
-def vehicle(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def vehicle(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Vehicle sensors: 1860 recordings of 23 sensors (7 to 534 each), 100 features, two vehicles."""
     content = read_npz(dataset_file("tabular/vehicle23.npz.xz"))
     return Federation.from_arrays(
@@ -119,12 +100,7 @@ def vehicle(
     )
 
 
-def uci_har(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def uci_har(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Human activity: 10299 windows (128 samples x 9 channels) of 30 people, 6 activities.
 
     Neighbouring windows overlap by half, so the split keeps each unbroken segment together.
@@ -143,12 +119,7 @@ def uci_har(
     )
 
 
-def uci_har_summary(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def uci_har_summary(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Human activity in 18 features: mean and standard deviation of each channel of a window; split by segment."""
     content = read_npz(dataset_file("tabular/uci_har_windows.npz.xz"))
     windows = content["x"] * content["step"][:, None]
@@ -171,7 +142,7 @@ def uci_har_summary(
 def mnist_writers(
     writers: int | None = None,
     *,
-    split: Split = Split(),  # noqa: B008 - frozen
+    split: Split = Split(),
     held_out: HeldOut = 0,
     seed: int = 0,
 ) -> Federation:
@@ -234,7 +205,7 @@ def libsvm(
     clients: int = 8,
     partition: str | Partition = "iid",
     *,
-    split: Split = Split(train=1.0, validation=0.0, test=0.0),  # noqa: B008 - frozen
+    split: Split = Split(train=1.0, validation=0.0, test=0.0),
     seed: int = 0,
     **options: Any,
 ) -> Federation:

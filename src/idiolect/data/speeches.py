@@ -22,7 +22,7 @@ def shakespeare(
     roles: int | None = None,
     *,
     length: int = 80,
-    split: Split = Split(),  # noqa: B008 - frozen
+    split: Split = Split(),
     held_out: HeldOut = 0,
     seed: int = 0,
 ) -> Federation:
