@@ -20,7 +20,7 @@ from idiolect.data.preparation import FEDERATED, GIVEN, Preparation, small_clien
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_weights, read_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, HeldOut, Plan, Split, plan
-from idiolect.data.tables import Reading, read, require_columns
+from idiolect.data.tables import Reading, check_roles, read, require_columns
 from idiolect.data.target_columns import prepare_targets
 from idiolect.data.task import check_kind
 
@@ -118,13 +118,12 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
 
 def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     """The feature columns: those named, or all that have no other role and are not dropped."""
-    roles = request.columns_with_roles
-    for name, role in roles.items():
-        require_columns(table, [name], role)
+    split = request.split
+    others = {"split": split.split_column, "group": split.group_column, "time": split.time_column}
+    roles = check_roles(table, request.client, request.targets, others | {"weight": request.weight})
     for option, names in (("feature", request.features or ()), ("dropped", request.drop)):
         require_columns(table, names, option)
     require_columns(table, request.categorical, "categorical")
-    _refuse_two_roles(request)
     categorical = tuple(name for name in request.categorical if name not in request.targets)
     for option, names in (
         ("--features", request.features or ()),
@@ -152,28 +151,6 @@ def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
     if unused is not None:
         raise RequestError(f"The categorical column {unused!r} is not among the features; add it to --features.")
     return chosen
-
-
-def _refuse_two_roles(request: TableRequest) -> None:
-    """RequestError where one column is to be two things."""
-    if request.client in request.targets:
-        raise RequestError(f"The client and the target must be two columns, got {request.client!r} for both.")
-    split = request.split
-    taken = {request.client: "client"} | dict.fromkeys(request.targets, "target")
-    others = {
-        "split": split.split_column,
-        "group": split.group_column,
-        "time": split.time_column,
-        "weight": request.weight,
-    }
-    for role, name in others.items():
-        if name is None:
-            continue
-        if name in taken:
-            raise RequestError(
-                f"The {role} column must have no other role, but {name!r} is also the {taken[name]}; name another one."
-            )
-        taken[name] = role
 
 
 def _drop_incomplete(table: pa.Table, request: TableRequest) -> tuple[pa.Table, np.ndarray, list[str]]:

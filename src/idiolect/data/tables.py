@@ -71,6 +71,31 @@ def require_columns(table: pa.Table, names: Sequence[str], purpose: str) -> None
             raise RequestError(f"The {purpose} column {name!r} is not in the table.{nearest(name, table.column_names)}")
 
 
+def check_roles(
+    table: pa.Table, client: str, targets: Sequence[str], others: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Columns that are no inputs, by what they are; RequestError where one is not there, or is to be two things.
+
+    `others` are further roles with their column, None where no column has the role.
+    """
+    roles = {client: "client"}
+    require_columns(table, [client], "client")
+    require_columns(table, targets, "target")
+    if client in targets:
+        raise RequestError(f"The client and the target must be two columns, got {client!r} for both; name another one.")
+    roles |= dict.fromkeys(targets, "target")
+    for role, name in others.items():
+        if name is None:
+            continue
+        require_columns(table, [name], role)
+        if name in roles:
+            raise RequestError(
+                f"The {role} column must have no other role, but {name!r} is also the {roles[name]}; name another one."
+            )
+        roles[name] = role
+    return roles
+
+
 def read_csv(path: str | Path, column_names: Sequence[str] | None = None, delimiter: str = ",") -> pa.Table:
     """A delimited text file with this separator; `column_names` where the file has no header line."""
     written = read_delimited(path, delimiter, column_names, fixed=True)
@@ -186,7 +211,7 @@ def _nothing(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _read_file(path: Path) -> pa.Table | Delimited:
-    suffix = inner_suffix(path)
+    suffix = inner_suffix(existing(path))
     if suffix not in READABLE:
         raise RequestError(
             f"{path} has the extension {suffix or 'none'!r}, which is not one of {', '.join(READABLE)} "
@@ -196,7 +221,7 @@ def _read_file(path: Path) -> pa.Table | Delimited:
         return read_delimited(path, DELIMITERS[suffix])
     from pyarrow import ArrowException, feather, parquet
 
-    content = read_bytes(existing(path))
+    content = read_bytes(path)
     try:
         source = io.BytesIO(content)
         table = parquet.read_table(source) if suffix == ".parquet" else feather.read_table(source)
