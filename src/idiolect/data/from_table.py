@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from idiolect.core.checks import RequestError
 from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
 from idiolect.data.doubtful import client_copy_warnings, doubt_features, settling_warnings
 from idiolect.data.feature_columns import CategoryColumn, NumberColumn
-from idiolect.data.federation import Federation, assemble
+from idiolect.data.federation import Federation, Owned, assemble
 from idiolect.data.kinds import TEXT
 from idiolect.data.names import encode_names, lookalike_warnings
 from idiolect.data.preparation import FEDERATED, GIVEN, Preparation, small_client_warnings
@@ -69,7 +70,7 @@ class TableRequest:
         return given | {name: TEXT for name in names if name is not None}
 
 
-def federation_from_table(cls: type[Federation], source: Any, request: TableRequest, dtype: Any) -> Federation:
+def federation_from_table(cls: type[Federation], source: object, request: TableRequest, dtype: DTypeLike) -> Federation:
     """What `Federation.from_table` documents."""
     check_kind(request.task)
     request.split.check()
@@ -108,12 +109,12 @@ def federation_from_table(cls: type[Federation], source: Any, request: TableRequ
     told = [reading.column_notes[name] for name in (*request.columns_with_roles, *used) if name in reading.column_notes]
     every_note = (*reading.notes, *told, *notes, *_time_note(request.split), *task_notes, *fitted.notes)
     total = reading.table.num_rows
-    made = assemble(
-        cls, inputs, values, owner, names, fitted.task, planned, every_note, fitted, groups, kept, total, weights
-    )
+    rows = Owned(inputs, values, owner, names, fitted.task, groups, weights, kept, total)
     sent = preparation.only(np.flatnonzero(~planned.held_out))
-    every_warning = (*made.warnings, *warnings, *small_client_warnings(sent, made.names))
-    return dataclasses.replace(made, warnings=every_warning, preparation=sent)
+    training_names = [name for name, out in zip(names, planned.held_out) if not out]
+    every_warning = [*warnings, *small_client_warnings(sent, training_names)]
+    made = assemble(cls, rows, planned, every_note, every_warning, fitted)
+    return dataclasses.replace(made, preparation=sent)
 
 
 def _choose_features(table: pa.Table, request: TableRequest) -> list[str]:
