@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, DTypeLike
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows, take_weights
 from idiolect.data.arrays import as_array, as_inputs, as_targets, as_weights, check_lengths
-from idiolect.data.preparation import FEDERATED, GIVEN, WAYS, Preparation
+from idiolect.data.preparation import FEDERATED, Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_alike, check_training_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
+from idiolect.data.table_request import TableRequest
 from idiolect.data.task import Task, encode_labels, refuse_one_hot
 
 
@@ -121,13 +122,8 @@ class Federation:
         client or target are dropped. The column `weight` says how much each row counts in losses and scores. `notes`
         says what was done, `warnings` what may be a slip.
         """
-        from idiolect.data.from_table import TableRequest, federation_from_table
+        from idiolect.data.from_table import federation_from_table
 
-        if preparation not in WAYS or (preparation == GIVEN) != (recipe is not None):
-            raise RequestError(
-                f'preparation must be one of {", ".join(WAYS)}, and "given" needs a recipe, got {preparation!r} '
-                f"{'with' if recipe is not None else 'without'} one."
-            )
         request = TableRequest(
             client=client,
             targets=(target,) if isinstance(target, str) else tuple(target),

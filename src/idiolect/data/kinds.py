@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NUMBER, TRUTH, DATE, TEXT = "number", "truth", "date", "text"
 KINDS = (NUMBER, TRUTH, DATE, TEXT)
+WORDS = {NUMBER: "numbers", TRUTH: "true or false", DATE: "dates"}  # for what must be in a column
 MISSING_MARKS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 MOSTLY = 0.8  # of the different values
 EXACT = 2**53  # whole numbers beyond it cannot be told apart in double precision
@@ -147,7 +148,7 @@ def convert(column: pa.ChunkedArray, kind: str, name: str, decimal_comma: bool =
     if None in found:
         wrong = values[found.index(None)]
         row = encoded.indices.to_pylist().index(found.index(None))
-        words = {NUMBER: "numbers", TRUTH: "true or false", DATE: "dates such as 2024-01-31"}[kind]
+        words = f"{WORDS[kind]} such as 2024-01-31" if kind == DATE else WORDS[kind]
         raise RequestError(
             f"Column {name!r} must hold {words}, but row {row} has {_short(wrong)}; correct it, or leave the cell "
             f"empty to count it as missing."

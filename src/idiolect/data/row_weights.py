@@ -4,40 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
-from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
-from idiolect.data.kinds import NUMBER, TRUTH
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from idiolect.data.columns import Column
+from idiolect.data.kinds import NUMBER, TEXT, TRUTH, is_number
 
 
-def read_weights(column: pa.ChunkedArray, name: str) -> np.ndarray:
+def read_weights(column: Column) -> np.ndarray:
     """(rows,) float64, not-a-number where missing; RequestError for a column of something else."""
-    if kind_of(column) not in (NUMBER, TRUTH):
-        what = f"has the type {column.type}"
-        if is_text(column):
-            texts = list(enumerate(as_texts(column, name)))
-            row, text = next((pair for pair in texts if not _is_number(pair[1])), texts[0])
+    if column.kind not in (NUMBER, TRUTH):
+        what = f"has the type {column.data.type}"
+        if column.kind == TEXT:
+            texts = list(enumerate(column.texts))
+            row, text = next((pair for pair in texts if not is_number((pair[1] or "0").strip())), texts[0])
             what = f"row {row} has {text!r}"
         raise RequestError(
-            f"The weight column {name!r} must hold finite numbers of at least 0, but {what}; correct it, or name "
-            "another column."
+            f"The weight column {column.name!r} must hold finite numbers of at least 0, but {what}; correct it, or "
+            "name another column."
         )
-    return as_numbers(column, name)
-
-
-def _is_number(text: str | None) -> bool:
-    try:
-        float(text or "0")
-    except ValueError:
-        return False
-    return True
+    return column.numbers
 
 
 def check_weights(

@@ -10,6 +10,14 @@ import numpy as np
 NUMBER_BYTES = 8  # a count or a sum on the wire
 
 
+class Learners(NamedTuple):
+    """Whose rows preparation learns from."""
+
+    owner: np.ndarray  # (rows,), the number of each row's client among the names
+    names: tuple[str, ...]
+    training: np.ndarray  # (rows,), bool
+
+
 class Numbers(NamedTuple):
     """One entry per client, or a single one for all together, about the values of one column."""
 
