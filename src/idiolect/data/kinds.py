@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from idiolect.core.checks import RequestError
 
@@ -29,6 +29,7 @@ _LONG = r"[+-]?0*[1-9][0-9]{15,}"  # sixteen digits or more: perhaps beyond 2^53
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
 _AMBIGUOUS_DATE = r"[0-9]{1,4}[/.-][0-9]{1,2}[/.-][0-9]{1,4}(?:[T ].*)?"
 _TRUTHS = {"true": True, "false": False}
+Texts = TypeVar("Texts", "pa.Array", "pa.ChunkedArray")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -88,7 +89,7 @@ def _number_pattern(decimal_comma: bool) -> str:
     return f"(?:{_NUMBER}|{_COMMA_NUMBER})" if decimal_comma else _NUMBER
 
 
-def _matches(texts: Any, pattern: str) -> Any:
+def _matches(texts: Texts, pattern: str) -> Texts:
     """Which texts match as a whole."""
     import pyarrow.compute as pc
 
@@ -153,10 +154,7 @@ def convert(column: pa.ChunkedArray, kind: str, name: str, decimal_comma: bool =
             f"Column {name!r} must hold {words}, but row {row} has {_short(wrong)}; correct it, or leave the cell "
             f"empty to count it as missing."
         )
-    arrow_type = _arrow_type(kind, values)
-    if arrow_type == pa.float64():
-        found = [float(value) for value in found]
-    return pa.chunked_array([pa.array(found, arrow_type).take(encoded.indices)])
+    return pa.chunked_array([_typed(found, kind).take(encoded.indices)])
 
 
 def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -202,17 +200,16 @@ def _moment(text: str, decimal_comma: bool = False) -> int | None:
     return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
-_READERS: dict[str, Callable[[str, bool], Any]] = {NUMBER: _number, TRUTH: _truth, DATE: _moment}
+_READERS: dict[str, Callable[[str, bool], float | int | None]] = {NUMBER: _number, TRUTH: _truth, DATE: _moment}
 
 
-def _arrow_type(kind: str, values: Sequence[str]) -> Any:
+def _typed(found: Sequence[float | int | None], kind: str) -> pa.Array:
+    """What the readers gave, in the kind's Arrow type."""
     import pyarrow as pa
 
     if kind == DATE:
-        return pa.timestamp("us")
-    if kind == TRUTH and all(value.strip().lower() in _TRUTHS for value in values):
-        return pa.bool_()
-    whole = kind == NUMBER and all(
-        re.fullmatch(_WHOLE, value.strip()) and not beyond_exact(value.strip()) for value in values
-    )
-    return pa.int64() if whole else pa.float64()
+        return pa.array(found, pa.timestamp("us"))
+    plain = bool if kind == TRUTH else int
+    if all(type(value) is plain for value in found):
+        return pa.array(found, pa.bool_() if kind == TRUTH else pa.int64())
+    return pa.array([float(value or 0) for value in found], pa.float64())

@@ -13,19 +13,13 @@ import numpy as np
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.federation import Federation
 from idiolect.data.partition import Partition, deal
-from idiolect.data.sources import read_csv, read_libsvm, read_npz
+from idiolect.data.sources import read_libsvm, read_npz
 from idiolect.data.split import HeldOut, Split, draw_held_out
+from idiolect.data.tables import read_csv
 
 VARIABLE = "IDIOLECT_DATASETS"
 DEFAULT_FOLDER = "../shared/datasets"
 LIBSVM_FEATURES = {"mushrooms": 112, "a6a": 123, "a6a.t": 123, "w6a": 300, "w6a.t": 300}
-IMAGE_FILES = {
-    "mnist": "mnist_writers",
-    "fashion_mnist": "fashion_mnist_sub",
-    "kmnist": "kmnist_t10k",
-    "cifar10": "cifar10_sub",
-    "emnist": "emnist_byclass_32k",
-}
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 HEART_COLUMNS = (
     *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg"),
@@ -40,9 +34,8 @@ def dataset_file(relative: str) -> Path:
     path = folder / relative
     if not path.exists():
         raise RequestError(
-            f"The data file {relative} is not in the folder {folder}; set the environment variable "
-            f"{VARIABLE} "
-            "to the folder that holds it."
+            f"The data file {relative} is not in the folder {folder}; set the environment variable {VARIABLE} to the "
+            "folder that holds it."
         )
     return path
 
@@ -167,7 +160,7 @@ def mnist_writers(
     inputs, labels, ids = [], [], []
     for word, wanted in (("train", training), ("test", outside)):
         chosen = np.isin(content[f"writer_{word}"], wanted)
-        inputs.append(_pixels(content[f"x_{word}"][chosen]))
+        inputs.append(scale_pixels(content[f"x_{word}"][chosen]))
         labels.append(content[f"y_{word}"][chosen])
         ids.append(content[f"writer_{word}"][chosen])
     return Federation.from_arrays(
@@ -179,25 +172,6 @@ def mnist_writers(
         held_out=[str(int(name)) for name in outside],
         seed=seed,
     )
-
-
-def image_arrays(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Train images, train labels, test images, test labels; images (rows, height, width, channels) in [0, 1].
-
-    Names: mnist, fashion_mnist, kmnist, cifar10, emnist. Sets with one part only give no test rows.
-    """
-    if name not in IMAGE_FILES:
-        raise RequestError(f"There is no image set {name!r}.{nearest(name, IMAGE_FILES)}")
-    content = read_npz(dataset_file(f"images/{IMAGE_FILES[name]}.npz.xz"))
-    if "x" in content:
-        return (
-            _pixels(content["x"]),
-            content["y"].astype(np.int32),
-            _pixels(content["x"][:0]),
-            np.zeros(0, np.int32),
-        )
-    train, test = ((_pixels(content[f"x_{part}"]), content[f"y_{part}"].astype(np.int32)) for part in ("train", "test"))
-    return *train, *test
 
 
 def libsvm(
@@ -229,7 +203,7 @@ def _columns(values: np.ndarray) -> dict[str, np.ndarray]:
     return {f"x{number}": values[:, number] for number in range(values.shape[1])}
 
 
-def _pixels(images: np.ndarray) -> np.ndarray:
+def scale_pixels(images: np.ndarray) -> np.ndarray:
     """Bytes to [0, 1], channels last."""
     scaled = images.astype(np.float32) / 255
     return scaled[..., None] if scaled.ndim == 3 else np.ascontiguousarray(scaled.transpose(0, 2, 3, 1))
