@@ -141,7 +141,7 @@ def _array(path: Path, entries: list[Entry], alphabet: str, word: str) -> np.nda
 
 def _characters(texts: list[Entry], alphabet: str) -> np.ndarray:
     place = {character: number for number, character in enumerate(alphabet)}
-    codes = np.array([[place[character] for character in text] for text in texts], np.int32)  # type: ignore[union-attr]
+    codes = np.array([[place[character] for character in text] for text in texts], np.int32)  # type: ignore[union-attr, index]
     if codes.ndim != 2:
         raise ValueError("entries of other kinds")
     return codes
