@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DAY_MICROSECONDS = 86_400_000_000
+_TYPES = {  # kind -> tests of pyarrow.types; a column of nulls is one of numbers that are all missing
+    TEXT: ("string", "large_string", "string_view"),
+    TRUTH: ("boolean",),
+    DATE: ("date", "timestamp"),
+    NUMBER: ("integer", "floating", "decimal", "null"),
+}
 
 
 class Column:
@@ -38,15 +44,10 @@ class Column:
         """Number, truth, date or text; None for what cannot be an input (lists, bytes, durations)."""
         import pyarrow as pa
 
-        types, kind = pa.types, self.data.type
-        if types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view():
-            return TEXT
-        if types.is_boolean(kind):
-            return TRUTH
-        if types.is_date(kind) or types.is_timestamp(kind):
-            return DATE
-        numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)
-        return NUMBER if numeric else None
+        for kind, tests in _TYPES.items():
+            if any(getattr(pa.types, f"is_{test}")(self.data.type) for test in tests):
+                return kind
+        return None
 
     @property
     def present(self) -> int:

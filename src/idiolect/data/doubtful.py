@@ -40,19 +40,18 @@ def doubt_features(columns: Mapping[str, Column], features: list[str], named: Se
     first = next(iter(columns))
     reasons = {name: _reason(columns[name], name == first) for name in features if name not in named}
     left_out = {name: reason for name, reason in reasons.items() if reason is not None}
-    warnings = []
-    if features and len(left_out) == len(features):
+    only: list[str] = []
+    if len(left_out) == len(features):
         only = [name for name in features if _is_row_number(columns[name], name == first)]
-        left_out = {name: text for name, text in left_out.items() if name not in only}
-        warnings = [f"Column {name!r} numbers the rows; it was kept because no other input is left." for name in only]
-    kept = [name for name in features if name not in left_out]
+    kept = [name for name in features if name not in left_out or name in only]
+    warnings = [f"Column {name!r} numbers the rows; it was kept because no other input is left." for name in only]
+    dates = [name for name in kept if columns[name].kind == DATE]
     warnings += [
         f"Column {name!r} holds dates, read as days since 1970; --time {name} splits by time instead, "
         f"--drop {name} leaves it out."
-        for name in kept
-        if columns[name].kind == DATE
+        for name in dates
     ]
-    return Doubts(kept, left_out, warnings)
+    return Doubts(kept, {name: text for name, text in left_out.items() if name not in only}, warnings)
 
 
 def _reason(column: Column, first: bool) -> str | None:
@@ -83,17 +82,20 @@ def _is_split(column: Column) -> bool:
 
 def _is_row_number(column: Column, first: bool) -> bool:
     """Different whole numbers in every row that are 0 or 1 and on, or whose name or place says index."""
-    if column.kind != NUMBER or column.present < len(column) or len(column) < 2:
-        return False
-    values = column.numbers
-    if not np.array_equal(values, np.round(values)) or len(np.unique(values)) < len(values):
+    if column.kind != NUMBER or column.present < len(column) or not _all_different(column.numbers):
         return False
     if first and (column.name == "column 1" or column.name.lower().startswith("unnamed:")):
         return True
-    if len(values) < FEWEST_ROWS:
-        return False
+    values = column.numbers
     counts_up = values.min() in (0, 1) and values.max() - values.min() == len(values) - 1
-    return bool(counts_up) or any(pattern.search(column.name.strip()) for pattern in (_ID_WORD, _ID_CAMEL))
+    says_id = any(pattern.search(column.name.strip()) for pattern in (_ID_WORD, _ID_CAMEL))
+    return len(values) >= FEWEST_ROWS and bool(counts_up or says_id)
+
+
+def _all_different(values: np.ndarray) -> bool:
+    """Whether there are two whole numbers or more, each of them once."""
+    whole = np.array_equal(values, np.round(values))  # not so where one is missing
+    return len(values) > 1 and whole and len(np.unique(values)) == len(values)
 
 
 def _is_one_per_row(column: Column) -> bool:

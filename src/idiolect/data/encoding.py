@@ -32,23 +32,21 @@ def utf8_bytes(content: bytes, path: str | Path) -> bytes:
     for start, what in OTHER_FORMATS.items():
         if content.startswith(start) and not _is_utf8_text(content):
             raise RequestError(f"{path} is not a text table but {what}.")
-    if content.startswith(UTF8_MARK):
-        content = content[len(UTF8_MARK) :]
-    known = next((names for mark, names in MARKS.items() if content.startswith(mark)), None)
-    known = known or _unmarked(content)
+    content = content.removeprefix(UTF8_MARK)
+    known = next((names for mark, names in MARKS.items() if content.startswith(mark)), None) or _unmarked(content)
+    place = 0
     if known is None and b"\0" in content:
-        place = content.index(b"\0")
         raise RequestError(
-            f"{path} is not a well-formed table: byte {place} is zero, which no text has; save it as CSV UTF-8."
+            f"{path} is not a well-formed table: byte {content.index(0)} is zero, which no text has; save it as CSV "
+            "UTF-8."
         )
-    try:
-        if known is None:
+    if known is None:
+        try:
             content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            place, known = error.start, _western(content)
+        else:
             return content
-        place = 0
-    except UnicodeDecodeError as error:
-        place = error.start
-        known = _western(content)
     name, tool_name = known
     raise RequestError(
         f"{path} is not UTF-8 text but looks like {name} (byte {place}); save it as CSV UTF-8, or convert it: "

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -95,17 +96,17 @@ class CategoryColumn:
 
     def doubts(self, column: Column) -> list[str]:
         """Sentences about categories never seen, and about missing ones where none were."""
-        texts, known = column.texts, set(self.levels)
-        missing = sum(text is None for text in texts)
-        new = [text for text in texts if text is not None and text not in known]
+        new = Counter(text for text in column.texts if text is not None)
+        missing = len(column) - new.total()
+        for level in self.levels:
+            del new[level]
         found = []
         if missing and not self.missed:
             found.append(f"Column {self.name!r} misses {_values(missing)} and missed none in training.")
         if new:
-            different = list(dict.fromkeys(new))
-            names = ", ".join(map(repr, different[:SHOWN])) + (", ..." if len(different) > SHOWN else "")
-            rows = "1 row" if len(new) == 1 else f"{len(new)} rows"
-            what = "a category" if len(different) == 1 else f"{len(different)} categories"
+            names = ", ".join(map(repr, list(new)[:SHOWN])) + (", ..." if len(new) > SHOWN else "")
+            rows = "1 row" if new.total() == 1 else f"{new.total()} rows"
+            what = "a category" if len(new) == 1 else f"{len(new)} categories"
             found.append(
                 f"Column {self.name!r} has {what} never seen in training, {names}, in {rows}: read as missing."
             )

@@ -52,32 +52,36 @@ def decide(name: str, distinct: pa.Array, quoted: bool = False, decimal_comma: b
     if len(distinct) <= len(_TRUTHS) * 4 and all(value.lower() in _TRUTHS for value in distinct.to_pylist()):
         return Decision(TRUTH)
     numbers = _matches(distinct, _number_pattern(decimal_comma))
-    amount = pc.sum(numbers).as_py() or 0
-    if amount == len(distinct):
+    if pc.all(numbers, min_count=0).as_py():
         return _numbers_or_names(name, distinct, quoted)
     if _first(distinct, _DATE, matching=False) is None and None not in map(_moment, distinct.to_pylist()):
         return Decision(DATE)
+    return Decision(TEXT, warning=_slip(name, distinct, numbers))
+
+
+def _slip(name: str, distinct: pa.Array, numbers: pa.Array) -> str:
+    """A warning where texts look like something else that was written in an unusual way."""
+    import pyarrow.compute as pc
+
     if _first(distinct, _AMBIGUOUS_DATE, matching=False) is None:
-        return Decision(
-            TEXT,
-            warning=f"Column {name!r} looks like dates but is read as text: {_short(distinct[0].as_py())} can be "
-            "read in more than one way; write them as 2024-01-31.",
+        return (
+            f"Column {name!r} looks like dates but is read as text: {_short(distinct[0].as_py())} can be read in more "
+            "than one way; write them as 2024-01-31."
         )
     comma = _first(distinct, _COMMA_NUMBER)
     if comma is not None and _first(distinct, _number_pattern(True), matching=False) is None:
-        return Decision(
-            TEXT,
-            warning=f"Column {name!r} is read as text, because {comma!r} may be a decimal or a thousands comma; write "
-            "1.5 for the one and 1500 for the other.",
+        return (
+            f"Column {name!r} is read as text, because {comma!r} may be a decimal or a thousands comma; write 1.5 for "
+            "the one and 1500 for the other."
         )
+    amount = pc.sum(numbers).as_py() or 0
     if amount > 1 and amount >= MOSTLY * len(distinct):
         other = distinct.filter(pc.invert(numbers))[0].as_py()
-        return Decision(
-            TEXT,
-            warning=f"Column {name!r} is read as text, because {_short(other)} is not a number although most of its "
-            "values are; correct it, or leave such cells empty.",
+        return (
+            f"Column {name!r} is read as text, because {_short(other)} is not a number although most of its values "
+            "are; correct it, or leave such cells empty."
         )
-    return Decision(TEXT)
+    return ""
 
 
 def is_number(text: str, decimal_comma: bool = False) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -39,19 +39,28 @@ def read_leaf_json(path: str | Path) -> LeafData:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise RequestError(f"The folder {path} holds no .json file; name a folder of LEAF files.")
+    users = _read_users(files)
+    inputs, targets = ([entry for rows in users.values() for entry in rows[key]] for key in ("x", "y"))
+    with_texts = any(isinstance(entry, str) for entry in inputs)
+    alphabet = _alphabet([*inputs, *targets]) if with_texts else ""
+    offsets = np.cumsum([0, *(len(rows["y"]) for rows in users.values())]).astype(np.int64)
+    labels = not alphabet and bool(targets) and all(isinstance(entry, str) for entry in targets)
+    answers = np.array(targets, dtype=str) if labels else _array(path, targets, alphabet, "y")
+    return LeafData(Rows(_array(path, inputs, alphabet, "x"), answers, offsets), tuple(users), alphabet)
+
+
+def _read_users(files: Sequence[Path]) -> dict[str, UserRows]:
     users: dict[str, UserRows] = {}
     for file in files:
         for user, rows in _users(file):
             if user in users:
                 raise RequestError(f"{file} repeats the user {user!r}; each user may appear once.")
             users[user] = rows
-    inputs, targets = ([entry for rows in users.values() for entry in rows[key]] for key in ("x", "y"))
-    texts = [entry for entry in (*inputs, *targets) if isinstance(entry, str)]
-    alphabet = "".join(sorted(set().union(*texts))) if any(isinstance(entry, str) for entry in inputs) else ""
-    offsets = np.cumsum([0, *(len(rows["y"]) for rows in users.values())]).astype(np.int64)
-    labels = not alphabet and bool(targets) and all(isinstance(entry, str) for entry in targets)
-    answers = np.array(targets, dtype=str) if labels else _array(path, targets, alphabet, "y")
-    return LeafData(Rows(_array(path, inputs, alphabet, "x"), answers, offsets), tuple(users), alphabet)
+    return users
+
+
+def _alphabet(entries: list[Entry]) -> str:
+    return "".join(sorted(set().union(*(entry for entry in entries if isinstance(entry, str)))))
 
 
 def refuse_token_numbers(path: str | Path, inputs: np.ndarray) -> list[str]:

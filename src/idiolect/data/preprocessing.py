@@ -47,28 +47,30 @@ class Preprocessing:
         labels exist is part of the task, not learnt. Features that cannot be inputs are left out with a warning, but
         refused if the request names them.
         """
-        local, owner, clients = request.preparation == LOCAL, rows.owner[rows.training], len(rows.names)
-        fitted = {
-            name: fit_column(columns[name].take(rows.training), owner, clients, request.scaling, name in request.named)
+        owner, clients, named = rows.owner[rows.training], len(rows.names), request.named
+        fitted = [
+            fit_column(columns[name].take(rows.training), owner, clients, request.scaling, name in named)
             for name in features
-        }
-        kept = tuple(found.column for found in fitted.values() if found.column is not None)
-        warnings = tuple(found.warning for found in fitted.values() if found.warning)
+        ]
+        kept = tuple(found.column for found in fitted if found.column is not None)
+        warnings = tuple(found.warning for found in fitted if found.warning)
         if not kept:
-            said = f" {warnings[0]}" if warnings else ""
             raise RequestError(
                 f"No feature column can be an input: none of {', '.join(map(repr, features[:4]))} holds a value to "
-                f"learn from in the training rows; name others with --features.{said}"
+                f"learn from in the training rows; name others with --features. {' '.join(warnings[:1])}".rstrip()
             )
-        scaling = "none" if local else request.target_scaling  # where nothing is exchanged, targets keep their units
-        targets = fit_targets([columns[name] for name in request.targets], rows, task, scaling)
-        notes = [found.note for found in fitted.values() if found.note]
-        recipe = cls(kept, targets.column, (*notes, *targets.notes), request.client, warnings)
+        local = request.preparation == LOCAL  # nothing about numbers is exchanged: targets keep their units
+        targets = fit_targets(
+            [columns[name] for name in request.targets], rows, task, "none" if local else request.target_scaling
+        )
+        recipe = cls(kept, targets.column, (), request.client, warnings)
+        notes = [found.note for found in fitted if found.note]
         if local:
-            recipe = _localized(recipe, fitted, rows.names, request.scaling, targets.notes)
-        summaries = {name: found.sent for name, found in fitted.items() if found.sent is not None} | {**targets.sent}
-        learned = np.bincount(owner, minlength=clients)
-        return recipe, Preparation(request.preparation, clients, learned, sent_for(summaries, request.preparation))
+            recipe, notes = _localized(recipe, fitted, rows.names, request.scaling)
+        recipe = dataclasses.replace(recipe, notes=(*notes, *targets.notes))
+        summaries = {name: found.sent for name, found in zip(features, fitted) if found.sent is not None}
+        sent = sent_for({**summaries, **targets.sent}, request.preparation)
+        return recipe, Preparation(request.preparation, clients, np.bincount(owner, minlength=clients), sent)
 
     @property
     def task(self) -> Task:
@@ -204,25 +206,21 @@ def _frozen_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _localized(
-    recipe: Preprocessing, fitted: Mapping[str, Fitted], clients: Sequence[str], scaling: str, notes: Sequence[str]
-) -> Preprocessing:
-    """The recipe where each client is scaled by its own rows: numbers of all clients together are not in it."""
-    numeric = {name: found for name, found in fitted.items() if isinstance(found.column, NumberColumn)}
-    each = [own_scales(found.sent, scaling).tolist() for found in numeric.values() if isinstance(found.sent, Numbers)]
+    recipe: Preprocessing, fitted: Sequence[Fitted], clients: Sequence[str], scaling: str
+) -> tuple[Preprocessing, list[str]]:
+    """The recipe where each client is scaled by its own rows, without a number of all clients, and its notes."""
     said = ["Each client's numbers are centred and scaled by its own training rows; numeric targets keep their units."]
-    for name, found in fitted.items():
-        if name not in numeric:
-            said += [found.note] if found.note else []
-        elif found.column is not None and len(found.column.outputs) > 1:
-            said.append(f"Column {name!r} misses values: filled with each client's own mean, marked.")
-    return dataclasses.replace(
-        recipe,
-        columns=tuple(
-            dataclasses.replace(column, fill=0.0, centre=0.0, scale=1.0, lowest=None, highest=None)
-            if isinstance(column, NumberColumn)
-            else column
-            for column in recipe.columns
-        ),
-        notes=(*said, *notes),
-        own={name: tuple(tuple(column[place]) for column in each) for place, name in enumerate(clients)},
-    )
+    columns: list[NumberColumn | CategoryColumn] = []
+    each = []
+    for found in fitted:
+        column, note = found.column, found.note
+        if isinstance(column, NumberColumn):
+            assert isinstance(found.sent, Numbers)
+            each.append(own_scales(found.sent, scaling).tolist())
+            note = f"Column {column.name!r} misses values: filled with each client's own mean, marked."
+            note = note if column.indicator else ""
+            column = dataclasses.replace(column, fill=0.0, centre=0.0, scale=1.0, lowest=None, highest=None)
+        said += [note] if note else []
+        columns += [column] if column is not None else []
+    own = {name: tuple(tuple(scales[place]) for scales in each) for place, name in enumerate(clients)}
+    return dataclasses.replace(recipe, columns=tuple(columns), own=own), said

@@ -118,32 +118,34 @@ def _read_columns(table: pa.Table, kinds: Kinds, written: Delimited | None) -> R
     """Each column as the kind that is known, that its type says, or that its texts decide."""
     import pyarrow as pa
 
-    comma = written is not None and written.separator != ","
     columns, decisions = [], {}
     for position, name in enumerate(table.column_names):
         column = Column(name, decoded(table.column(position)))
         if column.kind == TEXT:
-            data, marks = _without_marks(column.data)
-            decision = Decision(kinds[name]) if name in kinds else _decide(name, data, marks, position, written)
-            if decision.kind == TEXT and marks and not decision.note:
-                said = f"Cells of column {name!r} that say {', '.join(map(repr, marks))} are read as missing."
-                decision = decision._replace(note=said)
-            decisions[name] = decision
-            if data.null_count < len(data):
-                data = convert(data, decision.kind, name, comma)
-            elif written is not None:  # a text file has no types: a column without values is of none
-                data = pa.chunked_array([pa.nulls(len(data))])
+            data, decisions[name] = _read_texts(column, kinds.get(name), position, written)
         else:
             data = column.conform(kinds[name]) if name in kinds and column.present else column.data
         columns.append(data)
-    return Reading(
-        pa.table(columns, names=table.column_names),
-        (),
-        {name: decision.note for name, decision in decisions.items() if decision.note},
-        {name: decision.warning for name, decision in decisions.items() if decision.warning},
-        table,
-        written is not None,
-    )
+    notes = {name: decision.note for name, decision in decisions.items() if decision.note}
+    doubts = {name: decision.warning for name, decision in decisions.items() if decision.warning}
+    return Reading(pa.table(columns, names=table.column_names), (), notes, doubts, table, of_text=written is not None)
+
+
+def _read_texts(
+    column: Column, kind: str | None, position: int, written: Delimited | None
+) -> tuple[pa.ChunkedArray, Decision]:
+    import pyarrow as pa
+
+    name = column.name
+    data, marks = _without_marks(column.data)
+    decision = _decide(name, data, marks, position, written) if kind is None else Decision(kind)
+    if decision.kind == TEXT and marks and not decision.note:
+        said = f"Cells of column {name!r} that say {', '.join(map(repr, marks))} are read as missing."
+        decision = decision._replace(note=said)
+    if data.null_count < len(data):
+        return convert(data, decision.kind, name, written is not None and written.separator != ","), decision
+    # a text file has no types: a column without values is of none
+    return (data if written is None else pa.chunked_array([pa.nulls(len(data))])), decision
 
 
 def _decide(name: str, data: pa.ChunkedArray, marks: list[str], position: int, written: Delimited | None) -> Decision:
