@@ -234,13 +234,11 @@ class TrainedRun(Trial):
 
 
 def _client_answer(found: ClientTable, place: int, score: str) -> ClientAnswer:
-    def number(values: object) -> float | None:
-        value = float(values[place])  # type: ignore[index]
-        return None if value != value else value
+    def number(values: np.ndarray) -> float | None:
+        return None if np.isnan(values[place]) else float(values[place])
 
-    def count(values: object) -> int | None:
-        value = number(values)
-        return None if value is None else round(value)
+    def count(values: np.ndarray) -> int | None:
+        return None if np.isnan(values[place]) else round(float(values[place]))
 
     return ClientAnswer(
         client=str(found.client[place]),

@@ -65,7 +65,7 @@ def read_table(
     owner, wanted = column_name(client, "client"), column_name(target, "target")
     given = {
         "source": "table",
-        "path": os.fspath(source) if in_file and isinstance(source, (str, os.PathLike)) else None,
+        "path": os.fspath(source) if in_file else None,  # type: ignore[arg-type]
         "client": owner,
         "target": wanted,
         "features": features,
@@ -80,12 +80,9 @@ def read_table(
     }
     data = {key: _listed(value) for key, value in given.items() if value is not None}
     fill(DataSpec, data, "data")
-    columns = read(data["path"] if rows is None else rows).table
-    named = {role: data.get(f"{role}_column") for role in ("split", "group", "time", "weight")}
-    others = {role: str(column) for role, column in named.items() if column is not None}
-    check_roles(columns, owner, [wanted], others)
-    label = name or (Path(str(data["path"])).stem if in_file else "table")
-    return Table(label, data, rows)
+    others = {role: data.get(f"{role}_column") for role in ("split", "group", "time", "weight")}
+    check_roles(read(data["path"] if rows is None else rows).table, owner, [wanted], others)  # type: ignore[arg-type]
+    return Table(name or (Path(str(data["path"])).stem if in_file else "table"), data, rows)
 
 
 @in_python()
