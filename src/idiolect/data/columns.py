@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError
 from idiolect.data.kinds import DATE, EXACT, NUMBER, TEXT, TRUTH, WORDS, convert
 from idiolect.data.task import label_name
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DAY_MICROSECONDS = 86_400_000_000
 _TYPES = {  # kind -> tests of pyarrow.types; a column of nulls is one of numbers that are all missing
@@ -35,15 +33,11 @@ class Column:
 
     def take(self, chosen: np.ndarray) -> Column:
         """The chosen rows alone, by a mask."""
-        import pyarrow as pa
-
         return Column(self.name, self.data.filter(pa.array(chosen)))
 
     @cached_property
     def kind(self) -> str | None:
         """Number, truth, date or text; None for what cannot be an input (lists, bytes, durations)."""
-        import pyarrow as pa
-
         for kind, tests in _TYPES.items():
             if any(getattr(pa.types, f"is_{test}")(self.data.type) for test in tests):
                 return kind
@@ -57,8 +51,6 @@ class Column:
     @cached_property
     def numbers(self) -> np.ndarray:
         """float64, not-a-number where missing. true / false become 1 / 0, dates become days since 1970."""
-        import pyarrow as pa
-
         data = self.data
         if self.kind is None or self.kind == TEXT:
             raise RequestError(
@@ -85,9 +77,6 @@ class Column:
     @cached_property
     def has_long_integers(self) -> bool:
         """Whether whole numbers beyond 2^53 are among the values: names rather than magnitudes."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if not pa.types.is_integer(self.data.type) or not self.present:
             return False
         extremes = pc.min_max(self.data).as_py()
@@ -96,8 +85,6 @@ class Column:
     @cached_property
     def _encoded(self) -> pa.DictionaryArray:
         """Codes and the different values, in the order in which they come."""
-        import pyarrow as pa
-
         whole = self.data.combine_chunks()
         return (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).dictionary_encode()
 
@@ -114,8 +101,6 @@ class Column:
     @cached_property
     def texts(self) -> list[str | None]:
         """Texts exactly as written, None where missing; whole numbers as digits, truths as true or false."""
-        import pyarrow as pa
-
         if self.kind is None and not pa.types.is_binary(self.data.type):
             raise RequestError(
                 f"Column {self.name!r} must hold texts or numbers, got the type {self.data.type}; convert it or choose "
@@ -130,8 +115,6 @@ class Column:
     @property
     def labels(self) -> np.ndarray:
         """Labels without missing values: texts, booleans, or numbers that sort as numbers."""
-        import pyarrow as pa
-
         if self.kind not in (NUMBER, TRUTH) or pa.types.is_null(self.data.type):
             return np.array(self.texts, dtype=str)
         decimal = pa.types.is_decimal(self.data.type)
@@ -139,8 +122,6 @@ class Column:
 
     def conform(self, kind: str) -> pa.ChunkedArray:
         """The values as a kind that is known from elsewhere; what cannot be read so is refused."""
-        import pyarrow as pa
-
         if kind == TEXT and self.kind != TEXT:
             return pa.chunked_array([pa.array(self.texts, pa.string())])
         if self.kind == TEXT:
@@ -161,9 +142,6 @@ def _written(value: object) -> str | None:
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column without dictionary, run-length or extension around its values."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     types = pa.types
     for _ in range(4):  # one around another
         kind = column.type

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -14,11 +14,12 @@ from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows, take_weights
 from idiolect.data.arrays import as_array, as_inputs, as_targets, as_weights, check_lengths
 from idiolect.data.preparation import FEDERATED, Preparation
-from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.row_weights import check_alike, check_training_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
-from idiolect.data.table_request import TableRequest
 from idiolect.data.task import Task, encode_labels, refuse_one_hot
+
+if TYPE_CHECKING:  # which imports pyarrow
+    from idiolect.data.preprocessing import Preprocessing
 
 
 class Places(NamedTuple):
@@ -122,7 +123,7 @@ class Federation:
         client or target are dropped. The column `weight` says how much each row counts in losses and scores. `notes`
         says what was done, `warnings` what may be a slip.
         """
-        from idiolect.data.from_table import federation_from_table
+        from idiolect.data.from_table import TableRequest, federation_from_table
 
         request = TableRequest(
             client=client,

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import DTypeLike
 
 from idiolect.core.checks import RequestError
@@ -15,19 +16,16 @@ from idiolect.data.columns import Column, columns_of
 from idiolect.data.doubtful import client_copy_warnings, doubt_features, settling_warnings
 from idiolect.data.feature_columns import CategoryColumn, NumberColumn
 from idiolect.data.federation import Federation, Owned, assemble
-from idiolect.data.kinds import TEXT
+from idiolect.data.kinds import NUMBER, TEXT, TRUTH, is_number
 from idiolect.data.names import encode_names, lookalike_warnings
 from idiolect.data.preparation import GIVEN, Preparation, small_client_warnings
 from idiolect.data.preprocessing import Preprocessing
-from idiolect.data.row_weights import check_weights, read_weights, weight_notes
+from idiolect.data.row_weights import check_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, Plan, Split, plan
 from idiolect.data.summaries import Learners
 from idiolect.data.table_request import TableRequest
 from idiolect.data.tables import check_roles, read, require_columns
 from idiolect.data.target_columns import prepare_targets
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def federation_from_table(cls: type[Federation], source: object, request: TableRequest, dtype: DTypeLike) -> Federation:
@@ -37,7 +35,9 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     chosen = _choose_features(reading.table, request, roles)
     table, kept, notes = _drop_incomplete(reading.table, roles)
     columns = columns_of(table)
-    weights = _weights(reading.table, request, kept)
+    # from the whole table, so that a refusal names rows as they stand there
+    weighed = None if request.weight is None else Column(request.weight, reading.table.column(request.weight))
+    weights = None if weighed is None else _read_weights(weighed)[kept]
     doubts = doubt_features(columns, chosen, request.named)
     if not doubts.kept:
         reasons = " ".join(doubts.left_out.values())
@@ -110,8 +110,6 @@ def _check_named(table: pa.Table, request: TableRequest, roles: Mapping[str, str
 
 def _drop_incomplete(table: pa.Table, roles: Mapping[str, str]) -> tuple[pa.Table, np.ndarray, list[str]]:
     """Without the rows that miss a value in a column with a role, which rows are left, and what to say."""
-    import pyarrow.compute as pc
-
     notes, kept = [], np.arange(table.num_rows)
     for name in (name for name, role in roles.items() if role != "weight"):  # a missing weight is refused
         missing = pc.is_null(table.column(name), nan_is_null=True)
@@ -126,9 +124,19 @@ def _drop_incomplete(table: pa.Table, roles: Mapping[str, str]) -> tuple[pa.Tabl
     return table, kept, notes
 
 
-def _weights(table: pa.Table, request: TableRequest, kept: np.ndarray) -> np.ndarray | None:
-    """The weights of the rows that are kept, from the whole table: a refusal names rows as they stand there."""
-    return None if request.weight is None else read_weights(Column(request.weight, table.column(request.weight)))[kept]
+def _read_weights(column: Column) -> np.ndarray:
+    """(rows,) float64, not-a-number where missing; RequestError for a column of something else."""
+    if column.kind not in (NUMBER, TRUTH):
+        what = f"has the type {column.data.type}"
+        if column.kind == TEXT:
+            texts = list(enumerate(column.texts))
+            row, text = next((pair for pair in texts if not is_number((pair[1] or "0").strip())), texts[0])
+            what = f"row {row} has {text!r}"
+        raise RequestError(
+            f"The weight column {column.name!r} must hold finite numbers of at least 0, but {what}; correct it, or "
+            "name another column."
+        )
+    return column.numbers
 
 
 def _plan(

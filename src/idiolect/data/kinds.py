@@ -6,12 +6,12 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 NUMBER, TRUTH, DATE, TEXT = "number", "truth", "date", "text"
 KINDS = (NUMBER, TRUTH, DATE, TEXT)
@@ -29,7 +29,7 @@ _LONG = r"[+-]?0*[1-9][0-9]{15,}"  # sixteen digits or more: perhaps beyond 2^53
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
 _AMBIGUOUS_DATE = r"[0-9]{1,4}[/.-][0-9]{1,2}[/.-][0-9]{1,4}(?:[T ].*)?"
 _TRUTHS = {"true": True, "false": False}
-Texts = TypeVar("Texts", "pa.Array", "pa.ChunkedArray")
+Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -47,8 +47,6 @@ def decide(name: str, distinct: pa.Array, quoted: bool = False, decimal_comma: b
     All true or false: truth. All dates as 2024-01-31: dates. All numbers: numbers, unless the column stands in quotes
     (and others do not), has leading zeros, or has whole numbers beyond 2^53, which are names. Otherwise: texts.
     """
-    import pyarrow.compute as pc
-
     if len(distinct) <= len(_TRUTHS) * 4 and all(value.lower() in _TRUTHS for value in distinct.to_pylist()):
         return Decision(TRUTH)
     numbers = _matches(distinct, _number_pattern(decimal_comma))
@@ -61,8 +59,6 @@ def decide(name: str, distinct: pa.Array, quoted: bool = False, decimal_comma: b
 
 def _slip(name: str, distinct: pa.Array, numbers: pa.Array) -> str:
     """A warning where texts look like something else that was written in an unusual way."""
-    import pyarrow.compute as pc
-
     if _first(distinct, _AMBIGUOUS_DATE, matching=False) is None:
         return (
             f"Column {name!r} looks like dates but is read as text: {_short(distinct[0].as_py())} can be read in more "
@@ -95,15 +91,11 @@ def _number_pattern(decimal_comma: bool) -> str:
 
 def _matches(texts: Texts, pattern: str) -> Texts:
     """Which texts match as a whole."""
-    import pyarrow.compute as pc
-
     return pc.match_substring_regex(texts, rf"\A(?s:{pattern})\z")
 
 
 def _first(texts: pa.Array, pattern: str, matching: bool = True) -> str | None:
     """The first text that matches, or the first that does not."""
-    import pyarrow.compute as pc
-
     found = _matches(texts, pattern)
     chosen = texts.filter(found if matching else pc.invert(found))
     return str(chosen[0].as_py()) if len(chosen) else None
@@ -139,8 +131,6 @@ def beyond_exact(whole: str) -> bool:
 
 def convert(column: pa.ChunkedArray, kind: str, name: str, decimal_comma: bool = False) -> pa.ChunkedArray:
     """Texts (null where missing) as the kind's Arrow type; a text that is not of that kind is refused with its row."""
-    import pyarrow as pa
-
     if kind == TEXT:
         return column
     plain = _plain_numbers(column) if kind == NUMBER else None
@@ -163,9 +153,6 @@ def convert(column: pa.ChunkedArray, kind: str, name: str, decimal_comma: bool =
 
 def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Numbers by Arrow's own reader, which is quick, where all are written so that it reads them as we do."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = pc.utf8_trim_whitespace(column)
     if not pc.all(_matches(texts, _NUMBER)).as_py():
         return None
@@ -209,8 +196,6 @@ _READERS: dict[str, Callable[[str, bool], float | int | None]] = {NUMBER: _numbe
 
 def _typed(found: Sequence[float | int | None], kind: str) -> pa.Array:
     """What the readers gave, in the kind's Arrow type."""
-    import pyarrow as pa
-
     if kind == DATE:
         return pa.array(found, pa.timestamp("us"))
     plain = bool if kind == TRUTH else int

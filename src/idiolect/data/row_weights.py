@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of rows as they are given: read from a column, checked, and said in notes."""
+"""Weights of rows as they are given: checked, and said in notes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,6 @@ import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
-from idiolect.data.columns import Column
-from idiolect.data.kinds import NUMBER, TEXT, TRUTH, is_number
-
-
-def read_weights(column: Column) -> np.ndarray:
-    """(rows,) float64, not-a-number where missing; RequestError for a column of something else."""
-    if column.kind not in (NUMBER, TRUTH):
-        what = f"has the type {column.data.type}"
-        if column.kind == TEXT:
-            texts = list(enumerate(column.texts))
-            row, text = next((pair for pair in texts if not is_number((pair[1] or "0").strip())), texts[0])
-            what = f"row {row} has {text!r}"
-        raise RequestError(
-            f"The weight column {column.name!r} must hold finite numbers of at least 0, but {what}; correct it, or "
-            "name another column."
-        )
-    return column.numbers
 
 
 def check_weights(

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.federation import Federation
@@ -42,9 +44,6 @@ def dataset_file(relative: str) -> Path:
 
 def heart_disease(*, split: Split = Split(), seed: int = 0) -> Federation:
     """UCI Heart Disease: 920 patients of 4 hospitals, 13 features, many values missing; is there disease?"""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     parts = []
     for hospital in HOSPITALS:
         table = read_csv(dataset_file(f"tabular/heart_disease/processed.{hospital}.data"), HEART_COLUMNS)

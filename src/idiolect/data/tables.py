@@ -8,16 +8,17 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import feather, parquet
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.columns import Column, decoded
 from idiolect.data.compressed import existing, inner_suffix, read_bytes
 from idiolect.data.delimited import Delimited, read_delimited
 from idiolect.data.kinds import DATE, KINDS, MISSING_MARKS, NUMBER, TEXT, Decision, convert, decide
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 READABLE = (".csv", ".tsv", ".parquet", ".feather", ".arrow")
@@ -116,8 +117,6 @@ def _name_columns(table: pa.Table, what: str) -> tuple[pa.Table, list[str]]:
 
 def _read_columns(table: pa.Table, kinds: Kinds, written: Delimited | None) -> Reading:
     """Each column as the kind that is known, that its type says, or that its texts decide."""
-    import pyarrow as pa
-
     columns, decisions = [], {}
     for position, name in enumerate(table.column_names):
         column = Column(name, decoded(table.column(position)))
@@ -134,8 +133,6 @@ def _read_columns(table: pa.Table, kinds: Kinds, written: Delimited | None) -> R
 def _read_texts(
     column: Column, kind: str | None, position: int, written: Delimited | None
 ) -> tuple[pa.ChunkedArray, Decision]:
-    import pyarrow as pa
-
     name = column.name
     data, marks = _without_marks(column.data)
     decision = _decide(name, data, marks, position, written) if kind is None else Decision(kind)
@@ -153,8 +150,6 @@ def _decide(name: str, data: pa.ChunkedArray, marks: list[str], position: int, w
 
     Other numbers of a typed file stay text: whoever wrote them as texts there may have meant names.
     """
-    import pyarrow.compute as pc
-
     distinct = pc.unique(pc.utf8_trim_whitespace(pc.unique(data.drop_null())))  # in the order in which they come
     if written is not None:
         return decide(name, distinct, position in written.quoted, written.separator != ",")
@@ -166,9 +161,6 @@ def _decide(name: str, data: pa.ChunkedArray, marks: list[str], position: int, w
 
 def _without_marks(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:
     """The texts as written, null where they mark a missing value, and the marks found besides empty cells."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     text = column.cast(pa.string())
     trimmed = pc.utf8_trim_whitespace(text)
     marked = pc.fill_null(pc.is_in(trimmed, value_set=pa.array(MISSING_MARKS)), True)
@@ -185,15 +177,13 @@ def _read_file(path: Path) -> pa.Table | Delimited:
         )
     if suffix in DELIMITERS:
         return read_delimited(path, DELIMITERS[suffix])
-    from pyarrow import ArrowException, feather, parquet
-
     content = read_bytes(path)
     try:
         source = io.BytesIO(content)
         table = parquet.read_table(source) if suffix == ".parquet" else feather.read_table(source)
         table.validate(full=True)  # a damaged file may hold offsets that point nowhere
         return table
-    except (ArrowException, OSError, ValueError, MemoryError) as error:
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         first = (str(error).splitlines() or ["it cannot be read"])[0]
         raise RequestError(
             f"{path} ({len(content)} bytes) is not a whole {suffix[1:]} file: {first}; write it again."
@@ -201,8 +191,6 @@ def _read_file(path: Path) -> pa.Table | Delimited:
 
 
 def _from_frame(source: object) -> pa.Table:
-    import pyarrow as pa
-
     if isinstance(source, pa.Table):
         return source
     try:
