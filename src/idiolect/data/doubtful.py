@@ -38,20 +38,25 @@ def doubt_features(columns: Mapping[str, Column], features: list[str], named: Se
     A row number that is the only input stays, because without it there would be nothing to predict from.
     """
     first = next(iter(columns))
-    reasons = {name: _reason(columns[name], name == first) for name in features if name not in named}
-    left_out = {name: reason for name, reason in reasons.items() if reason is not None}
-    only: list[str] = []
-    if len(left_out) == len(features):
-        only = [name for name in features if _is_row_number(columns[name], name == first)]
-    kept = [name for name in features if name not in left_out or name in only]
-    warnings = [f"Column {name!r} numbers the rows; it was kept because no other input is left." for name in only]
-    dates = [name for name in kept if columns[name].kind == DATE]
-    warnings += [
+    doubts = Doubts([], {}, [])
+    for name in features:
+        reason = None if name in named else _reason(columns[name], name == first)
+        if reason is None:
+            doubts.kept.append(name)
+        else:
+            doubts.left_out[name] = reason
+    for name in () if doubts.kept else features:
+        if _is_row_number(columns[name], name == first):
+            doubts.kept.append(name)
+            del doubts.left_out[name]
+            doubts.warnings.append(f"Column {name!r} numbers the rows; it was kept because no other input is left.")
+    dates = [name for name in doubts.kept if columns[name].kind == DATE]
+    doubts.warnings.extend(
         f"Column {name!r} holds dates, read as days since 1970; --time {name} splits by time instead, "
         f"--drop {name} leaves it out."
         for name in dates
-    ]
-    return Doubts(kept, {name: text for name, text in left_out.items() if name not in only}, warnings)
+    )
+    return doubts
 
 
 def _reason(column: Column, first: bool) -> str | None:
@@ -82,11 +87,11 @@ def _is_split(column: Column) -> bool:
 
 def _is_row_number(column: Column, first: bool) -> bool:
     """Different whole numbers in every row that are 0 or 1 and on, or whose name or place says index."""
-    if column.kind != NUMBER or column.present < len(column) or not _all_different(column.numbers):
+    values = column.numbers if column.kind == NUMBER else np.zeros(0)
+    if not _all_different(values):  # nor where one is missing
         return False
     if first and (column.name == "column 1" or column.name.lower().startswith("unnamed:")):
         return True
-    values = column.numbers
     counts_up = values.min() in (0, 1) and values.max() - values.min() == len(values) - 1
     says_id = any(pattern.search(column.name.strip()) for pattern in (_ID_WORD, _ID_CAMEL))
     return len(values) >= FEWEST_ROWS and bool(counts_up or says_id)
@@ -94,7 +99,7 @@ def _is_row_number(column: Column, first: bool) -> bool:
 
 def _all_different(values: np.ndarray) -> bool:
     """Whether there are two whole numbers or more, each of them once."""
-    whole = np.array_equal(values, np.round(values))  # not so where one is missing
+    whole = np.array_equal(values, np.round(values))
     return len(values) > 1 and whole and len(np.unique(values)) == len(values)
 
 

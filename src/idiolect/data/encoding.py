@@ -29,9 +29,9 @@ SEEN = 4096  # bytes that show an encoding without a mark
 
 def utf8_bytes(content: bytes, path: str | Path) -> bytes:
     """The content without a byte-order mark; RequestError names the encoding or format of anything but UTF-8."""
-    for start, what in OTHER_FORMATS.items():
-        if content.startswith(start) and not _is_utf8_text(content):
-            raise RequestError(f"{path} is not a text table but {what}.")
+    other = next((what for start, what in OTHER_FORMATS.items() if content.startswith(start)), None)
+    if other is not None and not _is_utf8_text(content):
+        raise RequestError(f"{path} is not a text table but {other}.")
     content = content.removeprefix(UTF8_MARK)
     known = next((names for mark, names in MARKS.items() if content.startswith(mark)), None) or _unmarked(content)
     place = 0

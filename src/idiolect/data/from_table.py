@@ -35,16 +35,16 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     chosen = _choose_features(reading.table, request, roles)
     table, kept, notes = _drop_incomplete(reading.table, roles)
     columns = columns_of(table)
-    # from the whole table, so that a refusal names rows as they stand there
-    weighed = None if request.weight is None else Column(request.weight, reading.table.column(request.weight))
-    weights = None if weighed is None else _read_weights(weighed)[kept]
     doubts = doubt_features(columns, chosen, request.named)
     if not doubts.kept:
         reasons = " ".join(doubts.left_out.values())
         raise RequestError(f"No column is left to be a feature; the table needs more than client and target. {reasons}")
     columns, task, task_notes = prepare_targets(columns, request.targets, request.task)
     names, owner = encode_names(columns[request.client])
-    if weights is not None:
+    weights = None
+    if request.weight is not None:
+        # from the whole table, so that a refusal names rows as they stand there
+        weights = _read_weights(Column(request.weight, reading.table.column(request.weight)))[kept]
         word = f"The weight column {request.weight!r}"
         check_weights(weights, word, lambda row: f"row {kept[row]}", owner, names)
         notes += weight_notes(weights, f"Column {request.weight!r}")
@@ -57,7 +57,7 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     used = [columns[column.name] for column in fitted.columns]
     sent = preparation.only(np.flatnonzero(~planned.held_out))
     warnings = [
-        *(text for name, text in reading.column_warnings.items() if name in {*chosen, *request.targets}),
+        *(text for name, text in reading.column_warnings.items() if name in (*chosen, *request.targets)),
         *lookalike_warnings(names, request.client),
         *_lookalike_levels(fitted),
         *doubts.left_out.values(),
@@ -66,11 +66,10 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
         *client_copy_warnings(used, owner),
         *_time_ties(columns, request.split.time_column, owner, planned),
         *settling_warnings(used, values, learners.training, len(fitted.task.classes)),
-        *small_client_warnings(sent, [name for name, out in zip(names, planned.held_out) if not out]),
+        *small_client_warnings(sent, [names[client] for client in np.flatnonzero(~planned.held_out)]),
     ]
-    seen = (*roles, *(column.name for column in used))
-    told = [reading.column_notes[name] for name in seen if name in reading.column_notes]
-    every_note = (*reading.notes, *told, *notes, *_time_note(request.split), *task_notes, *fitted.notes)
+    told = [reading.column_notes.get(name, "") for name in (*roles, *(column.name for column in used))]
+    every_note = (*reading.notes, *filter(None, told), *notes, *_time_note(request.split), *task_notes, *fitted.notes)
     rows = Owned(inputs, values, owner, names, fitted.task, groups, weights, kept, reading.table.num_rows)
     made = assemble(cls, rows, planned, every_note, warnings, fitted)
     return dataclasses.replace(made, preparation=sent)
@@ -93,19 +92,22 @@ def _choose_features(table: pa.Table, request: TableRequest, roles: Mapping[str,
 
 def _check_named(table: pa.Table, request: TableRequest, roles: Mapping[str, str]) -> None:
     """RequestError for a column that options name twice, or that has another role; a target may be categorical."""
-    given = {"features": request.features or (), "drop": request.drop, "categorical": request.categorical}
-    for (option, names), word in zip(given.items(), ("feature", "dropped", "categorical")):
-        require_columns(table, names, word)
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise RequestError(f"--{option} must name different columns, got {twice!r} more than once; name it once.")
-        free = request.targets if option == "categorical" else ()
-        taken = next((name for name in names if name in roles and name not in free), None)
-        if taken is not None:
-            raise RequestError(f"Column {taken!r} already has another role, {roles[taken]}; take it out of --{option}.")
+    categorical = tuple(name for name in request.categorical if name not in request.targets)
+    _check_option(table, request.features or (), "features", "feature", roles)
+    _check_option(table, request.drop, "drop", "dropped", roles)
+    _check_option(table, categorical, "categorical", "categorical", roles)
     both = set(request.drop).intersection(request.named)
     if both:
         raise RequestError(f"Column {min(both)!r} is both used and dropped; take it out of --drop or of the others.")
+
+
+def _check_option(table: pa.Table, names: tuple[str, ...], option: str, purpose: str, roles: Mapping[str, str]) -> None:
+    require_columns(table, names, purpose)
+    for name in names:
+        if names.count(name) > 1:
+            raise RequestError(f"--{option} must name different columns, got {name!r} more than once; name it once.")
+        if name in roles:
+            raise RequestError(f"Column {name!r} already has another role, {roles[name]}; take it out of --{option}.")
 
 
 def _drop_incomplete(table: pa.Table, roles: Mapping[str, str]) -> tuple[pa.Table, np.ndarray, list[str]]:

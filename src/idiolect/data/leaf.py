@@ -41,10 +41,9 @@ def read_leaf_json(path: str | Path) -> LeafData:
         raise RequestError(f"The folder {path} holds no .json file; name a folder of LEAF files.")
     users = _read_users(files)
     inputs, targets = ([entry for rows in users.values() for entry in rows[key]] for key in ("x", "y"))
-    with_texts = any(isinstance(entry, str) for entry in inputs)
-    alphabet = _alphabet([*inputs, *targets]) if with_texts else ""
+    alphabet = _alphabet([*inputs, *targets]) if any(map(_is_text, inputs)) else ""
     offsets = np.cumsum([0, *(len(rows["y"]) for rows in users.values())]).astype(np.int64)
-    labels = not alphabet and bool(targets) and all(isinstance(entry, str) for entry in targets)
+    labels = not alphabet and bool(targets) and all(map(_is_text, targets))
     answers = np.array(targets, dtype=str) if labels else _array(path, targets, alphabet, "y")
     return LeafData(Rows(_array(path, inputs, alphabet, "x"), answers, offsets), tuple(users), alphabet)
 
@@ -57,6 +56,10 @@ def _read_users(files: Sequence[Path]) -> dict[str, UserRows]:
                 raise RequestError(f"{file} repeats the user {user!r}; each user may appear once.")
             users[user] = rows
     return users
+
+
+def _is_text(entry: Entry) -> bool:
+    return isinstance(entry, str)
 
 
 def _alphabet(entries: list[Entry]) -> str:
@@ -101,7 +104,7 @@ def _users(file: Path) -> Iterator[tuple[str, UserRows]]:
         raise RequestError(f"{file} names {len(users)} users but {len(samples)} sample counts.")
     for user, amount in zip(users, samples):
         rows = data.get(user) if isinstance(user, str) else None
-        if not isinstance(rows, dict) or not all(isinstance(rows.get(key), list) for key in ("x", "y")):
+        if not (isinstance(rows, dict) and isinstance(rows.get("x"), list) and isinstance(rows.get("y"), list)):
             raise RequestError(f"{file} names the user {user!r} but has no x and y for it in user_data.")
         if not len(rows["x"]) == len(rows["y"]) == amount:
             raise RequestError(
@@ -131,7 +134,7 @@ def _content(file: Path) -> dict[str, object]:
 def _array(path: Path, entries: list[Entry], alphabet: str, word: str) -> np.ndarray:
     """Numbers as they are; texts of one length as character numbers (a single character as one number)."""
     try:
-        if alphabet and any(isinstance(entry, str) for entry in entries):
+        if alphabet and any(map(_is_text, entries)):
             codes = _characters(entries, alphabet)
             return codes[:, 0] if word == "y" and codes.shape[1] == 1 else codes
         values = np.array(entries)

@@ -47,13 +47,13 @@ class Preprocessing:
         labels exist is part of the task, not learnt. Features that cannot be inputs are left out with a warning, but
         refused if the request names them.
         """
-        owner, clients, named = rows.owner[rows.training], len(rows.names), request.named
+        owner, clients = rows.owner[rows.training], len(rows.names)
         fitted = [
-            fit_column(columns[name].take(rows.training), owner, clients, request.scaling, name in named)
+            fit_column(columns[name].take(rows.training), owner, clients, request.scaling, name in request.named)
             for name in features
         ]
         kept = tuple(found.column for found in fitted if found.column is not None)
-        warnings = tuple(found.warning for found in fitted if found.warning)
+        warnings = tuple(filter(None, (found.warning for found in fitted)))
         if not kept:
             raise RequestError(
                 f"No feature column can be an input: none of {', '.join(map(repr, features[:4]))} holds a value to "
@@ -64,7 +64,7 @@ class Preprocessing:
             [columns[name] for name in request.targets], rows, task, "none" if local else request.target_scaling
         )
         recipe = cls(kept, targets.column, (), request.client, warnings)
-        notes = [found.note for found in fitted if found.note]
+        notes = list(filter(None, (found.note for found in fitted)))
         if local:
             recipe, notes = _localized(recipe, fitted, rows.names, request.scaling)
         recipe = dataclasses.replace(recipe, notes=(*notes, *targets.notes))

@@ -132,11 +132,7 @@ def uci_har_summary(*, split: Split = Split(), held_out: HeldOut = 0, seed: int 
 
 
 def mnist_writers(
-    writers: int | None = None,
-    *,
-    split: Split = Split(),
-    held_out: HeldOut = 0,
-    seed: int = 0,
+    writers: int | None = None, *, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0
 ) -> Federation:
     """MNIST by its true writers (28 x 28 x 1 inputs in [0, 1]): the first `writers` of 539, by number, train.
 

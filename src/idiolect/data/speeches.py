@@ -19,12 +19,7 @@ PARTS = ("train", "validation", "test")
 
 
 def shakespeare(
-    roles: int | None = None,
-    *,
-    length: int = 80,
-    split: Split = Split(),
-    held_out: HeldOut = 0,
-    seed: int = 0,
+    roles: int | None = None, *, length: int = 80, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0
 ) -> Federation:
     """Shakespeare's 1138 roles (play, role) with at least two speeches: the next character after each of `length`.
 

@@ -208,14 +208,7 @@ def choose_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.
 def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
     """Booleans per client; a number or fraction is drawn by a rank of each name, whatever their order."""
     if isinstance(held_out, (int, float, np.integer, np.floating)):
-        whole = isinstance(held_out, (int, np.integer))
-        if held_out < 0 or (not whole and held_out >= 1):
-            raise RequestError(
-                "held_out must be a number of clients (0, 1, ...), a fraction below 1 or a list of "
-                f"names, got {held_out}."
-            )
-        amount = int(held_out) if whole else round(float(held_out) * len(names))
-        wanted = sorted(names, key=lambda name: rank(seed, "held out", name))[:amount]
+        wanted = sorted(names, key=lambda name: rank(seed, "held out", name))[: _amount(held_out, len(names))]
     else:
         wanted = [held_out] if isinstance(held_out, str) else [str(name) for name in held_out]
         unknown = next((name for name in wanted if name not in names), None)
@@ -225,6 +218,16 @@ def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.nd
             )
     chosen = set(wanted)
     return np.array([name in chosen for name in names], bool)
+
+
+def _amount(held_out: float, clients: int) -> int:
+    """How many clients a number or a fraction of them is."""
+    whole = isinstance(held_out, (int, np.integer))
+    if held_out < 0 or (not whole and held_out >= 1):
+        raise RequestError(
+            f"held_out must be a number of clients (0, 1, ...), a fraction below 1 or a list of names, got {held_out}."
+        )
+    return int(held_out) if whole else round(float(held_out) * clients)
 
 
 def _given_parts(given: np.ndarray) -> np.ndarray:

@@ -53,8 +53,7 @@ def _as_target(column: Column, task: str, notes: list[str]) -> Column:
     name = column.name
     if column.kind is None:
         raise RequestError(f"The target {name!r} has the type {column.data.type}; choose a column of numbers or texts.")
-    numeric = column.kind == TEXT and all(is_number((text or "").strip()) for text in set(column.texts))
-    if task != "classification" and numeric:
+    if task != "classification" and _holds_numbers(column):
         notes.append(f"The texts of the target {name!r} are read as numbers, because the task is {task}.")
         column = Column(name, convert(column.data, NUMBER, name))
     if task == "regression" and column.has_long_integers:
@@ -65,6 +64,11 @@ def _as_target(column: Column, task: str, notes: list[str]) -> Column:
             "--task regression to predict days."
         )
     return column
+
+
+def _holds_numbers(column: Column) -> bool:
+    """Whether all texts of a column of texts are numbers."""
+    return column.kind == TEXT and all(is_number((text or "").strip()) for text in set(column.texts))
 
 
 def _infer_task(columns: Mapping[str, Column], targets: tuple[str, ...]) -> tuple[str, str]:
@@ -101,11 +105,7 @@ def fit_targets(columns: Sequence[Column], learners: Learners, task: str, scalin
         what = {"classification": "Classification needs", "counts": "Counts need"}[task]
         raise RequestError(f"{what} one target column, got {len(names)}; use --task regression.")
     if task == "classification":
-        classes, codes = encode_labels(columns[0].labels)
-        if len(classes) < 2:
-            raise RequestError(f"The target {names[0]!r} is always {classes[0]!r}; choose a column that varies.")
-        each = summarise_texts([classes[code] for code in codes.tolist()], learners.owner, len(learners.names))
-        return FittedTargets(TargetColumns(names, classes, kinds=kinds), {names[0]: each}, [])
+        return _fit_classes(columns[0], learners)
     every_value = target_values(columns)
     if task == "counts":
         check_counts(every_value, f"the target {names[0]!r}")
@@ -113,6 +113,14 @@ def fit_targets(columns: Sequence[Column], learners: Learners, task: str, scalin
     sent = {name: summarise_numbers(own, owner, len(learners.names)) for name, own in zip(names, values.T)}
     found = TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts")
     return _scale_targets(found, sent, scaling)
+
+
+def _fit_classes(column: Column, learners: Learners) -> FittedTargets:
+    classes, codes = encode_labels(column.labels)
+    if len(classes) < 2:
+        raise RequestError(f"The target {column.name!r} is always {classes[0]!r}; choose a column that varies.")
+    each = summarise_texts([classes[code] for code in codes.tolist()], learners.owner, len(learners.names))
+    return FittedTargets(TargetColumns((column.name,), classes, kinds=(column.kind or TEXT,)), {column.name: each}, [])
 
 
 def _scale_targets(found: TargetColumns, sent: Mapping[str, Numbers], scaling: str) -> FittedTargets:
