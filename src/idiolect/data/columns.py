@@ -61,6 +61,7 @@ class Column:
             if self.kind == TRUTH:
                 data = data.cast(pa.int8())
             if self.kind == DATE:
+                # days and all time units alike; the zone stays, or Arrow refuses the cast
                 zone = getattr(data.type, "tz", None)
                 data = data.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
             values = np.asarray(data.cast(pa.float64(), safe=False).to_numpy(), np.float64)
@@ -85,6 +86,7 @@ class Column:
     @cached_property
     def _encoded(self) -> pa.DictionaryArray:
         """Codes and the different values, in the order in which they come."""
+        # of one piece: pieces would have dictionaries of their own, and codes that mean different values
         whole = self.data.combine_chunks()
         return (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).dictionary_encode()
 
@@ -117,6 +119,7 @@ class Column:
         """Labels without missing values: texts, booleans, or numbers that sort as numbers."""
         if self.kind not in (NUMBER, TRUTH) or pa.types.is_null(self.data.type):
             return np.array(self.texts, dtype=str)
+        # NumPy has no decimals and would keep an object per row
         decimal = pa.types.is_decimal(self.data.type)
         return (self.data.cast(pa.float64(), safe=False) if decimal else self.data).to_numpy()
 

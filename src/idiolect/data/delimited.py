@@ -43,7 +43,7 @@ def read_delimited(
     separator, content = _announced(content)
     if not content.strip():
         raise RequestError(f"{path} is empty; it needs a header line and rows.")
-    records = _sample(content)
+    records = _sample(content)  # the separator and the header are found by Python's reader, the cells by Arrow's
     if separator is None:
         separator = usual if fixed else find_separator(records, usual)
     header = _cells(records[:1], separator)
@@ -126,6 +126,7 @@ def _quoted_columns(content: bytes, separator: str, width: int, header: bool) ->
     """
     if b'"' not in content:
         return frozenset()
+    # the parser drops quotes, so that the file is cut a second time without knowing of them
     try:
         raw = _arrow_csv(
             content,

@@ -45,6 +45,7 @@ def doubt_features(columns: Mapping[str, Column], features: list[str], named: Se
             doubts.kept.append(name)
         else:
             doubts.left_out[name] = reason
+    # nothing is left: better a row number than no input, and the warning says so
     for name in () if doubts.kept else features:
         if _is_row_number(columns[name], name == first):
             doubts.kept.append(name)
@@ -112,6 +113,7 @@ def _is_one_per_row(column: Column) -> bool:
 def client_copy_warnings(columns: Sequence[Column], owner: np.ndarray) -> list[str]:
     """A warning for each column that names the clients in another way: one value per client, each of one client."""
     clients = int(owner.max()) + 1
+    # between two clients a column of two values may fall so by chance, among clients of one row any id does
     if clients < 3 or len(owner) < 2 * clients:
         return []
     return [
@@ -144,6 +146,7 @@ def settling_warnings(columns: Sequence[Column], targets: np.ndarray, training: 
 def _settles_classes(column: Column, targets: np.ndarray) -> str:
     """Most rows have the commonest class of their level, or of their interval of a number column."""
     codes = targets.astype(np.int64)
+    # where one class is nearly everything, any column gives nearly every target
     if np.bincount(codes).max() > TRIVIAL * len(codes):
         return ""
     if _has_levels(column):

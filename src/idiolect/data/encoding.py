@@ -29,6 +29,7 @@ SEEN = 4096  # bytes that show an encoding without a mark
 
 def utf8_bytes(content: bytes, path: str | Path) -> bytes:
     """The content without a byte-order mark; RequestError names the encoding or format of anything but UTF-8."""
+    # 'PK...' may begin a text as well: only what is no text besides is refused for its first bytes
     other = next((what for start, what in OTHER_FORMATS.items() if content.startswith(start)), None)
     if other is not None and not _is_utf8_text(content):
         raise RequestError(f"{path} is not a text table but {other}.")

@@ -57,7 +57,7 @@ class NumberColumn:
             )
         if self.lowest is None or self.highest is None:
             return found
-        reach = self.highest - self.lowest
+        reach = self.highest - self.lowest  # farther out than the range is wide is far, whatever the unit
         with np.errstate(invalid="ignore"):
             far = values[(values < self.lowest - reach) | (values > self.highest + reach)]
         if far.size:
@@ -203,6 +203,7 @@ def centres_and_scales(found: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarr
     centre = np.where(there, found.mean, 0.0)
     lowest, highest = np.where(there, found.lowest, 0.0), np.where(there, found.highest, 0.0)
     spread = np.sqrt(found.squares / np.maximum(found.present, 1))
+    # a constant column would be divided by the rounding error of its mean
     level = ~(spread > 1e-12 * np.maximum(1.0, np.abs(centre)))  # constant; also where the spread is not a number
     level &= np.isfinite(spread)
     widest = np.maximum(highest - centre, centre - lowest) / FARTHEST

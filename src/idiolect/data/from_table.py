@@ -92,6 +92,7 @@ def _choose_features(table: pa.Table, request: TableRequest, roles: Mapping[str,
 
 def _check_named(table: pa.Table, request: TableRequest, roles: Mapping[str, str]) -> None:
     """RequestError for a column that options name twice, or that has another role; a target may be categorical."""
+    # a target may be categorical: its labels are then read as texts
     categorical = tuple(name for name in request.categorical if name not in request.targets)
     _check_option(table, request.features or (), "features", "feature", roles)
     _check_option(table, request.drop, "drop", "dropped", roles)
@@ -190,6 +191,7 @@ def _given(recipe: Preprocessing, request: TableRequest, features: list[str], ta
 
 def _refuse_too_large(fitted: Preprocessing, inputs: np.ndarray, values: np.ndarray) -> None:
     """A number that overflows when it is scaled would silently erase its whole column."""
+    # float64 scales may overflow as well as values in the precision of the run
     scales = {column.name: column.scale for column in fitted.columns if isinstance(column, NumberColumn)}
     scales |= dict(zip(fitted.target.names, fitted.target.scales))
     wide = [name for name, scale in scales.items() if not np.isfinite(scale)]

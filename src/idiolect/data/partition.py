@@ -256,7 +256,7 @@ def _check_concentration(concentration: float) -> None:
 
 def _dirichlet(draws: np.random.Generator, clients: int, concentration: float) -> np.ndarray:
     """Proportions that sum to 1; where gamma draws vanish (tiny concentration) their limit: one has all."""
-    winner = int(draws.integers(clients))
+    winner = int(draws.integers(clients))  # drawn in any case, so that later draws do not depend on it
     with np.errstate(all="ignore"):
         shares = draws.dirichlet(np.full(clients, float(concentration)))
     if np.isfinite(shares).all() and shares.sum() > 0:
@@ -336,6 +336,7 @@ def _fill(assignment: np.ndarray, clients: int, at_least: int) -> list[str]:
     short = np.flatnonzero(counts < at_least)
     if short.size == 0:
         return []
+    # rows by client; each client gives its last ones first
     order, ends = np.argsort(assignment, kind="stable"), np.cumsum(counts)
     moves = np.repeat(short, at_least - counts[short])
     for client in moves:

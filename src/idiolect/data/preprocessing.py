@@ -102,6 +102,7 @@ class Preprocessing:
 
     def encode(self, columns: Mapping[str, Column], dtype: DTypeLike = np.float32) -> np.ndarray:
         """Model inputs of columns that were read as `kinds` says."""
+        # each number column in turn takes the next scales; categories have none
         scales = iter(()) if self.own is None else iter(self._own_scales(columns).transpose(1, 0, 2))
         encoded = [
             column.encode(columns[column.name], next(scales, None) if isinstance(column, NumberColumn) else None)

@@ -52,6 +52,7 @@ def read_libsvm(
     if features is not None and width > features:
         raise RequestError(f"{path} has an index for {width} features, but features={features}; raise it.")
     width = width if features is None else features
+    # one mistyped index makes every row as wide
     if len(targets) * width > MOST_NUMBERS:
         raise RequestError(
             f"{path} would fill {len(targets)} rows of {width} numbers, more than memory holds; correct the largest "
@@ -115,6 +116,7 @@ def _archive(path: str | Path) -> Iterator[NpzFile]:
 def _plain(path: str | Path, name: str, archive: NpzFile) -> np.ndarray:
     assert archive.zip is not None  # open: we are inside of `_archive`
     member = name if name in archive.zip.namelist() else f"{name}.npy"
+    # the archive says how large the array is before it is unpacked: a few bytes may hold terabytes
     size = archive.zip.getinfo(member).file_size
     check_bytes(size, f"The array {name!r} of {path}", "store fewer rows, or in smaller numbers")
     try:

@@ -147,6 +147,7 @@ def split_units(units: np.ndarray, fractions: tuple[float, float, float], draws:
         return np.repeat(np.arange(4, dtype=np.int8), part_sizes(len(sizes), fractions))[np.argsort(order)][units]
     wanted = [TRAIN] + [part for part in (TEST, VALIDATION) if fractions[part] > 0]
     rows = np.array([*fractions, max(0.0, 1 - sum(fractions))]) * len(units)
+    # a rounding error is no fraction that wants a unit
     rows[rows < 1e-6 * len(units)] = 0
     part_of = np.empty(len(sizes), np.int8)
     got = np.zeros(4)
@@ -171,6 +172,7 @@ def split_by_time(times: np.ndarray, fractions: tuple[float, float, float]) -> n
     borders = [0, *np.cumsum([sizes[part] for part in sequence]).tolist()]
     for place in range(1, len(sequence)):
         inside = changes[(changes > borders[place - 1]) & (changes < borders[place + 1])]
+        # where all times between two borders are equal the border stays, and a warning says so
         if inside.size:
             borders[place] = int(inside[np.argmin(np.abs(inside - borders[place]))])
     parts = np.empty(len(times), np.int8)
@@ -188,6 +190,7 @@ def part_sizes(rows: int, fractions: tuple[float, float, float]) -> tuple[int, i
     sizes = [0, 0, 0, rows - total]
     for part in wanted:
         sizes[part] = max(1, round(total * fractions[part] / sum(fractions)))
+    # training keeps a row: the larger of the others gives
     while sum(sizes[1:3]) > total - 1:
         sizes[max(wanted, key=lambda part: sizes[part])] -= 1
     sizes[TRAIN] = total - sum(sizes[1:3])

@@ -163,6 +163,7 @@ def _without_marks(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]
     """The texts as written, null where they mark a missing value, and the marks found besides empty cells."""
     text = column.cast(pa.string())
     trimmed = pc.utf8_trim_whitespace(text)
+    # blanks around a mark do not make it a text; blanks around a text belong to it
     marked = pc.fill_null(pc.is_in(trimmed, value_set=pa.array(MISSING_MARKS)), True)
     marks = sorted(mark for mark in pc.unique(trimmed.filter(marked)).to_pylist() if mark)
     return pc.if_else(marked, pa.scalar(None, pa.string()), text), marks
