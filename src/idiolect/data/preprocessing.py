@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -176,15 +176,14 @@ class Preprocessing:
         """The recipe that `to_json` wrote, now or in an earlier version."""
         try:
             content = json.loads(text)
-            fields = {
-                name: _frozen(value) for name, value in content.items() if name in ("notes", "client", "warnings")
-            }
             own = content.get("own")
             return cls(
-                columns=tuple(_column(entry) for entry in content["columns"]),
-                target=TargetColumns(**_frozen_fields(content["target"])),
-                own=None if own is None else {str(name): _frozen(scales) for name, scales in own.items()},
-                **({"notes": content["notes"]} | fields),
+                tuple(_column(entry) for entry in content["columns"]),
+                TargetColumns(**_frozen(content["target"])),
+                tuple(content["notes"]),
+                content.get("client"),
+                tuple(content.get("warnings", ())),
+                None if own is None else {str(name): _triples(scales) for name, scales in own.items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RequestError(f"This is not a preprocessing recipe ({error}); read what to_json wrote.") from error
@@ -194,16 +193,16 @@ def _column(entry: dict[str, Any]) -> NumberColumn | CategoryColumn:
     kind = {kind.__name__: kind for kind in (NumberColumn, CategoryColumn)}[entry["kind"]]
     # earlier versions wrote the column's fields beside its kind
     fields = entry.get("column") or {key: value for key, value in entry.items() if key != "kind"}
-    return kind(**_frozen_fields(fields))
+    return kind(**_frozen(fields))
 
 
-def _frozen(value: Any) -> Any:
-    """JSON's lists as tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a dataclass from JSON, which has lists for tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
 
 
-def _frozen_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _frozen(value) for key, value in fields.items()}
+def _triples(scales: Iterable[Iterable[float]]) -> tuple[tuple[float, float, float], ...]:
+    return tuple((float(fill), float(centre), float(scale)) for fill, centre, scale in scales)
 
 
 def _localized(
