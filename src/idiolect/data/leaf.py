@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -103,15 +103,19 @@ def _users(file: Path) -> Iterator[tuple[str, UserRows]]:
     if len(users) != len(samples):
         raise RequestError(f"{file} names {len(users)} users but {len(samples)} sample counts.")
     for user, amount in zip(users, samples):
-        rows = data.get(user) if isinstance(user, str) else None
-        if not (isinstance(rows, dict) and isinstance(rows.get("x"), list) and isinstance(rows.get("y"), list)):
-            raise RequestError(f"{file} names the user {user!r} but has no x and y for it in user_data.")
-        if not len(rows["x"]) == len(rows["y"]) == amount:
-            raise RequestError(
-                f"{file}: user {user!r} has {len(rows['x'])} x, {len(rows['y'])} y and num_samples {amount}; "
-                "they must agree."
-            )
-        yield user, rows
+        yield user, _rows_of(file, user, amount, data)
+
+
+def _rows_of(file: Path, user: object, amount: object, data: Mapping[str, object]) -> UserRows:
+    rows = data.get(user) if isinstance(user, str) else None
+    if not (isinstance(rows, dict) and isinstance(rows.get("x"), list) and isinstance(rows.get("y"), list)):
+        raise RequestError(f"{file} names the user {user!r} but has no x and y for it in user_data.")
+    if not len(rows["x"]) == len(rows["y"]) == amount:
+        raise RequestError(
+            f"{file}: user {user!r} has {len(rows['x'])} x, {len(rows['y'])} y and num_samples {amount}; "
+            "they must agree."
+        )
+    return rows
 
 
 def _content(file: Path) -> dict[str, object]:
