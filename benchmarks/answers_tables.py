@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from idiolect.data.shared_files import HEART_CATEGORIES, HEART_COLUMNS, HOSPITALS, dataset_file
-from idiolect.data.sources import read_csv, read_npz
+from idiolect.data.sources import read_npz
 from idiolect.data.split import TEST, Split, plan
+from idiolect.data.tables import read_csv
 
 CLIENT, TARGET, PART, GROUP = "client", "target", "part", "group"
 REGRESSION, CLASSIFICATION = "regression", "classification"

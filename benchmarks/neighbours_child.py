@@ -17,11 +17,11 @@ def main(agents: int, rounds: int) -> None:
     from benchmarks.neighbours import DIMENSION, ROWS, neighbourhoods
     from idiolect.algorithms import AllForAll
     from idiolect.core import mixing
-    from idiolect.data.synthetic_means import means_at
     from idiolect.engines.simulate import Training, open_session
     from idiolect.models import Location
     from idiolect.objectives import ClientLoss, LocalOnly
     from idiolect.theory.all_for_all import spectral_radius
+    from papers.afa_problems import means_at
 
     began = time.perf_counter()
     neighbours = neighbourhoods(agents)

@@ -8,10 +8,10 @@ import numpy as np
 from idiolect.algorithms import LSGDPFL, LocalSGD
 from idiolect.core.data import Rows
 from idiolect.data.federation import Federation
-from idiolect.data.synthetic_logistic import logistic_mixture
 from idiolect.data.task import Task
 from idiolect.models import MLP, Linear
 from idiolect.objectives import Additive, ClientLoss, GlobalModel
+from papers.unified_problems import logistic_mixture
 
 FEATURES, CLASSES = 784, 10
 

@@ -27,13 +27,13 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.keys import Purpose, root_key, round_key
 from idiolect.core.tree import take
 from idiolect.data.federation import Federation
-from idiolect.data.synthetic_logistic import logistic_mixture, logistic_weight_sharing
 from idiolect.engines.simulate import Session, Training, open_session
 from idiolect.models import Linear
 from idiolect.objectives import MX2, WS2, ClientLoss
 from idiolect.theory import solver_parameters
 from idiolect.theory.constants import client_constants, table_constants
 from idiolect.theory.joint import JointProblem, joint_problem
+from papers.unified_problems import logistic_mixture, logistic_weight_sharing
 
 SEED, SHARED_WEIGHTS, SCORES = 3, 10, ("log_loss",)
 UNIFIED_TURNS = 3  # many cells, and 30 seeds take half a minute per turn

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from idiolect.core.mixing import Phases
-from idiolect.data.synthetic import bernoulli_means
 from idiolect.theory import all_for_all as theory
 from papers import afa
+from papers.afa_problems import bernoulli_means
 from papers.drawing import draw_band
 from papers.reproduction import Progress, Spec
 

@@ -20,7 +20,6 @@ from idiolect import Algorithm, ClientLoss, Federation, RequestError, Run, Split
 from idiolect.algorithms import Flow
 from idiolect.core.checks import nearest
 from idiolect.data.partition import dirichlet_mixtures
-from idiolect.data.shared_files import image_arrays
 from idiolect.engines.cohorts import Participation
 from idiolect.experiments.build import assemble
 from idiolect.experiments.spec import MethodSpec, check_seeds
@@ -29,6 +28,7 @@ from idiolect.metrics import breakdown
 from papers import lanes
 from papers.cells import Cell, Cells
 from papers.flow_sizes import check_column
+from papers.images import image_arrays
 from papers.problems import NATURAL, natural_federation, network_loss
 from papers.reproduction import Spec, chosen_size
 

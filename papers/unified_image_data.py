@@ -25,8 +25,8 @@ from idiolect.data import Task
 from idiolect.data.draws import generator
 from idiolect.data.federation import no_rows
 from idiolect.data.partition import labels_per_client
-from idiolect.data.shared_files import image_arrays
 from papers import unified
+from papers.images import image_arrays
 from papers.lanes import Curves, Standing
 from papers.reproduction import Spec
 

@@ -16,10 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from scipy.spatial import cKDTree
 
-from idiolect.data.synthetic import bernoulli_means
-from idiolect.data.synthetic_means import means_at
 from idiolect.theory import all_for_all as theory
 from papers import afa
+from papers.afa_problems import bernoulli_means, means_at
 from papers.drawing import BLUE, GREEN, MUTED, PURPLE, VERMILION, blank
 from papers.reproduction import Measured, Progress, Spec, count_parts
 

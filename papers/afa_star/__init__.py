@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from idiolect.collaborate import neighbourhood_weights
 from idiolect.core import mixing
-from idiolect.data.synthetic_means import means_at
 from idiolect.theory import all_for_all as theory
 from papers import afa
+from papers.afa_problems import means_at
 from papers.drawing import BLUE, GREEN, MUTED, PURPLE, VERMILION, blank
 from papers.reproduction import Measured, Progress, Spec
 

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from idiolect import Training, simulate
 from idiolect.data import Problem
-from idiolect.data.synthetic import trajectory_instance
+from idiolect.data.synthetic import location_problem
 from idiolect.theory import client_constants, local_optima, shared_optimum
 from papers.drawing import BLUE, INK, MUTED, VERMILION, blank
 from papers.plsgd import (
@@ -36,9 +36,17 @@ class Curves(NamedTuple):
     shared: np.ndarray  # (2,): v*
 
 
+def trajectory_instance() -> Problem:
+    """F_1 = (v1-7)^2 + 2(v2-18)^2 - 1 and F_2 = 2(v1-18)^2 + (v2-13)^2 - 1."""
+    diagonals = np.array([[2.0, 4.0], [4.0, 2.0]])  # c (v - t)^2 has second derivative 2 c
+    optimum = np.array([[7.0, 18.0], [18.0, 13.0]])
+    note = "Two quadratics in the plane, without their constant -1."
+    return location_problem(diagonals, optimum, np.zeros((2, 1, 2)), note, np.float64, constant=-1.0)
+
+
 def measure(spec: Spec, progress: Progress) -> Measured:
     """Optima solved from the rows, both algorithms after R rounds and in the limit."""
-    problem = trajectory_instance(dtype=np.float64)
+    problem = trajectory_instance()
     loss, rows = problem_loss(problem), problem.federation.train
     done = count_parts(progress, 4, "trajectories")
     optima, shared = local_optima(loss, rows)["location"], shared_optimum(loss, rows)["location"]  # type: ignore[index]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from idiolect.data.shared_files import image_arrays
 from papers.drawing import BLUE, GREEN, VERMILION
+from papers.images import image_arrays
 from papers.lanes import Curves
 from papers.reproduction import Measured, Progress, Spec, count_parts
 from papers.unified import Setup, solver

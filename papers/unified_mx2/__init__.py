@@ -8,11 +8,11 @@ import dataclasses
 import numpy as np
 
 from idiolect import MX2
-from idiolect.data.synthetic_logistic import logistic_mixture
 from papers.lanes import Standing
 from papers.problems import problem_loss
 from papers.reproduction import Measured, Progress, Spec
 from papers.unified import set_up, solver
+from papers.unified_problems import logistic_mixture
 from papers.unified_synthetic import (
     Case,
     Runner,

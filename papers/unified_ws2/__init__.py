@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 
 from idiolect import WS2
-from idiolect.data.synthetic_logistic import logistic_weight_sharing
 from papers.lanes import Standing
 from papers.problems import problem_loss
 from papers.reproduction import Measured, Progress, Spec
 from papers.unified import set_up, solver
+from papers.unified_problems import logistic_weight_sharing
 from papers.unified_synthetic import Case, Runner, curvature, measure_cases, optimum, paper_solvers
 from papers.unified_synthetic_figure import draw as draw
 

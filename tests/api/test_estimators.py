@@ -73,6 +73,16 @@ def test_clients_are_one_per_row(rows, classifier):
         classifier.predict(rows[0], clients=["a"])
 
 
+def test_without_clients_all_rows_are_one_client(rows):
+    inputs, values, clients = rows
+    with pytest.warns(UserWarning, match="no clients: all rows are one client") as caught:
+        PersonalizedRegressor("fedavg", tune=False, rounds=1).fit(inputs, values)
+    assert [one.filename for one in caught] == [__file__]
+    alone = PersonalizedRegressor("local", tune=False, rounds=1).fit(inputs, values, clients=clients)
+    with pytest.raises(RequestError, match=r"no shared model of 'local'; give clients="):
+        alone.predict(inputs)
+
+
 def test_wrong_settings_are_refused_when_fitting(rows):
     inputs, values, clients = rows
     with pytest.raises(RequestError, match="ditto has no setting 'penaltie'"):

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import idiolect as il
+from idiolect.api.sentences import warn, with_arguments
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +50,46 @@ def test_settings_that_tables_get_are_said(table):
     run = il.train("ditto", table, rounds=1)
     assert any("bias_penalty = 0.1" in note for note in run.notes)
     assert not any("bias_penalty" in note for note in il.train("ditto", table, rounds=1, bias_penalty=1.0).notes)
+
+
+def test_a_folder_is_not_a_table(tmp_path):
+    (tmp_path / "clinics.csv").write_text("site,y\n")
+    with pytest.raises(il.RequestError, match=r"is a folder.*clinics\.csv"):
+        il.read_table(tmp_path, client="site", target="y")
+
+
+def test_a_column_has_one_role():
+    rows = {"site": ["a", "b"], "age": [1.0, 2.0], "y": [1.0, 0.0]}
+    with pytest.raises(il.RequestError, match="must be two columns, got 'site' for both"):
+        il.read_table(rows, client="site", target="site")
+    with pytest.raises(il.RequestError, match="'age' is also the group"):
+        il.read_table(rows, client="site", target="y", group="age", weight="age")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("use --model personal.", "use model='personal'."),
+        ("--model must be one of", "model= must be one of"),
+        ("train again with --set \"output.models = 'all'\"", "train again with spec={\"output.models\": 'all'}"),
+        ("in a spec, or by --set) a", "in a spec, or by spec=) a"),
+        ("--drop age leaves it out", "drop=['age'] leaves it out"),
+        ("--time day splits", "time='day' splits"),
+        ("or --drop fewer.", "or drop= fewer."),
+        ("`idiolect run x --resume` goes on", "`idiolect run x --resume` goes on"),
+    ],
+)
+def test_sentences_name_arguments(sentence, words):
+    assert with_arguments(sentence) == words
+
+
+def test_warnings_point_at_the_line_of_the_caller(table):
+    with pytest.warns(UserWarning, match="careful") as caught:
+        warn("Warning: careful")
+    run = il.train("ditto", table, rounds=1)
+    with pytest.warns(UserWarning, match="new") as also:
+        run.predict({"age": [1.0]}, client="new")
+    assert {one.filename for one in (*caught, *also)} == {__file__}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn("only a remark")

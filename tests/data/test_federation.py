@@ -276,3 +276,8 @@ def test_parts_must_speak_of_the_same_clients():
     federation = numbered([10, 10])
     with pytest.raises(RequestError, match="same clients"):
         Federation(federation.train, federation.validation, federation.test, ("a",), federation.task)
+
+
+def test_targets_that_are_objects_are_refused():
+    with pytest.raises(RequestError, match="numbers or texts, got the type object"):
+        Federation.from_arrays(np.zeros((4, 1)), np.array([object()] * 4), [0, 0, 1, 1])

@@ -18,6 +18,7 @@ from idiolect.data import shared_files, speeches
 from idiolect.data.bundled import digits
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import DataSpec
+from papers.images import image_arrays
 
 FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER))
 with_data = pytest.mark.skipif(
@@ -52,7 +53,7 @@ def test_an_absent_folder_says_how_to_name_one(monkeypatch, tmp_path):
     with pytest.raises(RequestError, match="Did you mean 'mushrooms'"):
         shared_files.libsvm("mushroom")
     with pytest.raises(RequestError, match="Did you mean 'cifar10'"):
-        shared_files.image_arrays("cifar")
+        image_arrays("cifar")
 
 
 @with_data

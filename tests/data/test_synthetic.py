@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic problems: the stated facts hold for the rows, and paper 002's data come out as its authors drew them."""
+"""Synthetic problems, those of papers as well: the stated facts hold for the rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from idiolect.core.checks import RequestError
 from idiolect.data import synthetic
+from papers import afa_problems, plsgd_trajectory, unified_problems
 
 
 def losses(problem, vectors):
@@ -40,7 +40,7 @@ QUADRATIC = {
     "scalar": synthetic.quadratics(3, 1, (0.5, 2.0), seed=2, dtype=np.float64),
     "noisy": synthetic.noisy_quadratics(4, 3, 6, (0.1, 2.0), 1.5, noise=0.7, seed=3, dtype=np.float64),
     "two": synthetic.two_clients(1.5, center=0.5, dtype=np.float64),
-    "trajectory": synthetic.trajectory_instance(dtype=np.float64),
+    "trajectory": plsgd_trajectory.trajectory_instance(),
 }
 
 
@@ -110,66 +110,9 @@ def test_instances_of_paper_000():
     assert plane.strong_convexity.tolist() == [2, 2]
 
 
-# Sums of squared true parameters, i.e. the error of a start at zero, as stored by the authors of paper 002.
-@pytest.mark.parametrize(("heterogeneity", "error"), [(0.1, 72.163), (0.3, 79.346), (1.0, 227.473)])
-def test_logistic_mixture_starts_at_the_published_error(heterogeneity, error):
-    problem = synthetic.logistic_mixture(heterogeneity, rows=2)
-    assert (problem.truth**2).sum() == pytest.approx(error, abs=6e-4)
-
-
-@pytest.mark.parametrize(("heterogeneity", "error"), [(5, 88.034), (10, 332.050), (15, 738.748)])
-def test_weight_sharing_starts_at_the_published_error(heterogeneity, error):
-    problem = synthetic.logistic_weight_sharing(heterogeneity, rows=2)
-    found = (problem.shared_truth**2).sum() + (problem.truth**2).sum(axis=1).mean()
-    assert found == pytest.approx(error, abs=6e-4)
-
-
-def least(objective, size):
-    options = {"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-8, "maxcor": 30}
-    return minimize(objective, np.zeros(size), jac=True, method="L-BFGS-B", options=options).fun
-
-
-def test_logistic_mixture_has_the_known_least_value():
-    # Newton's method on the authors' rows gave F* = 0.275408 (MX2, penalty 0.01 / 0.1); a different order of draws
-    # of features and labels changes the third digit.
-    problem = synthetic.logistic_mixture(0.1, dtype=np.float64)
-    inputs = problem.federation.train.inputs.reshape(20, 1000, 15)
-    targets = problem.federation.train.targets.reshape(20, 1000)
-
-    def objective(flat):
-        vectors = flat.reshape(20, 15)
-        outputs = np.einsum("mnd,md->mn", inputs, vectors)
-        gap = vectors - vectors.mean(axis=0)
-        slope = np.einsum("mnd,mn->md", inputs, expit(outputs) - targets) / 20_000 + 0.1 * gap / 20
-        value = np.mean(np.logaddexp(0, outputs) - targets * outputs) + 0.05 * (gap**2).sum() / 20
-        return value, slope.reshape(-1)
-
-    assert least(objective, 300) == pytest.approx(0.275408, abs=2e-6)
-
-
-def test_weight_sharing_has_the_known_least_value():
-    # F* = 0.583665 for the objective without penalty (WS2), heterogeneity 5
-    problem = synthetic.logistic_weight_sharing(5, dtype=np.float64)
-    inputs = (
-        problem.federation.train.inputs.reshape(20, 1000, 15) * 10
-    )  # rescaled: same least value, better conditioned
-    targets = problem.federation.train.targets.reshape(20, 1000)
-
-    def objective(flat):
-        shared, personal = flat[:10], flat[10:].reshape(20, 5)
-        outputs = inputs[:, :, :10] @ shared + np.einsum("mnd,md->mn", inputs[:, :, 10:], personal)
-        residual = (expit(outputs) - targets) / 20_000
-        slope_shared = np.einsum("mnd,mn->d", inputs[:, :, :10], residual)
-        slope_personal = np.einsum("mnd,mn->md", inputs[:, :, 10:], residual)
-        value = np.mean(np.logaddexp(0, outputs) - targets * outputs)
-        return value, np.concatenate([slope_shared, slope_personal.reshape(-1)])
-
-    assert least(objective, 110) == pytest.approx(0.583665, abs=2e-6)
-
-
 LOGISTIC = {
-    "mixture": synthetic.logistic_mixture(0.3, clients=4, rows=60, dimension=5, dtype=np.float64),
-    "sharing": synthetic.logistic_weight_sharing(5, clients=4, rows=60, dtype=np.float64),
+    "mixture": unified_problems.logistic_mixture(0.3, clients=4, rows=60, dimension=5, dtype=np.float64),
+    "sharing": unified_problems.logistic_weight_sharing(5, clients=4, rows=60, dtype=np.float64),
     "libsvm": synthetic.logistic_libsvm_like(4, 60, 6, dtype=np.float64),
 }
 
@@ -209,10 +152,10 @@ def test_libsvm_like_clients_differ_with_heterogeneity():
 
 def test_test_rows_leave_training_rows_as_they_are():
     for make in (
-        lambda rows: synthetic.logistic_mixture(0.3, clients=3, rows=20, test_rows=rows),
-        lambda rows: synthetic.logistic_weight_sharing(5, clients=3, rows=20, test_rows=rows),
+        lambda rows: unified_problems.logistic_mixture(0.3, clients=3, rows=20, test_rows=rows),
+        lambda rows: unified_problems.logistic_weight_sharing(5, clients=3, rows=20, test_rows=rows),
         lambda rows: synthetic.logistic_libsvm_like(3, 20, 4, test_rows=rows),
-        lambda rows: synthetic.bernoulli_means(3, 20, test_rows=rows),
+        lambda rows: afa_problems.bernoulli_means(3, 20, test_rows=rows),
     ):
         without, with_test = make(0).federation, make(7).federation
         np.testing.assert_array_equal(without.train.inputs, with_test.train.inputs)
@@ -220,19 +163,6 @@ def test_test_rows_leave_training_rows_as_they_are():
         assert without.test.counts.tolist() == [0, 0, 0]
         assert with_test.test.counts.tolist() == [7, 7, 7]
         assert with_test.validation.inputs.shape == (0, *with_test.input_shape)
-
-
-def test_bernoulli_means_estimate_their_chances():
-    problem = synthetic.bernoulli_means(50, 400, seed=1, dtype=np.float64)
-    assert problem.truth.min() >= 0
-    assert problem.truth.max() <= 1
-    for client in range(50):
-        inputs, targets = problem.federation.train.of(client)
-        assert (inputs == 1).all()
-        assert targets.mean() == pytest.approx(problem.optimum[client, 0])
-    # E (mean - p)^2 = E p (1 - p) / n = (1/6) / 400, estimated from 50 agents: within a factor of two
-    error = ((problem.optimum - problem.truth) ** 2).mean()
-    assert 0.5 < error / (1 / 6 / 400) < 2
 
 
 def test_seeds_decide():

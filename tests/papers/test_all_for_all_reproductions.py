@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from idiolect.core.mixing import Phases
-from idiolect.data.synthetic import bernoulli_means
 from papers import afa, afa_means
+from papers.afa_problems import bernoulli_means
 from papers.catalogue import find_code, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
 from papers.runner import reproduce

@@ -21,6 +21,7 @@ from papers import (
 )
 from papers.catalogue import find_entry, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
+from papers.images import image_arrays
 from papers.lanes import Curves
 from papers.unified import solver
 from papers.unified_image_data import (
@@ -240,7 +241,7 @@ def test_an_absent_folder_is_one_clear_sentence(monkeypatch, tmp_path):
 @with_data
 def test_the_released_draw_of_mnist():
     # at K = 8 its clients hold 5.5 labels on average and train on 275 different images, 100 each
-    inputs, labels, _, _ = shared_files.image_arrays("mnist")
+    inputs, labels, _, _ = image_arrays("mnist")
     dealt = deal_as_released(inputs, labels, clients=20, labels=8, train_rows=100, test_rows=300, seed=111)
     train = dealt.federation.train
     assert np.mean([len(np.unique(train.of(client)[1])) for client in range(20)]) == 5.5

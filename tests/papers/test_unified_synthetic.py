@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from idiolect.core.checks import RequestError
-from idiolect.data.synthetic_logistic import logistic_mixture, logistic_weight_sharing
 from idiolect.engines.evaluate import Standing
 from idiolect.experiments.build import build_client_loss
 from idiolect.experiments.spec import ModelSpec
@@ -18,6 +17,7 @@ from idiolect.theory.joint import joint_problem
 from papers import lanes, unified, unified_mx2, unified_synthetic, unified_ws2
 from papers.catalogue import find_code, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
+from papers.unified_problems import logistic_mixture, logistic_weight_sharing
 
 SLUGS = ("unified-mx2", "unified-ws2")
 CASES = {"unified-mx2": unified_mx2.mixture, "unified-ws2": unified_ws2.weight_sharing}

@@ -14,7 +14,6 @@ from scipy.optimize import linprog
 from idiolect.core.addressing import PerClient, address
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Batch, Rows
-from idiolect.data.synthetic_logistic import logistic_mixture, logistic_weight_sharing
 from idiolect.models import MLP, Linear, Location
 from idiolect.objectives import APFL2, MAML, MT2, MX2, WS2, Additive, ClientLoss, GlobalModel, LocalOnly, Residual
 from idiolect.theory import (
@@ -28,6 +27,7 @@ from idiolect.theory import (
     optimal_value,
     shared_optimum,
 )
+from papers.unified_problems import logistic_mixture, logistic_weight_sharing
 
 FEATURES, CLIENTS = 3, 4
 COUNTS = (5, 9, 7, 6)  # clients of different sizes weigh equally

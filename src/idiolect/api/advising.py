@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,11 +61,6 @@ class Advice(Result):
 
         return advice_text(self._found)
 
-    def _repr_html_(self) -> str:
-        from idiolect.report.notebook import text_html
-
-        return text_html(self._text())
-
 
 @in_python()
 def advise(
@@ -95,25 +90,13 @@ def advise(
     return Advice(place)
 
 
-class Explanation(Mapping[str, object]):
+class Explanation(dict[str, object]):
     """What a name means, as plain values; prints itself."""
-
-    def __init__(self, facts: dict[str, object]):
-        self._facts = facts
-
-    def __getitem__(self, name: str) -> object:
-        return self._facts[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._facts)
-
-    def __len__(self) -> int:
-        return len(self._facts)
 
     def __str__(self) -> str:
         from idiolect.report.explanation import explanation_text
 
-        return explanation_text(self._facts)
+        return explanation_text(self)
 
     __repr__ = __str__
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from idiolect.api.results import Result
-from idiolect.api.sentences import in_python, with_arguments
+from idiolect.api.sentences import in_python, warn, with_arguments
 from idiolect.api.tables import to_arrow, to_frame
 from idiolect.record.errors import RequestError
 
@@ -92,7 +92,6 @@ class Trial(Result):
         """The score that the answer is in."""
         return self._read.score
 
-    @in_python()
     def predict(
         self,
         rows: Source,
@@ -112,6 +111,7 @@ class Trial(Result):
         """
         return to_frame(self._answers(rows, client, method, seed, model, strict, trust))
 
+    @in_python()
     def _answers(
         self,
         rows: Source,
@@ -128,7 +128,7 @@ class Trial(Result):
         source = rows if client is None else _with_client(rows, client, column)
         if client is None and not isinstance(rows, (str, Path)):
             source = to_arrow(rows)
-        return predict(self.folder, source, method, seed, model=model, strict=strict, trust=trust)
+        return predict(self.folder, source, method, seed, model=model, strict=strict, trust=trust, say=warn)
 
     def _client(self, name: str, method: str) -> ClientAnswer:
         from idiolect.core.checks import nearest
@@ -238,13 +238,11 @@ class TrainedRun(Trial):
 
 
 def _client_answer(found: ClientTable, place: int, score: str) -> ClientAnswer:
-    def number(values: object) -> float | None:
-        value = float(values[place])  # type: ignore[index]
-        return None if value != value else value
+    def number(values: np.ndarray) -> float | None:
+        return None if np.isnan(values[place]) else float(values[place])
 
-    def count(values: object) -> int | None:
-        value = number(values)
-        return None if value is None else round(value)
+    def count(values: np.ndarray) -> int | None:
+        return None if np.isnan(values[place]) else round(float(values[place]))
 
     return ClientAnswer(
         client=str(found.client[place]),

@@ -13,7 +13,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from idiolect.api.running import train
+from idiolect.api.sentences import warn_caller
 from idiolect.api.tables import read_table
+from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     Matrix: TypeAlias = np.ndarray | pd.DataFrame | Sequence[Sequence[float]]
     Vector: TypeAlias = np.ndarray | pd.Series | Sequence[object]
 
-PARTS = 2  # clients that the rows are dealt to in turn where the caller names none: the least that can learn together
+PARTS = 2  # stand in for the one client of a fit without `clients`: the least that can learn together; see _fit
 VALIDATION = 0.2  # of each client's rows, where something is chosen on them
 
 
@@ -55,6 +57,10 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         self.random_state = random_state
 
     def _fit(self, inputs: np.ndarray, targets: np.ndarray, clients: Vector | None) -> Self:
+        if clients is None:
+            warn_caller(
+                "fit was given no clients: all rows are one client; give clients=, one per row, to personalize."
+            )
         owner = np.arange(len(inputs)) % PARTS if clients is None else _owners(inputs, clients)
         names = [f"x{place + 1}" for place in range(inputs.shape[1])]
         validation = VALIDATION if self.tune else 0.0
@@ -81,7 +87,11 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         check_is_fitted(self, "run_")
         inputs = validate_data(self, X, reset=False, dtype=np.float64)
         owner = None if clients is None else _owners(inputs, clients)
-        return self.run_._answers(inputs, owner, None, model="shared" if owner is None else "auto")
+        try:
+            return self.run_._answers(inputs, owner, None, model="shared" if owner is None else "auto")
+        except RequestError as error:  # this predict takes no model=: whose rows they are decides
+            error.args = (str(error).replace("use model='personal'", "give clients=, one per row"),)
+            raise
 
 
 class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[misc]  # scikit-learn has no types

@@ -62,8 +62,12 @@ class Result(abc.ABC):
     def __str__(self) -> str:
         return self._text()
 
-    def __repr__(self) -> str:
-        return self._text()
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from idiolect.report.notebook import text_html
+
+        return text_html(self._text())
 
     def __getstate__(self) -> dict[str, object]:
         """All files, so that a result can be pickled, copied and sent to another process."""

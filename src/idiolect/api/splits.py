@@ -74,11 +74,6 @@ class SplitsAnswer(Result):
 
         return splits_text(self._found)
 
-    def _repr_html_(self) -> str:
-        from idiolect.report.notebook import text_html
-
-        return text_html(self._text())
-
 
 def _flat(line: dict[str, object]) -> dict[str, object]:
     """{"score": {"mean": 1}} as {"score_mean": 1}."""

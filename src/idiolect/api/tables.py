@@ -56,17 +56,18 @@ def read_table(
     `client` and `target` name columns, or hold one value per row. The other options are those of `idiolect compare`;
     `settings` are further keys of [data] in a spec, such as `test=0.3`. Columns are checked now, rows are split later.
     """
-    from idiolect.data.tables import read, require_columns
+    from idiolect.data.tables import check_roles, read
     from idiolect.experiments.spec import DataSpec
     from idiolect.experiments.strict import fill
 
     in_file = isinstance(source, (str, os.PathLike)) and isinstance(client, str) and isinstance(target, str)
     rows = None if in_file else to_arrow(source, client=client, target=target)
+    owner, wanted = column_name(client, "client"), column_name(target, "target")
     given = {
         "source": "table",
-        "path": os.fspath(source) if in_file and isinstance(source, (str, os.PathLike)) else None,
-        "client": column_name(client, "client"),
-        "target": column_name(target, "target"),
+        "path": os.fspath(source) if in_file else None,  # type: ignore[arg-type]
+        "client": owner,
+        "target": wanted,
         "features": features,
         "drop": drop,
         "categorical": categorical,
@@ -79,12 +80,9 @@ def read_table(
     }
     data = {key: _listed(value) for key, value in given.items() if value is not None}
     fill(DataSpec, data, "data")
-    columns = read(data["path"] if rows is None else rows).table
-    for role in ("client", "target", "split_column", "group_column", "time_column", "weight_column"):
-        if role in data:
-            require_columns(columns, [str(data[role])], role.removesuffix("_column"))
-    label = name or (Path(str(data["path"])).stem if in_file else "table")
-    return Table(label, data, rows)
+    others = {role: data.get(f"{role}_column") for role in ("split", "group", "time", "weight")}
+    check_roles(read(data["path"] if rows is None else rows).table, owner, [wanted], others)  # type: ignore[arg-type]
+    return Table(name or (Path(str(data["path"])).stem if in_file else "table"), data, rows)
 
 
 @in_python()

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from idiolect.core.checks import RequestError
 from idiolect.data.row_weights import check_weights
@@ -15,19 +15,19 @@ from idiolect.data.task import Task, check_counts, check_kind, encode_labels, in
 Whose = Callable[[int], str]  # a row's client in a sentence
 
 
-def as_array(values: Any, word: str) -> np.ndarray:
+def as_array(values: ArrayLike, word: str) -> np.ndarray:
     """An array of rows that have one shape, or RequestError."""
     try:
         return np.asarray(values)
     except ValueError:  # rows of different shapes
-        shapes = sorted({np.shape(row) for row in values})
+        shapes = sorted({np.shape(row) for row in values})  # type: ignore[union-attr]
         raise RequestError(
             f"All rows of {word} must have one shape, got {' and '.join(map(str, shapes[:2]))}; "
             "crop, pad or resize them alike."
         ) from None
 
 
-def as_inputs(inputs: np.ndarray, tokens: bool, dtype: Any, whose: Whose) -> np.ndarray:
+def as_inputs(inputs: np.ndarray, tokens: bool, dtype: DTypeLike, whose: Whose) -> np.ndarray:
     """Finite numbers in the wanted precision, or whole numbers where they are tokens."""
     if inputs.dtype.kind not in "biuf":
         raise RequestError(f"inputs must be numbers, got the type {inputs.dtype}; use from_table for texts.")
@@ -51,39 +51,58 @@ def as_weights(weights: np.ndarray, whose: Whose, owner: np.ndarray, names: tupl
     return values
 
 
+def check_lengths(columns: Mapping[str, np.ndarray], owner: np.ndarray) -> None:
+    """RequestError unless all arrays have one entry per row, and inputs and targets hold something."""
+    for word, values in columns.items():
+        if values.ndim == 0 or len(values) != len(owner):
+            raise RequestError(
+                f"{word} and clients must have one entry per row, got {values.shape} and {owner.shape}; cut them alike."
+            )
+    if len(owner) == 0:
+        raise RequestError("There are no rows; a federation needs at least one row per client.")
+    for word in ("inputs", "targets"):
+        if columns[word].size == 0:
+            raise RequestError(f"The rows of {word} hold nothing, shape {columns[word].shape}; leave no row empty.")
+
+
 def as_targets(
-    targets: np.ndarray, kind: str | None, classes: Sequence[str] | None, dtype: Any, whose: Whose
+    targets: np.ndarray, kind: str | None, classes: Sequence[str] | None, dtype: DTypeLike, whose: Whose
 ) -> tuple[Task, np.ndarray, list[str], list[str]]:
     """What is predicted, the targets as numbers, what was done, and what may be a slip."""
     check_kind(kind)
     notes: list[str] = []
-    if classes is not None:
-        kind = kind or "classification"
+    if kind is None and classes is not None:
+        kind = "classification"
     if kind is None:
         kind, reason = infer_kind(targets)
         notes.append(reason)
-    if kind in ("regression", "counts"):
-        if targets.dtype.kind not in "biuf":
-            raise RequestError(f"Regression needs numeric targets, got the type {targets.dtype}; use classification.")
-        _check_finite(targets, "targets", whose)
-        if (targets == targets.reshape(-1)[0]).all():
-            raise RequestError(f"All targets equal {targets.reshape(-1)[0]:g}; a constant has nothing to learn.")
-        if kind == "counts":
-            if targets.ndim > 1:
-                raise RequestError(f"Counts need one target per row, got targets of shape {targets.shape}.")
-            check_counts(targets, "targets")
-            return Task.counts(), _cast(targets, "targets", dtype, whose), notes, []
-        outputs = 1 if targets.ndim == 1 else targets.shape[1]
-        return Task.regression(outputs), _cast(targets, "targets", dtype, whose), notes, []
+    if kind != "classification":
+        return (*_numeric_targets(targets, kind, dtype, whose), notes, [])
     if classes is not None:
         _check_class_numbers(targets, len(classes), whose)
         return Task.classification(tuple(classes)), targets.astype(np.int32), notes, []
-    if targets.dtype.kind == "f":
-        _check_finite(targets, "targets", whose)
+    if targets.dtype.kind not in "biufUSM":
+        raise RequestError(f"Targets must be numbers or texts, got the type {targets.dtype}; write their names.")
+    _check_finite(targets, "targets", whose)
     names, codes = encode_labels(targets)
     if len(names) < 2:
         raise RequestError(f"All targets equal {names[0]!r}; a constant has nothing to learn.")
     return Task.classification(names), codes, notes, label_doubts(targets, names, codes, whose)
+
+
+def _numeric_targets(targets: np.ndarray, kind: str, dtype: DTypeLike, whose: Whose) -> tuple[Task, np.ndarray]:
+    if targets.dtype.kind not in "biuf":
+        raise RequestError(f"Regression needs numeric targets, got the type {targets.dtype}; use classification.")
+    _check_finite(targets, "targets", whose)
+    first = targets.reshape(-1)[0]
+    if (targets == first).all():
+        raise RequestError(f"All targets equal {first:g}; a constant has nothing to learn.")
+    if kind == "regression":
+        return Task.regression(1 if targets.ndim == 1 else targets.shape[1]), _cast(targets, "targets", dtype, whose)
+    if targets.ndim > 1:
+        raise RequestError(f"Counts need one target per row, got targets of shape {targets.shape}.")
+    check_counts(targets, "targets")
+    return Task.counts(), _cast(targets, "targets", dtype, whose)
 
 
 def _check_class_numbers(targets: np.ndarray, classes: int, whose: Whose) -> None:
@@ -100,7 +119,7 @@ def _check_class_numbers(targets: np.ndarray, classes: int, whose: Whose) -> Non
         )
 
 
-def _cast(values: np.ndarray, word: str, dtype: Any, whose: Whose) -> np.ndarray:
+def _cast(values: np.ndarray, word: str, dtype: DTypeLike, whose: Whose) -> np.ndarray:
     """In the wanted precision; a number too large for it is refused rather than made infinite."""
     with np.errstate(over="ignore"):
         cast = values.astype(dtype, copy=False)

@@ -17,7 +17,7 @@ def digits(
     labels_per_client: int | tuple[int, int] = (2, 3),
     seed: int = 0,
     *,
-    split: Split = Split(),  # noqa: B008 - frozen
+    split: Split = Split(),
     held_out: HeldOut = 0,
 ) -> Federation:
     """scikit-learn's 1797 handwritten digits (64 inputs in [0, 1], 10 classes), few labels per client."""

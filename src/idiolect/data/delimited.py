@@ -8,14 +8,15 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow
 
 from idiolect.core.checks import RequestError
 from idiolect.data.compressed import read_bytes
 from idiolect.data.encoding import utf8_bytes
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SAMPLE_BYTES = 1 << 16
@@ -42,7 +43,7 @@ def read_delimited(
     separator, content = _announced(content)
     if not content.strip():
         raise RequestError(f"{path} is empty; it needs a header line and rows.")
-    records = _sample(content)
+    records = _sample(content)  # the separator and the header are found by Python's reader, the cells by Arrow's
     if separator is None:
         separator = usual if fixed else find_separator(records, usual)
     header = _cells(records[:1], separator)
@@ -95,23 +96,18 @@ def _cells(records: list[str], separator: str) -> list[list[str]]:
 
 
 def _parse(content: bytes, separator: str, width: int, path: str | Path) -> pa.Table:
-    from pyarrow import ArrowException
-
     try:
         return _arrow_csv(content, separator, width, threads=True)
-    except (ArrowException, OverflowError, ValueError):
+    except (pa.ArrowException, OverflowError, ValueError):
         pass
     try:
         return _arrow_csv(content, separator, width, threads=False)  # only then the parser knows the row at fault
-    except (ArrowException, OverflowError, ValueError) as error:
+    except (pa.ArrowException, OverflowError, ValueError) as error:
         first = str(error).splitlines()[0][:300]
         raise RequestError(f"{path} is not a well-formed table: {first}; correct that row.") from error
 
 
-def _arrow_csv(content: bytes, separator: str, width: int, threads: bool, **parsing: Any) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import csv as arrow
-
+def _arrow_csv(content: bytes, separator: str, width: int, threads: bool, **parsing: object) -> pa.Table:
     names = [f"f{position}" for position in range(width)]
     return arrow.read_csv(
         io.BytesIO(content),
@@ -128,11 +124,9 @@ def _quoted_columns(content: bytes, separator: str, width: int, header: bool) ->
 
     Rows with separators or line ends inside quotes are passed over: they cannot be cut without reading the quotes.
     """
-    import pyarrow.compute as pc
-    from pyarrow import ArrowException
-
     if b'"' not in content:
         return frozenset()
+    # the parser drops quotes, so that the file is cut a second time without knowing of them
     try:
         raw = _arrow_csv(
             content,
@@ -143,7 +137,7 @@ def _quoted_columns(content: bytes, separator: str, width: int, header: bool) ->
             newlines_in_values=False,
             invalid_row_handler=lambda row: "skip",
         )
-    except (ArrowException, OverflowError, ValueError):
+    except (pa.ArrowException, OverflowError, ValueError):
         return frozenset()
     quoted, bare = set(), 0
     for position, column in enumerate(raw.slice(1 if header else 0).columns):

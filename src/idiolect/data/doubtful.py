@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.data.columns import as_numbers, has_long_integers, is_text, kind_of
+from idiolect.data.columns import Column
 from idiolect.data.kinds import DATE, NUMBER, TEXT, TRUTH
 from idiolect.data.split import SPELLINGS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FEWEST_ROWS = 10  # with fewer rows, values that are all different say nothing
 SETTLING_ROWS = 30  # with fewer training rows, a column may settle the target by chance
@@ -35,138 +32,131 @@ class Doubts(NamedTuple):
     warnings: list[str]
 
 
-def doubt_features(table: pa.Table, features: list[str], named: Sequence[str]) -> Doubts:
+def doubt_features(columns: Mapping[str, Column], features: list[str], named: Sequence[str]) -> Doubts:
     """Row numbers, ids of one row each and splits are left out unless they are among `named`; dates stay.
 
     A row number that is the only input stays, because without it there would be nothing to predict from.
     """
-    left_out = {name: text for name in features if name not in named and (text := _reason(table, name))}
-    warnings = []
-    if features and len(left_out) == len(features):
-        only = [name for name in features if _is_row_number(table, name)]
-        left_out = {name: text for name, text in left_out.items() if name not in only}
-        warnings += [f"Column {name!r} numbers the rows; it was kept because no other input is left." for name in only]
-    kept = [name for name in features if name not in left_out]
-    warnings += [
+    first = next(iter(columns))
+    doubts = Doubts([], {}, [])
+    for name in features:
+        reason = None if name in named else _reason(columns[name], name == first)
+        if reason is None:
+            doubts.kept.append(name)
+        else:
+            doubts.left_out[name] = reason
+    # nothing is left: better a row number than no input, and the warning says so
+    for name in () if doubts.kept else features:
+        if _is_row_number(columns[name], name == first):
+            doubts.kept.append(name)
+            del doubts.left_out[name]
+            doubts.warnings.append(f"Column {name!r} numbers the rows; it was kept because no other input is left.")
+    dates = [name for name in doubts.kept if columns[name].kind == DATE]
+    doubts.warnings.extend(
         f"Column {name!r} holds dates, read as days since 1970; --time {name} splits by time instead, "
         f"--drop {name} leaves it out."
-        for name in kept
-        if kind_of(table.column(name)) == DATE
-    ]
-    return Doubts(kept, left_out, warnings)
+        for name in dates
+    )
+    return doubts
 
 
-def _reason(table: pa.Table, name: str) -> str:
-    """Why a column is left out, or nothing."""
-    column = table.column(name)
-    if kind_of(column) is None:
-        return ""  # cannot be an input at all, which is said when the column is fitted
+def _reason(column: Column, first: bool) -> str | None:
+    """Why a column is left out, if it is."""
+    name = column.name
+    if column.kind is None:
+        return None  # cannot be an input at all, which is said when the column is fitted
     keep = f"keep it by naming the inputs with --features, {name} among them"
-    if _is_split(column, name):
+    if _is_split(column):
         return (
             f"Column {name!r} looks like a split into training and test rows and was left out; use it with "
             f"--split-column {name}, or {keep}."
         )
-    if _is_row_number(table, name):
+    if _is_row_number(column, first):
         return f"Column {name!r} has another whole number in every row, as an index has, and was left out; {keep}."
     if _is_one_per_row(column):
         return f"Column {name!r} has another value in every row, as an id has, and was left out; {keep}."
-    return ""
+    return None
 
 
-def _is_split(column: pa.ChunkedArray, name: str) -> bool:
-    distinct = column.drop_null().unique()
-    if len(distinct) < 2 or len(distinct) > len(SPELLINGS):
+def _is_split(column: Column) -> bool:
+    if not 2 <= column.distinct <= len(SPELLINGS):
         return False
-    if is_text(column):
-        words = {str(value).strip().lower() for value in distinct.to_pylist()}
-        return words <= set(SPELLINGS)
-    return len(distinct) == 2 and _SPLIT_NAME.fullmatch(name.strip().lower()) is not None
+    if column.kind == TEXT:
+        return {text.strip().lower() for text in set(column.texts) if text is not None} <= set(SPELLINGS)
+    return column.distinct == 2 and _SPLIT_NAME.fullmatch(column.name.strip().lower()) is not None
 
 
-def _is_row_number(table: pa.Table, name: str) -> bool:
+def _is_row_number(column: Column, first: bool) -> bool:
     """Different whole numbers in every row that are 0 or 1 and on, or whose name or place says index."""
-    column, first = table.column(name), table.column_names[0] == name
-    if kind_of(column) != NUMBER or column.null_count or len(column) < 2:
+    values = column.numbers if column.kind == NUMBER else np.zeros(0)
+    if not _all_different(values):  # nor where one is missing
         return False
-    values = as_numbers(column, name)
-    if np.isnan(values).any() or not np.array_equal(values, np.round(values)) or len(np.unique(values)) < len(values):
-        return False
-    unnamed = first and (name == "column 1" or name.lower().startswith("unnamed:"))
-    if unnamed:
+    if first and (column.name == "column 1" or column.name.lower().startswith("unnamed:")):
         return True
-    if len(values) < FEWEST_ROWS:
-        return False
     counts_up = values.min() in (0, 1) and values.max() - values.min() == len(values) - 1
-    return bool(counts_up) or _says_id(name)
+    says_id = any(pattern.search(column.name.strip()) for pattern in (_ID_WORD, _ID_CAMEL))
+    return len(values) >= FEWEST_ROWS and bool(counts_up or says_id)
 
 
-def _says_id(name: str) -> bool:
-    return any(pattern.search(name.strip()) for pattern in (_ID_WORD, _ID_CAMEL))
+def _all_different(values: np.ndarray) -> bool:
+    """Whether there are two whole numbers or more, each of them once."""
+    whole = np.array_equal(values, np.round(values))
+    return len(values) > 1 and whole and len(np.unique(values)) == len(values)
 
 
-def _is_one_per_row(column: pa.ChunkedArray) -> bool:
-    if kind_of(column) != TEXT and not has_long_integers(column):
+def _is_one_per_row(column: Column) -> bool:
+    if column.kind != TEXT and not column.has_long_integers:
         return False
-    present = len(column) - column.null_count
-    return present >= max(FEWEST_ROWS, len(column) / 2) and len(column.drop_null().unique()) == present
+    return column.present >= max(FEWEST_ROWS, len(column) / 2) and column.distinct == column.present
 
 
-def client_copy_warnings(table: pa.Table, features: Sequence[str], owner: np.ndarray) -> list[str]:
+def client_copy_warnings(columns: Sequence[Column], owner: np.ndarray) -> list[str]:
     """A warning for each column that names the clients in another way: one value per client, each of one client."""
-    clients, found = int(owner.max()) + 1, list[str]()
+    clients = int(owner.max()) + 1
+    # between two clients a column of two values may fall so by chance, among clients of one row any id does
     if clients < 3 or len(owner) < 2 * clients:
-        return found
-    for name in features:
-        levels = _levels(table.column(name), rows_each=1) if kind_of(table.column(name)) is not None else None
-        if levels is None or levels.max() + 1 != clients:
-            continue
-        if len(np.unique(owner.astype(np.int64) * clients + levels)) == clients:
-            found.append(
-                f"Column {name!r} has one value per client, so that it names the client in another way: one model for "
-                f"all can tell clients apart by it; leave it out with --drop {name} if that is not meant."
-            )
-    return found
-
-
-def settling_warnings(table: pa.Table, features: list[str], targets: np.ndarray, classes: int) -> list[str]:
-    """A warning for each column that alone gives nearly every target; `classes` is 0 for a regression.
-
-    `targets` are one number per row of `table`, the training rows.
-    """
-    if len(targets) < SETTLING_ROWS:
         return []
-    if len(targets) > MOST_ROWS:
-        chosen = np.linspace(0, len(targets) - 1, MOST_ROWS).astype(np.int64)
-        table, targets = table.take(chosen), targets[chosen]
-    found = []
-    for name in features:
-        column = table.column(name)
-        if kind_of(column) is None or column.null_count == len(column):
-            continue
-        how = _settles_classes(column, name, targets) if classes else _settles_numbers(column, name, targets)
-        if how:
-            found.append(
-                f"Column {name!r} alone settles the target ({how}): is it known before the target is? "
-                f"If not, leave it out with --drop {name}."
-            )
-    return found
+    return [
+        f"Column {column.name!r} has one value per client, so that it names the client in another way: one model for "
+        f"all can tell clients apart by it; leave it out with --drop {column.name} if that is not meant."
+        for column in columns
+        if column.codes.max() + 1 == clients
+        and len(np.unique(owner.astype(np.int64) * clients + column.codes)) == clients
+    ]
 
 
-def _settles_classes(column: pa.ChunkedArray, name: str, targets: np.ndarray) -> str:
+def settling_warnings(columns: Sequence[Column], targets: np.ndarray, training: np.ndarray, classes: int) -> list[str]:
+    """A warning for each column that alone gives nearly every training target; `classes` is 0 for a regression."""
+    rows = np.flatnonzero(training)
+    if targets.ndim != 1 or len(rows) < SETTLING_ROWS:
+        return []
+    if len(rows) > MOST_ROWS:
+        rows = rows[np.linspace(0, len(rows) - 1, MOST_ROWS).astype(np.int64)]
+    settles = _settles_classes if classes else _settles_numbers
+    chosen = np.isin(np.arange(len(training)), rows)
+    found = [(column.name, settles(column.take(chosen), targets[chosen])) for column in columns]
+    return [
+        f"Column {name!r} alone settles the target ({how}): is it known before the target is? "
+        f"If not, leave it out with --drop {name}."
+        for name, how in found
+        if how
+    ]
+
+
+def _settles_classes(column: Column, targets: np.ndarray) -> str:
     """Most rows have the commonest class of their level, or of their interval of a number column."""
     codes = targets.astype(np.int64)
+    # where one class is nearly everything, any column gives nearly every target
     if np.bincount(codes).max() > TRIVIAL * len(codes):
         return ""
-    levels = _levels(column)
-    if levels is not None:
-        counts = np.zeros((levels.max() + 1, codes.max() + 1), np.int64)
-        np.add.at(counts, (levels, codes), 1)
+    if _has_levels(column):
+        counts = np.zeros((column.distinct + 1, codes.max() + 1), np.int64)
+        np.add.at(counts, (column.codes, codes), 1)
         right = int(counts.max(axis=1).sum())
-    elif kind_of(column) in (TEXT, TRUTH):
+    elif column.kind in (TEXT, TRUTH):
         return ""
     else:
-        right = _right_by_intervals(codes[np.argsort(as_numbers(column, name), kind="stable")])
+        right = _right_by_intervals(codes[np.argsort(column.numbers, kind="stable")])
     return f"{right / len(codes):.1%} of the training rows" if right >= SETTLED * len(codes) else ""
 
 
@@ -187,29 +177,21 @@ def _right_by_intervals(codes: np.ndarray) -> int:
     return right + sum(sorted(gains, reverse=True)[:classes])
 
 
-def _settles_numbers(column: pa.ChunkedArray, name: str, targets: np.ndarray) -> str:
-    spread = targets.std()
-    if kind_of(column) != TEXT:
-        values = as_numbers(column, name)
+def _settles_numbers(column: Column, targets: np.ndarray) -> str:
+    if column.kind != TEXT:
+        values = column.numbers
         present = ~np.isnan(values)
         if present.sum() >= SETTLED * len(values) and values[present].std() > 0 and targets[present].std() > 0:
             correlation = abs(float(np.corrcoef(values[present], targets[present])[0, 1]))
             if correlation > CORRELATED:
                 return f"correlation {correlation:.4f}"
-    groups = _levels(column)
-    if groups is None or spread == 0:
+    if not _has_levels(column) or targets.std() == 0:
         return ""
-    means = np.bincount(groups, targets) / np.maximum(1, np.bincount(groups))
-    explained = 1 - float(((targets - means[groups]) ** 2).mean()) / float(spread) ** 2
+    means = np.bincount(column.codes, targets) / np.maximum(1, np.bincount(column.codes))
+    explained = 1 - float(((targets - means[column.codes]) ** 2).mean()) / float(targets.std()) ** 2
     return f"{explained:.2%} of its variance" if explained > CORRELATED else ""
 
 
-def _levels(column: pa.ChunkedArray, rows_each: int = 5) -> np.ndarray | None:
-    """Numbers of the column's different values, where each has that many rows on average."""
-    import pyarrow as pa
-
-    whole = column.combine_chunks()
-    encoded = (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).dictionary_encode()
-    if len(encoded.dictionary) > len(column) / rows_each:
-        return None
-    return np.asarray(encoded.indices.fill_null(len(encoded.dictionary)), np.int64)
+def _has_levels(column: Column) -> bool:
+    """Whether each different value has five rows on average."""
+    return column.distinct <= len(column) / 5

@@ -29,39 +29,35 @@ SEEN = 4096  # bytes that show an encoding without a mark
 
 def utf8_bytes(content: bytes, path: str | Path) -> bytes:
     """The content without a byte-order mark; RequestError names the encoding or format of anything but UTF-8."""
-    for start, what in OTHER_FORMATS.items():
-        if content.startswith(start) and not _is_utf8_text(content):
-            raise RequestError(f"{path} is not a text table but {what}.")
-    if content.startswith(UTF8_MARK):
-        content = content[len(UTF8_MARK) :]
-    known = next((names for mark, names in MARKS.items() if content.startswith(mark)), None)
-    known = known or _unmarked(content)
-    if known is None and b"\0" in content:
-        place = content.index(b"\0")
+    # 'PK...' may begin a text as well: only what is no text besides is refused for its first bytes
+    other = next((what for start, what in OTHER_FORMATS.items() if content.startswith(start)), None)
+    if other is not None and _fault(content) is not None:
+        raise RequestError(f"{path} is not a text table but {other}.")
+    content = content.removeprefix(UTF8_MARK)
+    place = _fault(content)
+    if place is None:
+        return content
+    known = next((names for mark, names in MARKS.items() if content.startswith(mark)), None) or _unmarked(content)
+    if known is None and content[place] == 0:
         raise RequestError(
             f"{path} is not a well-formed table: byte {place} is zero, which no text has; save it as CSV UTF-8."
         )
-    try:
-        if known is None:
-            content.decode("utf-8")
-            return content
-        place = 0
-    except UnicodeDecodeError as error:
-        place = error.start
-        known = _western(content)
-    name, tool_name = known
+    (name, tool_name), place = (_western(content), place) if known is None else (known, 0)
     raise RequestError(
         f"{path} is not UTF-8 text but looks like {name} (byte {place}); save it as CSV UTF-8, or convert it: "
         f"iconv -f {tool_name} -t UTF-8 OLD > NEW."
     )
 
 
-def _is_utf8_text(content: bytes) -> bool:
+def _fault(content: bytes) -> int | None:
+    """The first byte that no text in UTF-8 has: zero, or one that cannot be decoded."""
+    if b"\0" in content:
+        return content.index(0)
     try:
         content.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return b"\0" not in content
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
 
 
 def _unmarked(content: bytes) -> tuple[str, str] | None:

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
-from idiolect.data.columns import as_numbers, as_texts, has_long_integers, is_text, kind_of
-from idiolect.data.kinds import NUMBER
+from idiolect.data.columns import Column
+from idiolect.data.kinds import NUMBER, TEXT
 from idiolect.data.summaries import Numbers, Texts, add_numbers, add_texts, summarise_numbers, summarise_texts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MOST_LEVELS = 200  # a text column with more different values is a name or free text, not a category
 FARTHEST = 20.0  # no training row of a scaled column lies farther from its mean
@@ -39,17 +37,17 @@ class NumberColumn:
         """Names of the columns it becomes."""
         return (self.name, f"{self.name} is missing") if self.indicator else (self.name,)
 
-    def encode(self, column: pa.ChunkedArray, own: np.ndarray | None = None) -> np.ndarray:
+    def encode(self, column: Column, own: np.ndarray | None = None) -> np.ndarray:
         """(rows, 1 or 2); `own` has (fill, centre, scale) of each row's client, where they differ."""
-        values = as_numbers(column, self.name)
+        values = column.numbers
         missing = np.isnan(values)
         fill, centre, scale = (self.fill, self.centre, self.scale) if own is None else own.T
         scaled = (np.where(missing, fill, values) - centre) / scale
         return np.stack([scaled, missing], axis=1) if self.indicator else scaled[:, None]
 
-    def doubts(self, column: pa.ChunkedArray) -> list[str]:
+    def doubts(self, column: Column) -> list[str]:
         """Sentences about values far outside the training range, and about missing ones where none were."""
-        values = as_numbers(column, self.name)
+        values = column.numbers
         missing = int(np.isnan(values).sum())
         found = []
         if missing and not self.indicator:
@@ -59,7 +57,7 @@ class NumberColumn:
             )
         if self.lowest is None or self.highest is None:
             return found
-        reach = self.highest - self.lowest
+        reach = self.highest - self.lowest  # farther out than the range is wide is far, whatever the unit
         with np.errstate(invalid="ignore"):
             far = values[(values < self.lowest - reach) | (values > self.highest + reach)]
         if far.size:
@@ -89,26 +87,26 @@ class CategoryColumn:
         """Names of the columns it becomes."""
         return (*(f"{self.name} = {level}" for level in self.levels), f"{self.name} is missing or new")
 
-    def encode(self, column: pa.ChunkedArray) -> np.ndarray:
-        """(rows, levels + 1), one 1 in each row."""
+    def encode(self, column: Column, own: np.ndarray | None = None) -> np.ndarray:
+        """(rows, levels + 1), one 1 in each row; categories are the same for all clients."""
         place = {level: number for number, level in enumerate(self.levels)}
-        texts = as_texts(column, self.name)
-        codes = [len(self.levels) if text is None else place.get(text, len(self.levels)) for text in texts]
-        return np.eye(len(self.levels) + 1)[codes]
+        other = len(self.levels)
+        codes = [other if text is None else place.get(text, other) for text in column.texts]
+        return np.eye(other + 1)[codes]
 
-    def doubts(self, column: pa.ChunkedArray) -> list[str]:
+    def doubts(self, column: Column) -> list[str]:
         """Sentences about categories never seen, and about missing ones where none were."""
-        texts, known = as_texts(column, self.name), set(self.levels)
-        missing = sum(text is None for text in texts)
-        new = [text for text in texts if text is not None and text not in known]
+        new = Counter(text for text in column.texts if text is not None)
+        missing = len(column) - new.total()
+        for level in self.levels:
+            del new[level]
         found = []
         if missing and not self.missed:
             found.append(f"Column {self.name!r} misses {_values(missing)} and missed none in training.")
         if new:
-            different = list(dict.fromkeys(new))
-            names = ", ".join(map(repr, different[:SHOWN])) + (", ..." if len(different) > SHOWN else "")
-            rows = "1 row" if len(new) == 1 else f"{len(new)} rows"
-            what = "a category" if len(different) == 1 else f"{len(different)} categories"
+            names = ", ".join(map(repr, list(new)[:SHOWN])) + (", ..." if len(new) > SHOWN else "")
+            rows = "1 row" if new.total() == 1 else f"{new.total()} rows"
+            what = "a category" if len(new) == 1 else f"{len(new)} categories"
             found.append(
                 f"Column {self.name!r} has {what} never seen in training, {names}, in {rows}: read as missing."
             )
@@ -124,27 +122,25 @@ class Fitted(NamedTuple):
     warning: str = ""
 
 
-def fit_column(
-    name: str, column: pa.ChunkedArray, owner: np.ndarray, clients: int, scaling: str, named: bool
-) -> Fitted:
+def fit_column(column: Column, owner: np.ndarray, clients: int, scaling: str, named: bool) -> Fitted:
     """Learn a column from what each client says of its training rows; `owner` is the client of each row.
 
     One that cannot be an input is refused if `named`, else left out.
     """
-    if column.null_count == len(column):
+    name, kind = column.name, column.data.type
+    if not column.present:
         return Fitted(None, note=f"Column {name!r} holds no value in the training rows and was left out.")
-    if kind_of(column) is None:
+    if column.kind is None:
         if named:
-            raise RequestError(f"Column {name!r} must hold numbers or texts, got the type {column.type}; convert it.")
-        warning = f"Column {name!r} has the type {column.type}, which cannot be an input, and was left out."
-        return Fitted(None, warning=warning)
-    if is_text(column):
-        return _fit_category(name, summarise_texts(as_texts(column, name), owner, clients), named)
-    if has_long_integers(column):
-        fitted = _fit_category(name, summarise_texts(as_texts(column, name), owner, clients), named)
+            raise RequestError(f"Column {name!r} must hold numbers or texts, got the type {kind}; convert it.")
+        return Fitted(None, warning=f"Column {name!r} has the type {kind}, which cannot be an input, and was left out.")
+    if column.kind == TEXT or column.has_long_integers:
+        fitted = _fit_category(name, summarise_texts(column.texts, owner, clients), named)
+        if column.kind == TEXT:
+            return fitted
         reason = f"Column {name!r} holds whole numbers with more digits than a number can keep: taken for names."
         return fitted._replace(note=f"{reason} {fitted.note}".strip())
-    return _fit_number(name, summarise_numbers(as_numbers(column, name), owner, clients), kind_of(column), scaling)
+    return _fit_number(name, summarise_numbers(column.numbers, owner, clients), column.kind, scaling)
 
 
 def _fit_category(name: str, each: Texts, named: bool) -> Fitted:
@@ -162,7 +158,7 @@ def _fit_category(name: str, each: Texts, named: bool) -> Fitted:
     return Fitted(None, each, warning=f"{much}, and was left out.")
 
 
-def _fit_number(name: str, each: Numbers, kind: str | None, scaling: str) -> Fitted:
+def _fit_number(name: str, each: Numbers, kind: str, scaling: str) -> Fitted:
     every = add_numbers(each)
     count, missing = int(every.present[0]), int(every.missing[0])
     if count == 0:
@@ -170,7 +166,7 @@ def _fit_number(name: str, each: Numbers, kind: str | None, scaling: str) -> Fit
     centres, scales, capped = centres_and_scales(every)
     centre, scale = (float(centres[0]), float(scales[0])) if scaling == "standard" else (0.0, 1.0)
     lowest, highest, fill = (float(part[0]) for part in (every.lowest, every.highest, every.mean))
-    fitted = NumberColumn(name, fill, centre, scale, missing > 0, lowest, highest, kind or NUMBER)
+    fitted = NumberColumn(name, fill, centre, scale, missing > 0, lowest, highest, kind)
     notes = []
     if missing:
         notes.append(
@@ -207,6 +203,7 @@ def centres_and_scales(found: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarr
     centre = np.where(there, found.mean, 0.0)
     lowest, highest = np.where(there, found.lowest, 0.0), np.where(there, found.highest, 0.0)
     spread = np.sqrt(found.squares / np.maximum(found.present, 1))
+    # a constant column would be divided by the rounding error of its mean
     level = ~(spread > 1e-12 * np.maximum(1.0, np.abs(centre)))  # constant; also where the spread is not a number
     level &= np.isfinite(spread)
     widest = np.maximum(highest - centre, centre - lowest) / FARTHEST

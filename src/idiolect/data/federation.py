@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows, take_weights
-from idiolect.data.arrays import as_array, as_inputs, as_targets, as_weights
-from idiolect.data.preparation import FEDERATED, GIVEN, WAYS, Preparation
-from idiolect.data.preprocessing import Preprocessing
+from idiolect.data.arrays import as_array, as_inputs, as_targets, as_weights, check_lengths
+from idiolect.data.preparation import FEDERATED, Preparation
 from idiolect.data.row_weights import check_alike, check_training_weights, weight_notes
 from idiolect.data.split import TEST, TRAIN, UNUSED, VALIDATION, HeldOut, Plan, Split, plan
 from idiolect.data.task import Task, encode_labels, refuse_one_hot
+
+if TYPE_CHECKING:  # which imports pyarrow
+    from idiolect.data.preprocessing import Preprocessing
 
 
 class Places(NamedTuple):
@@ -28,6 +31,20 @@ class Places(NamedTuple):
     unused: np.ndarray  # rows that no part took
     unused_clients: np.ndarray  # the number of the client of each
     total: int  # rows of the source, with those that were dropped
+
+
+class ArrayOptions(TypedDict, total=False):
+    """What may be said of rows that come as arrays; all may be left out."""
+
+    task: str | None  # by the targets
+    classes: Sequence[str] | None  # names of targets that are already class numbers
+    split: Split
+    groups: ArrayLike | None  # one value per row: rows with equal ones stay together
+    parts: ArrayLike | None  # one per row: train, validation or test
+    held_out: HeldOut
+    seed: int
+    tokens: bool  # whole-number inputs stay whole numbers
+    dtype: DTypeLike  # of other inputs, and of numeric targets; single precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +95,7 @@ class Federation:
     @classmethod
     def from_table(
         cls,
-        source: Any,
+        source: object,
         *,
         client: str,
         target: str | Sequence[str],
@@ -87,14 +104,14 @@ class Federation:
         categorical: Sequence[str] = (),
         weight: str | None = None,
         task: str | None = None,
-        split: Split = Split(),  # noqa: B008 - frozen
+        split: Split = Split(),
         held_out: HeldOut = 0,
         seed: int = 0,
         scaling: str = "standard",
         target_scaling: str = "standard",
         preparation: str = FEDERATED,
         recipe: Preprocessing | None = None,
-        dtype: Any = np.float32,
+        dtype: DTypeLike = np.float32,
     ) -> Federation:
         """One client per value of the column `client`, read as text; see `read_table` for the sources.
 
@@ -108,11 +125,6 @@ class Federation:
         """
         from idiolect.data.from_table import TableRequest, federation_from_table
 
-        if preparation not in WAYS or (preparation == GIVEN) != (recipe is not None):
-            raise RequestError(
-                f'preparation must be one of {", ".join(WAYS)}, and "given" needs a recipe, got {preparation!r} '
-                f"{'with' if recipe is not None else 'without'} one."
-            )
         request = TableRequest(
             client=client,
             targets=(target,) if isinstance(target, str) else tuple(target),
@@ -134,26 +146,16 @@ class Federation:
     @classmethod
     def from_arrays(
         cls,
-        inputs: Any,
-        targets: Any,
-        clients: Any,
+        inputs: ArrayLike,
+        targets: ArrayLike,
+        clients: ArrayLike,
         *,
-        task: str | None = None,
-        classes: Sequence[str] | None = None,
-        split: Split = Split(),  # noqa: B008 - frozen
-        groups: Any = None,
-        parts: Any = None,
-        weights: Any = None,
-        held_out: HeldOut = 0,
-        seed: int = 0,
-        tokens: bool = False,
-        dtype: Any = np.float32,
+        weights: ArrayLike | None = None,
+        **options: Unpack[ArrayOptions],
     ) -> Federation:
         """Rows (inputs, targets) with one client id each; clients stand in sorted order of their ids.
 
-        `classes` names the classes of targets that are already class numbers. `groups` (rows that stay
-        together) and `parts` (train, validation or test) are one value per row. With `tokens` whole-number
-        inputs stay whole numbers; otherwise inputs become `dtype`. `weights` say how much each row counts.
+        `weights` say how much each row counts; for the further options see `ArrayOptions`.
         """
         ids = np.asarray(clients)
         if ids.ndim != 1:
@@ -163,62 +165,18 @@ class Federation:
         if ids.dtype.kind == "f" and not np.isfinite(ids).all():
             raise RequestError("clients must not contain not-a-number; leave those rows out or name their client.")
         names, owner = encode_labels(ids)
-        return _from_owned(
-            cls,
-            inputs,
-            targets,
-            owner,
-            names,
-            task,
-            classes,
-            split,
-            groups,
-            parts,
-            weights,
-            held_out,
-            seed,
-            tokens,
-            dtype,
-        )
+        return _from_owned(cls, inputs, targets, weights, owner, names, **options)
 
     @classmethod
     def from_rows(
-        cls,
-        rows: Rows,
-        *,
-        names: Sequence[str] | None = None,
-        task: str | None = None,
-        classes: Sequence[str] | None = None,
-        split: Split = Split(),  # noqa: B008 - frozen
-        groups: Any = None,
-        parts: Any = None,
-        held_out: HeldOut = 0,
-        seed: int = 0,
-        tokens: bool = False,
-        dtype: Any = np.float32,
+        cls, rows: Rows, *, names: Sequence[str] | None = None, **options: Unpack[ArrayOptions]
     ) -> Federation:
-        """Rows that already belong to clients, whose order is kept; further arguments as in `from_arrays`."""
-        known = tuple(str(number) for number in range(rows.clients)) if names is None else tuple(map(str, names))
+        """Rows that already belong to clients, whose order is kept."""
+        known = tuple(map(str, range(rows.clients) if names is None else names))
         if len(known) != rows.clients or len(set(known)) != len(known):
             raise RequestError(f"names must be {rows.clients} different names, one per client, got {len(set(known))}.")
         owner = np.repeat(np.arange(rows.clients), rows.counts)
-        return _from_owned(
-            cls,
-            rows.inputs,
-            rows.targets,
-            owner,
-            known,
-            task,
-            classes,
-            split,
-            groups,
-            parts,
-            rows.weights,
-            held_out,
-            seed,
-            tokens,
-            dtype,
-        )
+        return _from_owned(cls, rows.inputs, rows.targets, rows.weights, owner, known, **options)
 
     @property
     def clients(self) -> int:
@@ -285,22 +243,16 @@ class Federation:
                 "match the mean client."
             )
         else:
-            sentences.append(
-                "The target is one number."
-                if self.task.outputs == 1
-                else f"The target has {self.task.outputs} columns of numbers."
-            )
+            several = f"The target has {self.task.outputs} columns of numbers."
+            sentences.append("The target is one number." if self.task.outputs == 1 else several)
             sentences.append(f"{self.label_skew():.1%} of the target's variance lies between clients.")
         if self.held_out is not None:
-            never = (
-                "client is held out and never trains"
-                if self.held_out.clients == 1
-                else "clients are held out and never train"
-            )
-            sentences.append(f"{self.held_out.clients} further {never}.")
+            amount = self.held_out.clients
+            never = "client is held out and never trains" if amount == 1 else "clients are held out and never train"
+            sentences.append(f"{amount} further {never}.")
         return sentences
 
-    def as_dtype(self, dtype: Any) -> Federation:
+    def as_dtype(self, dtype: DTypeLike) -> Federation:
         """The same federation with floating inputs and targets in another precision."""
 
         def cast(rows: Rows) -> Rows:
@@ -319,57 +271,62 @@ class Federation:
         )
 
 
+class Owned(NamedTuple):
+    """Rows with an owner each, before they are split."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    owner: np.ndarray  # the number of each row's client among `names`
+    names: tuple[str, ...]
+    task: Task
+    groups: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    kept: np.ndarray | None = None  # the rows' numbers in a source of `total` rows, where some of it was dropped
+    total: int | None = None
+
+
 def assemble(
     cls: type[Federation],
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    owner: np.ndarray,
-    names: tuple[str, ...],
-    task: Task,
+    rows: Owned,
     planned: Plan,
     notes: Sequence[str],
+    warnings: Sequence[str],
     preprocessing: Preprocessing | None = None,
-    groups: np.ndarray | None = None,
-    kept: np.ndarray | None = None,
-    total: int | None = None,
-    weights: np.ndarray | None = None,
 ) -> Federation:
-    """A federation, and within it the held-out one, from rows with an owner and a plan.
-
-    `kept` are the rows' numbers in a source of `total` rows, where some of it was dropped.
-    """
-    together = None if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
-    numbered = np.arange(len(owner)) if kept is None else kept
-    whole = len(owner) if total is None else total
+    """A federation, and within it the held-out one, from rows with an owner and a plan."""
+    together = None if rows.groups is None else np.unique(rows.groups, return_inverse=True)[1].reshape(-1)
+    numbered = np.arange(len(rows.owner)) if rows.kept is None else rows.kept
+    total = len(rows.owner) if rows.total is None else rows.total
 
     def gather(clients: np.ndarray) -> Federation:
-        place = np.full(len(names), -1)
+        place = np.full(len(rows.names), -1)
         place[clients] = np.arange(len(clients))
-        position = place[owner]
-        *chosen, unused = ((planned.parts == part) & (position >= 0) for part in (TRAIN, VALIDATION, TEST, UNUSED))
-        train, validation, test = (take_rows(inputs, targets, position, mask, len(clients), weights) for mask in chosen)
-        own_names = tuple(names[client] for client in clients)
-        check_training_weights(train, own_names)
-
-        def per_part(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            first, second, third = (take_rows(values, values, position, mask, len(clients)).targets for mask in chosen)
-            return first, second, third
-
+        position = place[rows.owner]
+        *parts, unused = ((planned.parts == part) & (position >= 0) for part in (TRAIN, VALIDATION, TEST, UNUSED))
+        first, second, third = (_by_client(position, chosen) for chosen in parts)
+        train, validation, test = (_rows_at(rows, position, index, len(clients)) for index in (first, second, third))
+        names = tuple(rows.names[client] for client in clients)
+        check_training_weights(train, names)
         return cls(
             train,
             validation,
             test,
-            own_names,
-            task,
+            names,
+            rows.task,
             preprocessing=preprocessing,
-            groups=None if together is None else per_part(together),
-            places=Places(*per_part(numbered), numbered[unused], position[unused], whole),
+            groups=None if together is None else (together[first], together[second], together[third]),
+            places=Places(
+                numbered[first], numbered[second], numbered[third], numbered[unused], position[unused], total
+            ),
         )
 
     training = gather(np.flatnonzero(~planned.held_out))
-    held_out = gather(np.flatnonzero(planned.held_out)) if planned.held_out.any() else None
     return dataclasses.replace(
-        training, held_out=held_out, notes=(*notes, *planned.notes), validation_drawn=planned.drawn
+        training,
+        held_out=gather(np.flatnonzero(planned.held_out)) if planned.held_out.any() else None,
+        notes=(*notes, *planned.notes),
+        warnings=tuple(warnings),
+        validation_drawn=planned.drawn,
     )
 
 
@@ -378,20 +335,10 @@ def _shown(name: str) -> str:
     return name if name.strip() and name.isprintable() else repr(name)
 
 
-def take_rows(
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    owner: np.ndarray,
-    chosen: np.ndarray,
-    clients: int,
-    weights: np.ndarray | None = None,
-) -> Rows:
-    """The chosen rows, client after client, each client's in their first order."""
-    index = np.flatnonzero(chosen)
-    index = index[np.argsort(owner[index], kind="stable")]
-    counts = np.bincount(owner[index], minlength=clients)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Rows(inputs[index], targets[index], offsets, take_weights(weights, index))
+def take_rows(rows: Rows, chosen: np.ndarray) -> Rows:
+    """The chosen rows of every client, without their weights."""
+    owner = np.repeat(np.arange(rows.clients), rows.counts)
+    return Rows(rows.inputs[chosen], rows.targets[chosen], _offsets(owner[chosen], rows.clients))
 
 
 def no_rows(like: Rows) -> Rows:
@@ -400,22 +347,38 @@ def no_rows(like: Rows) -> Rows:
     return Rows(like.inputs[:0], like.targets[:0], np.zeros(like.clients + 1, np.int64), nothing)
 
 
+def _by_client(owner: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Numbers of the chosen rows, client after client, each client's in their first order."""
+    index = np.flatnonzero(chosen)
+    return index[np.argsort(owner[index], kind="stable")]
+
+
+def _rows_at(rows: Owned, owner: np.ndarray, index: np.ndarray, clients: int) -> Rows:
+    weights = take_weights(rows.weights, index)
+    return Rows(rows.inputs[index], rows.targets[index], _offsets(owner[index], clients), weights)
+
+
+def _offsets(owner: np.ndarray, clients: int) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=clients))]).astype(np.int64)
+
+
 def _from_owned(
     cls: type[Federation],
-    inputs: Any,
-    targets: Any,
+    inputs: ArrayLike,
+    targets: ArrayLike,
+    weights: ArrayLike | None,
     owner: np.ndarray,
     names: tuple[str, ...],
-    task: str | None,
-    classes: Sequence[str] | None,
-    split: Split,
-    groups: Any,
-    parts: Any,
-    weights: Any,
-    held_out: HeldOut,
-    seed: int,
-    tokens: bool,
-    dtype: Any,
+    *,
+    task: str | None = None,
+    classes: Sequence[str] | None = None,
+    split: Split = Split(),
+    groups: ArrayLike | None = None,
+    parts: ArrayLike | None = None,
+    held_out: HeldOut = 0,
+    seed: int = 0,
+    tokens: bool = False,
+    dtype: DTypeLike = np.float32,
 ) -> Federation:
     if split.split_column or split.group_column or split.time_column:
         raise RequestError(
@@ -424,16 +387,7 @@ def _from_owned(
     columns = {"inputs": as_array(inputs, "inputs"), "targets": as_array(targets, "targets"), "clients": owner}
     given = {"groups": groups, "parts": parts, "weights": weights}
     columns |= {key: np.asarray(value) for key, value in given.items() if value is not None}
-    for word, values in columns.items():
-        if values.ndim == 0 or len(values) != len(owner):
-            raise RequestError(
-                f"{word} and clients must have one entry per row, got {values.shape} and {owner.shape}; cut them alike."
-            )
-    if len(owner) == 0:
-        raise RequestError("There are no rows; a federation needs at least one row per client.")
-    for word in ("inputs", "targets"):
-        if columns[word].size == 0:
-            raise RequestError(f"The rows of {word} hold nothing, shape {columns[word].shape}; leave no row empty.")
+    check_lengths(columns, owner)
 
     def whose(row: int) -> str:
         return f"client {names[owner[row]]!r} (row {row})"
@@ -442,12 +396,9 @@ def _from_owned(
         refuse_one_hot(columns["targets"], None if classes is None else len(classes))
     numbers = as_inputs(columns["inputs"], tokens, dtype, whose)
     known, values, notes, doubts = as_targets(columns["targets"], task, classes, dtype, whose)
-    weighed = None
-    if weights is not None:
-        weighed = as_weights(columns["weights"], whose, owner, names)
+    together, weighed = columns.get("groups"), columns.get("weights")
+    if weighed is not None:
+        weighed = as_weights(weighed, whose, owner, names)
         notes = [*notes, *weight_notes(weighed, "The array weights")]
-    planned = plan(owner, names, split, seed, held_out, columns.get("groups"), columns.get("parts"))
-    federation = assemble(
-        cls, numbers, values, owner, names, known, planned, notes, groups=columns.get("groups"), weights=weighed
-    )
-    return dataclasses.replace(federation, warnings=tuple(doubts))
+    planned = plan(owner, names, split, seed, held_out, together, columns.get("parts"))
+    return assemble(cls, Owned(numbers, values, owner, names, known, together, weighed), planned, notes, doubts)

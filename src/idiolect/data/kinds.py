@@ -6,15 +6,16 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 NUMBER, TRUTH, DATE, TEXT = "number", "truth", "date", "text"
 KINDS = (NUMBER, TRUTH, DATE, TEXT)
+WORDS = {NUMBER: "numbers", TRUTH: "true or false", DATE: "dates"}  # for what must be in a column
 MISSING_MARKS = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 MOSTLY = 0.8  # of the different values
 EXACT = 2**53  # whole numbers beyond it cannot be told apart in double precision
@@ -28,6 +29,7 @@ _LONG = r"[+-]?0*[1-9][0-9]{15,}"  # sixteen digits or more: perhaps beyond 2^53
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
 _AMBIGUOUS_DATE = r"[0-9]{1,4}[/.-][0-9]{1,2}[/.-][0-9]{1,4}(?:[T ].*)?"
 _TRUTHS = {"true": True, "false": False}
+Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -45,37 +47,38 @@ def decide(name: str, distinct: pa.Array, quoted: bool = False, decimal_comma: b
     All true or false: truth. All dates as 2024-01-31: dates. All numbers: numbers, unless the column stands in quotes
     (and others do not), has leading zeros, or has whole numbers beyond 2^53, which are names. Otherwise: texts.
     """
-    import pyarrow.compute as pc
-
+    # True, TRUE, true and so on: a column of truths has few different spellings, and longer ones need no look
     if len(distinct) <= len(_TRUTHS) * 4 and all(value.lower() in _TRUTHS for value in distinct.to_pylist()):
         return Decision(TRUTH)
     numbers = _matches(distinct, _number_pattern(decimal_comma))
-    amount = pc.sum(numbers).as_py() or 0
-    if amount == len(distinct):
+    if pc.all(numbers, min_count=0).as_py():
         return _numbers_or_names(name, distinct, quoted)
     if _first(distinct, _DATE, matching=False) is None and None not in map(_moment, distinct.to_pylist()):
         return Decision(DATE)
+    return Decision(TEXT, warning=_slip(name, distinct, numbers))
+
+
+def _slip(name: str, distinct: pa.Array, numbers: pa.Array) -> str:
+    """A warning where texts look like something else that was written in an unusual way."""
     if _first(distinct, _AMBIGUOUS_DATE, matching=False) is None:
-        return Decision(
-            TEXT,
-            warning=f"Column {name!r} looks like dates but is read as text: {_short(distinct[0].as_py())} can be "
-            "read in more than one way; write them as 2024-01-31.",
+        return (
+            f"Column {name!r} looks like dates but is read as text: {_short(distinct[0].as_py())} can be read in more "
+            "than one way; write them as 2024-01-31."
         )
     comma = _first(distinct, _COMMA_NUMBER)
     if comma is not None and _first(distinct, _number_pattern(True), matching=False) is None:
-        return Decision(
-            TEXT,
-            warning=f"Column {name!r} is read as text, because {comma!r} may be a decimal or a thousands comma; write "
-            "1.5 for the one and 1500 for the other.",
+        return (
+            f"Column {name!r} is read as text, because {comma!r} may be a decimal or a thousands comma; write 1.5 for "
+            "the one and 1500 for the other."
         )
+    amount = pc.sum(numbers).as_py() or 0
     if amount > 1 and amount >= MOSTLY * len(distinct):
         other = distinct.filter(pc.invert(numbers))[0].as_py()
-        return Decision(
-            TEXT,
-            warning=f"Column {name!r} is read as text, because {_short(other)} is not a number although most of its "
-            "values are; correct it, or leave such cells empty.",
+        return (
+            f"Column {name!r} is read as text, because {_short(other)} is not a number although most of its values "
+            "are; correct it, or leave such cells empty."
         )
-    return Decision(TEXT)
+    return ""
 
 
 def is_number(text: str, decimal_comma: bool = False) -> bool:
@@ -87,23 +90,20 @@ def _number_pattern(decimal_comma: bool) -> str:
     return f"(?:{_NUMBER}|{_COMMA_NUMBER})" if decimal_comma else _NUMBER
 
 
-def _matches(texts: Any, pattern: str) -> Any:
+def _matches(texts: Texts, pattern: str) -> Texts:
     """Which texts match as a whole."""
-    import pyarrow.compute as pc
-
     return pc.match_substring_regex(texts, rf"\A(?s:{pattern})\z")
 
 
 def _first(texts: pa.Array, pattern: str, matching: bool = True) -> str | None:
     """The first text that matches, or the first that does not."""
-    import pyarrow.compute as pc
-
     found = _matches(texts, pattern)
     chosen = texts.filter(found if matching else pc.invert(found))
     return str(chosen[0].as_py()) if len(chosen) else None
 
 
 def _numbers_or_names(name: str, distinct: pa.Array, quoted: bool) -> Decision:
+    # who puts quotes around some columns alone says that these are names
     if quoted:
         return Decision(TEXT, f"Column {name!r} is read as text, because its values stand in quotes.")
     zeros = _first(distinct, _LEADING_ZERO)
@@ -133,39 +133,34 @@ def beyond_exact(whole: str) -> bool:
 
 def convert(column: pa.ChunkedArray, kind: str, name: str, decimal_comma: bool = False) -> pa.ChunkedArray:
     """Texts (null where missing) as the kind's Arrow type; a text that is not of that kind is refused with its row."""
-    import pyarrow as pa
-
     if kind == TEXT:
         return column
+    # nearly every column is plain, and Arrow is ten times as quick as a loop over different texts
     plain = _plain_numbers(column) if kind == NUMBER else None
     if plain is not None:
         return plain
     encoded = column.combine_chunks().dictionary_encode()
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     values, read = encoded.dictionary.to_pylist(), _READERS[kind]
+    # each different text is read once, however many rows have it
     found = [read(value.strip(), decimal_comma) for value in values]
     if None in found:
         wrong = values[found.index(None)]
         row = encoded.indices.to_pylist().index(found.index(None))
-        words = {NUMBER: "numbers", TRUTH: "true or false", DATE: "dates such as 2024-01-31"}[kind]
+        words = f"{WORDS[kind]} such as 2024-01-31" if kind == DATE else WORDS[kind]
         raise RequestError(
             f"Column {name!r} must hold {words}, but row {row} has {_short(wrong)}; correct it, or leave the cell "
             f"empty to count it as missing."
         )
-    arrow_type = _arrow_type(kind, values)
-    if arrow_type == pa.float64():
-        found = [float(value) for value in found]
-    return pa.chunked_array([pa.array(found, arrow_type).take(encoded.indices)])
+    return pa.chunked_array([_typed(found, kind).take(encoded.indices)])
 
 
 def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Numbers by Arrow's own reader, which is quick, where all are written so that it reads them as we do."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = pc.utf8_trim_whitespace(column)
     if not pc.all(_matches(texts, _NUMBER)).as_py():
         return None
+    # fifteen digits are below 2^53 for sure; a longer column becomes floats, or went to names before
     whole = pc.all(_matches(texts, r"[+-]?[0-9]{1,15}")).as_py()
     try:
         return texts.cast(pa.int64() if whole else pa.float64())
@@ -201,17 +196,14 @@ def _moment(text: str, decimal_comma: bool = False) -> int | None:
     return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
-_READERS: dict[str, Callable[[str, bool], Any]] = {NUMBER: _number, TRUTH: _truth, DATE: _moment}
+_READERS: dict[str, Callable[[str, bool], float | int | None]] = {NUMBER: _number, TRUTH: _truth, DATE: _moment}
 
 
-def _arrow_type(kind: str, values: Sequence[str]) -> Any:
-    import pyarrow as pa
-
+def _typed(found: Sequence[float | int | None], kind: str) -> pa.Array:
+    """What the readers gave, in the kind's Arrow type."""
     if kind == DATE:
-        return pa.timestamp("us")
-    if kind == TRUTH and all(value.strip().lower() in _TRUTHS for value in values):
-        return pa.bool_()
-    whole = kind == NUMBER and all(
-        re.fullmatch(_WHOLE, value.strip()) and not beyond_exact(value.strip()) for value in values
-    )
-    return pa.int64() if whole else pa.float64()
+        return pa.array(found, pa.timestamp("us"))
+    plain = bool if kind == TRUTH else int
+    if all(type(value) is plain for value in found):
+        return pa.array(found, pa.bool_() if kind == TRUTH else pa.int64())
+    return pa.array([float(value or 0) for value in found], pa.float64())

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from idiolect.data.encoding import utf8_bytes
 
 KEYS = ("users", "num_samples", "user_data")
 MOST_BYTE = 255  # whole numbers up to it may be pixels; larger ones name tokens
-NO_TARGET = -1
+NO_TARGET = -1  # of a position that has none
+Entry: TypeAlias = "str | float | list[Entry]"  # what JSON may hold, when all is well
+UserRows: TypeAlias = dict[str, list[Entry]]  # x and y
 
 
 class LeafData(NamedTuple):
@@ -36,25 +39,31 @@ def read_leaf_json(path: str | Path) -> LeafData:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise RequestError(f"The folder {path} holds no .json file; name a folder of LEAF files.")
-    inputs: list[Any] = []
-    targets: list[Any] = []
-    names: list[str] = []
-    known: set[str] = set()
-    counts: list[int] = []
+    users = _read_users(files)
+    inputs, targets = ([entry for rows in users.values() for entry in rows[key]] for key in ("x", "y"))
+    alphabet = _alphabet([*inputs, *targets]) if any(map(_is_text, inputs)) else ""
+    offsets = np.cumsum([0, *(len(rows["y"]) for rows in users.values())]).astype(np.int64)
+    labels = not alphabet and bool(targets) and all(map(_is_text, targets))
+    answers = np.array(targets, dtype=str) if labels else _array(path, targets, alphabet, "y")
+    return LeafData(Rows(_array(path, inputs, alphabet, "x"), answers, offsets), tuple(users), alphabet)
+
+
+def _read_users(files: Sequence[Path]) -> dict[str, UserRows]:
+    users: dict[str, UserRows] = {}
     for file in files:
         for user, rows in _users(file):
-            if user in known:
+            if user in users:
                 raise RequestError(f"{file} repeats the user {user!r}; each user may appear once.")
-            known.add(user)
-            names.append(user)
-            counts.append(len(rows["y"]))
-            inputs += rows["x"]
-            targets += rows["y"]
-    alphabet = _alphabet(inputs, targets) if any(isinstance(entry, str) for entry in inputs) else ""
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    labels = not alphabet and bool(targets) and all(isinstance(entry, str) for entry in targets)
-    answers = np.array(targets, dtype=str) if labels else _array(path, targets, alphabet, "y")
-    return LeafData(Rows(_array(path, inputs, alphabet, "x"), answers, offsets), tuple(names), alphabet)
+            users[user] = rows
+    return users
+
+
+def _is_text(entry: Entry) -> bool:
+    return isinstance(entry, str)
+
+
+def _alphabet(entries: list[Entry]) -> str:
+    return "".join(sorted(set().union(*(entry for entry in entries if isinstance(entry, str)))))
 
 
 def refuse_token_numbers(path: str | Path, inputs: np.ndarray) -> list[str]:
@@ -85,7 +94,7 @@ def next_token_targets(path: str | Path, inputs: np.ndarray, targets: np.ndarray
     return sequences
 
 
-def _users(file: Path) -> list[tuple[str, dict[str, list[Any]]]]:
+def _users(file: Path) -> Iterator[tuple[str, UserRows]]:
     """(user, {'x': [...], 'y': [...]}) of one file, checked."""
     content = _content(file)
     users, samples, data = (content[key] for key in KEYS)
@@ -93,50 +102,44 @@ def _users(file: Path) -> list[tuple[str, dict[str, list[Any]]]]:
         raise RequestError(f"{file} is not a LEAF file: users and num_samples must be lists, user_data an object.")
     if len(users) != len(samples):
         raise RequestError(f"{file} names {len(users)} users but {len(samples)} sample counts.")
-    found = []
     for user, amount in zip(users, samples):
-        rows = data.get(user) if isinstance(user, str) else None
-        if not isinstance(rows, dict) or not all(isinstance(rows.get(key), list) for key in ("x", "y")):
-            raise RequestError(f"{file} names the user {user!r} but has no x and y for it in user_data.")
-        if not len(rows["x"]) == len(rows["y"]) == amount:
-            raise RequestError(
-                f"{file}: user {user!r} has {len(rows['x'])} x, {len(rows['y'])} y and num_samples {amount}; "
-                "they must agree."
-            )
-        found.append((user, rows))
-    return found
+        yield user, _rows_of(file, user, amount, data)
 
 
-def _content(file: Path) -> dict[str, Any]:
+def _rows_of(file: Path, user: object, amount: object, data: Mapping[str, object]) -> UserRows:
+    rows = data.get(user) if isinstance(user, str) else None
+    if not (isinstance(rows, dict) and isinstance(rows.get("x"), list) and isinstance(rows.get("y"), list)):
+        raise RequestError(f"{file} names the user {user!r} but has no x and y for it in user_data.")
+    if not len(rows["x"]) == len(rows["y"]) == amount:
+        raise RequestError(
+            f"{file}: user {user!r} has {len(rows['x'])} x, {len(rows['y'])} y and num_samples {amount}; "
+            "they must agree."
+        )
+    return rows
+
+
+def _content(file: Path) -> dict[str, object]:
     try:
         content = json.loads(utf8_bytes(read_bytes(file), file))
     except json.JSONDecodeError as error:
         raise RequestError(
             f"{file} is not whole JSON: {error.msg} at line {error.lineno}, column {error.colno}, byte {error.pos}."
         ) from error
+    except RequestError:
+        raise
     except (RecursionError, ValueError) as error:
-        if isinstance(error, RequestError):
-            raise
         raise RequestError(f"{file} is not a LEAF file: its JSON cannot be read ({error}).") from None
-    for key in KEYS:
-        if not isinstance(content, dict) or key not in content:
-            raise RequestError(f"{file} is not a LEAF file: it has no {key!r}; LEAF has users, num_samples, user_data.")
+    lacking = next((key for key in KEYS if not isinstance(content, dict) or key not in content), None)
+    if lacking is not None:
+        raise RequestError(f"{file} is not a LEAF file: it has no {lacking!r}; LEAF has users, num_samples, user_data.")
     return content
 
 
-def _alphabet(inputs: list[Any], targets: list[Any]) -> str:
-    texts = [entry for entry in (*inputs, *targets) if isinstance(entry, str)]
-    return "".join(sorted(set().union(*texts))) if texts else ""
-
-
-def _array(path: Path, entries: list[Any], alphabet: str, word: str) -> np.ndarray:
+def _array(path: Path, entries: list[Entry], alphabet: str, word: str) -> np.ndarray:
     """Numbers as they are; texts of one length as character numbers (a single character as one number)."""
     try:
-        if alphabet and any(isinstance(entry, str) for entry in entries):
-            place = {character: number for number, character in enumerate(alphabet)}
-            codes = np.array([[place[character] for character in text] for text in entries], np.int32)
-            if codes.ndim != 2:
-                raise ValueError("entries of other kinds")
+        if alphabet and any(map(_is_text, entries)):
+            codes = _characters(entries, alphabet)
             return codes[:, 0] if word == "y" and codes.shape[1] == 1 else codes
         values = np.array(entries)
         if values.dtype.kind not in "biuf":
@@ -150,3 +153,11 @@ def _array(path: Path, entries: list[Any], alphabet: str, word: str) -> np.ndarr
         ) from error
     with np.errstate(over="ignore"):  # what becomes infinite is refused with its client and row
         return values.astype(np.float32) if values.dtype.kind == "f" else values
+
+
+def _characters(texts: list[Entry], alphabet: str) -> np.ndarray:
+    place = {character: number for number, character in enumerate(alphabet)}
+    codes = np.array([[place[character] for character in text] for text in texts], np.int32)  # type: ignore[union-attr, index]
+    if codes.ndim != 2:
+        raise ValueError("entries of other kinds")
+    return codes

@@ -4,23 +4,19 @@
 from __future__ import annotations
 
 import decimal
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from idiolect.core.order import natural_key
-from idiolect.data.columns import as_texts
+from idiolect.data.columns import Column
 from idiolect.data.kinds import is_number
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SHOWN = 3  # pairs that a warning names
 
 
-def encode_names(column: pa.ChunkedArray, name: str) -> tuple[tuple[str, ...], np.ndarray]:
+def encode_names(column: Column) -> tuple[tuple[str, ...], np.ndarray]:
     """The different values of a column without gaps, as texts in natural order, and each row's number (int32)."""
-    texts = [text or "" for text in as_texts(column, name)]
+    texts = [text or "" for text in column.texts]
     names = sorted(set(texts), key=natural_key)
     place = {text: number for number, text in enumerate(names)}
     return tuple(names), np.fromiter((place[text] for text in texts), np.int32, len(texts))

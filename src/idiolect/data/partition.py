@@ -8,12 +8,11 @@ short is filled by moving rows from the largest clients, and the notes say so.
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.draws import generator
@@ -47,7 +46,7 @@ def iid(rows: int, clients: int, seed: int) -> Partition:
     return Partition(assignment, (f"{rows} rows were dealt out uniformly to {clients} clients.",))
 
 
-def by_column(values: Sequence[Any] | np.ndarray) -> Partition:
+def by_column(values: ArrayLike) -> Partition:
     """One client per distinct value, in sorted order."""
     column = np.asarray(values)
     if column.ndim != 1 or column.size == 0:
@@ -58,7 +57,7 @@ def by_column(values: Sequence[Any] | np.ndarray) -> Partition:
 
 
 def labels_per_client(
-    labels: Sequence[Any] | np.ndarray, clients: int, labels_per_client: int | tuple[int, int], seed: int
+    labels: ArrayLike, clients: int, labels_per_client: int | tuple[int, int], seed: int
 ) -> Partition:
     """Each client holds K labels drawn without replacement; a label's rows are shared equally by its holders.
 
@@ -92,11 +91,10 @@ def labels_per_client(
         members = draws.permutation(np.flatnonzero(codes == label))
         assignment[members] = holders[np.arange(members.size) % holders.size]
     notes += _fill_from_own_labels(assignment, clients, held, codes)
-    notes += _fill(assignment, clients, 1)
-    return Partition(assignment, tuple(notes))
+    return _filled(assignment, clients, notes)
 
 
-def label_ratio(labels: Sequence[Any] | np.ndarray, clients: int, seed: int) -> Partition:
+def label_ratio(labels: ArrayLike, clients: int, seed: int) -> Partition:
     """Two labels; the share of the larger label on client i of n is r_i = (i + 1) / n.
 
     Every row must land, so the sizes follow from the ratios: size_i proportional to exp(t r_i), with t chosen
@@ -125,8 +123,7 @@ def label_ratio(labels: Sequence[Any] | np.ndarray, clients: int, seed: int) -> 
     for label, wanted in ((1, sizes * ratios), (0, sizes * (1 - ratios))):
         members = draws.permutation(np.flatnonzero(codes == label))
         assignment[members] = np.repeat(np.arange(clients), _apportion(wanted, members.size))
-    notes += _fill(assignment, clients, 1)
-    return Partition(assignment, tuple(notes))
+    return _filled(assignment, clients, notes)
 
 
 def feature_clusters(inputs: np.ndarray, clients: int, seed: int) -> Partition:
@@ -143,13 +140,10 @@ def feature_clusters(inputs: np.ndarray, clients: int, seed: int) -> Partition:
         found = KMeans(clients, n_init=3, random_state=start).fit(points)
     assignment = found.labels_.astype(np.int64)
     notes = [f"{len(points)} rows were grouped into {clients} clusters of similar inputs by k-means."]
-    notes += _fill(assignment, clients, 1)
-    return Partition(assignment, tuple(notes))
+    return _filled(assignment, clients, notes)
 
 
-def dirichlet_labels(
-    labels: Sequence[Any] | np.ndarray, clients: int, concentration: float, seed: int, at_least: int = 1
-) -> Partition:
+def dirichlet_labels(labels: ArrayLike, clients: int, concentration: float, seed: int, at_least: int = 1) -> Partition:
     """Each label's rows are shared out by proportions drawn from a symmetric Dirichlet distribution.
 
     Small concentrations give most rows of a label to few clients; large ones give everybody the same mixture.
@@ -167,11 +161,10 @@ def dirichlet_labels(
         f"The rows of each of {distinct} labels were shared out to {clients} clients "
         f"by Dirichlet({concentration:g}) proportions."
     ]
-    notes += _fill(assignment, clients, at_least)
-    return Partition(assignment, tuple(notes))
+    return _filled(assignment, clients, notes, at_least)
 
 
-def dirichlet_mixtures(labels: Sequence[Any] | np.ndarray, clients: int, concentration: float, seed: int) -> Partition:
+def dirichlet_mixtures(labels: ArrayLike, clients: int, concentration: float, seed: int) -> Partition:
     """Each client draws its own mixture of labels from a symmetric Dirichlet distribution; all have as many rows.
 
     Clients fill up one after another (Hsu, Qi and Brown 2019): a label without rows left drops out of the mixtures of
@@ -208,8 +201,7 @@ def dirichlet_quantity(rows: int, clients: int, concentration: float, seed: int,
     assignment = np.empty(rows, np.int64)
     assignment[draws.permutation(rows)] = np.repeat(np.arange(clients), _apportion(shares * rows, rows))
     notes = [f"{rows} rows were dealt out to {clients} clients with Dirichlet({concentration:g}) sizes."]
-    notes += _fill(assignment, clients, at_least)
-    return Partition(assignment, tuple(notes))
+    return _filled(assignment, clients, notes, at_least)
 
 
 PARTITIONERS: dict[str, Callable[..., Partition]] = {
@@ -225,24 +217,17 @@ PARTITIONERS: dict[str, Callable[..., Partition]] = {
 
 
 def deal(
-    name: str, inputs: np.ndarray, labels: np.ndarray, clients: int, seed: int, options: dict[str, Any]
+    name: str, inputs: np.ndarray, labels: np.ndarray, clients: int, seed: int, options: Mapping[str, object]
 ) -> Partition:
     """Deal the rows of arrays out by the named partitioner, which gets what it looks at: rows, labels or inputs."""
-    subjects = {
-        "iid": len(labels),
-        "dirichlet_quantity": len(labels),
-        "labels_per_client": labels,
-        "label_ratio": labels,
-        "dirichlet_labels": labels,
-        "dirichlet_mixtures": labels,
-        "feature_clusters": inputs,
-    }
-    if name not in subjects:
-        raise RequestError(f"There is no partition {name!r} for arrays.{nearest(name, subjects)}")
-    return PARTITIONERS[name](subjects[name], clients, seed=seed, **options)
+    known = [one for one in PARTITIONERS if one != "by_column"]  # arrays have no columns
+    if name not in known:
+        raise RequestError(f"There is no partition {name!r} for arrays.{nearest(name, known)}")
+    looks_at = {"iid": len(labels), "dirichlet_quantity": len(labels), "feature_clusters": inputs}
+    return PARTITIONERS[name](looks_at.get(name, labels), clients, seed=seed, **options)
 
 
-def _codes(labels: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, int]:
+def _codes(labels: ArrayLike) -> tuple[np.ndarray, int]:
     """Labels as 0..k-1 in sorted order, and k."""
     column = np.asarray(labels)
     if column.ndim != 1:
@@ -271,7 +256,7 @@ def _check_concentration(concentration: float) -> None:
 
 def _dirichlet(draws: np.random.Generator, clients: int, concentration: float) -> np.ndarray:
     """Proportions that sum to 1; where gamma draws vanish (tiny concentration) their limit: one has all."""
-    winner = int(draws.integers(clients))
+    winner = int(draws.integers(clients))  # drawn in any case, so that later draws do not depend on it
     with np.errstate(all="ignore"):
         shares = draws.dirichlet(np.full(clients, float(concentration)))
     if np.isfinite(shares).all() and shares.sum() > 0:
@@ -341,23 +326,24 @@ def _fill_from_own_labels(assignment: np.ndarray, clients: int, held: np.ndarray
     return [f"{filled} clients without rows got one of a label they hold from a larger client."] if filled else []
 
 
+def _filled(assignment: np.ndarray, clients: int, notes: list[str], at_least: int = 1) -> Partition:
+    return Partition(assignment, (*notes, *_fill(assignment, clients, at_least)))
+
+
 def _fill(assignment: np.ndarray, clients: int, at_least: int) -> list[str]:
     """Move rows, in place, from the largest clients to those with fewer than `at_least`; says how many."""
     counts = np.bincount(assignment, minlength=clients)
     short = np.flatnonzero(counts < at_least)
     if short.size == 0:
         return []
-    bounds = np.concatenate([[0], np.cumsum(counts)])
-    order = np.argsort(assignment, kind="stable")
-    owned = {int(c): order[bounds[c] : bounds[c + 1]].tolist() for c in np.flatnonzero(counts > at_least)}
-    largest = [(-len(rows), client) for client, rows in owned.items()]
-    heapq.heapify(largest)
-    moved = 0
-    for client in short:
-        for _ in range(at_least - int(counts[client])):
-            size, donor = heapq.heappop(largest)
-            assignment[owned[donor].pop()] = client
-            if -size - 1 > at_least:
-                heapq.heappush(largest, (size + 1, donor))
-            moved += 1
-    return [f"{moved} rows were moved from the largest clients so that {short.size} others hold at least {at_least}."]
+    # rows by client; each client gives its last ones first
+    order, ends = np.argsort(assignment, kind="stable"), np.cumsum(counts)
+    moves = np.repeat(short, at_least - counts[short])
+    for client in moves:
+        donor = int(counts.argmax())  # has more than `at_least`: there are rows enough for all
+        counts[donor] -= 1
+        ends[donor] -= 1
+        assignment[order[ends[donor]]] = client
+    return [
+        f"{len(moves)} rows were moved from the largest clients so that {short.size} others hold at least {at_least}."
+    ]

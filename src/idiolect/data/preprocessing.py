@@ -5,25 +5,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from idiolect.core.checks import RequestError
-from idiolect.data.columns import as_labels, as_texts
+from idiolect.core.checks import RequestError, nearest
+from idiolect.data.columns import Column, columns_of
 from idiolect.data.feature_columns import CategoryColumn, Fitted, NumberColumn, fit_column, own_scales
 from idiolect.data.kinds import TEXT
-from idiolect.data.preparation import FEDERATED, LOCAL, Preparation, sent_for
-from idiolect.data.summaries import Numbers
+from idiolect.data.preparation import LOCAL, Preparation, sent_for
+from idiolect.data.summaries import Learners, Numbers
 from idiolect.data.tables import read_table, require_columns
 from idiolect.data.target_columns import TargetColumns, fit_targets, target_values
 from idiolect.data.task import Task, label_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-SCALINGS = ("standard", "none")
+    from idiolect.data.table_request import TableRequest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,54 +39,38 @@ class Preprocessing:
 
     @classmethod
     def fit(
-        cls,
-        table: pa.Table,
-        *,
-        features: Sequence[str],
-        target: Sequence[str],
-        kind: str,
-        training: np.ndarray,
-        owner: np.ndarray,
-        clients: Sequence[str],
-        scaling: str = "standard",
-        target_scaling: str = "standard",
-        client: str | None = None,
-        named: Sequence[str] = (),
-        way: str = FEDERATED,
+        cls, columns: Mapping[str, Column], features: Sequence[str], request: TableRequest, task: str, rows: Learners
     ) -> tuple[Preprocessing, Preparation]:
-        """Learn fills, scales, levels and target scales from the rows where `training` is set, and say what was sent.
+        """Learn fills, scales, levels and target scales from training rows, and say what was sent.
 
-        `owner` is the number of each row's client among the names `clients`. Clients send summaries, never rows
-        (`summaries`). Only the set of class names is read from all rows: which labels exist is part of the task, not
-        learnt. Features that cannot be inputs are left out with a warning, but refused if they are among `named`.
+        Clients send summaries, never rows (`summaries`). Only the set of class names is read from all rows: which
+        labels exist is part of the task, not learnt. Features that cannot be inputs are left out with a warning, but
+        refused if the request names them.
         """
-        for word, value in (("scaling", scaling), ("target_scaling", target_scaling)):
-            if value not in SCALINGS:
-                raise RequestError(f"{word} must be one of {', '.join(SCALINGS)}, got {value!r}.")
-        seen, whose = table.filter(_mask(training)), owner[training]
-        fitted = {
-            name: fit_column(name, seen.column(name), whose, len(clients), scaling, name in named) for name in features
-        }
-        columns = tuple(found.column for found in fitted.values() if found.column is not None)
-        warnings = tuple(found.warning for found in fitted.values() if found.warning)
-        if not columns:
-            said = f" {warnings[0]}" if warnings else ""
+        owner, clients = rows.owner[rows.training], len(rows.names)
+        fitted = [
+            fit_column(columns[name].take(rows.training), owner, clients, request.scaling, name in request.named)
+            for name in features
+        ]
+        kept = tuple(found.column for found in fitted if found.column is not None)
+        warnings = tuple(filter(None, (found.warning for found in fitted)))
+        if not kept:
             raise RequestError(
                 f"No feature column can be an input: none of {', '.join(map(repr, features[:4]))} holds a value to "
-                f"learn from in the training rows; name others with --features.{said}"
+                f"learn from in the training rows; name others with --features. {' '.join(warnings[:1])}".rstrip()
             )
-        rows = fit_targets(
-            table, owner, training, len(clients), tuple(target), kind, _target_scaling(target_scaling, way)
+        local = request.preparation == LOCAL  # nothing about numbers is exchanged: targets keep their units
+        targets = fit_targets(
+            [columns[name] for name in request.targets], rows, task, "none" if local else request.target_scaling
         )
-        notes = (*(found.note for found in fitted.values() if found.note), *rows.notes)
-        summaries = {name: found.sent for name, found in fitted.items() if found.sent is not None} | rows.sent
-        own = None
-        if way == LOCAL:
-            own = _own(fitted, clients, scaling)
-            columns, notes = tuple(map(_without_numbers, columns)), (*_local_notes(fitted), *rows.notes)
-        learned = np.bincount(whose, minlength=len(clients))
-        preparation = Preparation(way, len(clients), learned, sent_for(summaries, way))
-        return cls(columns, rows.column, notes, client, warnings, own), preparation
+        recipe = cls(kept, targets.column, (), request.client, warnings)
+        notes = list(filter(None, (found.note for found in fitted)))
+        if local:
+            recipe, notes = _localized(recipe, fitted, rows.names, request.scaling)
+        recipe = dataclasses.replace(recipe, notes=(*notes, *targets.notes))
+        summaries = {name: found.sent for name, found in zip(features, fitted) if found.sent is not None}
+        sent = sent_for({**summaries, **targets.sent}, request.preparation)
+        return recipe, Preparation(request.preparation, clients, np.bincount(owner, minlength=clients), sent)
 
     @property
     def task(self) -> Task:
@@ -113,25 +96,27 @@ class Preprocessing:
             **client,
         }
 
-    def apply(self, table: Any, dtype: Any = np.float32) -> np.ndarray:
+    def apply(self, table: object, dtype: DTypeLike = np.float32) -> np.ndarray:
         """Model inputs (rows, features) for rows of any table source; the target column is not needed."""
-        table = self._read_features(table)
-        numbers = [column for column in self.columns if isinstance(column, NumberColumn)]
-        scales = None if self.own is None else self._own_scales(table)
+        return self.encode(self._read(table, [column.name for column in self.columns], "feature"), dtype)
+
+    def encode(self, columns: Mapping[str, Column], dtype: DTypeLike = np.float32) -> np.ndarray:
+        """Model inputs of columns that were read as `kinds` says."""
+        # each number column in turn takes the next scales; categories have none
+        scales = iter(()) if self.own is None else iter(self._own_scales(columns).transpose(1, 0, 2))
         encoded = [
-            column.encode(table.column(column.name), None if scales is None else scales[:, numbers.index(column)])
-            if isinstance(column, NumberColumn)
-            else column.encode(table.column(column.name))
+            column.encode(columns[column.name], next(scales, None) if isinstance(column, NumberColumn) else None)
             for column in self.columns
         ]
         return np.concatenate(encoded, axis=1).astype(dtype)
 
-    def _own_scales(self, table: pa.Table) -> np.ndarray:
+    def _own_scales(self, columns: Mapping[str, Column]) -> np.ndarray:
         """(rows, number columns, 3): fill, centre and scale of each row's client."""
         assert self.own is not None
         assert self.client is not None
-        require_columns(table, [self.client], "client")
-        names = as_texts(table.column(self.client), self.client)
+        if self.client not in columns:
+            raise RequestError(f"The client column {self.client!r} is not in the table.{nearest(self.client, columns)}")
+        names = columns[self.client].texts
         new = next((name for name in names if name not in self.own), None)
         if new is not None:
             raise RequestError(
@@ -142,34 +127,35 @@ class Preprocessing:
         each = np.array(list(self.own.values()), np.float64).reshape(len(self.own), -1, 3)
         return each[[numbered[str(name)] for name in names]]
 
-    def doubts(self, table: Any) -> list[str]:
+    def doubts(self, table: object) -> list[str]:
         """Sentences about new rows: categories never seen, numbers far outside the training range, new gaps.
 
         A text in a column of numbers is refused, as in `apply`: it is neither a number nor missing.
         """
-        table = self._read_features(table)
-        return [text for column in self.columns for text in column.doubts(table.column(column.name))]
+        columns = self._read(table, [column.name for column in self.columns], "feature")
+        return [text for column in self.columns for text in column.doubts(columns[column.name])]
 
-    def _read_features(self, table: Any) -> pa.Table:
-        table = read_table(table, self.kinds)
-        require_columns(table, [column.name for column in self.columns], "feature")
-        return table
+    def _read(self, table: object, names: Sequence[str], purpose: str) -> dict[str, Column]:
+        found = read_table(table, self.kinds)
+        require_columns(found, names, purpose)
+        return columns_of(found)
 
-    def apply_targets(self, table: Any, dtype: Any = np.float32) -> np.ndarray:
+    def apply_targets(self, table: object, dtype: DTypeLike = np.float32) -> np.ndarray:
         """Class numbers (rows,) int32, or scaled values (rows,) or (rows, k), of rows with a known target."""
-        table = read_table(table, self.kinds)
-        require_columns(table, self.target.names, "target")
+        return self.encode_targets(self._read(table, self.target.names, "target"), dtype)
+
+    def encode_targets(self, columns: Mapping[str, Column], dtype: DTypeLike = np.float32) -> np.ndarray:
+        """The targets of columns that were read as `kinds` says."""
+        wanted = [columns[name] for name in self.target.names]
         if self.target.classes:
             place = {name: number for number, name in enumerate(self.target.classes)}
-            name = self.target.names[0]
-            found = [label_name(value) for value in as_labels(table.column(name), name)]
+            found = [label_name(value) for value in wanted[0].labels]
             unknown = next((name for name in found if name not in place), None)
             if unknown is not None:
                 raise RequestError(f"The label {unknown!r} is not one of {', '.join(self.target.classes)}.")
             return np.array([place[name] for name in found], np.int32)
-        values = target_values(table, self.target.names)
-        scaled = (values - np.array(self.target.centres)) / np.array(self.target.scales)
-        return (scaled[:, 0] if len(self.target.names) == 1 else scaled).astype(dtype)
+        scaled = (target_values(wanted) - np.array(self.target.centres)) / np.array(self.target.scales)
+        return (scaled[:, 0] if len(wanted) == 1 else scaled).astype(dtype)
 
     def original_units(self, predictions: np.ndarray) -> np.ndarray:
         """Regression outputs in the units of the table."""
@@ -183,28 +169,21 @@ class Preprocessing:
     def to_json(self) -> str:
         """Plain JSON that `from_json` reads back."""
         columns = [{"kind": type(column).__name__, "column": dataclasses.asdict(column)} for column in self.columns]
-        content = {
-            "columns": columns,
-            "target": dataclasses.asdict(self.target),
-            "notes": self.notes,
-            "client": self.client,
-            "warnings": self.warnings,
-            "own": None if self.own is None else dict(self.own),
-        }
-        return json.dumps(content, indent=1)
+        return json.dumps(dataclasses.asdict(self) | {"columns": columns}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Preprocessing:
         """The recipe that `to_json` wrote, now or in an earlier version."""
         try:
             content = json.loads(text)
+            own = content.get("own")
             return cls(
                 tuple(_column(entry) for entry in content["columns"]),
                 TargetColumns(**_frozen(content["target"])),
                 tuple(content["notes"]),
                 content.get("client"),
                 tuple(content.get("warnings", ())),
-                _frozen_scales(content.get("own")),
+                None if own is None else {str(name): _triples(scales) for name, scales in own.items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RequestError(f"This is not a preprocessing recipe ({error}); read what to_json wrote.") from error
@@ -217,48 +196,31 @@ def _column(entry: dict[str, Any]) -> NumberColumn | CategoryColumn:
     return kind(**_frozen(fields))
 
 
-def _own(
-    fitted: Mapping[str, Fitted], clients: Sequence[str], scaling: str
-) -> dict[str, tuple[tuple[float, float, float], ...]]:
-    """(fill, centre, scale) of each number column, by client."""
-    sent = [found.sent for found in fitted.values() if isinstance(found.column, NumberColumn)]
-    each = [own_scales(numbers, scaling).tolist() for numbers in sent if isinstance(numbers, Numbers)]
-    return {name: tuple(tuple(column[place]) for column in each) for place, name in enumerate(clients)}
-
-
-def _without_numbers(column: NumberColumn | CategoryColumn) -> NumberColumn | CategoryColumn:
-    """What clients have in common where each is scaled by its own rows: no number of all of them."""
-    if isinstance(column, CategoryColumn):
-        return column
-    return dataclasses.replace(column, fill=0.0, centre=0.0, scale=1.0, lowest=None, highest=None)
-
-
-def _local_notes(fitted: Mapping[str, Fitted]) -> list[str]:
-    notes = ["Each client's numbers are centred and scaled by its own training rows; numeric targets keep their units."]
-    for name, found in fitted.items():
-        if not isinstance(found.column, NumberColumn):
-            notes += [found.note] if found.note else []
-        elif found.column.indicator:
-            notes.append(f"Column {name!r} misses values: filled with each client's own mean, marked.")
-    return notes
-
-
-def _target_scaling(asked: str, way: str) -> str:
-    """Where nothing about numbers is exchanged, targets keep their units."""
-    return "none" if way == LOCAL else asked
-
-
-def _frozen_scales(own: Any) -> dict[str, tuple[tuple[float, float, float], ...]] | None:
-    if own is None:
-        return None
-    return {str(name): tuple((float(a), float(b), float(c)) for a, b, c in columns) for name, columns in own.items()}
-
-
-def _frozen(fields: dict[str, Any]) -> dict[str, Any]:
+def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a dataclass from JSON, which has lists for tuples."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
 
 
-def _mask(chosen: np.ndarray) -> pa.Array:
-    import pyarrow as pa
+def _triples(scales: Iterable[Iterable[float]]) -> tuple[tuple[float, float, float], ...]:
+    return tuple((float(fill), float(centre), float(scale)) for fill, centre, scale in scales)
 
-    return pa.array(chosen)
+
+def _localized(
+    recipe: Preprocessing, fitted: Sequence[Fitted], clients: Sequence[str], scaling: str
+) -> tuple[Preprocessing, list[str]]:
+    """The recipe where each client is scaled by its own rows, without a number of all clients, and its notes."""
+    said = ["Each client's numbers are centred and scaled by its own training rows; numeric targets keep their units."]
+    columns: list[NumberColumn | CategoryColumn] = []
+    each = []
+    for found in fitted:
+        column, note = found.column, found.note
+        if isinstance(column, NumberColumn):
+            assert isinstance(found.sent, Numbers)
+            each.append(own_scales(found.sent, scaling).tolist())
+            note = f"Column {column.name!r} misses values: filled with each client's own mean, marked."
+            note = note if column.indicator else ""
+            column = dataclasses.replace(column, fill=0.0, centre=0.0, scale=1.0, lowest=None, highest=None)
+        said += [note] if note else []
+        columns += [column] if column is not None else []
+    own = {name: tuple(tuple(scales[place]) for scales in each) for place, name in enumerate(clients)}
+    return dataclasses.replace(recipe, columns=tuple(columns), own=own), said

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from idiolect.core.data import Rows
 from idiolect.data.federation import Federation, no_rows
 from idiolect.data.task import Task
+
+Each: TypeAlias = np.ndarray | Sequence[np.ndarray]  # client by client
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Problem:
         return self.federation.clients
 
 
-def stack(inputs: Sequence[np.ndarray], targets: Sequence[np.ndarray], dtype: type | np.dtype) -> Rows:
+def stack(inputs: Each, targets: Each, dtype: DTypeLike) -> Rows:
     """Rows from one array of inputs and targets per client; whole-number targets become class numbers."""
     offsets = np.concatenate([[0], np.cumsum([len(values) for values in targets])]).astype(np.int64)
     values = np.concatenate(targets)

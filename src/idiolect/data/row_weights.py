@@ -1,43 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of rows as they are given: read from a column, checked, and said in notes."""
+"""Weights of rows as they are given: checked, and said in notes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
-from idiolect.data.columns import as_numbers, as_texts, is_text, kind_of
-from idiolect.data.kinds import NUMBER, TRUTH
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-def read_weights(column: pa.ChunkedArray, name: str) -> np.ndarray:
-    """(rows,) float64, not-a-number where missing; RequestError for a column of something else."""
-    if kind_of(column) not in (NUMBER, TRUTH):
-        what = f"has the type {column.type}"
-        if is_text(column):
-            texts = list(enumerate(as_texts(column, name)))
-            row, text = next((pair for pair in texts if not _is_number(pair[1])), texts[0])
-            what = f"row {row} has {text!r}"
-        raise RequestError(
-            f"The weight column {name!r} must hold finite numbers of at least 0, but {what}; correct it, or name "
-            "another column."
-        )
-    return as_numbers(column, name)
-
-
-def _is_number(text: str | None) -> bool:
-    try:
-        float(text or "0")
-    except ValueError:
-        return False
-    return True
 
 
 def check_weights(

@@ -9,23 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.data.federation import Federation
 from idiolect.data.partition import Partition, deal
-from idiolect.data.sources import read_csv, read_libsvm, read_npz
+from idiolect.data.sources import read_libsvm, read_npz
 from idiolect.data.split import HeldOut, Split, draw_held_out
+from idiolect.data.tables import read_csv
 
 VARIABLE = "IDIOLECT_DATASETS"
 DEFAULT_FOLDER = "../shared/datasets"
 LIBSVM_FEATURES = {"mushrooms": 112, "a6a": 123, "a6a.t": 123, "w6a": 300, "w6a.t": 300}
-IMAGE_FILES = {
-    "mnist": "mnist_writers",
-    "fashion_mnist": "fashion_mnist_sub",
-    "kmnist": "kmnist_t10k",
-    "cifar10": "cifar10_sub",
-    "emnist": "emnist_byclass_32k",
-}
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 HEART_COLUMNS = (
     *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg"),
@@ -40,22 +36,14 @@ def dataset_file(relative: str) -> Path:
     path = folder / relative
     if not path.exists():
         raise RequestError(
-            f"The data file {relative} is not in the folder {folder}; set the environment variable "
-            f"{VARIABLE} "
-            "to the folder that holds it."
+            f"The data file {relative} is not in the folder {folder}; set the environment variable {VARIABLE} to the "
+            "folder that holds it."
         )
     return path
 
 
-def heart_disease(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    seed: int = 0,
-) -> Federation:
+def heart_disease(*, split: Split = Split(), seed: int = 0) -> Federation:
     """UCI Heart Disease: 920 patients of 4 hospitals, 13 features, many values missing; is there disease?"""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     parts = []
     for hospital in HOSPITALS:
         table = read_csv(dataset_file(f"tabular/heart_disease/processed.{hospital}.data"), HEART_COLUMNS)
@@ -72,12 +60,7 @@ def heart_disease(
     )
 
 
-def school(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def school(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """ILEA exam scores: 15362 pupils of 139 schools, 27 features; regression on the scaled score."""
     content = read_npz(dataset_file("tabular/school139.npz.xz"))
     table = _columns(content["x"][:, :27]) | {"score": content["y"], "school": content["school"]}
@@ -86,12 +69,7 @@ def school(
     )
 
 
-def landmine(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def landmine(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Landmine detection: 14820 radar images of 29 minefields, 9 features; 6 % are mines."""
     content = read_npz(dataset_file("tabular/landmine29.npz.xz"))
     table = _columns(content["x"]) | {"mine": content["y"], "field": content["task"]}
@@ -100,12 +78,7 @@ def landmine(
     )
 
 
-def vehicle(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def vehicle(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Vehicle sensors: 1860 recordings of 23 sensors (7 to 534 each), 100 features, two vehicles."""
     content = read_npz(dataset_file("tabular/vehicle23.npz.xz"))
     return Federation.from_arrays(
@@ -119,12 +92,7 @@ def vehicle(
     )
 
 
-def uci_har(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def uci_har(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Human activity: 10299 windows (128 samples x 9 channels) of 30 people, 6 activities.
 
     Neighbouring windows overlap by half, so the split keeps each unbroken segment together.
@@ -143,12 +111,7 @@ def uci_har(
     )
 
 
-def uci_har_summary(
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
-) -> Federation:
+def uci_har_summary(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
     """Human activity in 18 features: mean and standard deviation of each channel of a window; split by segment."""
     content = read_npz(dataset_file("tabular/uci_har_windows.npz.xz"))
     windows = content["x"] * content["step"][:, None]
@@ -169,11 +132,7 @@ def uci_har_summary(
 
 
 def mnist_writers(
-    writers: int | None = None,
-    *,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
+    writers: int | None = None, *, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0
 ) -> Federation:
     """MNIST by its true writers (28 x 28 x 1 inputs in [0, 1]): the first `writers` of 539, by number, train.
 
@@ -196,7 +155,7 @@ def mnist_writers(
     inputs, labels, ids = [], [], []
     for word, wanted in (("train", training), ("test", outside)):
         chosen = np.isin(content[f"writer_{word}"], wanted)
-        inputs.append(_pixels(content[f"x_{word}"][chosen]))
+        inputs.append(scale_pixels(content[f"x_{word}"][chosen]))
         labels.append(content[f"y_{word}"][chosen])
         ids.append(content[f"writer_{word}"][chosen])
     return Federation.from_arrays(
@@ -210,31 +169,12 @@ def mnist_writers(
     )
 
 
-def image_arrays(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Train images, train labels, test images, test labels; images (rows, height, width, channels) in [0, 1].
-
-    Names: mnist, fashion_mnist, kmnist, cifar10, emnist. Sets with one part only give no test rows.
-    """
-    if name not in IMAGE_FILES:
-        raise RequestError(f"There is no image set {name!r}.{nearest(name, IMAGE_FILES)}")
-    content = read_npz(dataset_file(f"images/{IMAGE_FILES[name]}.npz.xz"))
-    if "x" in content:
-        return (
-            _pixels(content["x"]),
-            content["y"].astype(np.int32),
-            _pixels(content["x"][:0]),
-            np.zeros(0, np.int32),
-        )
-    train, test = ((_pixels(content[f"x_{part}"]), content[f"y_{part}"].astype(np.int32)) for part in ("train", "test"))
-    return *train, *test
-
-
 def libsvm(
     name: str,
     clients: int = 8,
     partition: str | Partition = "iid",
     *,
-    split: Split = Split(train=1.0, validation=0.0, test=0.0),  # noqa: B008 - frozen
+    split: Split = Split(train=1.0, validation=0.0, test=0.0),
     seed: int = 0,
     **options: Any,
 ) -> Federation:
@@ -258,7 +198,7 @@ def _columns(values: np.ndarray) -> dict[str, np.ndarray]:
     return {f"x{number}": values[:, number] for number in range(values.shape[1])}
 
 
-def _pixels(images: np.ndarray) -> np.ndarray:
+def scale_pixels(images: np.ndarray) -> np.ndarray:
     """Bytes to [0, 1], channels last."""
     scaled = images.astype(np.float32) / 255
     return scaled[..., None] if scaled.ndim == 3 else np.ascontiguousarray(scaled.transpose(0, 2, 3, 1))

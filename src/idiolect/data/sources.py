@@ -8,27 +8,23 @@ import io
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
+from numpy.typing import DTypeLike
 
 from idiolect.core.checks import RequestError
 from idiolect.data.compressed import OPENERS, existing, read_bytes
-from idiolect.data.leaf import LeafData, read_leaf_json
-from idiolect.data.tables import read_csv, read_table
 from idiolect.record.memory import check_bytes
 
-__all__ = ["LeafData", "npz_names", "read_csv", "read_idx", "read_leaf_json", "read_libsvm", "read_npz", "read_table"]
-
-Found = TypeVar("Found")
 MOST_NUMBERS = 2**32  # of a dense array: 16 GB in single precision
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
 def read_libsvm(
-    path: str | Path, features: int | None = None, *, zero_based: bool = False, dtype: Any = np.float32
+    path: str | Path, features: int | None = None, *, zero_based: bool = False, dtype: DTypeLike = np.float32
 ) -> tuple[np.ndarray, np.ndarray]:
     """Dense inputs (rows, features) and targets (rows,) from 'target index:value index:value ...' lines.
 
@@ -56,6 +52,7 @@ def read_libsvm(
     if features is not None and width > features:
         raise RequestError(f"{path} has an index for {width} features, but features={features}; raise it.")
     width = width if features is None else features
+    # one mistyped index makes every row as wide
     if len(targets) * width > MOST_NUMBERS:
         raise RequestError(
             f"{path} would fill {len(targets)} rows of {width} numbers, more than memory holds; correct the largest "
@@ -88,50 +85,38 @@ def read_idx(path: str | Path) -> np.ndarray:
 
 def npz_names(path: str | Path) -> tuple[str, ...]:
     """The names of the arrays in an .npz file; none of them is read."""
-    return _in_npz(path, lambda archive: tuple(archive.files))
+    with _archive(path) as archive:
+        return tuple(archive.files)
 
 
 def read_npz(path: str | Path, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
     """The named arrays of an .npz file, or all; pickled objects are refused, and others are not read."""
-
-    def read(archive: Any) -> dict[str, np.ndarray]:
+    with _archive(path) as archive:
         return {name: _plain(path, name, archive) for name in (archive.files if names is None else names)}
-
-    return _in_npz(path, read)
-
-
-def _in_npz(path: str | Path, look: Callable[[Any], Found]) -> Found:
-    """What `look` finds in the archive; RequestError where the file is none."""
-    with _opened(path) as (file, size):
-        if file.read(6) == b"\x93NUMPY":
-            raise RequestError(f"{path} is a single .npy array, but .npz is needed; save it with numpy.savez.")
-        file.seek(0)
-        return _looked_at(path, file, size, look)
 
 
 @contextlib.contextmanager
-def _opened(path: str | Path) -> Iterator[tuple[IO[bytes], int]]:
-    """The file, of which only what is asked for is read, and its size; one that is packed as a whole is unpacked."""
-    if existing(path).suffix.lower() in OPENERS:
-        content = read_bytes(path)
-        yield io.BytesIO(content), len(content)
-        return
-    with open(path, "rb") as file:
-        yield file, Path(path).stat().st_size
-
-
-def _looked_at(path: str | Path, file: IO[bytes], size: int, look: Callable[[Any], Found]) -> Found:
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            return look(archive)
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError, NotImplementedError) as error:
-        if isinstance(error, RequestError):
+def _archive(path: str | Path) -> Iterator[NpzFile]:
+    """The open archive, of which only what is asked for is read; a file that is packed as a whole is unpacked."""
+    packed = existing(path).suffix.lower() in OPENERS
+    with io.BytesIO(read_bytes(path)) if packed else open(path, "rb") as file:
+        if file.read(6) == b"\x93NUMPY":
+            raise RequestError(f"{path} is a single .npy array, but .npz is needed; save it with numpy.savez.")
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                yield archive
+        except RequestError:
             raise
-        raise RequestError(f"{path} ({size} bytes unpacked) is not a whole .npz file: {error}.") from error
+        except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError, NotImplementedError) as error:
+            raise RequestError(f"{path} ({size} bytes unpacked) is not a whole .npz file: {error}.") from error
 
 
-def _plain(path: str | Path, name: str, archive: Any) -> np.ndarray:
+def _plain(path: str | Path, name: str, archive: NpzFile) -> np.ndarray:
+    assert archive.zip is not None  # open: we are inside of `_archive`
     member = name if name in archive.zip.namelist() else f"{name}.npy"
+    # the archive says how large the array is before it is unpacked: a few bytes may hold terabytes
     size = archive.zip.getinfo(member).file_size
     check_bytes(size, f"The array {name!r} of {path}", "store fewer rows, or in smaller numbers")
     try:

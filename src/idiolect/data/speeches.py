@@ -11,20 +11,15 @@ import numpy as np
 from idiolect.core.checks import RequestError
 from idiolect.data.compressed import read_bytes
 from idiolect.data.federation import Federation
+from idiolect.data.leaf import NO_TARGET
 from idiolect.data.shared_files import dataset_file
 from idiolect.data.split import HeldOut, Split, part_sizes
 
-NO_TARGET = -1  # what stands behind the end of a text
 PARTS = ("train", "validation", "test")
 
 
 def shakespeare(
-    roles: int | None = None,
-    *,
-    length: int = 80,
-    split: Split = Split(),  # noqa: B008 - frozen
-    held_out: HeldOut = 0,
-    seed: int = 0,
+    roles: int | None = None, *, length: int = 80, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0
 ) -> Federation:
     """Shakespeare's 1138 roles (play, role) with at least two speeches: the next character after each of `length`.
 

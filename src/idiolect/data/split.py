@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,47 +90,49 @@ def plan(
     counts = np.bincount(owner, minlength=len(names))
     if counts.min() == 0:
         raise RequestError(f"Client {names[int(counts.argmin())]!r} has no rows; leave it out.")
-    parts, drawn = np.empty(len(owner), np.int8), times is None
+    draw = _Draw(owner, names, seed, groups)
+    notes, drawn = [], given is not None or times is None
     if given is not None:
-        parts[:] = _given_parts(given)
+        parts = _given_parts(given)
         _require_training_rows(parts, owner, names)
         drawn = not (parts == VALIDATION).any()
-        if drawn:
-            parts = _draw_validation(parts, owner, names, split, seed, groups)
+        if drawn and split.validation > 0:  # the column says train or test alone
+            whole = split.train + split.validation
+            parts = draw.deal(parts, (split.train / whole, split.validation / whole, 0.0), "validation")
+            if (parts == VALIDATION).any():
+                notes.append(
+                    "The split column names no validation rows: some of the training rows were drawn for that."
+                )
+    elif times is not None:
+        parts = np.empty(len(owner), np.int8)
+        for rows in np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1]):
+            parts[rows] = split_by_time(times[rows], split.fractions)
     else:
-        order = np.argsort(owner, kind="stable")
-        for client, rows in enumerate(np.split(order, np.cumsum(counts)[:-1])):
-            if times is not None:
-                parts[rows] = split_by_time(times[rows], split.fractions)
-                continue
-            draws = generator(seed, "split", names[client])
-            units = np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
-            parts[rows] = split_units(units, split.fractions, draws)
-    chosen = choose_held_out(names, held_out, seed)
-    notes = _notes(parts, owner, counts, given is not None)
-    if given is not None and drawn and (parts == VALIDATION).any():
-        notes.insert(0, "The split column names no validation rows: some of the training rows were drawn for that.")
-    return Plan(parts, chosen, tuple(notes), drawn)
+        parts = draw.deal(np.zeros(len(owner), np.int8), split.fractions, "split")
+    notes += _notes(parts, owner, counts, given is not None)
+    return Plan(parts, choose_held_out(names, held_out, seed), tuple(notes), drawn)
 
 
-def _draw_validation(
-    parts: np.ndarray,
-    owner: np.ndarray,
-    names: tuple[str, ...],
-    split: Split,
-    seed: int,
-    groups: np.ndarray | None,
-) -> np.ndarray:
-    """Parts that say train or test alone, with validation rows drawn from each client's training rows."""
-    if split.validation == 0:
-        return parts
-    shares = (split.train / (split.train + split.validation), split.validation / (split.train + split.validation), 0.0)
-    parts = parts.copy()
-    for client, name in enumerate(names):
-        rows = np.flatnonzero((owner == client) & (parts == TRAIN))
-        units = np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
-        parts[rows] = split_units(units, shares, generator(seed, "validation", name))
-    return parts
+class _Draw(NamedTuple):
+    """What a client's draw depends on: the seed, its name and its own rows, whatever other clients there are."""
+
+    owner: np.ndarray
+    names: tuple[str, ...]
+    seed: int
+    groups: np.ndarray | None
+
+    def deal(self, parts: np.ndarray, fractions: tuple[float, float, float], purpose: str) -> np.ndarray:
+        """The parts with every client's training rows dealt out by fractions."""
+        dealt = parts.copy()
+        training = np.flatnonzero(parts == TRAIN)
+        order = training[np.argsort(self.owner[training], kind="stable")]
+        counts = np.bincount(self.owner[training], minlength=len(self.names))
+        for name, rows in zip(self.names, np.split(order, np.cumsum(counts)[:-1])):
+            units = (
+                np.arange(len(rows)) if self.groups is None else np.unique(self.groups[rows], return_inverse=True)[1]
+            )
+            dealt[rows] = split_units(units, fractions, generator(self.seed, purpose, name))
+        return dealt
 
 
 def split_units(units: np.ndarray, fractions: tuple[float, float, float], draws: np.random.Generator) -> np.ndarray:
@@ -144,6 +147,7 @@ def split_units(units: np.ndarray, fractions: tuple[float, float, float], draws:
         return np.repeat(np.arange(4, dtype=np.int8), part_sizes(len(sizes), fractions))[np.argsort(order)][units]
     wanted = [TRAIN] + [part for part in (TEST, VALIDATION) if fractions[part] > 0]
     rows = np.array([*fractions, max(0.0, 1 - sum(fractions))]) * len(units)
+    # a rounding error is no fraction that wants a unit
     rows[rows < 1e-6 * len(units)] = 0
     part_of = np.empty(len(sizes), np.int8)
     got = np.zeros(4)
@@ -168,6 +172,7 @@ def split_by_time(times: np.ndarray, fractions: tuple[float, float, float]) -> n
     borders = [0, *np.cumsum([sizes[part] for part in sequence]).tolist()]
     for place in range(1, len(sequence)):
         inside = changes[(changes > borders[place - 1]) & (changes < borders[place + 1])]
+        # where all times between two borders are equal the border stays, and a warning says so
         if inside.size:
             borders[place] = int(inside[np.argmin(np.abs(inside - borders[place]))])
     parts = np.empty(len(times), np.int8)
@@ -185,6 +190,7 @@ def part_sizes(rows: int, fractions: tuple[float, float, float]) -> tuple[int, i
     sizes = [0, 0, 0, rows - total]
     for part in wanted:
         sizes[part] = max(1, round(total * fractions[part] / sum(fractions)))
+    # training keeps a row: the larger of the others gives
     while sum(sizes[1:3]) > total - 1:
         sizes[max(wanted, key=lambda part: sizes[part])] -= 1
     sizes[TRAIN] = total - sum(sizes[1:3])
@@ -204,26 +210,27 @@ def choose_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.
 
 def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
     """Booleans per client; a number or fraction is drawn by a rank of each name, whatever their order."""
-    chosen = np.zeros(len(names), bool)
     if isinstance(held_out, (int, float, np.integer, np.floating)):
-        whole = isinstance(held_out, (int, np.integer))
-        if held_out < 0 or (not whole and held_out >= 1):
-            raise RequestError(
-                "held_out must be a number of clients (0, 1, ...), a fraction below 1 or a list of "
-                f"names, got {held_out}."
-            )
-        amount = int(held_out) if whole else round(float(held_out) * len(names))
-        order = sorted(range(len(names)), key=lambda client: rank(seed, "held out", names[client]))
-        chosen[order[:amount]] = True
+        wanted = sorted(names, key=lambda name: rank(seed, "held out", name))[: _amount(held_out, len(names))]
     else:
         wanted = [held_out] if isinstance(held_out, str) else [str(name) for name in held_out]
-        for name in wanted:
-            if name not in names:
-                raise RequestError(
-                    f"held_out names the client {name!r}, which is not in the data.{nearest(name, names)}"
-                )
-            chosen[names.index(name)] = True
-    return chosen
+        unknown = next((name for name in wanted if name not in names), None)
+        if unknown is not None:
+            raise RequestError(
+                f"held_out names the client {unknown!r}, which is not in the data.{nearest(unknown, names)}"
+            )
+    chosen = set(wanted)
+    return np.array([name in chosen for name in names], bool)
+
+
+def _amount(held_out: float, clients: int) -> int:
+    """How many clients a number or a fraction of them is."""
+    whole = isinstance(held_out, (int, np.integer))
+    if held_out < 0 or (not whole and held_out >= 1):
+        raise RequestError(
+            f"held_out must be a number of clients (0, 1, ...), a fraction below 1 or a list of names, got {held_out}."
+        )
+    return int(held_out) if whole else round(float(held_out) * clients)
 
 
 def _given_parts(given: np.ndarray) -> np.ndarray:
@@ -254,17 +261,12 @@ def _notes(parts: np.ndarray, owner: np.ndarray, counts: np.ndarray, given: bool
         notes.append("1 client has a single row: it trains, and the client has no validation or test rows.")
     elif ones:
         notes.append(f"{ones} clients have a single row each: it trains, and they have no validation or test rows.")
-    tested = np.bincount(owner[parts == TEST], minlength=len(counts)) > 0
-    validated = np.bincount(owner[parts == VALIDATION], minlength=len(counts)) > 0
-    for word, present in (("validation", validated), ("test", tested)):
+    for word, part in (("validation", VALIDATION), ("test", TEST)):
+        present = np.bincount(owner[parts == part], minlength=len(counts)) > 0
         without = int((~present & (counts > 1)).sum())
         if without and present.any():
-            who = (
-                "1 client with more than one row has"
-                if without == 1
-                else f"{without} clients with more than one row have"
-            )
-            notes.append(f"{who} too few for {word} rows.")
+            who, have = ("1 client", "has") if without == 1 else (f"{without} clients", "have")
+            notes.append(f"{who} with more than one row {have} too few for {word} rows.")
         elif without and given:
             notes.append(f"The split column gives no {word} rows to any client.")
     unused = int((parts == UNUSED).sum())

@@ -10,6 +10,14 @@ import numpy as np
 NUMBER_BYTES = 8  # a count or a sum on the wire
 
 
+class Learners(NamedTuple):
+    """Whose rows preparation learns from."""
+
+    owner: np.ndarray  # (rows,), the number of each row's client among the names
+    names: tuple[str, ...]
+    training: np.ndarray  # (rows,), bool
+
+
 class Numbers(NamedTuple):
     """One entry per client, or a single one for all together, about the values of one column."""
 
@@ -59,8 +67,9 @@ def add_numbers(each: Numbers) -> Numbers:
     """All clients together, by their sums alone (Chan, Golub and LeVeque, 1979)."""
     count = each.present.sum(keepdims=True)
     mean = (each.present @ each.mean / np.maximum(count, 1)).reshape(1)
+    # no client's squares are about the common mean: the distance of its own mean is added
     squares = (each.squares.sum() + each.present @ (each.mean - mean) ** 2).reshape(1)
-    there = each.present > 0
+    there = each.present > 0  # ends of clients without a value are infinite
     ends = np.unique(np.concatenate([each.lowest[there], each.highest[there]]))
     others = np.array([int(each.others.any() or len(ends) > 2)])
     lowest, highest = (end.reshape(1) for end in (each.lowest.min(), each.highest.max()))

@@ -9,27 +9,17 @@ sqrt(h) (t + noise of the row); the gradient noise of a row is then -h * noise w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from idiolect.core.checks import RequestError
 from idiolect.data.draws import generator
-from idiolect.data.problem import Problem, federate, stack
-from idiolect.data.synthetic_logistic import logistic_libsvm_like, logistic_mixture, logistic_weight_sharing
+from idiolect.data.federation import Federation
+from idiolect.data.problem import Problem as Problem
+from idiolect.data.problem import federate, stack
+from idiolect.data.synthetic_logistic import logistic_libsvm_like as logistic_libsvm_like
 from idiolect.data.task import Task
-
-__all__ = [
-    "Problem",
-    "bernoulli_means",
-    "logistic_libsvm_like",
-    "logistic_mixture",
-    "logistic_weight_sharing",
-    "noisy_quadratics",
-    "quadratics",
-    "trajectory_instance",
-    "two_clients",
-]
 
 
 def quadratics(
@@ -40,7 +30,7 @@ def quadratics(
     seed: int = 0,
     common_hessian: bool = False,
     *,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
 ) -> Problem:
     """f_m(v) = (1/2) (v - t_m)' H_m (v - t_m), t_m = t + heterogeneity * normal, H_m with this spectrum.
 
@@ -71,7 +61,7 @@ def noisy_quadratics(
     seed: int = 0,
     common_hessian: bool = False,
     *,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
 ) -> Problem:
     """Diagonal quadratics whose single-row gradients have variance exactly noise^2, for every v.
 
@@ -88,56 +78,32 @@ def noisy_quadratics(
     optimum = _targets(draws, clients, dimension, heterogeneity)
     errors = [_centred_noise(draws, rows, diagonal, noise) for diagonal in diagonals]
     note = f"{clients} diagonal quadratics in {dimension} dimensions, {rows} rows each."
-    return _location_problem(np.array(diagonals), optimum, errors, note, dtype, noise**2)
+    return location_problem(np.array(diagonals), optimum, np.array(errors), note, dtype, noise**2)
 
 
-def two_clients(zeta: float, center: float = 0.0, *, dtype: Any = np.float32) -> Problem:
+def two_clients(zeta: float, center: float = 0.0, *, dtype: DTypeLike = np.float32) -> Problem:
     """Paper 000's scalar instance: f_1 = (1/2) (v - center + zeta)^2, f_2 = (1/2) (v - center - zeta)^2."""
     optimum = np.array([[center - zeta], [center + zeta]])
-    return _location_problem(np.ones((2, 1)), optimum, [np.zeros((1, 1))] * 2, "Two scalar quadratics.", dtype)
+    return location_problem(np.ones((2, 1)), optimum, np.zeros((2, 1, 1)), "Two scalar quadratics.", dtype)
 
 
-def trajectory_instance(*, dtype: Any = np.float32) -> Problem:
-    """Figure 1(b) of paper 000: F_1 = (v1-7)^2 + 2(v2-18)^2 - 1 and F_2 = 2(v1-18)^2 + (v2-13)^2 - 1."""
-    diagonals = np.array([[2.0, 4.0], [4.0, 2.0]])  # c (v - t)^2 has second derivative 2 c
-    optimum = np.array([[7.0, 18.0], [18.0, 13.0]])
-    note = "Two quadratics in the plane, without their constant -1."
-    constants = np.array([-1.0, -1.0])
-    return _location_problem(diagonals, optimum, [np.zeros((1, 2))] * 2, note, dtype, constants=constants)
-
-
-def bernoulli_means(
-    agents: int = 100, samples: int = 1000, seed: int = 0, *, test_rows: int = 0, dtype: Any = np.float32
+def location_problem(
+    diagonals: np.ndarray,
+    optimum: np.ndarray,
+    errors: np.ndarray,
+    note: str,
+    dtype: DTypeLike,
+    noise_variance: float = 0.0,
+    constant: float = 0.0,
 ) -> Problem:
-    """Mean estimation of paper 004: draws of Bernoulli(p_m), p_m uniform on [0, 1], loss (1/2) (v - draw)^2.
-
-    `truth` holds p_m, `optimum` the mean of the training draws.
-    """
-    draws = generator(seed, "bernoulli means")
-    means = draws.uniform(size=agents)
-
-    def tosses(amount: int) -> list[np.ndarray]:
-        return [(draws.uniform(size=(amount, 1)) < mean).astype(np.float64) for mean in means]
-
-    drawn = tosses(samples)
-    train = stack([np.ones_like(values) for values in drawn], drawn, dtype)
-    tested = tosses(test_rows)
-    test = stack([np.ones_like(values) for values in tested], tested, dtype) if test_rows else None
-    note = f"{agents} agents estimate the mean of {samples} tosses each."
-    optimum = np.array([values.mean(axis=0) for values in drawn])
-    return Problem(
-        federate(train, Task.regression(1), note, test),
-        model="location",
-        criterion="squared",
-        dimension=1,
-        smoothness=np.ones(agents),
-        strong_convexity=np.ones(agents),
-        optimum=optimum,
-        shared_optimum=optimum.mean(axis=0),
-        hessians=np.ones((agents, 1, 1)),
-        component_smoothness=np.ones(agents),
-        truth=means[:, None],
-    )
+    """f_m(v) = (1/2) sum_j h_j (v_j - t_j)^2 + constant, from rows with (clients, rows, dimension) errors."""
+    roots = np.sqrt(diagonals)[:, None]
+    rows = stack(np.broadcast_to(roots, errors.shape), roots * (optimum[:, None] + errors), dtype)
+    # the rows' loss holds the noise itself: (1/2) mean h . error^2 above the stated f_m
+    excess = (diagonals[:, None] * errors**2).sum(axis=2).mean(axis=1) / 2
+    hessians = np.array([np.diag(diagonal) for diagonal in diagonals])
+    federation = federate(rows, Task.regression(optimum.shape[1]), note)
+    return _quadratic_problem(hessians, optimum, "location", federation, noise_variance, constant - excess)
 
 
 def _eigenvalues(draws: np.random.Generator, spectrum: Sequence[float], dimension: int) -> np.ndarray:
@@ -169,41 +135,18 @@ def _centred_noise(draws: np.random.Generator, rows: int, diagonal: np.ndarray, 
     return errors * noise / np.sqrt(((diagonal * errors) ** 2).sum(axis=1).mean())
 
 
-def _location_problem(
-    diagonals: np.ndarray,
-    optimum: np.ndarray,
-    errors: Sequence[np.ndarray],
-    note: str,
-    dtype: Any,
-    noise_variance: float = 0.0,
-    constants: np.ndarray | None = None,
-) -> Problem:
-    roots = np.sqrt(diagonals)
-    inputs = [np.broadcast_to(root, error.shape) for root, error in zip(roots, errors)]
-    targets = [root * (t + error) for root, t, error in zip(roots, optimum, errors)]
-    # the rows' loss holds the noise itself: (1/2) mean h . error^2 above the stated f_m
-    excess = [(diagonal * error**2).sum(axis=1).mean() / 2 for diagonal, error in zip(diagonals, errors)]
-    federation = federate(stack(inputs, targets, dtype), Task.regression(optimum.shape[1]), note)
-    hessians = np.array([np.diag(diagonal) for diagonal in diagonals])
-    stated = -np.array(excess) if constants is None else constants - np.array(excess)
-    return _quadratic_problem(hessians, optimum, "location", federation, noise_variance, stated)
-
-
 def _quadratic_problem(
     hessians: np.ndarray,
     optimum: np.ndarray,
     model: str,
-    federation: Any,
+    federation: Federation,
     noise_variance: float = 0.0,
     constants: np.ndarray | None = None,
 ) -> Problem:
     values = np.linalg.eigvalsh(hessians)
-    pulls = np.einsum("mij,mj->i", hessians, optimum)
-    rows = [federation.train.of(client)[0].astype(np.float64) for client in range(federation.clients)]
-    if model == "linear":
-        component = [np.square(inputs).sum(axis=1).max() for inputs in rows]
-    else:
-        component = [np.square(inputs).max() for inputs in rows]
+    squares = [np.square(federation.train.of(client)[0].astype(np.float64)) for client in range(federation.clients)]
+    if model == "linear":  # one gradient per row; a location row has one for every coordinate
+        squares = [own.sum(axis=1) for own in squares]
     return Problem(
         federation,
         model=model,
@@ -212,9 +155,9 @@ def _quadratic_problem(
         smoothness=values[:, -1],
         strong_convexity=values[:, 0],
         optimum=optimum,
-        shared_optimum=np.linalg.solve(hessians.sum(axis=0), pulls),
+        shared_optimum=np.linalg.solve(hessians.sum(axis=0), np.einsum("mij,mj->i", hessians, optimum)),
         hessians=hessians,
         constants=np.zeros(len(optimum)) if constants is None else constants,
         noise_variance=noise_variance,
-        component_smoothness=np.array(component),
+        component_smoothness=np.array([own.max() for own in squares]),
     )

@@ -8,16 +8,17 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import feather, parquet
 
 from idiolect.core.checks import RequestError, nearest
-from idiolect.data.columns import conform, decoded, is_text
+from idiolect.data.columns import Column, decoded
 from idiolect.data.compressed import existing, inner_suffix, read_bytes
 from idiolect.data.delimited import Delimited, read_delimited
 from idiolect.data.kinds import DATE, KINDS, MISSING_MARKS, NUMBER, TEXT, Decision, convert, decide
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 READABLE = (".csv", ".tsv", ".parquet", ".feather", ".arrow")
@@ -35,7 +36,7 @@ class Reading(NamedTuple):
     of_text: bool  # whether they come from a text file
 
 
-def read_table(source: Any, kinds: Kinds | None = None) -> pa.Table:
+def read_table(source: object, kinds: Kinds | None = None) -> pa.Table:
     """A table from a path (.csv, .tsv, also packed as .gz, .bz2, .xz; .parquet; .feather) or from a frame.
 
     Frames: a pyarrow Table, a pandas DataFrame, a mapping of columns, anything with `__arrow_c_stream__`.
@@ -46,7 +47,7 @@ def read_table(source: Any, kinds: Kinds | None = None) -> pa.Table:
     return read(source, kinds).table
 
 
-def read(source: Any, kinds: Kinds | None = None) -> Reading:
+def read(source: object, kinds: Kinds | None = None) -> Reading:
     """What `read_table` reads, with the sentences about what had to be guessed."""
     kinds = kinds or {}
     for name, kind in kinds.items():
@@ -60,8 +61,7 @@ def read(source: Any, kinds: Kinds | None = None) -> Reading:
     table, notes = _name_columns(content.table if isinstance(content, Delimited) else content, what)
     if table.num_rows == 0:
         raise RequestError(f"{what} has no rows; a federation needs at least one row per client.")
-    typed = _text_columns(table, written, kinds) if written else _typed_columns(table, kinds)
-    return typed._replace(notes=(*(written.notes if written else ()), *notes))
+    return _read_columns(table, kinds, written)._replace(notes=(*(written.notes if written else ()), *notes))
 
 
 def require_columns(table: pa.Table, names: Sequence[str], purpose: str) -> None:
@@ -71,10 +71,35 @@ def require_columns(table: pa.Table, names: Sequence[str], purpose: str) -> None
             raise RequestError(f"The {purpose} column {name!r} is not in the table.{nearest(name, table.column_names)}")
 
 
+def check_roles(
+    table: pa.Table, client: str, targets: Sequence[str], others: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Columns that are no inputs, by what they are; RequestError where one is not there, or is to be two things.
+
+    `others` are further roles with their column, None where no column has the role.
+    """
+    roles = {client: "client"}
+    require_columns(table, [client], "client")
+    require_columns(table, targets, "target")
+    if client in targets:
+        raise RequestError(f"The client and the target must be two columns, got {client!r} for both; name another one.")
+    roles |= dict.fromkeys(targets, "target")
+    for role, name in others.items():
+        if name is None:
+            continue
+        require_columns(table, [name], role)
+        if name in roles:
+            raise RequestError(
+                f"The {role} column must have no other role, but {name!r} is also the {roles[name]}; name another one."
+            )
+        roles[name] = role
+    return roles
+
+
 def read_csv(path: str | Path, column_names: Sequence[str] | None = None, delimiter: str = ",") -> pa.Table:
     """A delimited text file with this separator; `column_names` where the file has no header line."""
     written = read_delimited(path, delimiter, column_names, fixed=True)
-    return _text_columns(written.table, written, {}).table
+    return _read_columns(written.table, {}, written).table
 
 
 def _name_columns(table: pa.Table, what: str) -> tuple[pa.Table, list[str]]:
@@ -90,103 +115,62 @@ def _name_columns(table: pa.Table, what: str) -> tuple[pa.Table, list[str]]:
     return table.rename_columns(names), notes
 
 
-def _text_columns(table: pa.Table, written: Delimited, kinds: Kinds) -> Reading:
-    """Cells of a text file, each column as the kind that is known or that its values decide."""
-    comma = written.separator != ","
-    columns, column_notes, column_warnings = [], {}, {}
+def _read_columns(table: pa.Table, kinds: Kinds, written: Delimited | None) -> Reading:
+    """Each column as the kind that is known, that its type says, or that its texts decide."""
+    columns, decisions = [], {}
     for position, name in enumerate(table.column_names):
-        column, marks = _without_marks(table.column(position))
-        kind = kinds.get(name)
-        if kind is None:
-            decision = decide(name, different_texts(column), position in written.quoted, comma)
-            kind = decision.kind
-            column_notes[name], column_warnings[name] = decision.note, decision.warning
-        if kind == TEXT and marks and not column_notes.get(name):
-            column_notes[name] = _marks_note(name, marks)
-        columns.append(_nothing(column) if _empty(column) else convert(column, kind, name, comma))
-    return _reading(table, columns, column_notes, column_warnings, of_text=True)
+        column = Column(name, decoded(table.column(position)))
+        if column.kind == TEXT:
+            data, decisions[name] = _read_texts(column, kinds.get(name), position, written)
+        else:
+            data = column.conform(kinds[name]) if name in kinds and column.present else column.data
+        columns.append(data)
+    notes = {name: decision.note for name, decision in decisions.items() if decision.note}
+    doubts = {name: decision.warning for name, decision in decisions.items() if decision.warning}
+    return Reading(pa.table(columns, names=table.column_names), (), notes, doubts, table, of_text=written is not None)
 
 
-def _typed_columns(table: pa.Table, kinds: Kinds) -> Reading:
-    """Columns that have a type keep it, unless their kind is known to be another or their texts are dates."""
-    columns, column_notes, column_warnings = [], {}, {}
-    for position, name in enumerate(table.column_names):
-        column = decoded(table.column(position))
-        if is_text(column):
-            column, marks = _without_marks(column)
-            decision = _decide_texts(name, column, marks) if name not in kinds else Decision(kinds[name])
-            if name not in kinds:
-                column = convert(column, decision.kind, name)
-            if decision.kind == TEXT and marks:
-                decision = decision._replace(note=_marks_note(name, marks))
-            column_notes[name], column_warnings[name] = decision.note, decision.warning
-        columns.append(column if name not in kinds or _empty(column) else conform(column, kinds[name], name))
-    return _reading(table, columns, column_notes, column_warnings, of_text=False)
+def _read_texts(
+    column: Column, kind: str | None, position: int, written: Delimited | None
+) -> tuple[pa.ChunkedArray, Decision]:
+    name = column.name
+    data, marks = _without_marks(column.data)
+    decision = _decide(name, data, marks, position, written) if kind is None else Decision(kind)
+    if decision.kind == TEXT and marks and not decision.note:
+        said = f"Cells of column {name!r} that say {', '.join(map(repr, marks))} are read as missing."
+        decision = decision._replace(note=said)
+    if data.null_count < len(data):
+        return convert(data, decision.kind, name, written is not None and written.separator != ","), decision
+    # a text file has no types: a column without values is of none
+    return (data if written is None else pa.chunked_array([pa.nulls(len(data))])), decision
 
 
-def _decide_texts(name: str, column: pa.ChunkedArray, marks: list[str]) -> Decision:
-    """The kind of a column whose type is text: dates by the rule for text files, and numbers with marks among them.
+def _decide(name: str, data: pa.ChunkedArray, marks: list[str], position: int, written: Delimited | None) -> Decision:
+    """The kind of a column of texts: by the rule for text files, or of a typed file, dates and numbers with marks.
 
-    Other numbers stay text: whoever wrote a typed file with numbers as texts may have meant names.
+    Other numbers of a typed file stay text: whoever wrote them as texts there may have meant names.
     """
-    if _empty(column):
-        return Decision(TEXT)
-    decision = decide(name, different_texts(column))
+    distinct = pc.unique(pc.utf8_trim_whitespace(pc.unique(data.drop_null())))  # in the order in which they come
+    if written is not None:
+        return decide(name, distinct, position in written.quoted, written.separator != ",")
+    decision = decide(name, distinct) if len(distinct) else Decision(TEXT)
     if decision.kind == NUMBER and marks:
-        note = f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers."
-        return Decision(NUMBER, note)
+        return Decision(NUMBER, f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers.")
     return decision if decision.kind == DATE or decision.warning else Decision(TEXT)
-
-
-def _reading(
-    table: pa.Table,
-    columns: list[pa.ChunkedArray],
-    notes: Mapping[str, str],
-    doubts: Mapping[str, str],
-    of_text: bool,
-) -> Reading:
-    import pyarrow as pa
-
-    typed = pa.table(columns, names=table.column_names)
-    kept = [{name: text for name, text in found.items() if text} for found in (notes, doubts)]
-    return Reading(typed, (), kept[0], kept[1], table, of_text)
 
 
 def _without_marks(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[str]]:
     """The texts as written, null where they mark a missing value, and the marks found besides empty cells."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     text = column.cast(pa.string())
     trimmed = pc.utf8_trim_whitespace(text)
+    # blanks around a mark do not make it a text; blanks around a text belong to it
     marked = pc.fill_null(pc.is_in(trimmed, value_set=pa.array(MISSING_MARKS)), True)
     marks = sorted(mark for mark in pc.unique(trimmed.filter(marked)).to_pylist() if mark)
     return pc.if_else(marked, pa.scalar(None, pa.string()), text), marks
 
 
-def _marks_note(name: str, marks: list[str]) -> str:
-    return f"Cells of column {name!r} that say {', '.join(map(repr, marks))} are read as missing."
-
-
-def different_texts(column: pa.ChunkedArray) -> pa.Array:
-    """Different values without blanks around them, in the order in which they come."""
-    import pyarrow.compute as pc
-
-    return pc.unique(pc.utf8_trim_whitespace(pc.unique(column.drop_null())))
-
-
-def _empty(column: pa.ChunkedArray) -> bool:
-    return column.null_count == len(column)
-
-
-def _nothing(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    import pyarrow as pa
-
-    return pa.chunked_array([pa.nulls(len(column))])
-
-
 def _read_file(path: Path) -> pa.Table | Delimited:
-    suffix = inner_suffix(path)
+    suffix = inner_suffix(existing(path))
     if suffix not in READABLE:
         raise RequestError(
             f"{path} has the extension {suffix or 'none'!r}, which is not one of {', '.join(READABLE)} "
@@ -194,24 +178,20 @@ def _read_file(path: Path) -> pa.Table | Delimited:
         )
     if suffix in DELIMITERS:
         return read_delimited(path, DELIMITERS[suffix])
-    from pyarrow import ArrowException, feather, parquet
-
-    content = read_bytes(existing(path))
+    content = read_bytes(path)
     try:
         source = io.BytesIO(content)
         table = parquet.read_table(source) if suffix == ".parquet" else feather.read_table(source)
         table.validate(full=True)  # a damaged file may hold offsets that point nowhere
         return table
-    except (ArrowException, OSError, ValueError, MemoryError) as error:
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         first = (str(error).splitlines() or ["it cannot be read"])[0]
         raise RequestError(
             f"{path} ({len(content)} bytes) is not a whole {suffix[1:]} file: {first}; write it again."
         ) from error
 
 
-def _from_frame(source: Any) -> pa.Table:
-    import pyarrow as pa
-
+def _from_frame(source: object) -> pa.Table:
     if isinstance(source, pa.Table):
         return source
     try:

@@ -94,9 +94,7 @@ def _counted_rows(rows: Rows) -> tuple[Rows, str]:
     """The rows that count, every one of them alike, and what to say of it; all of them where rows have no weights."""
     if rows.weights is None:
         return rows, ""
-    owner = np.repeat(np.arange(rows.clients), rows.counts)
-    counted = take_rows(rows.inputs, rows.targets, owner, rows.weights > 0, rows.clients)
-    return counted, " in which every row of positive weight counts alike"
+    return take_rows(rows, rows.weights > 0), " in which every row of positive weight counts alike"
 
 
 def _from_data(spec: CollaborationSpec, federation: Federation) -> Collaboration:

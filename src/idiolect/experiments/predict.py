@@ -21,7 +21,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.importing import own_code
 from idiolect.core.settings import in_precision
-from idiolect.data.columns import as_texts, kind_of
+from idiolect.data.columns import Column
 from idiolect.data.kinds import DATE, TEXT
 from idiolect.data.names import natural_key
 from idiolect.data.preprocessing import Preprocessing
@@ -149,7 +149,7 @@ def _passed_through(reading: Reading, as_written: bool) -> pa.Table:
         return reading.written
     table = reading.table
     for place, name in enumerate(table.column_names):
-        if kind_of(table.column(place)) == DATE:
+        if Column(name, table.column(place)).kind == DATE:
             table = table.set_column(place, name, reading.written.column(place))
     return table
 
@@ -158,7 +158,7 @@ def _clients(table: pa.Table, column: str | None) -> list[str | None]:
     """Each row's client as it is written, None where it has none."""
     if column is None or column not in table.column_names:
         return [None] * table.num_rows
-    return as_texts(table.column(column), column)
+    return Column(column, table.column(column)).texts
 
 
 def _without_column(table: pa.Table, column: str | None, model: str) -> list[str]:

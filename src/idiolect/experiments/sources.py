@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from idiolect.core.checks import Range, RequestError, check, nearest
-from idiolect.data import bundled, shared_files, speeches, synthetic, synthetic_logistic
+from idiolect.data import bundled, shared_files, speeches, synthetic
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import next_token_targets, read_leaf_json, refuse_token_numbers
 from idiolect.data.partition import deal
@@ -270,11 +270,7 @@ SOURCES: dict[str, Source] = {
     "quadratics": synthetic.quadratics,
     "noisy_quadratics": synthetic.noisy_quadratics,
     "two_clients": synthetic.two_clients,
-    "trajectory_instance": synthetic.trajectory_instance,
-    "bernoulli_means": synthetic.bernoulli_means,
-    "logistic_mixture": synthetic_logistic.logistic_mixture,
-    "logistic_weight_sharing": synthetic_logistic.logistic_weight_sharing,
-    "logistic_libsvm_like": synthetic_logistic.logistic_libsvm_like,
+    "logistic_libsvm_like": synthetic.logistic_libsvm_like,
 }
 
 
