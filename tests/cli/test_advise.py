@@ -65,7 +65,7 @@ def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
         first["loss"]["everybody"] - first["loss"]["neighbours"]
     )
     again = idiolect("report", folder, "--quiet")
-    assert again.out.strip() == answer.out[: answer.out.index("Folder:")].strip()
+    assert again.out.strip() == answer.out[: answer.out.index("Run folder:")].strip()
     # a second request finds a folder of its own
     again = idiolect("advise", "clinics.csv", *COLUMNS, "--details")
     assert "runs/clinics-advise-2" in again.out

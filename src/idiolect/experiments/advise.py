@@ -37,6 +37,7 @@ from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import fill, refuse_unknown
 from idiolect.record.advice import Advice
+from idiolect.record.privacy import STATEMENT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +89,7 @@ def advise_on(
         folder.write_table("advise.parquet", client_rows(found))
         folder.write_json("machine.json", machine_facts(""))
         statement = advice_statement(trial.federation, trial.options, len(splits), verify)
-        folder.write_json("privacy.json", statement)
+        folder.write_json(STATEMENT, statement)
         folder.write_json("advise.json", shortened(found))
         folder.finish()
     return found

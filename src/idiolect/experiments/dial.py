@@ -33,6 +33,7 @@ from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, resumed
 from idiolect.experiments.units import restore_units
 from idiolect.record.choices import Choice
+from idiolect.record.privacy import STATEMENT
 
 # What can be dialled, and for whom. The largest value of either is the least personal.
 DIALS = {"personalization": ("flix",), "penalty": ("mx2", "mt2")}
@@ -125,7 +126,7 @@ def walk(
         _write_models(spec, folder, method, tried, list(found.chosen.places), federation)
         folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
         statement = dial_statement(federation, method.label, setting, tried, ridge_chosen)
-        folder.write_json("privacy.json", statement)
+        folder.write_json(STATEMENT, statement)
         folder.write_json("dial.json", found)
         folder.finish()
         return found

@@ -45,6 +45,7 @@ from idiolect.experiments.trained import Trained
 from idiolect.experiments.tuning import NOTHING_TO_CHOOSE_ON, Tuned, from_json, is_searched, is_tuned, tune
 from idiolect.experiments.units import restore_units
 from idiolect.metrics.scores import SCORES
+from idiolect.record.privacy import STATEMENT
 from idiolect.record.schema import RunSummary
 
 if TYPE_CHECKING:
@@ -405,7 +406,7 @@ def _write(
     )
     _write_models(spec, folder, trained, federation)
     folder.write_json("machine.json", machine_facts(spec.evaluation.time_model))
-    folder.write_json("privacy.json", privacy_statement(prepared, trained))
+    folder.write_json(STATEMENT, privacy_statement(prepared, trained))
     folder.write_json("summary.json", summary)
     folder.finish()
     return summary

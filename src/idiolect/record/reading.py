@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from idiolect.record.codec import from_json
 from idiolect.record.errors import DamagedError, RequestError
+from idiolect.record.privacy import STATEMENT, Statement
 from idiolect.record.schema import SCHEMA, RunSummary
 
 Record = TypeVar("Record")
@@ -44,6 +45,11 @@ def read_rows(kind: type[Record], path: Path) -> list[Record]:
     for row in rows[:1]:  # a column has one type and is there for all rows or for none
         from_json(kind, row, repr(str(path)))
     return [kind(**row) for row in rows]
+
+
+def read_statement(folder: Path) -> Statement | None:
+    """privacy.json of a folder; None in folders from before there was one."""
+    return read_record(Statement, folder / STATEMENT) if (folder / STATEMENT).is_file() else None
 
 
 def read_summary(folder: Path) -> RunSummary:

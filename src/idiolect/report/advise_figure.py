@@ -14,20 +14,8 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from idiolect.record.advice import CollaborationMap
 from idiolect.report.advise_table import WORDS, Advised
 from idiolect.report.figures import Drawn
-from idiolect.report.style import (
-    BLUE,
-    GREEN,
-    INK,
-    LINE,
-    MUTED,
-    PAPER,
-    blank,
-    drawing,
-    lay_out,
-    short,
-    shortened,
-    to_bytes,
-)
+from idiolect.report.style import BLUE, GREEN, INK, LINE, MUTED, PAPER, blank, drawing, lay_out, to_bytes
+from idiolect.report.wording import short, shortened
 
 COLOURS = {"alone": MUTED, "everybody": GREEN, "neighbours": BLUE}
 _NAMED = 60  # clients that can be named along an axis; more are drawn in groups

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from idiolect.record.advice import Verification
+from idiolect.record.reading import read_statement
 from idiolect.report.advise_figure import drawn_map
 from idiolect.report.advise_table import (
     WORDS,
@@ -14,7 +14,6 @@ from idiolect.report.advise_table import (
     advice_words,
     answer,
     gain_words,
-    read_advice,
     technical,
     tested_words,
     verification,
@@ -38,15 +37,14 @@ from idiolect.report.html import (
     word_heads,
 )
 from idiolect.report.page import write_page
-from idiolect.report.privacy import privacy_section, read_statement
+from idiolect.report.privacy import privacy_section
 from idiolect.report.wording import count, plural, size, upper
 
 _NAMED = 8  # neighbours in a line of the page
 
 
-def build_advice_report(folder: str | os.PathLike[str]) -> Path:
+def write_advice_page(advised: Advised) -> Path:
     """Write figures/map.png, map.svg and report.html into a folder of advice; return the page's path."""
-    advised = read_advice(folder)
     drawn = drawn_map(advised)
     return write_page(advised.path, render(advised, drawn), [drawn])
 

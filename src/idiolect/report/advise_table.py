@@ -18,8 +18,7 @@ from rich.table import Table
 from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Mean, Verification
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
-from idiolect.report.style import shortened
-from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size, upper
+from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds

@@ -11,7 +11,8 @@ from matplotlib.ticker import FuncFormatter
 
 from idiolect.report.choice import ChoiceFound, chosen_of
 from idiolect.report.figures import Drawn
-from idiolect.report.style import BLUE, INK, MUTED, PAPER, SKY, VERMILION, blank, drawing, lay_out, short, to_bytes
+from idiolect.report.style import BLUE, INK, MUTED, PAPER, SKY, VERMILION, blank, drawing, lay_out, to_bytes
+from idiolect.report.wording import short
 
 _MEAN, _CHOICE, _BARS = BLUE, VERMILION, SKY
 _ROOMY = 7  # values that leave room for a second line

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from idiolect.report.folder import Run, numbers, of_method
-from idiolect.report.style import INK, MUTED, PAPER, blank, cost_axis, method_colours, shortened
-from idiolect.report.wording import score_words
+from idiolect.report.style import INK, MUTED, PAPER, blank, cost_axis, method_colours
+from idiolect.report.wording import score_words, shortened
 
 # Panel: what is spent, the history's columns that add up to it, their unit.
 _PANELS = (

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from idiolect.report.choice import ChoiceFound, read_dial
+from idiolect.record.reading import read_statement
+from idiolect.report.choice import ChoiceFound
 from idiolect.report.choice_figure import drawn_choice
 from idiolect.report.choice_sections import clients_grid, values_grid
 from idiolect.report.choice_table import answer, legend
@@ -14,13 +14,12 @@ from idiolect.report.figures import Drawn
 from idiolect.report.folder import read_machine, read_spec
 from idiolect.report.html import Frame, Tile, facts, fill
 from idiolect.report.page import write_page
-from idiolect.report.privacy import privacy_section, read_statement
+from idiolect.report.privacy import privacy_section
 from idiolect.report.wording import count, plural, size
 
 
-def build_dial_report(folder: str | os.PathLike[str]) -> Path:
+def write_dial_page(choice: ChoiceFound) -> Path:
     """Write figures/dial.png, dial.svg and report.html into a dial's folder; return the page's path."""
-    choice = read_dial(folder)
     drawn = drawn_choice(choice, "dial")
     return write_page(choice.path, render(choice, drawn), [drawn])
 

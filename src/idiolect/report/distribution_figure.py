@@ -12,8 +12,8 @@ from matplotlib.patches import Patch, Rectangle
 from idiolect.record.schema import MethodSummary
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.style import INK, MUTED, PAPER, blank, method_colours, shortened
-from idiolect.report.wording import absent, known, score_words
+from idiolect.report.style import INK, MUTED, PAPER, blank, method_colours
+from idiolect.report.wording import absent, known, score_words, shortened
 
 _DOTS = 120  # clients up to which each one is drawn
 _BANDS = ((0.1, 0.9), (0.2, 0.8), (0.3, 0.7), (0.4, 0.6))

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from idiolect.record.errors import RequestError
 from idiolect.record.manifest import check_report_files
-from idiolect.record.reading import read_summary
+from idiolect.record.privacy import Statement
+from idiolect.record.reading import read_statement, read_summary
 from idiolect.record.schema import ALONE, SCHEMA, Announced, MethodSummary, RunSummary
 
 _HISTORY_KEYS = ("method", "seed", "round")
@@ -68,7 +69,7 @@ class Run:
     machine: dict[str, object]
     finished: bool
     missing: tuple[str, ...]
-    privacy: dict[str, Any] | None = None  # what left each client; None in folders from before it was kept
+    privacy: Statement | None = None  # what left each client; None in folders from before it was kept
 
     @property
     def name(self) -> str:
@@ -123,7 +124,7 @@ class Run:
 def read(path: str | os.PathLike[str]) -> Run:
     """Read a run folder; FolderError says in one sentence why it cannot be."""
     folder = Path(path)
-    _refuse_strangers(folder)
+    refuse_strangers(folder)
     check_report_files(folder)
     missing: list[str] = []
     finished = (folder / "done").exists()
@@ -163,7 +164,7 @@ def read(path: str | os.PathLike[str]) -> Run:
         machine or {},
         finished,
         tuple(missing),
-        _json(folder / "privacy.json"),
+        read_statement(folder),
     )
 
 
@@ -190,7 +191,8 @@ def of_method(table: pa.Table, method: str) -> pa.Table:
     return table.filter(pc.equal(table["method"].cast(pa.string()), method))
 
 
-def _refuse_strangers(folder: Path) -> None:
+def refuse_strangers(folder: Path) -> None:
+    """FolderError for what is no run folder."""
     if not folder.exists():
         raise FolderError(
             f"There is no folder {str(folder)!r}; give the path of a run, such as 'runs/NAME', as `idiolect run` "

@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, blank, shortened
-from idiolect.report.wording import ScoreWords, score_words
+from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, blank
+from idiolect.report.wording import ScoreWords, score_words, shortened
 
 _NAMED = 24  # as many clients as can have their names beside them
 _HEAVY = 1500  # intervals beyond which an SVG of single lines grows past a megabyte: drawn as pixels

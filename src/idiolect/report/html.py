@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from idiolect.report.wording import absent, plural
+from idiolect.report.wording import absent, count, plural
 
 LIMIT = 100  # clients shown at first
 
@@ -73,6 +73,11 @@ class Grid(NamedTuple):
 def number(value: float | None, text: str) -> Cell:
     """A cell that sorts by its number; one without sorts last."""
     return Cell(text, "" if absent(value) else value)
+
+
+def counted(value: float | None) -> Cell:
+    """A cell with a count."""
+    return number(value, count(value))
 
 
 def text_cell(text: str) -> Cell:

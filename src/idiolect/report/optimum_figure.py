@@ -9,7 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from idiolect.report.folder import Run, numbers, of_method
-from idiolect.report.style import MUTED, blank, cost_axis, method_colours, shortened
+from idiolect.report.style import MUTED, blank, cost_axis, method_colours
+from idiolect.report.wording import shortened
 
 # What is spent, the history's columns that add up to it, their unit.
 _PANELS = (

@@ -10,7 +10,7 @@ from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.report import sections
 from idiolect.report.adaptation_section import adaptation_section
-from idiolect.report.choice import ChoiceFound, read_choices
+from idiolect.report.choice import ChoiceFound
 from idiolect.report.choice_figure import drawn_choice
 from idiolect.report.choice_sections import choice_section
 from idiolect.report.clients import client_table
@@ -22,10 +22,9 @@ from idiolect.report.table import compare
 from idiolect.report.wording import NONE, plural, score_words, upper
 
 
-def write_report(run: Run) -> Path:
+def write_run_page(run: Run, choices: Sequence[ChoiceFound]) -> Path:
     """Draw, write figures/*.png|svg and report.html into the run folder, return the page's path."""
     drawn, undrawn = draw_all(run)
-    choices = read_choices(run.path)
     drawn += [drawn_choice(choice, f"choice-{place}") for place, choice in enumerate(choices)]
     return write_page(run.path, render(run, drawn, undrawn, choices), drawn)
 

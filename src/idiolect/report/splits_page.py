@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from idiolect.report.folder import read_machine, read_spec
@@ -32,14 +31,12 @@ from idiolect.report.splits_table import (
     legend,
     marked,
     method_cells,
-    read_splits,
 )
 from idiolect.report.wording import NONE, plural
 
 
-def build_splits_report(folder: str | os.PathLike[str]) -> Path:
+def write_splits_page(splits: SplitsFound) -> Path:
     """Write report.html into the folder; return the page's path."""
-    splits = read_splits(folder)
     return write_page(splits.path, render(splits), [])
 
 

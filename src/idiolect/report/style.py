@@ -20,7 +20,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from idiolect.report.folder import Run
-from idiolect.report.wording import count
+from idiolect.report.wording import short
 
 INK, MUTED, LINE, PAPER = "#1c2330", "#67707d", "#d8dde4", "#ffffff"
 BLUE, SKY, GREEN, VERMILION = "#0072b2", "#56b4e9", "#009e73", "#d55e00"
@@ -132,21 +132,6 @@ def cost_axis(axes: Axes, costs: np.ndarray) -> bool:
         axes.set_xlim(0, 1.05 * positive.max())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     return wide
-
-
-def short(value: float) -> str:
-    """A tick label: 0.03, 20, 1.5 k."""
-    if abs(value) >= 1000:
-        return re.sub(r"\.0(?= )", "", count(value))
-    return f"{value:.3g}"
-
-
-def shortened(label: str, length: int) -> str:
-    """A label of at most `length` characters; the middle goes, as labels often differ at their ends."""
-    if len(label) <= length:
-        return label
-    end = (length - 1) // 2
-    return f"{label[: length - 1 - end]}…{label[len(label) - end :]}"
 
 
 def lay_out(figure: Figure) -> Figure:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple, TypeGuard
 
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
@@ -137,3 +138,18 @@ def plural(number: int, thing: str) -> str:
 def listed(names: list[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def short(value: float) -> str:
+    """A tick label: 0.03, 20, 1.5 k."""
+    if abs(value) >= 1000:
+        return re.sub(r"\.0(?= )", "", count(value))
+    return f"{value:.3g}"
+
+
+def shortened(label: str, length: int) -> str:
+    """A label of at most `length` characters; the middle goes, as labels often differ at their ends."""
+    if len(label) <= length:
+        return label
+    end = (length - 1) // 2
+    return f"{label[: length - 1 - end]}…{label[len(label) - end :]}"
