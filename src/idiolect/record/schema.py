@@ -165,6 +165,11 @@ class Costs:
     useful_steps: int = 0
     executed_steps: int = 0
 
+    @property
+    def traffic_bytes(self) -> int:
+        """Everything that crossed the wire in rounds: up, down, and the delivery of the models."""
+        return self.upload_bytes + self.download_bytes + self.delivery_bytes
+
 
 @dataclasses.dataclass(frozen=True)
 class MethodSummary(Costs):
@@ -223,11 +228,6 @@ class MethodSummary(Costs):
     def name(self) -> str:
         """In a sentence."""
         return "training alone" if self.alone else self.method
-
-    @property
-    def traffic_bytes(self) -> int:
-        """Everything that crossed the wire in rounds: up, down, and the delivery of the models."""
-        return self.upload_bytes + self.download_bytes + self.delivery_bytes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,7 +80,7 @@ def _scores(axes: Axes, choice: ChoiceFound) -> None:
     for part, style, width in (("mean", "-", 2.4), ("worst_decile", (0, (4, 2)), 1.4)):
         line = _numbers([getattr(entry.test, part) for entry in found.values]) * scale
         axes.plot(places, line, color=_MEAN, linestyle=style, linewidth=width, marker="o", markersize=3.5, zorder=4)
-        if part == "mean" and len(found.seeds) > 1:
+        if part == "mean":
             pairs = [entry.test.interval or [None, None] for entry in found.values]
             low, high = (_numbers([pair[side] for pair in pairs]) * scale for side in (0, 1))
             axes.vlines(places, low, high, color=_MEAN, linewidth=1.2, zorder=4)
@@ -93,7 +93,7 @@ def _scores(axes: Axes, choice: ChoiceFound) -> None:
 def _prices(axes: Axes, choice: ChoiceFound) -> None:
     """Bars: the value alone; line: all so far."""
     entries, places = choice.found.values, np.arange(len(choice.values))
-    spent = np.array([entry.spent.total_bytes for entry in entries], float)
+    spent = np.array([entry.spent.traffic_bytes for entry in entries], float)
     so_far = np.array([entry.spent_so_far.total_bytes for entry in entries], float)
     factor, unit = (1e-6, "MB") if so_far.max(initial=0) >= 1e6 else (1e-3, "kB")
     axes.bar(places, spent * factor, width=0.5, color=_BARS, zorder=3)

@@ -12,13 +12,14 @@ from idiolect.report.html import (
     Grid,
     Head,
     Row,
+    counted,
     left_out,
     number,
     number_heads,
     text_cell,
     word_heads,
 )
-from idiolect.report.wording import NONE, count, megabytes
+from idiolect.report.wording import kilobytes, megabytes
 
 
 class ChoiceSection(NamedTuple):
@@ -50,13 +51,15 @@ def values_grid(choice: ChoiceFound) -> Grid:
         scores = [value for one in (entry.validation, entry.test) for value in (one.mean, one.worst_decile)]
         cells = [number(value, words.bare(value)) for value in scores]
         cells[2] = cells[2]._replace(text=cells[2].text + interval(words, entry.test))
-        cells += [number(entry.chosen_by, str(entry.chosen_by)), number(entry.rounds, count(entry.rounds))]
-        paid = (spent.total_bytes, so_far.total_bytes, spent.total_bytes / clients)
-        cells += [number(value, megabytes(value)) for value in paid]
-        cells += [number(one.gradients, count(one.gradients)) for one in (spent, so_far)]
-        star = "*" if entry.value == choice.found.best_fixed else ""
+        cells += [number(entry.chosen_by, str(entry.chosen_by)), counted(entry.rounds)]
+        paid = (spent.traffic_bytes, so_far.total_bytes, spent.traffic_bytes / clients)
+        cells += [
+            *(number(value, megabytes(value)) for value in paid),
+            counted(spent.gradients),
+            counted(so_far.gradients),
+        ]
         title = choice.named(entry.value)
-        rows.append(Row(title + star, cells, title))
+        rows.append(Row(title + ("*" if entry.value == choice.found.best_fixed else ""), cells, title))
     return Grid("Values side by side", [*word_heads((choice.found.setting,)), *number_heads(titles)], rows)
 
 
@@ -70,14 +73,10 @@ def clients_grid(choice: ChoiceFound) -> Grid:
     lines = []
     for name, rows in list(clients.items())[:LIMIT]:
         trained, (_, chosen) = choice.training_rows(rows[0]), chosen_of(rows)
-        cells = [number(trained, count(trained))]
+        cells = [counted(trained)]
         for row in rows:
             cell = number(row.test, words.bare(row.test))
-            cells.append(cell._replace(small=_paid(row.traffic_bytes), mark="chosen" if row.chosen else ""))
+            cells.append(cell._replace(small=f"{kilobytes(row.traffic_bytes)} kB", mark="chosen" if row.chosen else ""))
         own = "yes" if chosen.own_choice else "no score: best on average"
         lines.append(Row(name, [*cells, text_cell(shown(chosen.value)), text_cell(own)]))
     return Grid("Every client at every value", heads, lines, left_out(len(clients), file_of(choice)))
-
-
-def _paid(sent: float | None) -> str:
-    return f"{NONE if sent is None else f'{sent / 1e3:.3g}'} kB"

@@ -62,7 +62,7 @@ def methods_grid(table: ComparisonTable, columns: tuple[Column, ...], label: str
         cells = []
         for column, (text, best) in zip(columns[1:], texts):
             shown, bracket, interval = text.partition(" [")  # quieter than the number before it
-            value = number(getattr(row, column.key), shown)
+            value = number(row[column.key], shown)
             cells.append(value._replace(small=f"[{interval}" if bracket else "", mark="best" if best else ""))
         rows.append(Row(name, cells, row.method))
     return Grid(label, heads, rows)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import math
 import re
-from typing import NamedTuple, TypeGuard
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple, TypeGuard, TypeVar
 
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit; the sign of every number that a person reads
+Name = TypeVar("Name", bound=Hashable)
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -75,6 +77,13 @@ def ties(value: float, best: float) -> bool:
     return math.isclose(value, best, rel_tol=1e-6, abs_tol=1e-9)
 
 
+def leaders(values: Mapping[Name, float | None], sign: int) -> set[Name]:
+    """Those with the best value; none where nothing sets them apart. `sign` is -1 where less is better."""
+    oriented = {name: sign * value for name, value in values.items() if known(value)}
+    best = {name for name, value in oriented.items() if ties(value, max(oriented.values()))}
+    return best if len(best) < len(oriented) else set()
+
+
 def absent(value: float | None) -> bool:
     """Whether there is no such number."""
     return not known(value)
@@ -117,6 +126,11 @@ def megabytes(number: float | None) -> str:
         return "<0.001"
     decimals = max(0, min(3, 2 - math.floor(math.log10(scaled))))
     return f"{scaled:,.{decimals}f}"
+
+
+def kilobytes(number: float | None) -> str:
+    """Bytes in kB, three significant digits."""
+    return f"{number / 1e3:.3g}" if known(number) else NONE
 
 
 def size(number: float) -> str:
