@@ -43,6 +43,7 @@ def make_record(name: str, trial: Trial) -> record.Advice:
     federation, _, sample, options, advice, notes, warnings = trial
     score, factor = score_unit(federation)
     own = factor * sample.means(options.losses)
+    clients = tuple(_clients(trial, own, factor))
     taken = advice.expected[np.arange(sample.agents), advice.pick] * factor
     return record.Advice(
         name=name,
@@ -57,11 +58,11 @@ def make_record(name: str, trial: Trial) -> record.Advice:
         all_clients=sample.agents,
         rows=_spread(sample.counts),
         picks={way: int((advice.pick == place).sum()) for place, way in enumerate(OPTIONS)},
-        unsure=int((advice.chance < SURE).sum()),
+        unsure=sum(entry.is_unsure(SURE) for entry in clients),
         sure=SURE,
         mean_loss={way: float(own[:, place].mean()) for place, way in enumerate(OPTIONS)},
         mean_gain=float(taken.mean()),
-        clients=tuple(_clients(trial, own, factor)),
+        clients=clients,
         order=tuple(natural_order(federation.names)),
         notes=notes,
         warnings=warnings,

@@ -66,6 +66,12 @@ class ClientAdvice:
     measured: dict[str, float | None]  # what the advice gains on held-out rows over the other ways
     round_bytes: dict[str, int]
 
+    def is_unsure(self, sure: float) -> bool:
+        """Whether another way may be as good: it is not improbable enough, or the interval of the gain holds 0."""
+        gain = self.advised_gain
+        open_ = gain.low is None or gain.high is None or gain.low <= 0 <= gain.high
+        return self.surety < sure or (self.advice != "alone" and open_)
+
     @property
     def advised_gain(self) -> ExpectedGain:
         """Of what it is advised."""

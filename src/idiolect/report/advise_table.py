@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Mean, Verification
+from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verification
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
 from idiolect.report.text import printed, text_table
-from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
+from idiolect.report.wording import MINUS, NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
@@ -87,9 +87,14 @@ def answer(advised: Advised) -> list[str]:
     part = gain / alone if alone > 0 else 0.0
     fall = f"from {words.show(alone)} alone to {words.show(alone - gain)}, mean over clients"
     if part < _LITTLE:
-        sentences.append(f"Next to nothing is to be gained: {advised.score} is expected to go {fall}.")
+        sentences.append(
+            f"Next to nothing is to be gained: {advised.score} is expected to go {fall}{_tested_part(found)}."
+        )
     else:
-        sentences.append(f"{upper(advised.score)} is expected to fall {fall}: {100 * part:.2g} % less.")
+        less = f"{100 * part:.2g} % less{_tested_part(found)}"
+        sentences.append(f"{upper(advised.score)} is expected to fall {fall}: {less}.")
+    if all(entry.advice == "alone" or entry.is_unsure(0) for entry in found.clients):
+        sentences.append("But no client's gain is clear: every interval holds 0.")
     sent = found.exchange
     each = 8 * found.coefficients
     sentences.append(
@@ -101,6 +106,16 @@ def answer(advised: Advised) -> list[str]:
         others = plural(found.unsure, "client")
         lines.append(f"A question mark: another way may be as good for that client ({others}).")
     return lines
+
+
+def _tested_part(found: Advice) -> str:
+    """What test rows say of the same percentage, so that the two are read together; nothing without --verify."""
+    if found.verify is None:
+        return ""
+    saved, alone = found.verify.saved_against["always alone"].mean, found.verify.test_loss["alone"]
+    if not known(saved) or not known(alone) or alone <= 0:
+        return ""
+    return f" (on test rows {100 * saved / alone:.2g} %)".replace("-", MINUS)
 
 
 def about_alone(advised: Advised) -> str:
@@ -158,7 +173,7 @@ def _cut(rows: list[list[str]], heads: list[str]) -> list[list[str]]:
 
 def advice_words(found: Advice, entry: ClientAdvice) -> str:
     """'join neighbours', with a question mark where another way may be as good."""
-    return WORDS[entry.advice] + ("" if entry.surety >= found.sure else "?")
+    return WORDS[entry.advice] + ("?" if entry.is_unsure(found.sure) else "")
 
 
 def gain_words(words: ScoreWords, entry: ClientAdvice) -> str:
@@ -197,9 +212,7 @@ def verification(advised: Advised, verdict: Verification) -> list[str]:
     over = f" of {splits} splits" if splits > 1 else ""
     means, saved = verdict.test_loss, verdict.saved_against["always alone"]
     ways = listed([f"{way} {words.show(means[way])}" for way in WORDS])
-    alone = means["alone"]
-    percent = f" ({100 * saved.mean / alone:.2g} %)" if known(saved.mean) and known(alone) and alone > 0 else ""
-    saves = f"{words.signed(saved.mean)} {words.interval(saved.low, saved.high)}{percent}"
+    saves = words.gain(saved.mean, saved.low, saved.high)
     first = (
         f"On test rows{over}, read only now: mean {advised.score} {words.show(means['advice'])} with the advice; "
         f"always {ways}. Against training alone the advice saves {saves}."
@@ -246,13 +259,7 @@ def technical(advised: Advised) -> list[str]:
     if found.verify is not None:
         lines.append(f"Regret, mean {advised.score} above each client's best way [95 %]:")
         lines += [
-            f"  {way:<18} {words.bare(one.mean)} {_plain_interval(words, one)}"
+            f"  {way:<18} {words.bare(one.mean)} {words.around(one.low, one.high)}"
             for way, one in found.verify.regret.items()
         ]
     return lines
-
-
-def _plain_interval(words: ScoreWords, numbers: Mean) -> str:
-    if not known(numbers.low):
-        return ""
-    return f"[{words.bare(numbers.low)}, {words.bare(numbers.high)}]"

@@ -88,7 +88,7 @@ def _ends(choice: ChoiceFound, best: ValueTried) -> str:
 
 def interval(words: ScoreWords, entry: ChoiceScores) -> str:
     """' [low, high]' of a mean, or nothing where it is unknown."""
-    return f" [{words.bare(entry.interval[0])}, {words.bare(entry.interval[1])}]" if entry.interval else ""
+    return f" {words.around(*entry.interval)}".rstrip() if entry.interval else ""
 
 
 def _by_value(choice: ChoiceFound) -> Table:

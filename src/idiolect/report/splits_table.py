@@ -195,8 +195,7 @@ def legend(splits: SplitsFound) -> str:
 
 def interval(words: ScoreWords, value: SplitsMean) -> str:
     """' [low, high]' of a mean, or nothing where it is unknown."""
-    both = known(value.low) and known(value.high)
-    return f" [{words.bare(value.low)}, {words.bare(value.high)}]" if both else ""
+    return f" {words.around(value.low, value.high)}".rstrip()
 
 
 def method_cells(splits: SplitsFound, line: SplitsMethod) -> list[tuple[float | None, str]]:
