@@ -19,7 +19,6 @@ from idiolect.report.advise_table import (
     verification,
     with_whom,
 )
-from idiolect.report.figures import Drawn
 from idiolect.report.folder import read_machine, read_spec
 from idiolect.report.html import (
     LIMIT,
@@ -38,6 +37,7 @@ from idiolect.report.html import (
 )
 from idiolect.report.page import write_page
 from idiolect.report.privacy import privacy_section
+from idiolect.report.style import Drawn
 from idiolect.report.wording import count, plural, size, upper
 
 _NAMED = 8  # neighbours in a line of the page

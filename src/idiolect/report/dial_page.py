@@ -10,11 +10,11 @@ from idiolect.report.choice import ChoiceFound
 from idiolect.report.choice_figure import drawn_choice
 from idiolect.report.choice_sections import clients_grid, values_grid
 from idiolect.report.choice_table import answer, legend
-from idiolect.report.figures import Drawn
 from idiolect.report.folder import read_machine, read_spec
 from idiolect.report.html import Frame, Tile, facts, fill
 from idiolect.report.page import write_page
 from idiolect.report.privacy import privacy_section
+from idiolect.report.style import Drawn
 from idiolect.report.wording import count, plural, size
 
 

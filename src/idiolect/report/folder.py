@@ -186,6 +186,13 @@ def numbers(table: pa.Table, column: str) -> np.ndarray:
     return filled.to_numpy()
 
 
+def mean_known(values: np.ndarray) -> np.ndarray:
+    """Mean over the first axis of what is not not-a-number, which it stays where nothing is known."""
+    known = ~np.isnan(values)
+    number = known.sum(axis=0)
+    return np.where(number > 0, np.where(known, values, 0.0).sum(axis=0) / np.maximum(number, 1), np.nan)
+
+
 def of_method(table: pa.Table, method: str) -> pa.Table:
     """The rows of one method."""
     return table.filter(pc.equal(table["method"].cast(pa.string()), method))

@@ -9,15 +9,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, blank
+from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, add_legend, blank, key
 from idiolect.report.wording import ScoreWords, score_words, shortened
 
 _NAMED = 24  # as many clients as can have their names beside them
+_EACH_SEED = 300  # clients up to which the dots of single seeds are drawn
 _HEAVY = 1500  # intervals beyond which an SVG of single lines grows past a megabyte: drawn as pixels
 
 
@@ -98,7 +98,11 @@ def _draw(
     ]
     known = np.isfinite(bottom) & np.isfinite(top)
     bars = LineCollection(
-        segments, colors=list(colours[known]), linewidths=width, alpha=0.38 if len(order) <= 300 else 0.22, zorder=2.5
+        segments,
+        colors=list(colours[known]),
+        linewidths=width,
+        alpha=0.38 if len(order) <= _EACH_SEED else 0.22,
+        zorder=2.5,
     )
     bars.set_rasterized(heavy)
     axes.add_collection(bars, autolim=False)
@@ -109,7 +113,7 @@ def _draw(
         across, along = (values[chosen], place[chosen]) if sideways else (place[chosen], values[chosen])
         axes.scatter(across, along, c=list(colours[chosen]), clip_on=False, rasterized=heavy, **look)
 
-    if len(table.seeds) > 1 and len(order) <= 300:
+    if len(table.seeds) > 1 and len(order) <= _EACH_SEED:
         for one in table.seed_gain[:, order] * scale:
             dots(one, (one >= low) & (one <= high), s=size / 4, alpha=0.5, linewidth=0, zorder=3)
     dots(gain, (gain >= low) & (gain <= high), s=size, edgecolor=PAPER, linewidth=edge, zorder=4)
@@ -165,17 +169,11 @@ def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, 
 
 
 def _legend(figure: Figure, tables: list[ClientTable]) -> None:
-    words = {
-        "helped": "helped",
-        "hurt": "hurt",
-        "unclear": "unclear or the same",
-    }
+    words, look = {"unclear": "unclear or the same"}, {"marker": "o", "markersize": 5, "linewidth": 1.6}
     entries = [
-        Line2D([], [], color=VERDICT_COLOURS[verdict], marker="o", markersize=5, linewidth=1.6, label=label)
-        for verdict, label in words.items()
+        key(words.get(verdict, verdict), color=VERDICT_COLOURS[verdict], **look)
+        for verdict in ("helped", "hurt", "unclear")
     ]
-    if max(len(table.seeds) for table in tables) > 1 and max(map(len, tables)) <= 300:
-        entries.append(
-            Line2D([], [], color=MUTED, marker="o", markersize=2.4, alpha=0.7, linestyle="", label="each seed")
-        )
-    figure.legend(handles=entries, loc="outside upper left", ncols=4, handlelength=1.8, columnspacing=1.6)
+    if max(len(table.seeds) for table in tables) > 1 and max(map(len, tables)) <= _EACH_SEED:
+        entries.append(key("each seed", color=MUTED, marker="o", markersize=2.4, alpha=0.7, linestyle=""))
+    add_legend(figure, entries)

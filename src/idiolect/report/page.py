@@ -14,10 +14,11 @@ from idiolect.report.choice import ChoiceFound
 from idiolect.report.choice_figure import drawn_choice
 from idiolect.report.choice_sections import choice_section
 from idiolect.report.clients import client_table
-from idiolect.report.figures import FIGURES, Drawn, draw_all
+from idiolect.report.figures import FIGURES, draw_all
 from idiolect.report.folder import FolderError, Run
 from idiolect.report.html import Frame, facts, fill
 from idiolect.report.privacy import privacy_section
+from idiolect.report.style import Drawn
 from idiolect.report.table import compare
 from idiolect.report.wording import NONE, plural, score_words, upper
 
