@@ -60,7 +60,7 @@ def report_on(folder: str | os.PathLike[str]) -> Reported:
 
 
 def _dial(folder: Path) -> Reported:
-    from idiolect.report.dial_page import write_dial_page
+    from idiolect.report.other_pages import write_dial_page
 
     choice = read_dial(folder)
     page = write_dial_page(choice)
@@ -70,7 +70,7 @@ def _dial(folder: Path) -> Reported:
 
 
 def _splits(folder: Path) -> Reported:
-    from idiolect.report.splits_page import write_splits_page
+    from idiolect.report.other_pages import write_splits_page
 
     splits = read_splits(folder)
     page = write_splits_page(splits)
@@ -78,7 +78,7 @@ def _splits(folder: Path) -> Reported:
 
 
 def _advice(folder: Path) -> Reported:
-    from idiolect.report.advise_page import write_advice_page
+    from idiolect.report.other_pages import write_advice_page
 
     advised = read_advice(folder)
     page = write_advice_page(advised)

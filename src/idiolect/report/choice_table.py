@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from idiolect.record.choices import ChoiceScores, OwnChoice, ValueTried
+from idiolect.record.choices import OwnChoice, ValueTried
 from idiolect.report.choice import ChoiceFound, chosen_of, shown
 from idiolect.report.text import WIDTH, more_clients, printed, starred, text_table
-from idiolect.report.wording import ScoreWords, count, kilobytes, listed, megabytes, plural, size
+from idiolect.report.wording import count, kilobytes, listed, megabytes, plural, size
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; more are in the Parquet file
@@ -18,14 +18,9 @@ MOST_VALUES = 8  # columns of that table
 def choice_text(choice: ChoiceFound, width: int = WIDTH) -> str:
     """The answer in words, then two tables."""
     choice = plainly(choice)
-    more = more_clients(len(choice.found.clients) - MOST_CLIENTS, f"in {file_of(choice)}")
+    more = more_clients(len(choice.found.clients) - MOST_CLIENTS, f"in {choice.file}")
     tables = printed(_by_value(choice), legend(choice), "", _by_client(choice), *more, width=width)
     return f"{answer(choice)}\n\n{tables}"
-
-
-def file_of(choice: ChoiceFound) -> str:
-    """Where all rows are."""
-    return "dial.parquet" if choice.warm else "choices.parquet"
 
 
 def legend(choice: ChoiceFound) -> str:
@@ -86,11 +81,6 @@ def _ends(choice: ChoiceFound, best: ValueTried) -> str:
     return f" {listed(ends)}." if ends else ""
 
 
-def interval(words: ScoreWords, entry: ChoiceScores) -> str:
-    """' [low, high]' of a mean, or nothing where it is unknown."""
-    return f" {words.around(*entry.interval)}".rstrip() if entry.interval else ""
-
-
 def _by_value(choice: ChoiceFound) -> Table:
     words, found = choice.words, choice.found
     unit = f" {words.unit}" if words.unit else ""
@@ -102,17 +92,19 @@ def _by_value(choice: ChoiceFound) -> Table:
         paid = (megabytes(spent.traffic_bytes), megabytes(so_far.total_bytes))
         computed = (count(spent.gradients), count(so_far.gradients))
         name = starred(choice.named(entry.value), entry.value == found.best_fixed)
-        rows.append([name, *_four(entry, words), str(entry.chosen_by), count(entry.rounds), *paid, *computed])
+        rows.append([name, *_four(entry, choice), str(entry.chosen_by), count(entry.rounds), *paid, *computed])
     rounds = sum(entry.rounds for entry in found.values)
     totals = (count(rounds), megabytes(found.total.total_bytes), "", count(found.total.gradients), "")
-    rows.append(["own choice", *_four(found.chosen, words), str(len(found.clients)), *totals])
+    rows.append(["own choice", *_four(found.chosen, choice), str(len(found.clients)), *totals])
     return text_table((found.setting, *scores, "chosen\nby", *costs), rows, padding=(0, 0, 0, 1))
 
 
-def _four(entry: ValueTried | OwnChoice, words: ScoreWords) -> list[str]:
+def _four(entry: ValueTried | OwnChoice, choice: ChoiceFound) -> list[str]:
     """Mean and worst tenth on both splits; the test mean with its interval."""
-    cells = [words.bare(value) for one in (entry.validation, entry.test) for value in (one.mean, one.worst_decile)]
-    cells[2] += interval(words, entry.test)
+    cells = [
+        choice.words.bare(value) for one in (entry.validation, entry.test) for value in (one.mean, one.worst_decile)
+    ]
+    cells[2] += choice.interval(entry.test)
     return cells
 
 

@@ -31,17 +31,6 @@ from idiolect.report.wording import (
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; all are in splits.parquet
-TITLES = (
-    "mean [95 %]",
-    "worst 10 %",
-    "gain over alone [95 %]",
-    "gain over one model [95 %]",
-    "helped",
-    "hurt",
-    "announced",
-    "best",
-    "MB",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +188,7 @@ def interval(words: ScoreWords, value: SplitsMean) -> str:
 
 
 def method_cells(splits: SplitsFound, line: SplitsMethod) -> list[tuple[float | None, str]]:
-    """One method's numbers in the order of `TITLES`: the value to sort by, and how it reads."""
+    """One method's numbers in the order of the page's columns: the value to sort by, and how it reads."""
     words, score, worst = splits.words, line.score, line.worst_decile
     cells: list[tuple[float | None, str]] = [
         (None, NONE) if score is None else (score.mean, words.bare(score.mean) + interval(words, score)),

@@ -44,6 +44,10 @@ class ComparisonTable:
         best = {column.key: _best(self.rows, column) for column in columns}
         return [[(column.text(row), row.method in best[column.key]) for column in columns] for row in self.rows]
 
+    def heads(self, columns: tuple[Column, ...]) -> list[tuple[str, str, bool]]:
+        """Per column of a page: its title in one line, what it means, and whether it holds words."""
+        return [(title_of(columns, place), column.about, not place) for place, column in enumerate(columns)]
+
     def to_text(self, width: int = WIDTH, details: bool = True) -> str:
         """Plain text: a star marks the best of each column; the answer and what was not found follow.
 
