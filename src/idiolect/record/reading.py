@@ -17,8 +17,8 @@ from idiolect.record.schema import SCHEMA, RunSummary
 Record = TypeVar("Record")
 
 
-def read_record(kind: type[Record], path: Path) -> Record:
-    """What a folder's JSON file holds; DamagedError, or RequestError where another version wrote it."""
+def read_json(path: Path) -> dict[str, object]:
+    """The object that a folder's JSON file holds; DamagedError where it is no such file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -26,7 +26,15 @@ def read_record(kind: type[Record], path: Path) -> Record:
         raise DamagedError(
             f"{str(path)!r} is not valid JSON ({first}); it was cut short or edited: copy the folder again or rerun."
         ) from None
-    schema = found.get("schema") if isinstance(found, dict) else SCHEMA
+    if not isinstance(found, dict):
+        raise DamagedError(f"{str(path)!r} must hold a JSON object, got {type(found).__name__}; rerun to rewrite it.")
+    return found
+
+
+def read_record(kind: type[Record], path: Path) -> Record:
+    """What a folder's JSON file holds; DamagedError, or RequestError where another version wrote it."""
+    found = read_json(path)
+    schema = found.get("schema")
     if schema != SCHEMA:
         raise RequestError(
             f"This idiolect reads folders of schema {SCHEMA}, and {str(path)!r} says schema {schema!r}; use the "

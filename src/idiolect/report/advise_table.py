@@ -40,7 +40,7 @@ class Advised:
     @property
     def score(self) -> str:
         """The loss's name in prose."""
-        return self.words.name.replace("_", " ")
+        return self.words.spoken
 
     @property
     def order(self) -> list[int]:

@@ -28,7 +28,7 @@ def legend(choice: ChoiceFound) -> str:
     direction = "higher" if choice.found.higher_is_better else "lower"
     price = "for the stretch, and in all so far" if choice.warm else "for its own run, and in all"
     prepared = choice.found.total.preparation_bytes
-    once = f", MB with {size(prepared)} sent once to prepare the rows" if prepared else ""
+    once = f" (MB with the {size(prepared)} that prepared the rows)" if prepared else ""
     refit = " (on test rows after training on validation rows, too)" if choice.found.refit else ""
     return (
         f"{choice.words.title} of the personal models{choice.seeds_about()} [95 % over clients]{refit}, {direction} is "
@@ -58,7 +58,7 @@ def answer(choice: ChoiceFound) -> str:
     whole += ", walked twice," if found.refit else ""
     a_seed = " a seed" if len(found.seeds) > 1 else ""
     sentence = (
-        f"Each client's own {found.setting}, chosen on its validation rows, gives {words.name.replace('_', ' ')} "
+        f"Each client's own {found.setting}, chosen on its validation rows, gives {words.spoken} "
         f"{own} on test rows; one value for all, chosen in the same way, {choice.named(best.value)}, gives {fixed}."
         f"{_ends(choice, best)} {whole} cost {size(total.total_bytes)} and {count(total.gradients)} "
         f"gradients{a_seed}."

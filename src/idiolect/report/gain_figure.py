@@ -158,7 +158,7 @@ def _signed() -> FuncFormatter:
 
 def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, named: bool) -> None:
     unit = "points" if words.unit == "%" else ""
-    what = f"expected gain in {words.name.replace('_', ' ')} against training alone" + (f" ({unit})" if unit else "")
+    what = f"expected gain in {words.spoken} against training alone" + (f" ({unit})" if unit else "")
     if named:
         figure.supxlabel(what, fontsize=8.5)
         for place, axes in enumerate(panels):  # a panel with none below it keeps its own ticks

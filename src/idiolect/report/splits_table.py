@@ -130,7 +130,7 @@ def _announced_means(splits: SplitsFound, announced: SplitsAnnounced) -> list[st
     if score is None:
         return []
     who = "its" if len(_times(splits.found)) == 1 else "the announced method's"
-    text = f"{who} {words.name.replace('_', ' ')} on test rows is {words.show(score.mean)}{interval(words, score)}"
+    text = f"{who} {words.spoken} on test rows is {words.show(score.mean)}{interval(words, score)}"
     told = []
     for gain, whom in ((announced.gain, "training alone"), (announced.gain_over_one, "one model for all")):
         if gain is None or gain.mean == gain.low == gain.high == 0:  # it is the reference itself

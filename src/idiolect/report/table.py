@@ -109,7 +109,7 @@ class ComparisonTable:
         return "".join(marks)
 
     def _by(self) -> str:
-        return "" if self.choose_by is None else f" by {score_words(self.choose_by).name.replace('_', ' ')}"
+        return "" if self.choose_by is None else f" by {score_words(self.choose_by).spoken}"
 
     def _chosen(self) -> str:
         """How settings were chosen; nothing where none were swept."""

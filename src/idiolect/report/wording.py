@@ -23,10 +23,14 @@ class ScoreWords(NamedTuple):
     specification: str  # of the shown number
 
     @property
+    def spoken(self) -> str:
+        """The score's name in prose."""
+        return self.name.replace("_", " ")
+
+    @property
     def title(self) -> str:
         """The score's name with its unit, for headings and axes."""
-        name = self.name.replace("_", " ")
-        return f"{name} ({self.unit})" if self.unit else name
+        return f"{self.spoken} ({self.unit})" if self.unit else self.spoken
 
     def bare(self, value: float | None) -> str:
         """The number without its unit, for a column whose heading has it."""
