@@ -169,8 +169,8 @@ def make_verdict(verdicts: list[Verdict], federation: Federation, seeds: Sequenc
     )
     picks = np.stack([one.pick for one in verdicts])
 
-    def scaled(numbers: dict[str, Estimate]) -> dict[str, record.Mean]:
-        return {name: record.Mean(*(factor * value for value in one)) for name, one in numbers.items()}
+    def scaled(numbers: dict[str, Estimate]) -> dict[str, record.Estimate]:
+        return {name: record.Estimate(*(factor * value for value in one)) for name, one in numbers.items()}
 
     seen = tested.any(axis=0)  # splits averaged per client first
     means = np.nanmean(np.stack([one.losses for one in verdicts])[:, seen], axis=0).mean(axis=0)

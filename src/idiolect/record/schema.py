@@ -52,14 +52,12 @@ class OtherScore:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gain:
-    """A mean gain over clients with its 95 % interval, against the method `reference`."""
+class Estimate:
+    """A mean over clients or splits with its 95 % interval."""
 
     mean: float | None
     low: float | None
     high: float | None
-    clients: int
-    reference: str
 
     @property
     def is_nothing(self) -> bool:
@@ -70,6 +68,14 @@ class Gain:
     def is_clear(self) -> bool:
         """Whether the interval excludes 0; also where there is none."""
         return self.low is None or self.high is None or not self.low <= 0 <= self.high
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain(Estimate):
+    """A mean gain over clients, against the method `reference`."""
+
+    clients: int
+    reference: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,19 @@ from typing import NamedTuple
 from idiolect.record.schema import MethodSummary
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.wording import ScoreWords, absent, known, listed, plural, score_words, size, ties, upper
+from idiolect.report.wording import (
+    ScoreWords,
+    absent,
+    gains_said,
+    known,
+    listed,
+    plural,
+    score_words,
+    size,
+    ties,
+    upper,
+    verdicts_said,
+)
 
 _NAMED = 3  # methods level with the best that are named; more are counted
 _TIED = 7  # methods within noise of the announced one that are named
@@ -163,15 +175,8 @@ def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
 
 
 def _gains(entry: MethodSummary, words: ScoreWords) -> str:
-    """What it gains on both references, as the rest of a sentence; what is 0 by nature is left out."""
-    told = []
-    alone = None if entry.alone else entry.gain
-    for gain, whom in ((alone, "training alone"), (entry.gain_over_one, "one model for all")):
-        if gain is not None and known(gain.mean) and not gain.is_nothing:
-            told.append(
-                f"{words.gain(gain.mean, gain.low, gain.high)} against {whom}{'' if gain.is_clear else ' (not clear)'}"
-            )
-    return f", {' and '.join(told)}" if told else ""
+    """What it gains on both references, as the rest of a sentence."""
+    return gains_said(words, None if entry.alone else entry.gain, entry.gain_over_one)
 
 
 def _unfinished(run: Run) -> list[str]:
@@ -270,10 +275,7 @@ def _alone(parts: Answer) -> str:
         return ""
     if parts.compared is None:
         return "whether clients would do better alone is not known"
-    helped, hurt = parts.helped or "none", parts.hurt or "none"
-    verb = "is" if parts.helped == 1 else "are"
-    clients = f"{plural(parts.compared, 'client')} with {parts.personalized}"
-    return f"of {clients} {helped} {verb} clearly helped and {hurt} clearly hurt against alone"
+    return verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
 
 
 def _price(together: MethodSummary | None, clients: ClientTable | None) -> str:

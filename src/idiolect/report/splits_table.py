@@ -20,13 +20,14 @@ from idiolect.report.wording import (
     NONE,
     ScoreWords,
     count,
-    known,
+    gains_said,
     leaders,
     listed,
     megabytes,
     plural,
     score_words,
     upper,
+    verdicts_said,
 )
 from idiolect.visible import plainly
 
@@ -131,13 +132,7 @@ def _announced_means(splits: SplitsFound, announced: SplitsAnnounced) -> list[st
         return []
     who = "its" if len(_times(splits.found)) == 1 else "the announced method's"
     text = f"{who} {words.spoken} on test rows is {words.show(score.mean)}{interval(words, score)}"
-    told = []
-    for gain, whom in ((announced.gain, "training alone"), (announced.gain_over_one, "one model for all")):
-        if gain is None or gain.mean == gain.low == gain.high == 0:  # it is the reference itself
-            continue
-        clear = known(gain.low) and known(gain.high) and not gain.low <= 0 <= gain.high
-        told.append(f"{words.gain(gain.mean, gain.low, gain.high)} against {whom}{'' if clear else ' (not clear)'}")
-    return [f"{text} on average over splits" + (f", {' and '.join(told)}" if told else "")]
+    return [f"{text} on average over splits{gains_said(words, announced.gain, announced.gain_over_one)}"]
 
 
 def _client_counts(splits: SplitsFound) -> list[str]:
@@ -145,12 +140,7 @@ def _client_counts(splits: SplitsFound) -> list[str]:
     line = next((one for one in splits.found.methods if one.method == method), None)
     if line is None or not line.compared:
         return []
-    helped, hurt = (number or "none" for number in (line.helped, line.hurt))
-    verb = "is" if line.helped == 1 else "are"
-    return [
-        f"of {plural(line.compared, 'client')} with {method} {helped} {verb} clearly helped and {hurt} clearly hurt "
-        "against alone"
-    ]
+    return [verdicts_said(line.compared, line.method, line.helped, line.hurt)]
 
 
 def _doubts(found: SplitsSummary) -> str:

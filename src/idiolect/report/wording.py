@@ -8,6 +8,8 @@ import re
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple, TypeGuard, TypeVar
 
+from idiolect.record.schema import Estimate
+
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit; the sign of every number that a person reads
 Name = TypeVar("Name", bound=Hashable)
@@ -145,6 +147,22 @@ def size(number: float) -> str:
     """Bytes with the prefix that suits them, for prose."""
     text = count(number)
     return f"{text}B" if text[-1] in "TGMk" else f"{text} bytes"
+
+
+def gains_said(words: ScoreWords, over_alone: Estimate | None, over_one: Estimate | None) -> str:
+    """', +2.1 [+0.5, +3.7] against training alone and ...': the rest of a sentence, without what is 0 by nature."""
+    told = [
+        f"{words.gain(gain.mean, gain.low, gain.high)} against {whom}{'' if gain.is_clear else ' (not clear)'}"
+        for gain, whom in ((over_alone, "training alone"), (over_one, "one model for all"))
+        if gain is not None and known(gain.mean) and not gain.is_nothing
+    ]
+    return f", {' and '.join(told)}" if told else ""
+
+
+def verdicts_said(compared: int, method: str, helped: int | None, hurt: int | None) -> str:
+    """How many clients are clearly better or worse off than alone."""
+    counts = f"{helped or 'none'} {'is' if helped == 1 else 'are'} clearly helped and {hurt or 'none'} clearly hurt"
+    return f"of {plural(compared, 'client')} with {method} {counts} against alone"
 
 
 def upper(text: str) -> str:
