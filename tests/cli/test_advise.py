@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import tomllib
 
 import numpy as np
@@ -11,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from idiolect.collaborate import many, options
+from idiolect.record.advice import ExpectedGain
+from idiolect.report.advise_table import advice_text, read_advice
 
 COLUMNS = ("--client", "clinic", "--target", "dose")
 
@@ -65,7 +69,7 @@ def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
         first["loss"]["everybody"] - first["loss"]["neighbours"]
     )
     again = idiolect("report", folder, "--quiet")
-    assert again.out.strip() == answer.out[: answer.out.index("Folder:")].strip()
+    assert again.out.strip() == answer.out[: answer.out.index("Run folder:")].strip()
     # a second request finds a folder of its own
     again = idiolect("advise", "clinics.csv", *COLUMNS, "--details")
     assert "runs/clinics-advise-2" in again.out
@@ -75,6 +79,20 @@ def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
     assert "{{" not in page
     assert page.index("should join neighbours") < page.index("Client by client") < page.index("The map")
     assert page.index("On test rows") < page.index("<details")
+
+
+def test_the_headline_has_both_percentages_and_gains_that_may_be_nothing_are_doubted(idiolect, clinics):
+    assert idiolect("advise", "clinics.csv", *COLUMNS, "--verify", "--out", "a").code == 0
+    found = read_advice(clinics / "a")
+    said = advice_text(found)
+    assert re.search(r"[\d.]+ % less \(on test rows [\d.]+ %\)\.", said)
+    assert said.count("join neighbours?") == found.found.unsure == 12  # however probable: the intervals hold 0
+    assert "no client's gain is clear" in said
+    clear = {"neighbours": ExpectedGain(0.1, 0.1, 0.05, 0.3)}
+    sure = tuple(dataclasses.replace(one, gain=one.gain | clear, surety=0.95) for one in found.found.clients)
+    said = advice_text(dataclasses.replace(found, found=dataclasses.replace(found.found, clients=sure)))
+    assert "join neighbours?" not in said
+    assert "no client's gain is clear" not in said
 
 
 def test_json_over_several_splits(idiolect, clinics):

@@ -146,6 +146,14 @@ def test_quiet_says_nothing_but_the_table(idiolect):
     assert "Run folder" not in answer.out
 
 
+def test_quiet_names_a_folder_that_nobody_could_know(idiolect, here):
+    (here / "runs" / "hospitals").mkdir(parents=True)
+    quick = ("--methods", "local", "--rounds", "1", "--step-sizes", "0.1", "-q")
+    answer = idiolect("compare", "hospitals.csv", "--client", "site", "--target", "ill", *quick)
+    assert answer.code == 0, answer
+    assert "Run folder: runs/hospitals-2 " in answer.out
+
+
 def test_set_changes_one_setting(idiolect, here):
     answer = idiolect("run", "spec.toml", "--out", "out", "--set", "training.rounds = 1", "--set", "seed = 5")
     assert answer.code == 0

@@ -8,28 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from idiolect.cli.data_options import data_table
+from idiolect.cli.data_options import Columns
 
 TABLE = ("hospitals.csv", "--client", "site", "--target", "ill")
 
 
 def test_options_become_the_data_table_of_a_spec():
-    found = data_table(
-        "compare",
-        Path("t.csv"),
-        "site",
-        "ill",
-        None,
+    columns = Columns(
+        client="site",
+        target="ill",
         features='age,"height, cm"',
         drop="id, remark",
         categorical="ward",
-        split_column=None,
         group="visit",
-        time=None,
         weight="exposure",
         task="classification",
     )
-    assert found == {
+    assert columns.data_table("compare", Path("t.csv")) == {
         "source": "table",
         "path": "t.csv",
         "client": "site",

@@ -105,7 +105,7 @@ def test_the_bar_shows_labels_as_they_are_and_controls_the_terminal_itself(monke
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    with output.guarded(), Bar(silent=False) as bar:
+    with output.guarded(), Bar(quiet=False) as bar:
         bar.update("x[step_size=0.1]\x9b\n", 1, 2)
         bar.say("note\x9b\n")
     text = screen.getvalue()

@@ -44,8 +44,16 @@ def test_verify_names_what_is_damaged_missing_and_extra(idiolect, finished):
 
 def test_verify_needs_a_finished_folder(idiolect, here):
     assert idiolect("verify", "nothing").code == 2
-    (here / "empty").mkdir()
-    assert idiolect("verify", "empty").code == 2
+    (here / "notes").mkdir()
+    (here / "notes" / "read.me").write_text("no run")
+    stranger = idiolect("verify", "notes")
+    assert stranger.code == 2
+    assert "is no run folder" in stranger.error
+    (here / "begun").mkdir()
+    (here / "begun" / "spec.toml").write_text("")
+    begun = idiolect("verify", "begun")
+    assert begun.code == 2
+    assert "--resume" in begun.error
 
 
 def test_predict_answers_by_no_other_model_where_one_is_gone(idiolect, finished):

@@ -15,7 +15,8 @@ import pytest
 from idiolect.record.codec import MisfitError, decode, from_json, to_json
 from idiolect.record.divergence import Divergence
 from idiolect.record.errors import DamagedError, RequestError
-from idiolect.record.reading import read_rows, read_summary
+from idiolect.record.privacy import Array, Aside, FewestRows, LikenessSent, MethodSent, Statement
+from idiolect.record.reading import read_rows, read_statement, read_summary
 from idiolect.record.schema import Announced, Gain, MethodSummary, OtherScore, RunSummary, Scores, Swept
 
 METHOD = MethodSummary(
@@ -131,3 +132,16 @@ def test_settings_and_records_take_their_declared_types(kind, given, kept):
 def test_no_text_and_no_truth_passes_as_a_number(kind, given, rule):
     with pytest.raises(MisfitError, match=rule):
         decode(kind, given, "x")
+
+
+def test_a_statement_comes_back_as_it_was_and_an_older_one_is_refused(tmp_path):
+    assert read_statement(tmp_path) is None
+    array = Array("drift", (2, 3), "float32", 24)
+    sent = MethodSent("fedavg", (array,), (array,), (), 3, 0, 1, 12, 288, FewestRows(8, "s0"), "none")
+    alike = LikenessSent("who is alike", (dataclasses.replace(array, uploads=4, downloads=0),), 96, 0, None, "", "none")
+    statement = Statement(None, (Aside("constants", 3), Aside("scores")), alike, (sent,))
+    (tmp_path / "privacy.json").write_text(json.dumps(to_json(statement)))
+    assert read_statement(tmp_path) == statement
+    (tmp_path / "privacy.json").write_text(json.dumps(to_json(statement) | {"schema": 1}))
+    with pytest.raises(RequestError, match="schema 1"):
+        read_statement(tmp_path)

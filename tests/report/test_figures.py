@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from idiolect.report import read
-from idiolect.report.cost_figure import score_against_cost, student_quantile
+from idiolect.report.cost_figure import score_against_cost, suboptimality_against_cost
 from idiolect.report.distribution_figure import distribution_over_clients
 from idiolect.report.figures import FIGURES, draw_all
 from idiolect.report.gain_figure import gain_by_client
-from idiolect.report.optimum_figure import suboptimality_against_cost
 from idiolect.report.style import drawing, for_page, lay_out, to_bytes
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -165,11 +164,6 @@ def test_a_narrow_range_of_costs_is_linear(folder):
     pq.write_table(late, folder / "history.parquet")
     with drawing("cost"):
         assert score_against_cost(read(folder)).axes[0].get_xscale() == "linear"
-
-
-@pytest.mark.parametrize(("freedom", "tabulated"), [(3, 3.182), (4, 2.776), (9, 2.262), (29, 2.045)])
-def test_student_quantile(freedom, tabulated):
-    assert student_quantile(freedom) == pytest.approx(tabulated, rel=0.01)  # any printed table of t, two-sided 5 %
 
 
 def _texts(figure):

@@ -15,8 +15,8 @@ import pytest
 
 import idiolect.report
 from idiolect.report import FolderError, build_report, client_table, read
-from idiolect.report.figures import Drawn
 from idiolect.report.page import render
+from idiolect.report.style import Drawn
 
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{answer}}"
 

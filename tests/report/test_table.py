@@ -112,7 +112,7 @@ def test_a_diverged_method_keeps_its_costs_and_no_score(folder, edit_summary):
 def test_where_training_alone_diverged_nothing_is_gained_against_it(folder, edit_summary):
     edit_summary(folder, _diverge("local"))
     table = comparison_table(folder)
-    assert [row.gain for row in table.rows] == [None] * 4
+    assert [row["gain"] for row in table.rows] == [None] * 4
     assert "diverged, round 7" in table.to_text()
     assert any(sentence.endswith("'by round 3'.") for sentence in table.missing)
     assert "whether clients would do better alone is not known" in table.answer.sentence
@@ -261,7 +261,7 @@ def test_the_answer_is_the_method_of_validation_rows_not_the_best_on_test_rows(f
     edit_summary(folder, _announce("fedavg", tied=["local"]))
     table = comparison_table(folder)
     assert (table.answer.best, table.answer.tied) == ("fedavg", ("local",))
-    assert table.answer.best_mean < table.rows[2].mean  # personal heads is better on test rows
+    assert table.answer.best_mean < table.rows[2]["mean"]  # personal heads is better on test rows
     assert table.answer.sentence.startswith(
         "fedavg does best on validation rows, within noise of training alone, which sends nothing; "
     )
@@ -321,7 +321,7 @@ def test_the_answer_has_both_gains_and_says_which_is_not_clear(folder, edit_summ
     gains = "+6.0 [+2.0, +10.0] against training alone and +1.0 [\N{MINUS SIGN}2.0, +4.0] against one model for all"
     assert f"{gains} (not clear);" in table.answer.sentence
     assert [row.one for row in table.rows] == [False, True, False, False]
-    assert [row.over_one for row in table.rows] == [None, None, 0.01, None]
+    assert [row["over_one"] for row in table.rows] == [None, None, 0.01, None]
 
 
 def test_a_method_that_had_not_converged_is_marked_and_named(folder, edit_summary):
@@ -383,7 +383,7 @@ def test_without_training_alone_nothing_is_claimed_about_it(folder_without_alone
     table = comparison_table(folder_without_alone)
     assert "whether clients would do better alone is not known" in table.answer.sentence
     assert (table.answer.helped, table.answer.hurt, table.answer.compared) == (None, None, None)
-    assert (table.rows[0].gain, table.rows[0].helped) == (None, None)
+    assert (table.rows[0]["gain"], table.rows[0]["helped"]) == (None, None)
     assert "[95 %]" in table.to_text()
 
 

@@ -52,9 +52,9 @@ class Advice(Result):
         return dict(entries[str(client)])
 
     def _write_page(self, folder: Path) -> None:
-        from idiolect.report.advise_page import build_advice_report
+        from idiolect.report import build_report
 
-        build_advice_report(folder)
+        build_report(folder)
 
     def _text(self) -> str:
         from idiolect.report.advise_table import advice_text

@@ -14,6 +14,7 @@ import numpy as np
 from idiolect.api.results import Result
 from idiolect.api.sentences import in_python, warn, with_arguments
 from idiolect.api.tables import to_arrow, to_frame
+from idiolect.record.codec import to_json
 from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class Answer(Trial):
         """One row per method: means, gains with their intervals, clients helped and hurt, and the price."""
         import pyarrow as pa
 
-        table = pa.Table.from_pylist([dataclasses.asdict(row) for row in self._table.rows])
+        table = pa.Table.from_pylist([to_json(row.as_dict()) for row in self._table.rows])
         known = [name for name in table.column_names if table[name].null_count < table.num_rows]
         return to_frame(table.select(known))
 

@@ -65,9 +65,9 @@ class SplitsAnswer(Result):
         return dataclasses.asdict(rows[0])
 
     def _write_page(self, folder: Path) -> None:
-        from idiolect.report.splits_page import build_splits_report
+        from idiolect.report import build_report
 
-        build_splits_report(folder)
+        build_report(folder)
 
     def _text(self) -> str:
         from idiolect.report.splits_table import splits_text

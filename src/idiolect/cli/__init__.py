@@ -31,17 +31,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("compare")(compare.compare)
-app.command("run")(run.run)
-app.command("sweep")(sweep.sweep)
-app.command("dial")(dial.dial)
-app.command("advise")(advise.advise)
-app.command("reproduce")(reproduce.reproduce)
-app.command("predict")(predict.predict)
-app.command("report")(report.report)
-app.command("verify")(verify.verify)
-app.command("list")(listing.list_names)
-app.command("explain")(explain.explain)
+for _command in (
+    *(compare.compare, run.run, sweep.sweep, dial.dial, advise.advise, reproduce.reproduce, predict.predict),
+    *(report.report, verify.verify, listing.list_names, explain.explain),
+):
+    app.command(_command.__name__.removesuffix("_names"))(_command)
 
 
 def _version(wanted: bool) -> None:

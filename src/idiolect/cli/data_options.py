@@ -3,93 +3,93 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-Features = Annotated[
-    str | None, typer.Option("--features", help="Columns to predict from, comma-separated. Default: all others.")
-]
-Drop = Annotated[str | None, typer.Option("--drop", help="Columns to leave out, comma-separated.")]
-Categorical = Annotated[
-    str | None, typer.Option("--categorical", help="Columns that are names though they look like numbers.")
-]
-SplitColumn = Annotated[str | None, typer.Option("--split-column", help="Column that says train, validation or test.")]
-Group = Annotated[str | None, typer.Option("--group", help="Column whose equal values stay on one side of the split.")]
-Time = Annotated[
-    str | None, typer.Option("--time", help="Column of numbers or dates: oldest rows train, newest rows test.")
-]
-Weight = Annotated[
-    str | None, typer.Option("--weight", help="Column of numbers: how much each row counts in losses and scores.")
-]
-RefusedWeight = Annotated[str | None, typer.Option("--weight", hidden=True)]  # refused with a reason
-Task = Annotated[
-    str | None, typer.Option("--task", help="classification, regression or counts. Default: by the target's values.")
-]
+from idiolect.record.errors import RequestError
 
-_COLUMNS = {"--client": "client", "--target": "target"}
-_LISTS = {"--features": "features", "--drop": "drop", "--categorical": "categorical"}
-_TEXTS = {
-    "--split-column": "split_column",
-    "--group": "group_column",
-    "--time": "time_column",
-    "--weight": "weight_column",
-    "--task": "task",
-}
+_LISTS = ("features", "drop", "categorical")
+_COLUMNS = {"group": "group_column", "time": "time_column", "weight": "weight_column"}  # named otherwise in a spec
+_NEEDED = {"client": "names the client", "target": "is to be predicted"}
 
 
-def data_table(
-    command: str,
-    table: Path | None,
-    client: str | None,
-    target: str | None,
-    data: str | None,
-    **options: str | None,
-) -> dict[str, Any]:
-    """[data] of a spec from what a command was given.
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Where the rows are, and what is in their columns."""
 
-    `options` by the names of the annotations above: features, drop, categorical, split_column, group, time, weight,
-    task.
-    """
-    from idiolect.core.checks import RequestError
+    client: Annotated[str | None, typer.Option(help="Column that names the client.")] = None
+    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None
+    data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None
+    features: Annotated[
+        str | None, typer.Option(help="Columns to predict from, comma-separated. Default: all others.")
+    ] = None
+    drop: Annotated[str | None, typer.Option(help="Columns to leave out, comma-separated.")] = None
+    categorical: Annotated[str | None, typer.Option(help="Columns that are names though they look like numbers.")] = (
+        None
+    )
+    split_column: Annotated[str | None, typer.Option(help="Column that says train, validation or test.")] = None
+    group: Annotated[str | None, typer.Option(help="Column whose equal values stay on one side of the split.")] = None
+    time: Annotated[
+        str | None, typer.Option(help="Column of numbers or dates: oldest rows train, newest rows test.")
+    ] = None
+    weight: Annotated[
+        str | None, typer.Option(help="Column of numbers: how much each row counts in losses and scores.")
+    ] = None
+    task: Annotated[
+        str | None, typer.Option(help="classification, regression or counts. Default: by the target's values.")
+    ] = None
 
-    given = {flag: value for flag, value in _flags(client, target, options).items() if value is not None}
-    if (table is None) == (data is None):
-        raise RequestError(f"{command} needs either a TABLE or --data NAME; `idiolect {command} --help` shows how.")
-    if data is not None:
-        flag = next(iter(given), None)
-        if flag is not None:
-            raise RequestError(f"{flag} is for a TABLE, and --data {data} has columns of its own; leave it out.")
-        return {"source": data}
-    if table is not None and table.is_dir():  # before its name becomes that of a run
-        raise RequestError(f"{table} is a folder, but a file is needed; name the file inside it.")
-    for flag, meaning in (("--client", "names the client"), ("--target", "is to be predicted")):
-        if flag not in given:
-            raise RequestError(f"{command} TABLE needs {flag} COLUMN, the column that {meaning}.")
-    found: dict[str, Any] = {"source": "table", "path": str(table)}
-    found |= {key: given[flag] for flag, key in (_COLUMNS | _TEXTS).items() if flag in given}
-    return found | {key: _names(flag, given[flag]) for flag, key in _LISTS.items() if flag in given}
+    def given(self) -> dict[str, str]:
+        """What was given, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def data_table(self, command: str, table: Path | None) -> dict[str, object]:
+        """[data] of a spec."""
+        if (table is None) == (self.data is None):
+            raise RequestError(f"{command} needs either a TABLE or --data NAME; `idiolect {command} --help` shows how.")
+        if table is None:
+            return self._known_data()
+        if table.is_dir():  # before its name becomes that of a run
+            raise RequestError(f"{table} is a folder, but a file is needed; name the file inside it.")
+        given = self.given()
+        for name, meaning in _NEEDED.items():
+            if name not in given:
+                raise RequestError(f"{command} TABLE needs --{name} COLUMN, the column that {meaning}.")
+        found: dict[str, object] = {
+            _COLUMNS.get(name, name): text for name, text in given.items() if name not in _LISTS
+        }
+        lists = {name: _names(f"--{name}", given[name]) for name in _LISTS if name in given}
+        return {"source": "table", "path": str(table)} | found | lists
+
+    def _known_data(self) -> dict[str, object]:
+        other = next((name for name in self.given() if name != "data"), None)
+        if other is not None:
+            raise RequestError(
+                f"{flag(other)} is for a TABLE, and --data {self.data} has columns of its own; leave it out."
+            )
+        return {"source": self.data}
 
 
-def given_flags(client: str | None, target: str | None, data: str | None, **options: str | None) -> dict[str, str]:
-    """The data options that were given, by flag, for commands that cannot use them."""
-    flags = _flags(client, target, options) | {"--data": data}
-    return {flag: value for flag, value in flags.items() if value is not None}
+@dataclasses.dataclass(frozen=True)
+class EqualRows(Columns):
+    """The same for commands that count every row once: they refuse weights, with a reason, and do not offer them."""
+
+    weight: Annotated[str | None, typer.Option(hidden=True)] = None
 
 
-def _flags(client: str | None, target: str | None, options: dict[str, str | None]) -> dict[str, str | None]:
-    named = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-    return {"--client": client, "--target": target} | named
+def flag(name: str) -> str:
+    """An option as it is typed."""
+    return f"--{name.replace('_', '-')}"
 
 
-def _names(flag: str, text: str) -> list[str]:
+def _names(option: str, text: str) -> list[str]:
     """Comma-separated column names; one with a comma in it stands in double quotes."""
     import csv
 
-    from idiolect.core.checks import RequestError
-
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     if not names or not all(names):
-        raise RequestError(f"{flag} needs column names such as age,weight, got {text!r}.")
+        raise RequestError(f"{option} needs column names such as age,weight, got {text!r}.")
     return names

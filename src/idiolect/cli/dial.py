@@ -4,199 +4,135 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from idiolect.cli.data_options import (
-    Categorical,
-    Drop,
-    Features,
-    Group,
-    RefusedWeight,
-    SplitColumn,
-    Task,
-    Time,
-    data_table,
-    given_flags,
-)
-from idiolect.cli.options import (
-    AsFormat,
-    DialOut,
-    Format,
-    Plugins,
-    Quiet,
-    Resume,
-    Seeds,
-    Set,
-    free_folder,
-    imports_own_code,
-    parse_seeds,
-)
-from idiolect.cli.output import remark
+from idiolect.cli.data_options import EqualRows, flag
+from idiolect.cli.options import Running, Seeds, command, free_folder, parse_seeds
+from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
 
 
-@imports_own_code
-def dial(
-    source: Annotated[
-        Path | None, typer.Argument(help="A spec (.toml), or a CSV, Parquet or Feather file, one row per example.")
-    ] = None,
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """Which setting is walked along, by which method."""
+
     setting: Annotated[
         str, typer.Option(help="personalization (alpha of flix) or penalty (lambda of mx2 and mt2).")
-    ] = "personalization",
+    ] = "personalization"
     values: Annotated[
         str | None,
         typer.Option(
             help="Values, in the order of the path. Default: 1,0.5,0.2,0.1,0, or for a penalty 30,5,1,0.2,0.03,0.003."
         ),
-    ] = None,
+    ] = None
     rounds: Annotated[
         int | None, typer.Option(help="Rounds for every value. Default: the spec's; for a table enough to converge.")
-    ] = None,
+    ] = None
     method: Annotated[
         str | None, typer.Option(help="The spec's method to walk with; for a table an algorithm. Default: by setting.")
-    ] = None,
-    client: Annotated[str | None, typer.Option(help="Table: column that names the client.")] = None,
-    target: Annotated[str | None, typer.Option(help="Table: column to predict.")] = None,
-    data: Annotated[str | None, typer.Option(help="A known data set instead (`idiolect list data`).")] = None,
-    features: Features = None,
-    drop: Drop = None,
-    categorical: Categorical = None,
-    split_column: SplitColumn = None,
-    group: Group = None,
-    time: Time = None,
-    weight: RefusedWeight = None,
-    task: Task = None,
+    ] = None
     l2: Annotated[
         float | None, typer.Option(help="Table or data set: weight of the ridge. Default: chosen on validation rows.")
+    ] = None
+
+    def wanted(self) -> list[float]:
+        """The values."""
+        from idiolect.experiments.dial import parse_values, values_of
+
+        return list(values_of(self.setting) if self.values is None else parse_values(self.values))
+
+    def with_rounds(self, spec: Spec) -> Spec:
+        """The spec with the rounds that were asked for."""
+        if self.rounds is None:
+            return spec
+        # one record per stretch is enough to say where it ended; a spec may ask for more
+        every = min(spec.training.record_every, max(self.rounds, 1))
+        return dataclasses.replace(
+            spec, training=dataclasses.replace(spec.training, rounds=self.rounds, record_every=every)
+        )
+
+
+@command
+def dial(
+    way: Stretch,
+    columns: EqualRows,
+    running: Running,
+    source: Annotated[
+        Path | None, typer.Argument(help="A spec (.toml), or a CSV, Parquet or Feather file, one row per example.")
     ] = None,
     refit: Annotated[
         bool, typer.Option(help="Train the models that are tested on training and validation rows, after the choice.")
     ] = True,
     seeds: Seeds = None,
-    out: DialOut = None,
-    override: Set = None,
-    resume: Resume = False,
-    plugins: Plugins = None,
-    as_format: AsFormat = Format.text,
-    quiet: Quiet = False,
 ) -> None:
     """Walk a personalization setting along one warm-started path: score and price of values, and who wants which."""
     from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import Bar
-    from idiolect.experiments.compilation import enable_cache
-    from idiolect.experiments.dial import parse_values, values_of, walk
+    from idiolect.cli.training import Bar, show, use_cache
+    from idiolect.experiments.dial import walk
     from idiolect.experiments.spec import check_seeds
 
-    wanted = values_of(setting) if values is None else parse_values(values)
-    remarks: list[str] = []
-    reading = {
-        "features": features,
-        "drop": drop,
-        "categorical": categorical,
-        "split_column": split_column,
-        "group": group,
-        "time": time,
-        "weight": weight,
-        "task": task,
-    }
+    wanted, remarks = way.wanted(), list[str]()
     by_spec = source is not None and source.suffix == ".toml"
-    if by_spec:
-        assert source is not None
-        spec, label = _from_spec(source, given_flags(client, target, data, **reading), override or []), method
+    if source is not None and by_spec:
+        spec = _from_spec(source, columns, running.overrides)
     else:
-        rows = data_table("dial", source, client, target, data, **reading)
-        with in_options(override or []):
-            spec, label = _from_data(source, rows, setting, method, l2, override or [], remarks), None
-    if rounds is not None:
-        spec = dataclasses.replace(spec, training=_training(spec, rounds))
+        rows = columns.data_table("dial", source)
+        with in_options(running.overrides):
+            spec = _from_data(source.stem if source else str(rows["source"]), rows, way, running.overrides, remarks)
+    spec = way.with_rounds(spec)
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=tuple(check_seeds(parse_seeds(seeds))))
-    enable_cache(None if quiet else remark)
-    folder = out or Path("runs") / f"{spec.name}-dial"
-    if out is None and not resume and (folder / "done").exists():
-        folder = free_folder(folder)
-    own_rounds = by_spec or rounds is not None or any("training.rounds" in text for text in override or [])
-    named = in_options(override or [], {setting: "--values"}, ridge="" if l2 is None else "--l2")
-    with named, Bar(quiet or not sys.stderr.isatty()) as bar:
+    use_cache(running.quiet)
+    usual = running.out or Path("runs") / f"{spec.name}-dial"
+    fresh = running.out is None and not running.resume and (usual / "done").exists()
+    folder = free_folder(usual) if fresh else usual
+    own_rounds = by_spec or way.rounds is not None or any("training.rounds" in text for text in running.overrides)
+    named = in_options(running.overrides, {way.setting: "--values"}, ridge="" if way.l2 is None else "--l2")
+    with named, Bar(running.quiet) as bar:
         walk(
             spec,
             folder,
-            setting,
+            way.setting,
             wanted,
-            label=label,
-            resume=resume,
+            label=way.method if by_spec else None,
+            resume=running.resume,
             refit=refit,
             to_the_end=not own_rounds,
             by_loss=not by_spec,
             ridge_chosen=bool(remarks),
             remarks=remarks,
             progress=bar.update,
-            say=None if quiet else bar.say,
+            say=bar.remark,
         )
-    show_dial(folder, as_format, quiet)
+    show(folder, running, usual=usual)
 
 
-def show_dial(folder: Path, as_format: Format, quiet: bool) -> None:
-    """Draw a finished dial's figure, build its page and print its tables."""
-    from idiolect.record.codec import to_json
-    from idiolect.report.choice import read_dial
-    from idiolect.report.choice_table import choice_text
-    from idiolect.report.dial_page import build_dial_report
-
-    page, choice = build_dial_report(folder), read_dial(folder)
-    if as_format is Format.json:
-        files = {"folder": str(folder), "figure": str(folder / "figures" / "dial.png"), "report": str(page)}
-        typer.echo(json.dumps(to_json(choice.found) | files))
-        return
-    typer.echo(choice_text(choice))
-    if not quiet:
-        typer.echo(f"Run folder: {folder}    Report: {page}")
-
-
-def _training(spec: Spec, rounds: int) -> Any:
-    # one record per stretch is enough to say where it ended; a spec may ask for more
-    return dataclasses.replace(
-        spec.training, rounds=rounds, record_every=min(spec.training.record_every, max(rounds, 1))
-    )
-
-
-def _from_spec(path: Path, given: dict[str, str], overrides: list[str]) -> Spec:
-    from idiolect.core.checks import RequestError
+def _from_spec(path: Path, columns: EqualRows, overrides: list[str]) -> Spec:
     from idiolect.experiments import spec as specs
 
-    for flag, value in given.items():
-        raise RequestError(f"dial SPEC.toml takes its data from the spec, got {flag} {value}; leave it out.")
+    for name, value in columns.given().items():
+        raise RequestError(f"dial SPEC.toml takes its data from the spec, got {flag(name)} {value}; leave it out.")
     return specs.load(path, overrides)
 
 
-def _from_data(
-    table: Path | None,
-    data: dict[str, Any],
-    setting: str,
-    method: str | None,
-    l2: float | None,
-    overrides: list[str],
-    remarks: list[str],
-) -> Spec:
+def _from_data(name: str, data: dict[str, object], way: Stretch, overrides: list[str], remarks: list[str]) -> Spec:
     from idiolect.experiments import spec as specs
     from idiolect.experiments.dial import METHODS, PLAIN_ROUNDS
     from idiolect.experiments.ridge import choose_ridge
 
-    table_of: dict[str, Any] = {
-        "name": table.stem if table else data["source"],
+    asked = {
+        "name": name,
         "data": data,
-        "model": {} if l2 is None else {"l2": l2},
+        "model": {} if way.l2 is None else {"l2": way.l2},
         "training": {"rounds": PLAIN_ROUNDS},
-        "methods": {method or METHODS.get(setting, "scafflix"): {}},
+        "methods": {way.method or METHODS.get(way.setting, "scafflix"): {}},
     }
-    spec = specs.from_table(specs.override(table_of, overrides))
+    spec = specs.from_table(specs.override(asked, overrides))
     if spec.model.l2 is not None:
         return spec
     ridge, sentence = choose_ridge(spec)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from idiolect.cli.options import AsFormat, Format, Plugins
+from idiolect.record.errors import RequestError
+from idiolect.record.privacy import Statement
 
 
 def explain(
@@ -49,26 +51,27 @@ def explain(
 
 def _of_run(folder: Path, as_format: Format) -> str:
     """What left each client in a run, a dial, advice, or repeated splits, each of which is a run of its own."""
+    from idiolect.record.codec import to_json
     from idiolect.report.privacy import EACH_SPLIT, statement_lines
     from idiolect.report.splits_table import is_splits
 
-    if not is_splits(folder):
-        statement = _statement(folder)
-        return json.dumps(statement) if as_format is Format.json else "\n".join(statement_lines(statement))
-    inner = sorted(path for path in folder.glob("split-*") if path.is_dir())
+    inner = sorted(path for path in folder.glob("split-*") if path.is_dir()) if is_splits(folder) else []
     if as_format is Format.json:
-        return json.dumps({path.name: _statement(path) for path in inner})
+        stated = {path.name: _statement(path) for path in inner} if inner else _statement(folder)
+        return json.dumps(to_json(stated))
+    if not inner:
+        return "\n".join(statement_lines(_statement(folder)))
     return "\n".join([EACH_SPLIT, f"That of {inner[0].name}:", "", *statement_lines(_statement(inner[0]))])
 
 
-def _statement(folder: Path) -> dict[str, Any]:
-    from idiolect.core.checks import RequestError
-    from idiolect.report.advise_table import is_advice
-    from idiolect.report.choice import is_dial
-    from idiolect.report.folder import read
-    from idiolect.report.privacy import read_statement
+def _statement(folder: Path) -> Statement:
+    from idiolect.record.manifest import check_report_files
+    from idiolect.record.reading import read_statement
+    from idiolect.report.folder import refuse_strangers
 
-    statement = read_statement(folder) if is_dial(folder) or is_advice(folder) else read(folder).privacy
+    refuse_strangers(folder)
+    check_report_files(folder)
+    statement = read_statement(folder)
     if statement is None:
         raise RequestError(f"{folder} has no privacy.json, which says what left each client; run it again to have one.")
     return statement

@@ -3,13 +3,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
+import inspect
+import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+Table = Annotated[Path | None, typer.Argument(help="A CSV, Parquet or Feather file, one row per example.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks on standard error.")]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds such as 0,1,2 or 0-9.")]
+Plugins = Annotated[
+    Path | None,
+    typer.Option("--plugins", help="Folder of your own modules that 'module:name' may name, besides installed ones."),
+]
+Details = Annotated[
+    bool,
+    typer.Option(
+        "--details", help="Also bytes each way, gradients by block, before and after adaptation, and what theory chose."
+    ),
+]
 
 
 class Format(enum.StrEnum):
@@ -19,43 +38,98 @@ class Format(enum.StrEnum):
     json = "json"
 
 
-def _out(default: str) -> Any:
-    return typer.Option("--out", help=f"Folder to write. Default: {default}.")
-
-
-Out = Annotated[Path | None, _out("runs/NAME")]
-SweepOut = Annotated[Path | None, _out("runs/NAME-sweep")]
-DialOut = Annotated[Path | None, _out("runs/NAME-dial")]
-AdviseOut = Annotated[Path | None, _out("runs/NAME-advise, or the first free one of ...-2, ...-3")]
-ReproduceOut = Annotated[Path | None, _out("runs/SLUG, or the first free one of ...-2, ...-3")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
-Plugins = Annotated[
-    Path | None,
-    typer.Option("--plugins", help="Folder of your own modules that 'module:name' may name, besides installed ones."),
-]
 AsFormat = Annotated[Format, typer.Option("--format", help="Print text or JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks on standard error.")]
-Details = Annotated[
-    bool,
-    typer.Option(
-        "--details", help="Also bytes each way, gradients by block, before and after adaptation, and what theory chose."
-    ),
-]
-Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds such as 0,1,2 or 0-9.")]
 
 
-def imports_own_code(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that may import what a spec names, from installed packages and from its option `plugins`."""
+@dataclasses.dataclass(frozen=True)
+class Printing:
+    """How a command prints what it found."""
 
-    @functools.wraps(command)
-    def allowed(*, plugins: Path | None, **given: Any) -> None:
+    as_format: AsFormat = Format.text
+    quiet: Quiet = False
+
+    @property
+    def as_json(self) -> bool:
+        """Whether a program reads it."""
+        return self.as_format is Format.json
+
+
+@dataclasses.dataclass(frozen=True)
+class Writing(Printing):
+    """What every command has that leaves a folder."""
+
+    out: Path | None = None  # with its default by command, see `command`
+    override: Set = None
+
+    @property
+    def overrides(self) -> list[str]:
+        """What --set gave."""
+        return self.override or []
+
+
+@dataclasses.dataclass(frozen=True)
+class Running(Writing):
+    """What every command has that trains what a spec describes."""
+
+    resume: Resume = False
+    plugins: Plugins = None
+
+
+_FOLDERS = {
+    "sweep": "runs/NAME-sweep",
+    "dial": "runs/NAME-dial",
+    "advise": "runs/NAME-advise, or the first free one of ...-2, ...-3",
+    "reproduce": "runs/SLUG, or the first free one of ...-2, ...-3",
+}
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """A function as typer takes it: in the place of each parameter that is a dataclass stand its fields as options.
+
+    A command with `Running` may import what a spec names, from installed packages and from its option --plugins.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    kinds = {name: one.annotation for name, one in signature.parameters.items() if _is_group(one.annotation)}
+    spread = [
+        parameter
+        for name, own in signature.parameters.items()
+        for parameter in (
+            _parameters(kinds[name], function.__name__) if name in kinds else [own.replace(kind=own.KEYWORD_ONLY)]
+        )
+    ]
+
+    @functools.wraps(function)
+    def called(**given: object) -> None:
+        groups = {
+            name: kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
+            for name, kind in kinds.items()
+        }
+        running = next((group for group in groups.values() if isinstance(group, Running)), None)
+        if running is None:
+            return function(**given, **groups)
         from idiolect.core.importing import own_code
 
-        with own_code(plugins):
-            command(plugins=plugins, **given)
+        with own_code(running.plugins):
+            return function(**given, **groups)
 
-    return allowed
+    called.__signature__ = signature.replace(parameters=spread)  # type: ignore[attr-defined]
+    return called
+
+
+def _is_group(annotation: object) -> bool:
+    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
+
+
+def _parameters(kind: type, command: str) -> list[inspect.Parameter]:
+    default = f"Folder to write. Default: {_FOLDERS.get(command, 'runs/NAME')}."
+    out = Annotated[Path | None, typer.Option("--out", help=default)]
+    hints = typing.get_type_hints(kind, include_extras=True) | {"out": out}
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in dataclasses.fields(kind)
+    ]
 
 
 def parse_seeds(text: str) -> list[int]:

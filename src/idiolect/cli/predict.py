@@ -6,15 +6,16 @@ from __future__ import annotations
 import enum
 import io
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Plugins, Quiet
+from idiolect.cli.options import Plugins, Printing, command
 from idiolect.cli.output import remark
+from idiolect.record.codec import to_json
+from idiolect.record.errors import RequestError
 
 
 class Model(enum.StrEnum):
@@ -25,9 +26,11 @@ class Model(enum.StrEnum):
     shared = "shared"
 
 
+@command
 def predict(
     run: Annotated[Path, typer.Argument(help="A finished folder of compare, run, sweep or dial, on a table.")],
     table: Annotated[Path, typer.Argument(help="New rows: a CSV, Parquet or Feather file with the run's columns.")],
+    printing: Printing,
     method: Annotated[
         str | None, typer.Option(help="Method of the run; default: the one it announced, chosen on validation rows.")
     ] = None,
@@ -48,24 +51,21 @@ def predict(
     ] = None,
     plugins: Plugins = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write the answers to this .csv or .parquet file.")] = None,
-    as_format: AsFormat = Format.text,
-    quiet: Quiet = False,
 ) -> None:
     """Predict new rows with a run's models: each client's own where it was kept, otherwise the shared one."""
-    from idiolect.core.checks import RequestError
     from idiolect.core.importing import own_code
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.predict import check_out, count_rows, write_answers
     from idiolect.experiments.predict import predict as answer
 
-    as_json = as_format is Format.json
+    as_json = printing.as_json
     if out is not None:
         check_out(out)
         if as_json:
             raise RequestError(
                 f"--format json prints the answers, and --out {out} writes a file; leave one of them out."
             )
-    say = (lambda text: None) if quiet else remark
+    say = (lambda text: None) if printing.quiet else remark
     enable_cache(say)
     as_csv = not as_json if out is None else out.suffix == ".csv"
     options: dict[str, Any] = {"model": model.value, "strict": strict, "as_written": as_csv, "trust": trust or ()}
@@ -75,7 +75,7 @@ def predict(
         write_answers(answers, out)
         say(f"{count_rows(answers.num_rows)} answered in {out}.")
     elif as_json:
-        typer.echo(json.dumps([_plain(row) for row in answers.to_pylist()], default=str, allow_nan=False))
+        typer.echo(json.dumps(to_json(answers.to_pylist()), default=str, allow_nan=False))
     else:
         _print_table(answers)
 
@@ -90,12 +90,3 @@ def _print_table(answers: Any) -> None:
     content = io.BytesIO()
     print_answers(answers, content)
     sys.stdout.write(content.getvalue().decode(errors="backslashreplace"))
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold: a number that is not finite becomes null."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

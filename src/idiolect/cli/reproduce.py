@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Quiet, ReproduceOut, Set, free_folder
+from idiolect.cli.options import Writing, command, free_folder
 
 
+@command
 def reproduce(
     slug: Annotated[str, typer.Argument(help="What to reproduce (`idiolect list papers`).")],
-    out: ReproduceOut = None,
-    override: Set = None,
+    writing: Writing,
     quick: Annotated[bool, typer.Option("--quick", help="The size for a laptop.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="The size for one large GPU.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The paper's rounds and networks.")] = False,
@@ -24,8 +23,6 @@ def reproduce(
     cells: Annotated[
         Path | None, typer.Option("--cells", help="Where a table's finished cells are kept. Default: OUT/cells.")
     ] = None,
-    as_format: AsFormat = Format.text,
-    quiet: Quiet = False,
 ) -> None:
     """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a miss."""
     from idiolect.cli.training import Bar
@@ -34,11 +31,11 @@ def reproduce(
 
     enable_cache()
     sizes = [name for name, asked in (("quick", quick), ("gpu", gpu), ("full", full)) if asked]
-    folder = out or free_folder(Path("runs") / slug)
-    with reproductions("runner") as papers, Bar(quiet or not sys.stderr.isatty()) as bar:
-        options = {"overrides": override or (), "sizes": sizes, "resume": resume, "cells": cells}
+    folder = writing.out or free_folder(Path("runs") / slug)
+    with reproductions("runner") as papers, Bar(writing.quiet) as bar:
+        options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
         outcome = papers.reproduce(slug, folder, progress=bar.update, **options)
-    if as_format is Format.json:
+    if writing.as_json:
         typer.echo(json.dumps(outcome.as_dict() | {"folder": str(folder)}))
     else:
         typer.echo(outcome.to_text())

@@ -9,35 +9,28 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Details, Format, Out, Plugins, Quiet, Resume, Set, imports_own_code
+from idiolect.cli.options import Details, Running, command
 
 
-@imports_own_code
+@command
 def run(
     spec: Annotated[Path, typer.Argument(help="A spec file, or a run folder with --resume or a new --out.")],
-    out: Out = None,
-    override: Set = None,
-    resume: Resume = False,
-    plugins: Plugins = None,
-    as_format: AsFormat = Format.text,
+    running: Running,
     details: Details = False,
-    quiet: Quiet = False,
 ) -> None:
     """Train what a spec describes and leave a complete run folder."""
-    from idiolect.cli.splits import split_and_show
-    from idiolect.cli.training import train_and_show
+    from idiolect.cli.training import split_and_show, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.splits import asked_splits
 
-    splits, repeats = asked_splits(spec), None
+    splits, out, repeats = asked_splits(spec), running.out, None
     if spec.is_dir():  # a run's resolved spec: the same choices, executor, chunk and block as before
-        repeats = None if resume or out is None else spec
-        out = out or spec
-        spec = spec / "spec.toml"
-    wanted = specs.load(spec, override or [])
-    if override and not resume and not specs.is_same_run(specs.load(spec), wanted):  # it was chosen for another run
-        wanted = dataclasses.replace(wanted, resolved={})
+        repeats = None if running.resume or out is None else spec
+        out, spec = out or spec, spec / "spec.toml"
+    wanted = specs.load(spec, running.overrides)
+    if running.override and not running.resume and not specs.is_same_run(specs.load(spec), wanted):
+        wanted = dataclasses.replace(wanted, resolved={})  # it was chosen for another run
     if splits is not None and out is not None:
-        split_and_show(wanted, out, splits, resume, as_format, quiet)
-        return
-    train_and_show(wanted, out, resume, as_format, quiet, details=details, repeats=repeats)
+        split_and_show(wanted, out, splits, running)
+    else:
+        train_and_show(wanted, out or Path("runs") / wanted.name, running, details=details, repeats=repeats)

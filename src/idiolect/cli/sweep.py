@@ -9,42 +9,25 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import (
-    AsFormat,
-    Format,
-    Plugins,
-    Quiet,
-    Resume,
-    Seeds,
-    Set,
-    SweepOut,
-    imports_own_code,
-    parse_seeds,
-)
+from idiolect.cli.options import Running, Seeds, command, parse_seeds
 
 
-@imports_own_code
+@command
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A spec file.")],
+    running: Running,
     over: Annotated[
         list[str] | None, typer.Option("--over", help="TOML, repeatable: 'step_size = [0.1, 0.3]'.")
     ] = None,
     seeds: Seeds = None,
-    out: SweepOut = None,
-    override: Set = None,
-    resume: Resume = False,
-    plugins: Plugins = None,
-    as_format: AsFormat = Format.text,
-    quiet: Quiet = False,
 ) -> None:
     """Train every combination of settings and seeds; those that differ in floats or seeds run as one program."""
     from idiolect.cli.training import train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.sweeping import expand, parse_over
 
-    loaded = specs.load(spec, override or [])
+    loaded = specs.load(spec, running.overrides)
     if seeds is not None:
         loaded = dataclasses.replace(loaded, seeds=tuple(parse_seeds(seeds)))
     expanded = expand(loaded, parse_over(over or []))
-    folder = out or Path("runs") / f"{loaded.name}-sweep"
-    train_and_show(expanded, folder, resume, as_format, quiet, exploring=True)
+    train_and_show(expanded, running.out or Path("runs") / f"{loaded.name}-sweep", running, exploring=True)

@@ -1,32 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `run`, `compare` and `sweep` do once they have a spec: train with a live bar, then show the table."""
+"""What commands do once they have a spec: train with a live bar, then show what the folder holds."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from idiolect.cli import output
-from idiolect.cli.options import Format
+from idiolect.cli.options import Printing, Running
 from idiolect.visible import one_line
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from idiolect.experiments.spec import Spec
 
 
 def train_and_show(
     spec: Spec,
-    out: Path | None,
-    resume: bool,
-    as_format: Format,
-    quiet: bool,
+    folder: Path,
+    running: Running,
     exploring: bool = False,
     details: bool = True,
     repeats: Path | None = None,
+    usual: Path | None = None,
 ) -> None:
     """Run the spec into its folder, build the report, print the comparison.
 
@@ -34,55 +36,75 @@ def train_and_show(
     while `exploring` settings only if all of them did.
     """
     from idiolect.core.checks import DivergedError
-    from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.execute import execute
     from idiolect.experiments.splits import refuse_splits
 
-    enable_cache(None if quiet else output.remark)
-    folder = out or Path("runs") / spec.name
+    use_cache(running.quiet)
     refuse_splits(folder)
-    with Bar(quiet or not sys.stderr.isatty()) as bar:
-        remark = None if quiet else bar.say
-        theory = details or not exploring
-        done = execute(spec, folder, resume=resume, progress=bar.update, say=remark, theory=theory, repeats=repeats)
-    show(folder, as_format, quiet, details)
+    theory = details or not exploring
+    with Bar(running.quiet) as bar:
+        ways: dict[str, Any] = {"resume": running.resume, "progress": bar.update, "say": bar.remark}
+        done = execute(spec, folder, **ways, theory=theory, repeats=repeats)
+    show(folder, running, details, usual)
     lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
     if lost and (not exploring or len(lost) == len(done.summary.methods)):
         raise DivergedError(f"{' '.join(lost)} Use a smaller step size.")
 
 
-def show(folder: Path, as_format: Format, quiet: bool, details: bool = True) -> None:
-    """Build the report of a finished run and print its table."""
-    from idiolect.record.codec import to_json
-    from idiolect.report import build_report, comparison_table
-    from idiolect.report.choice import read_choices
-    from idiolect.report.choice_table import choice_text
+def split_and_show(spec: Spec, folder: Path, splits: int, running: Running, usual: Path | None = None) -> None:
+    """Run the spec on every split and print the means over splits; Ctrl-C says how to go on."""
+    from idiolect.core.checks import DivergedError
+    from idiolect.experiments.splits import run_splits
 
-    page = build_report(folder)
-    table, choices = comparison_table(folder), read_choices(folder)
-    if as_format is Format.json:
-        files = {"folder": str(folder), "report": str(page)}
-        chosen = {"choices": to_json([choice.found for choice in choices])} if choices else {}
-        typer.echo(json.dumps(table.as_dict() | chosen | files))
+    use_cache(running.quiet)
+    with Bar(running.quiet) as bar:
+        ways: dict[str, Any] = {"resume": running.resume, "progress": bar.update, "say": bar.remark}
+        try:
+            found = run_splits(spec, folder, splits, **ways, started=bar.next_split)
+        except KeyboardInterrupt:
+            if bar.remark is not None:
+                bar.remark(f"{len(list(folder.glob('split-*/done')))} of {splits} splits are finished in {folder}.")
+            raise
+    show(folder, running, usual=usual)
+    if all(line.diverged == splits for line in found.methods):
+        raise DivergedError("Every method diverged in every split. Use a smaller step size.")
+
+
+def use_cache(quiet: bool) -> None:
+    """Keep compiled programs between commands."""
+    from idiolect.experiments.compilation import enable_cache
+
+    enable_cache(None if quiet else output.remark)
+
+
+def show(folder: Path, printing: Printing, details: bool = True, usual: Path | None = None) -> None:
+    """Build the report of a finished folder and print what it says.
+
+    A quiet command names its folder only where that is not the `usual` one, so that nobody could know it.
+    """
+    from idiolect.report import report_on
+
+    found = report_on(folder)
+    if printing.as_json:
+        typer.echo(json.dumps(found.facts()))
         return
-    typer.echo(table.to_text(details=details))
-    for choice in choices:
-        typer.echo(choice_text(choice))
-    if not quiet:
-        typer.echo(f"Run folder: {folder}    Report: {page}")
+    typer.echo(found.text(details))
+    if not printing.quiet or folder != (usual or folder):
+        typer.echo(f"Run folder: {folder}    Report: {found.page}")
 
 
 class Bar:
     """A progress bar with the time left on standard error; silent where nobody watches."""
 
-    def __init__(self, silent: bool):
-        self.silent = silent
-        self._progress: Any = None
-        self._tasks: dict[str, Any] = {}
+    def __init__(self, quiet: bool):
+        self.remark: Callable[[str], None] | None = None if quiet else self.say
+        self._silent = quiet or not sys.stderr.isatty()
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
         self._prefix = ""
 
     def __enter__(self) -> Bar:
-        if not self.silent:
+        if not self._silent:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -108,8 +130,9 @@ class Bar:
 
     def next_split(self, number: int, splits: int) -> None:
         """Begin with the bars of another split; those of the one before are taken away."""
-        for task in self._tasks.values():
-            self._progress.remove_task(task)
+        if self._progress is not None:
+            for task in self._tasks.values():
+                self._progress.remove_task(task)
         self._tasks, self._prefix = {}, f"split {number} of {splits}: "
 
     def say(self, text: str) -> None:

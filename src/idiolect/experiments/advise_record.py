@@ -46,6 +46,7 @@ def make_record(name: str, trial: Trial) -> record.Advice:
     federation, _, sample, options, advice, notes, warnings = trial
     score, factor = score_unit(federation)
     own = factor * sample.means(options.losses)
+    clients = tuple(_clients(trial, own, factor))
     taken = advice.expected[np.arange(sample.agents), advice.pick] * factor
     return record.Advice(
         name=name,
@@ -60,11 +61,11 @@ def make_record(name: str, trial: Trial) -> record.Advice:
         all_clients=sample.agents,
         rows=_spread(sample.counts),
         picks={way: int((advice.pick == place).sum()) for place, way in enumerate(OPTIONS)},
-        unsure=int((advice.chance < SURE).sum()),
+        unsure=sum(entry.is_unsure(SURE) for entry in clients),
         sure=SURE,
         mean_loss={way: float(own[:, place].mean()) for place, way in enumerate(OPTIONS)},
         mean_gain=float(taken.mean()),
-        clients=tuple(_clients(trial, own, factor)),
+        clients=clients,
         order=tuple(natural_order(federation.names)),
         notes=notes,
         warnings=warnings,
@@ -197,8 +198,8 @@ def make_verdict(verdicts: list[Verdict], federation: Federation, seeds: Sequenc
     )
     picks = np.stack([one.pick for one in verdicts])
 
-    def scaled(numbers: dict[str, Estimate]) -> dict[str, record.Mean]:
-        return {name: record.Mean(*(factor * value for value in one)) for name, one in numbers.items()}
+    def scaled(numbers: dict[str, Estimate]) -> dict[str, record.Estimate]:
+        return {name: record.Estimate(*(factor * value for value in one)) for name, one in numbers.items()}
 
     seen = tested.any(axis=0)  # splits averaged per client first
     means = np.nanmean(np.stack([one.losses for one in verdicts])[:, seen], axis=0).mean(axis=0)

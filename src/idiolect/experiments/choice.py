@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each client's own choice among settings, on its validation rows: what a dial (one warm path) and a sweep share.
 
-Test rows only judge. With several seeds a client chooses by its mean over them, and means come with an interval.
+Test rows only judge. With several seeds a client chooses by its mean over them.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _values_tried(
 
 
 def _summary(scores: np.ndarray, score: str) -> ChoiceScores:
-    """Of (seeds, clients): means over clients, then over seeds; 95 % over seeds, or over clients where there is one."""
+    """Of (seeds, clients): means over clients, then over seeds, with 95 % over clients."""
     summaries = [summarise(line, SCORES[score].higher_is_better) for line in scores]
     seed_means = [float(summary.mean) for summary in summaries]
     undefined = any(math.isnan(mean) for mean in seed_means)
@@ -171,7 +171,7 @@ def _summary(scores: np.ndarray, score: str) -> ChoiceScores:
         mean=float(np.mean(seed_means)),
         worst_decile=float(np.mean([summary.worst_decile for summary in summaries])),
         seed_means=tuple(seed_means),
-        interval=() if undefined else tuple(mean_interval(seed_means, scores[0], score)),
+        interval=() if undefined else tuple(mean_interval(scores, score)),
         clients=tuple(scores.mean(axis=0).tolist()),
     )
 

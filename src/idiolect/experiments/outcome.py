@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy import stats
 
 from idiolect.accounting.ledger import FIELDS, Ledger
 from idiolect.accounting.time_model import find_time_model
@@ -196,7 +195,7 @@ def _score_parts(entry: Trained, score: str) -> dict[str, Any]:
         "seed_means": tuple(seed_means),
         "clients": found[0].clients,
         "missing": found[0].missing,
-        "interval": tuple(mean_interval(seed_means, answers[0], score)),
+        "interval": tuple(mean_interval(answers, score)),
     }
 
 
@@ -276,15 +275,14 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
 _WHY = {"auc": "hold one class only", "r2": "all have the same target"}
 
 
-def mean_interval(seed_means: list[float], answers: np.ndarray, score: str) -> list[float]:
-    """95 % by Student's t: over seeds when there are several, else over clients; no end that the score cannot be."""
-    if len(seed_means) > 1:
-        quantile = float(stats.t.ppf(0.975, len(seed_means) - 1))
-        half = quantile * float(np.std(seed_means, ddof=1)) / len(seed_means) ** 0.5
-        ends = [float(np.mean(seed_means)) - half, float(np.mean(seed_means)) + half]
-    else:
-        present = answers[~np.isnan(answers)]
-        ends = [*student_interval(present)] if present.size else []
+def mean_interval(answers: np.ndarray, score: str) -> list[float]:
+    """95 % by Student's t over clients, of (seeds, clients) scores; no end that the score cannot be.
+
+    A client's mean over seeds is one witness, as for gains: seeds say how much training draws, which may be nothing.
+    """
+    clients = np.mean(answers, axis=0)
+    present = clients[~np.isnan(clients)]
+    ends = student_interval(present) if present.size else ()
     return [float(end) for end in np.clip(ends, *SCORES[score].limits)]
 
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.accounting.bytes import Leaf, leaves_of
+from idiolect.accounting.bytes import leaves_of
 from idiolect.accounting.ledger import Ledger
 from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.options import Options
@@ -22,18 +22,19 @@ from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.refit import with_validation_rows
 from idiolect.experiments.ridge import RIDGES
 from idiolect.experiments.trained import Trained
+from idiolect.record import privacy as record
 
 UNPROTECTED = "none: sent as computed, and the server sees each client's own"
-_CONSTANTS = {"what": "smoothness and convexity of its loss, for step sizes", "numbers": 3}
-_RIDGE = {
-    "what": "losses on its validation rows, alone and with one model for all, to choose the ridge, and the sums that "
-    "this one model is fitted by",
-    "numbers": 2 * len(RIDGES),
-}
+_CONSTANTS = record.Aside("smoothness and convexity of its loss, for step sizes", 3)
+_RIDGE = record.Aside(
+    "losses on its validation rows, alone and with one model for all, to choose the ridge, and the sums that this one "
+    "model is fitted by",
+    2 * len(RIDGES),
+)
 
 
-def privacy_statement(prepared: Prepared, trained: list[Trained]) -> dict[str, Any]:
-    """Everything that left clients in a run, as plain values for privacy.json."""
+def privacy_statement(prepared: Prepared, trained: list[Trained]) -> record.Statement:
+    """Everything that left clients in a run: privacy.json."""
     federation = prepared.federation
     fitted = with_validation_rows(federation) if prepared.spec.tuning.refit else federation
     fits = [_trained_fit(entry, fitted) for entry in trained]
@@ -42,78 +43,74 @@ def privacy_statement(prepared: Prepared, trained: list[Trained]) -> dict[str, A
 
 def dial_statement(
     federation: Federation, label: str, setting: str, tried: Sequence[Tried], ridge_chosen: bool
-) -> dict[str, Any]:
+) -> record.Statement:
     """The same of a dial: every value is a fit of its own, which begins where the one before ended."""
     fits = [Fit(f"{label}, {setting} {one.value}", one.runs[0], one.cost, federation, len(one.runs)) for one in tried]
-    also: list[dict[str, Any]] = [
-        _CONSTANTS,
-        {"what": "scores on its validation rows, where it does not choose its value itself", "numbers": len(tried)},
-    ]
+    scores = record.Aside("scores on its validation rows, where it does not choose its value itself", len(tried))
+    also = [_CONSTANTS, scores]
     return _statement(federation, [*also, _RIDGE] if ridge_chosen else also, None, fits)
 
 
-def advice_statement(federation: Federation, options: Options, splits: int, verified: bool) -> dict[str, Any]:
+def advice_statement(federation: Federation, options: Options, splits: int, verified: bool) -> record.Statement:
     """The same of advice: sums over folds, models and judgements; no method is trained in rounds."""
-    also: list[dict[str, Any]] = [
-        {"what": "sums of gradients and Hessians over all of its rows, at each step to the model of all clients"},
-        {"what": "mean losses of its rows, alone and with all clients, to choose the penalties"},
-        {"what": "its mean gains and their covariance, to draw gains toward those of other clients", "numbers": 5},
+    also = [
+        record.Aside("sums of gradients and Hessians over all of its rows, at each step to the model of all clients"),
+        record.Aside("mean losses of its rows, alone and with all clients, to choose the penalties"),
+        record.Aside("its mean gains and their covariance, to draw gains toward those of other clients", 5),
     ]
     if options.all_pairs:
-        also.append({"what": "curvature, gradient noise and distance from the common optimum, for the regime"})
+        also.append(record.Aside("curvature, gradient noise and distance from the common optimum, for the regime"))
     if verified:
-        also.append({"what": "gradients to fit the models of all clients and of neighbours, and losses on test rows"})
+        also.append(
+            record.Aside("gradients to fit the models of all clients and of neighbours, and losses on test rows")
+        )
     if splits > 1:
-        also.append({"what": "all of this once more for each further split", "times": splits - 1})
+        also.append(record.Aside("all of this once more for each further split", times=splits - 1))
     return _statement(federation, also, _exchange("advice, by models", options.neighbours.exchange), [])
 
 
 def _statement(
-    federation: Federation, also: list[dict[str, Any]], exchange: dict[str, Any] | None, fits: list[Fit]
-) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "preparation": _preparation(federation.preparation, federation.names),
-        "also": also,
-        "exchange": exchange,
-        "methods": list(map(_method, fits)),
-    }
+    federation: Federation, also: list[record.Aside], exchange: record.LikenessSent | None, fits: list[Fit]
+) -> record.Statement:
+    prepared = _preparation(federation.preparation, federation.names)
+    return record.Statement(prepared, tuple(also), exchange, tuple(map(_method, fits)))
 
 
-def _preparation(preparation: Preparation | None, names: tuple[str, ...]) -> dict[str, Any] | None:
+def _preparation(preparation: Preparation | None, names: tuple[str, ...]) -> record.PreparationSent | None:
     if preparation is None:
         return None
-    least = int(preparation.rows.argmin())
-    return {
-        "way": preparation.way,
-        "meaning": WAYS[preparation.way],
-        "columns": [
-            {
-                "column": part.column,
-                "content": part.content,
-                "upload_bytes": [int(part.upload_bytes.min()), int(part.upload_bytes.max())],
-                "download_bytes": part.download_bytes,
-            }
-            for part in preparation.sent
-        ],
-        "total_bytes": preparation.total_bytes,
-        "rows_at_least": {"rows": int(preparation.rows[least]), "client": names[least]},
-        "protection": UNPROTECTED,
-    }
+    columns = [
+        record.PreparedColumn(part.column, part.content, (int(each.min()), int(each.max())), part.download_bytes)
+        for part in preparation.sent
+        for each in [part.upload_bytes]
+    ]
+    return record.PreparationSent(
+        preparation.way,
+        WAYS[preparation.way],
+        tuple(columns),
+        preparation.total_bytes,
+        _fewest(preparation.rows, names),
+        UNPROTECTED,
+    )
 
 
-def _also(prepared: Prepared, trained: list[Trained]) -> list[dict[str, Any]]:
+def _fewest(rows: np.ndarray, names: tuple[str, ...]) -> record.FewestRows:
+    least = int(rows.argmin())
+    return record.FewestRows(int(rows[least]), names[least])
+
+
+def _also(prepared: Prepared, trained: list[Trained]) -> list[record.Aside]:
     """What is sent beside preparation and rounds: constants, scores on validation rows, who is alike."""
     found = []
     if prepared.constants is not None and any(entry.method.algorithm != LOCAL for entry in trained):
         found.append(_CONSTANTS)
     if any(entry.choice is not None for entry in trained):
         scores = len(prepared.scores)
-        found.append({"what": "scores on its validation rows, to choose settings and rounds", "numbers": scores})
+        found.append(record.Aside("scores on its validation rows, to choose settings and rounds", scores))
     return found
 
 
-def _likeness(prepared: Prepared, trained: list[Trained]) -> dict[str, Any] | None:
+def _likeness(prepared: Prepared, trained: list[Trained]) -> record.LikenessSent | None:
     """What finding out who is alike sent, where that is found and not given."""
     found, source = prepared.collaboration, prepared.spec.collaboration.source
     if found is None or found.exchange is None:
@@ -124,26 +121,12 @@ def _likeness(prepared: Prepared, trained: list[Trained]) -> dict[str, Any] | No
     )
 
 
-def _exchange(what: str, found: Exchange) -> dict[str, Any]:
-    return {
-        "what": what,
-        "arrays": [
-            {
-                "array": one.what,
-                "shape": list(one.shape),
-                "dtype": "float32",
-                "bytes": one.bytes,
-                "uploads": one.uploads,
-                "downloads": one.downloads,
-            }
-            for one in found.parcels
-        ],
-        "upload_bytes": found.upload_bytes,
-        "download_bytes": found.download_bytes,
-        "rows_at_least": found.rows,
-        "reveals": found.reveals,
-        "protection": UNPROTECTED,
-    }
+def _exchange(what: str, found: Exchange) -> record.LikenessSent:
+    arrays = [
+        record.Array(one.what, one.shape, "float32", one.bytes, one.uploads, one.downloads) for one in found.parcels
+    ]
+    sent = (found.upload_bytes, found.download_bytes)
+    return record.LikenessSent(what, tuple(arrays), *sent, found.rows, found.reveals, UNPROTECTED)
 
 
 class Fit(NamedTuple):
@@ -167,35 +150,29 @@ def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
     return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence)
 
 
-def _method(fit: Fit) -> dict[str, Any]:
-    ledger, wire, counts = fit.ledger, fit.run.plan.wire, fit.federation.train.counts
-    least = int(counts.argmin())
+def _method(fit: Fit) -> record.MethodSent:
+    ledger, wire = fit.ledger, fit.run.plan.wire
+    least = _fewest(fit.federation.train.counts, fit.federation.names)
     sent = ledger.upload_bytes + ledger.download_bytes + ledger.delivery_bytes > 0
-    return {
-        "method": fit.label,
-        "uploads": _arrays(wire.upload, ledger.upload_bytes),
-        "downloads": _arrays(wire.sent, ledger.download_bytes),
-        "deliveries": _arrays(wire.delivered, ledger.delivery_bytes),
-        "rounds": ledger.rounds,
-        "rounds_to_choose": fit.spent,
-        "seeds": fit.seeds,
-        "uploads_in_all": ledger.messages_up if ledger.upload_bytes else 0,
-        "upload_bytes": ledger.upload_bytes,
-        "rows_at_least": {
-            "rows": _rows_of_an_upload(fit.run, int(counts[least])),
-            "client": fit.federation.names[least],
-        },
-        "protection": UNPROTECTED if sent else fit.silence,
-    }
+    return record.MethodSent(
+        method=fit.label,
+        uploads=_arrays(wire.upload, ledger.upload_bytes),
+        downloads=_arrays(wire.sent, ledger.download_bytes),
+        deliveries=_arrays(wire.delivered, ledger.delivery_bytes),
+        rounds=ledger.rounds,
+        rounds_to_choose=fit.spent,
+        seeds=fit.seeds,
+        uploads_in_all=ledger.messages_up if ledger.upload_bytes else 0,
+        upload_bytes=ledger.upload_bytes,
+        rows_at_least=record.FewestRows(_rows_of_an_upload(fit.run, least.rows), least.client),
+        protection=UNPROTECTED if sent else fit.silence,
+    )
 
 
-def _arrays(tree: Any, sent: int) -> list[dict[str, Any]]:
+def _arrays(tree: object, sent: int) -> tuple[record.Array, ...]:
     """Every array of a wire type; none where not a byte of it was sent."""
-    return list(map(_array, leaves_of(tree))) if sent else []
-
-
-def _array(leaf: Leaf) -> dict[str, Any]:
-    return {"array": leaf.path, "shape": list(leaf.shape), "dtype": leaf.dtype, "bytes": leaf.bytes}
+    leaves = leaves_of(tree) if sent else ()
+    return tuple(record.Array(leaf.path, leaf.shape, leaf.dtype, leaf.bytes) for leaf in leaves)
 
 
 def _rows_of_an_upload(run: Run, rows: int) -> int:

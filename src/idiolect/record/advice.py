@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeVar
 
-from idiolect.record.schema import SCHEMA, Numbers
+from idiolect.record.schema import SCHEMA, Estimate, Numbers
 
 Entry = TypeVar("Entry")
 Ways = dict[str, Entry]
@@ -19,15 +19,6 @@ class RowCounts:
     least: int
     median: float
     most: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Mean:
-    """A mean over clients with its 95 % interval."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +56,12 @@ class ClientAdvice:
     all_for_one: float
     measured: dict[str, float | None]  # what the advice gains on held-out rows over the other ways
     round_bytes: dict[str, int]
+
+    def is_unsure(self, sure: float) -> bool:
+        """Whether another way may be as good: it is not improbable enough, or the interval of the gain holds 0."""
+        gain = self.advised_gain
+        open_ = gain.low is None or gain.high is None or gain.low <= 0 <= gain.high
+        return self.surety < sure or (self.advice != "alone" and open_)
 
     @property
     def advised_gain(self) -> ExpectedGain:
@@ -120,8 +117,8 @@ class Verification:
     decidable: int
     right_of_decidable: int
     test_loss: dict[str, float | None]  # of each way and of the advice
-    regret: dict[str, Mean]
-    saved_against: dict[str, Mean]  # "always alone", ...
+    regret: dict[str, Estimate]
+    saved_against: dict[str, Estimate]  # "always alone", ...
     advised: Ways[Times]
     clients: tuple[ClientVerdict, ...]
     seeds: tuple[int, ...] = ()

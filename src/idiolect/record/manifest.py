@@ -27,13 +27,24 @@ WORKING = ("checkpoint", "cells")  # of no interest once a run is finished, or s
 COPY_AGAIN = "copy the whole folder again, or rerun"
 READ = (".json", ".parquet", ".toml")  # what a report may read: a note that lies in the folder is nobody's business
 NOT_READ = ("predictions.parquet", "split.parquet")  # large, and no part of a report
+KINDS = {
+    "damaged": "damaged: it is not the file that the run wrote",
+    "missing": "missing",
+    "extra": "no file of this run",
+}
+_BEGUN = ("spec.toml", "request.json", MANIFEST)  # one of them is there from the start of a run on
 
 
 class Problem(NamedTuple):
     """A file that is not as the manifest has it."""
 
     file: str  # relative to the folder
-    kind: str  # "damaged", "missing" or "extra"
+    kind: str  # of KINDS
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a command began to write a run here, finished or not."""
+    return any((folder / name).is_file() for name in (*_BEGUN, "summary.json"))
 
 
 def write_manifest(folder: Path) -> None:
@@ -76,14 +87,7 @@ def check_files(folder: Path, names: Iterable[str]) -> None:
     for name in names if known is not None else ():
         kind = _kind(folder, name, known or {})
         if kind is not None:
-            raise DamagedError(f"{folder / name} is {_WORDS[kind]}; {COPY_AGAIN}.")
-
-
-_WORDS = {
-    "damaged": "damaged: it is not the file that the run wrote",
-    "missing": "missing",
-    "extra": "no file of this run",
-}
+            raise DamagedError(f"{folder / name} is {KINDS[kind]}; {COPY_AGAIN}.")
 
 
 def check_report_files(folder: Path) -> None:

@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 
 from idiolect.record.codec import from_json
 from idiolect.record.errors import DamagedError, RequestError
+from idiolect.record.privacy import STATEMENT, Statement
 from idiolect.record.schema import SCHEMA, RunSummary
 
 Record = TypeVar("Record")
 
 
-def read_record(kind: type[Record], path: Path) -> Record:
-    """What a folder's JSON file holds; DamagedError, or RequestError where another version wrote it."""
+def read_json(path: Path) -> dict[str, object]:
+    """The object that a folder's JSON file holds; DamagedError where it is no such file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -25,7 +26,15 @@ def read_record(kind: type[Record], path: Path) -> Record:
         raise DamagedError(
             f"{str(path)!r} is not valid JSON ({first}); it was cut short or edited: copy the folder again or rerun."
         ) from None
-    schema = found.get("schema") if isinstance(found, dict) else SCHEMA
+    if not isinstance(found, dict):
+        raise DamagedError(f"{str(path)!r} must hold a JSON object, got {type(found).__name__}; rerun to rewrite it.")
+    return found
+
+
+def read_record(kind: type[Record], path: Path) -> Record:
+    """What a folder's JSON file holds; DamagedError, or RequestError where another version wrote it."""
+    found = read_json(path)
+    schema = found.get("schema")
     if schema != SCHEMA:
         raise RequestError(
             f"This idiolect reads folders of schema {SCHEMA}, and {str(path)!r} says schema {schema!r}; use the "
@@ -44,6 +53,11 @@ def read_rows(kind: type[Record], path: Path) -> list[Record]:
     for row in rows[:1]:  # a column has one type and is there for all rows or for none
         from_json(kind, row, repr(str(path)))
     return [kind(**row) for row in rows]
+
+
+def read_statement(folder: Path) -> Statement | None:
+    """privacy.json of a folder; None in folders from before there was one."""
+    return read_record(Statement, folder / STATEMENT) if (folder / STATEMENT).is_file() else None
 
 
 def read_summary(folder: Path) -> RunSummary:

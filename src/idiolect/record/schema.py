@@ -52,14 +52,12 @@ class OtherScore:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gain:
-    """A mean gain over clients with its 95 % interval, against the method `reference`."""
+class Estimate:
+    """A mean over clients or splits with its 95 % interval."""
 
     mean: float | None
     low: float | None
     high: float | None
-    clients: int
-    reference: str
 
     @property
     def is_nothing(self) -> bool:
@@ -70,6 +68,14 @@ class Gain:
     def is_clear(self) -> bool:
         """Whether the interval excludes 0; also where there is none."""
         return self.low is None or self.high is None or not self.low <= 0 <= self.high
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain(Estimate):
+    """A mean gain over clients, against the method `reference`."""
+
+    clients: int
+    reference: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +171,11 @@ class Costs:
     useful_steps: int = 0
     executed_steps: int = 0
 
+    @property
+    def traffic_bytes(self) -> int:
+        """Everything that crossed the wire in rounds: up, down, and the delivery of the models."""
+        return self.upload_bytes + self.download_bytes + self.delivery_bytes
+
 
 @dataclasses.dataclass(frozen=True)
 class MethodSummary(Costs):
@@ -223,11 +234,6 @@ class MethodSummary(Costs):
     def name(self) -> str:
         """In a sentence."""
         return "training alone" if self.alone else self.method
-
-    @property
-    def traffic_bytes(self) -> int:
-        """Everything that crossed the wire in rounds: up, down, and the delivery of the models."""
-        return self.upload_bytes + self.download_bytes + self.delivery_bytes
 
 
 @dataclasses.dataclass(frozen=True)

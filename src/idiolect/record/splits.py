@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from idiolect.record.schema import ALONE, SCHEMA
+from idiolect.record.schema import ALONE, SCHEMA, Estimate
 
 
 @dataclasses.dataclass(frozen=True)
-class SplitsMean:
-    """A mean over the splits that have the number, with its 95 % interval."""
+class SplitsMean(Estimate):
+    """A mean over the splits that have the number."""
 
-    mean: float | None
-    low: float | None
-    high: float | None
     splits: int
 
 

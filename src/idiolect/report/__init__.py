@@ -4,23 +4,40 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+from idiolect.record.codec import to_json
+from idiolect.report.advise_table import advice_text, is_advice, read_advice
+from idiolect.report.choice import is_dial, read_choices, read_dial
+from idiolect.report.choice_table import choice_text
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import FolderError, Run, read
+from idiolect.report.splits_table import is_splits, read_splits, splits_text
 from idiolect.report.table import ComparisonTable, compare
 
 __all__ = [
     "ClientTable",
     "ComparisonTable",
     "FolderError",
+    "Reported",
     "Run",
     "build_report",
     "client_table",
     "compare",
     "comparison_table",
     "read",
+    "report_on",
 ]
+
+
+class Reported(NamedTuple):
+    """A finished folder of any command, as people and programs read it."""
+
+    page: Path
+    text: Callable[[bool], str]  # with or without details
+    facts: Callable[[], dict[str, object]]  # for JSON
 
 
 def comparison_table(folder: str | os.PathLike[str]) -> ComparisonTable:
@@ -29,7 +46,62 @@ def comparison_table(folder: str | os.PathLike[str]) -> ComparisonTable:
 
 
 def build_report(folder: str | os.PathLike[str]) -> Path:
-    """Write figures/ and report.html into a run folder, each file whole or not at all; return the page's path."""
-    from idiolect.report.page import write_report  # matplotlib takes a second to import: tables do without it
+    """Write figures/ and report.html into a folder, each file whole or not at all; return the page's path."""
+    return report_on(folder).page
 
-    return write_report(read(folder))
+
+def report_on(folder: str | os.PathLike[str]) -> Reported:
+    """Build the page of a finished folder, whichever command wrote it."""
+    kind = _dial if is_dial(folder) else _splits if is_splits(folder) else _advice if is_advice(folder) else _run
+    return kind(Path(folder))
+
+
+# matplotlib takes a second to import, and tables do without it: pages are imported where they are written
+
+
+def _dial(folder: Path) -> Reported:
+    from idiolect.report.other_pages import write_dial_page
+
+    choice = read_dial(folder)
+    page = write_dial_page(choice)
+    return Reported(
+        page, lambda details: choice_text(choice), lambda: to_json(choice.found) | _files(folder, page, "dial")
+    )
+
+
+def _splits(folder: Path) -> Reported:
+    from idiolect.report.other_pages import write_splits_page
+
+    splits = read_splits(folder)
+    page = write_splits_page(splits)
+    return Reported(page, lambda details: splits_text(splits), lambda: splits.as_dict() | _files(folder, page))
+
+
+def _advice(folder: Path) -> Reported:
+    from idiolect.report.other_pages import write_advice_page
+
+    advised = read_advice(folder)
+    page = write_advice_page(advised)
+    return Reported(
+        page,
+        lambda details: advice_text(advised, details),
+        lambda: to_json(advised.found) | _files(folder, page, "map"),
+    )
+
+
+def _run(folder: Path) -> Reported:
+    from idiolect.report.page import write_run_page
+
+    run, choices = read(folder), read_choices(folder)
+    page, table = write_run_page(run, choices), compare(run)
+    chosen = {"choices": to_json([choice.found for choice in choices])} if choices else {}
+    return Reported(
+        page,
+        lambda details: "\n".join([table.to_text(details=details), *map(choice_text, choices)]),
+        lambda: table.as_dict() | chosen | _files(folder, page),
+    )
+
+
+def _files(folder: Path, page: Path, figure: str | None = None) -> dict[str, str]:
+    drawn = {"figure": str(folder / "figures" / f"{figure}.png")} if figure else {}
+    return {"folder": str(folder)} | drawn | {"report": str(page)}

@@ -13,21 +13,8 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from idiolect.record.advice import CollaborationMap
 from idiolect.report.advise_table import WORDS, Advised
-from idiolect.report.figures import Drawn
-from idiolect.report.style import (
-    BLUE,
-    GREEN,
-    INK,
-    LINE,
-    MUTED,
-    PAPER,
-    blank,
-    drawing,
-    lay_out,
-    short,
-    shortened,
-    to_bytes,
-)
+from idiolect.report.style import BLUE, GREEN, INK, LINE, MUTED, PAPER, Drawn, blank, drawn, key
+from idiolect.report.wording import short, shortened
 
 COLOURS = {"alone": MUTED, "everybody": GREEN, "neighbours": BLUE}
 _NAMED = 60  # clients that can be named along an axis; more are drawn in groups
@@ -53,9 +40,9 @@ def drawn_map(advised: Advised) -> Drawn:
     caption = _CAPTION
     if advised.found.all_clients > _NAMED:
         caption = (_GROUPED if advised.found.map is not None else "Left: what clients are advised. ") + _CROWDED
-    with drawing("map"):
-        figure = lay_out(draw(advised))
-        return Drawn("map", "Who learns with whom", caption, to_bytes(figure, "png"), to_bytes(figure, "svg"))
+    found = drawn("map", "Who learns with whom", caption, lambda: draw(advised))
+    assert found is not None
+    return found
 
 
 def draw(advised: Advised) -> Figure:
@@ -74,7 +61,7 @@ def _few(advised: Advised, weights: CollaborationMap) -> Figure:
     heat.set_title("Whose rows count (row: for whom)")
     _graph(graph, advised, weights)
     _gains(gains, advised, order)
-    mark = Line2D([], [], color=INK, linestyle="none", marker="|", markersize=8, label="measured, held out")
+    mark = key("measured, held out", color=INK, linestyle="none", marker="|", markersize=8)
     figure.legend(handles=[*_ways(), mark], loc="outside lower center", ncols=4)
     return figure
 
@@ -92,10 +79,8 @@ def _many(advised: Advised, weights: CollaborationMap | None) -> Figure:
 
 
 def _ways() -> list[Line2D]:
-    return [
-        Line2D([], [], color=COLOURS[way], linestyle="none", marker="o", markersize=6, label=f"advice: {words}")
-        for way, words in WORDS.items()
-    ]
+    look = {"linestyle": "none", "marker": "o", "markersize": 6}
+    return [key(f"advice: {words}", color=COLOURS[way], **look) for way, words in WORDS.items()]
 
 
 def _labels(advised: Advised, order: np.ndarray) -> list[str]:

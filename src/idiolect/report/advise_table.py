@@ -4,22 +4,17 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Mean, Verification
+from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verification
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
-from idiolect.report.style import shortened
-from idiolect.report.wording import NONE, ScoreWords, known, listed, plural, score_words, size, upper
+from idiolect.report.text import printed, text_table
+from idiolect.report.wording import MINUS, NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
@@ -45,7 +40,7 @@ class Advised:
     @property
     def score(self) -> str:
         """The loss's name in prose."""
-        return self.words.name.replace("_", " ")
+        return self.words.spoken
 
     @property
     def order(self) -> list[int]:
@@ -92,9 +87,14 @@ def answer(advised: Advised) -> list[str]:
     part = gain / alone if alone > 0 else 0.0
     fall = f"from {words.show(alone)} alone to {words.show(alone - gain)}, mean over clients"
     if part < _LITTLE:
-        sentences.append(f"Next to nothing is to be gained: {advised.score} is expected to go {fall}.")
+        sentences.append(
+            f"Next to nothing is to be gained: {advised.score} is expected to go {fall}{_tested_part(found)}."
+        )
     else:
-        sentences.append(f"{upper(advised.score)} is expected to fall {fall}: {100 * part:.2g} % less.")
+        less = f"{100 * part:.2g} % less{_tested_part(found)}"
+        sentences.append(f"{upper(advised.score)} is expected to fall {fall}: {less}.")
+    if all(entry.advice == "alone" or entry.is_unsure(0) for entry in found.clients):
+        sentences.append("But no client's gain is clear: every interval holds 0.")
     sent = found.exchange
     each = 8 * found.coefficients
     sentences.append(
@@ -106,6 +106,16 @@ def answer(advised: Advised) -> list[str]:
         others = plural(found.unsure, "client")
         lines.append(f"A question mark: another way may be as good for that client ({others}).")
     return lines
+
+
+def _tested_part(found: Advice) -> str:
+    """What test rows say of the same percentage, so that the two are read together; nothing without --verify."""
+    if found.verify is None:
+        return ""
+    saved, alone = found.verify.saved_against["always alone"].mean, found.verify.test_loss["alone"]
+    if not known(saved) or not known(alone) or alone <= 0:
+        return ""
+    return f" (on test rows {100 * saved / alone:.2g} %)".replace("-", MINUS)
 
 
 def about_alone(advised: Advised) -> str:
@@ -127,37 +137,43 @@ def _who(found: Advice) -> str:
 
 def clients_text(advised: Advised, details: bool) -> str:
     """One line per client, in the natural order of names."""
-    found, words = advised.found, advised.words
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    verified = found.verify is not None
-    table.add_column("client", no_wrap=True)
-    for heading in ("training\nrows", f"{advised.score}\nalone"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("advice", no_wrap=True)
-    table.add_column("expected gain\n[95 %]", justify="right", no_wrap=True)
-    if verified:
-        table.add_column("on test\nrows", no_wrap=True)
-    if details:
-        table.add_column("worth its\nrows x", justify="right", no_wrap=True)
-    table.add_column("with whom (weight)", no_wrap=True)
+    found = advised.found
+    heads = ["client", "training\nrows", f"{advised.score}\nalone", "advice", "expected gain\n[95 %]"]
+    heads += ["on test\nrows"] if found.verify is not None else []
+    heads += ["worth its\nrows x"] if details else []
+    heads.append("with whom (weight)")
     shown = advised.order if details else advised.order[:MOST_CLIENTS]
-    rows = []
-    for place in shown:
-        entry = found.clients[place]
-        row = [shortened(entry.client, 20), str(entry.rows), words.bare(entry.loss["alone"])]
-        row += [advice_words(found, entry), gain_words(words, entry)]
-        row += [tested_words(found.verify.clients[place])] if found.verify is not None else []
-        row += [f"{entry.worth:.3g}" if entry.advice == "neighbours" else NONE] if details else []
-        rows.append([*row, with_whom(entry)])
-    table = _one_line_each(table, rows)
+    rows = _cut([_client_line(advised, place, details) for place in shown], heads)
+    words = [place for place, head in enumerate(heads) if head in ("client", "advice", "on test\nrows", heads[-1])]
+    where = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
     left = found.all_clients - len(shown)
-    more = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
-    return _render(table) + (f"\n{plural(left, 'more client')}: {more}." if left > 0 else "")
+    more = [f"{plural(left, 'more client')}: {where}."] if left > 0 else []
+    return printed(text_table(heads, rows, words), *more, width=10 * _WIDTH).rstrip("\n")
+
+
+def _client_line(advised: Advised, place: int, details: bool) -> list[str]:
+    found, entry = advised.found, advised.found.clients[place]
+    row = [shortened(entry.client, 20), str(entry.rows), advised.words.bare(entry.loss["alone"])]
+    row += [advice_words(found, entry), gain_words(advised.words, entry)]
+    row += [tested_words(found.verify.clients[place])] if found.verify is not None else []
+    row += [f"{entry.worth:.3g}" if entry.advice == "neighbours" else NONE] if details else []
+    return [*row, with_whom(entry)]
+
+
+def _cut(rows: list[list[str]], heads: list[str]) -> list[list[str]]:
+    """The last column cut so that a row fits a line."""
+    widths = [max(map(len, head.split("\n"))) for head in heads]
+    taken = sum(max([width, *(len(row[place]) for row in rows)]) for place, width in enumerate(widths[:-1]))
+    room = max(_WIDTH - taken - 3 * len(heads), widths[-1])
+    return [
+        row if len(row[-1]) <= room else [*row[:-1], row[-1][: room - 1].rstrip(" ,") + "\N{HORIZONTAL ELLIPSIS}"]
+        for row in rows
+    ]
 
 
 def advice_words(found: Advice, entry: ClientAdvice) -> str:
     """'join neighbours', with a question mark where another way may be as good."""
-    return WORDS[entry.advice] + ("" if entry.surety >= found.sure else "?")
+    return WORDS[entry.advice] + ("?" if entry.is_unsure(found.sure) else "")
 
 
 def gain_words(words: ScoreWords, entry: ClientAdvice) -> str:
@@ -196,9 +212,7 @@ def verification(advised: Advised, verdict: Verification) -> list[str]:
     over = f" of {splits} splits" if splits > 1 else ""
     means, saved = verdict.test_loss, verdict.saved_against["always alone"]
     ways = listed([f"{way} {words.show(means[way])}" for way in WORDS])
-    alone = means["alone"]
-    percent = f" ({100 * saved.mean / alone:.2g} %)" if known(saved.mean) and known(alone) and alone > 0 else ""
-    saves = f"{words.signed(saved.mean)} {words.interval(saved.low, saved.high)}{percent}"
+    saves = words.gain(saved.mean, saved.low, saved.high)
     first = (
         f"On test rows{over}, read only now: mean {advised.score} {words.show(means['advice'])} with the advice; "
         f"always {ways}. Against training alone the advice saves {saves}."
@@ -245,30 +259,7 @@ def technical(advised: Advised) -> list[str]:
     if found.verify is not None:
         lines.append(f"Regret, mean {advised.score} above each client's best way [95 %]:")
         lines += [
-            f"  {way:<18} {words.bare(one.mean)} {_plain_interval(words, one)}"
+            f"  {way:<18} {words.bare(one.mean)} {words.around(one.low, one.high)}"
             for way, one in found.verify.regret.items()
         ]
     return lines
-
-
-def _plain_interval(words: ScoreWords, numbers: Mean) -> str:
-    if not known(numbers.low):
-        return ""
-    return f"[{words.bare(numbers.low)}, {words.bare(numbers.high)}]"
-
-
-def _one_line_each(table: Table, rows: list[list[str]]) -> Table:
-    """The table filled; the last column is cut so that a row fits a line."""
-    headings = [max(map(len, str(column.header).split("\n"))) for column in table.columns]
-    widths = [max([heading, *(len(row[place]) for row in rows)]) for place, heading in enumerate(headings)]
-    room = max(_WIDTH - sum(widths[:-1]) - 3 * len(widths), headings[-1])
-    for row in rows:
-        last = row[-1] if len(row[-1]) <= room else row[-1][: room - 1].rstrip(" ,") + "\N{HORIZONTAL ELLIPSIS}"
-        table.add_row(*(escape(cell) for cell in (*row[:-1], last)))
-    return table
-
-
-def _render(table: Table) -> str:
-    target = io.StringIO()
-    Console(file=target, width=10 * _WIDTH, force_terminal=False, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in target.getvalue().splitlines())

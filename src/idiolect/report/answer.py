@@ -6,11 +6,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from idiolect.record.schema import MethodSummary
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.wording import ScoreWords, absent, known, listed, plural, score_words, size, ties, upper
+from idiolect.report.wording import (
+    ScoreWords,
+    absent,
+    gains_said,
+    known,
+    listed,
+    plural,
+    score_words,
+    size,
+    ties,
+    upper,
+    verdicts_said,
+)
 
 _NAMED = 3  # methods level with the best that are named; more are counted
 _TIED = 7  # methods within noise of the announced one that are named
@@ -38,52 +51,75 @@ class Answer:
     rounds: int | None = None
 
 
+class _Contest(NamedTuple):
+    """Who won, on average and for the worst tenth of clients, and whom to hold against training alone."""
+
+    methods: int  # that have a score
+    best: MethodSummary
+    level: list[MethodSummary]  # others whose mean differs from the best one's by rounding only
+    worst: MethodSummary  # the best for the worst tenth
+    worst_level: list[MethodSummary]
+    together: MethodSummary | None
+    clients: ClientTable | None  # of `together`
+
+
 def answer(run: Run) -> Answer:
     """Read the answer off the summary and the client table."""
-    words = score_words(run.score)
-    ranked = rank(run, "mean")
+    ranked, words = rank(run, "mean"), score_words(run.score)
     if not ranked:
         if run.methods and all(entry.diverged for entry in run.methods):
             return Answer("Every method of this run diverged, so there is no answer; use smaller step sizes.")
         return Answer(f"No method of this run is scored by {words.name} on test rows, so there is no answer.")
-    announced = run.announced
-    best = next((one for one in ranked if announced and one.method == announced.method), ranked[0])
-    below = rank(run, "worst_decile")
-    level = [] if announced else _leaders(ranked, "mean")
-    worst_level = _leaders(below, "worst_decile")
-    worst = best if best in worst_level else worst_level[0]
-    others, worst_others = ([one for one in level if one is not best], [one for one in worst_level if one is not worst])
-    together = best if not best.alone else _first_together(run, ranked)
-    clients = client_table(run, together.method) if together else None
-    judged = clients if clients is not None and clients.compared else None
-    parts = Answer(
-        sentence="",
-        best=best.method,
-        announced=announced is not None,
-        best_mean=best.score.mean,
-        tied=announced.tied if announced else (),
-        worst_decile_best=worst.method,
-        worst_decile=worst.score.worst_decile,
-        best_level=tuple(one.method for one in others),
-        worst_decile_level=tuple(one.method for one in worst_others),
-        personalized=together.method if together else None,
-        helped=judged.counted("helped") if judged else None,
-        hurt=judged.counted("hurt") if judged else None,
-        compared=judged.compared if judged else None,
-        traffic_bytes=together.traffic_bytes if together else None,
-        rounds=together.rounds if together else None,
-    )
-    clauses = [
-        _announced(run, best, words, len(ranked))
-        if announced
-        else _average(best, others, together, words, len(ranked)),
-        _worst(worst, worst is best, worst_others, words, len(ranked)),
-        _alone(parts),
-        _price(together, clients),
-    ]
+    found = _judge(run, ranked)
+    parts = _parts(run, found)
+    average = _announced(run, found, words) if run.announced else _average(found, words)
+    clauses = [average, _worst(found, words), _alone(parts), _price(found.together, found.clients)]
     said = "; ".join(clause for clause in clauses if clause) + "."
     doubts = "".join(f" {text}" for text in (*_unfinished(run), *_unscored(run)))
     return dataclasses.replace(parts, sentence=f"{_choice(run)}{said}{doubts}")
+
+
+def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
+    announced = run.announced
+    best = next((one for one in ranked if announced and one.method == announced.method), ranked[0])
+    level = [] if announced else _leaders(ranked, "mean")
+    worst_level = _leaders(rank(run, "worst_decile"), "worst_decile")
+    worst = best if best in worst_level else worst_level[0]
+    together = _first_together(run, ranked) if best.alone else best
+    return _Contest(
+        len(ranked),
+        best,
+        [one for one in level if one is not best],
+        worst,
+        [one for one in worst_level if one is not worst],
+        together,
+        client_table(run, together.method) if together else None,
+    )
+
+
+def _parts(run: Run, found: _Contest) -> Answer:
+    """The answer without its sentence."""
+    together, clients = found.together, found.clients
+    counts: dict[str, int] = {}
+    if clients is not None and clients.compared:
+        counts = {name: clients.counted(name) for name in ("helped", "hurt")} | {"compared": clients.compared}
+    return Answer(
+        sentence="",
+        best=found.best.method,
+        announced=run.announced is not None,
+        best_mean=found.best.score.mean,
+        tied=run.announced.tied if run.announced else (),
+        worst_decile_best=found.worst.method,
+        worst_decile=found.worst.score.worst_decile,
+        best_level=tuple(one.method for one in found.level),
+        worst_decile_level=tuple(one.method for one in found.worst_level),
+        personalized=getattr(together, "method", None),
+        traffic_bytes=getattr(together, "traffic_bytes", None),
+        rounds=getattr(together, "rounds", None),
+        helped=counts.get("helped"),
+        hurt=counts.get("hurt"),
+        compared=counts.get("compared"),
+    )
 
 
 def _first_together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | None:
@@ -96,16 +132,16 @@ def _first_together(run: Run, ranked: list[MethodSummary]) -> MethodSummary | No
     return max(others, key=lambda entry: validated.get(entry.method, -math.inf))
 
 
-def _announced(run: Run, best: MethodSummary, words: ScoreWords, methods: int) -> str:
+def _announced(run: Run, found: _Contest, words: ScoreWords) -> str:
     """The winner on validation rows, who is level with it there, and what it reaches on test rows."""
-    found = run.announced
+    best, announced = found.best, run.announced
     subject = upper(best.name) if best.alone else best.method
-    measure, value = words.name.replace("_", " "), words.show(best.score.mean)
-    if methods == 1:
-        return f"{subject}: {measure} {value} on test rows{_gains(best, words)}"
-    tied = [one for one in run.methods if one.method in (found.tied if found else ())]
+    reached = f"{words.show(best.score.mean)}"
+    if found.methods == 1:
+        return f"{subject}: {words.spoken} {reached} on test rows{_gains(best, words)}"
+    tied = [one for one in run.methods if announced and one.method in announced.tied]
     level = f", within noise of {_few([one.name for one in tied])}" if tied else f", {_ahead(run, best)}"
-    on_test = f"its {measure} on test rows is {value}{_gains(best, words)}"
+    on_test = f"its {words.spoken} on test rows is {reached}{_gains(best, words)}"
     return f"{subject} does best on validation rows{level}{_cheapest(best, tied)}; {on_test}"
 
 
@@ -118,16 +154,14 @@ def _ahead(run: Run, best: MethodSummary) -> str:
     """How far the best method is ahead of the others, none of which is within noise of it."""
     if any(one.converged is False for one in run.methods):
         return "ahead of the others as far as they were trained"
-    means = [one.choosing_mean for one in rank(run, "mean") if one is not best]
-    mine, others = best.choosing_mean, [mean for mean in means if known(mean)]
-    if not known(mine) or not others:
-        return "clearly ahead of the others"
-    second = max(others) if run.higher_chooses else min(others)
-    part = abs(mine - second) / max(abs(mine), abs(second), 1e-300)
-    if part >= LITTLE:
-        return "clearly ahead of the others"
-    score = score_words(run.choose_by).name.replace("_", " ")
-    return f"ahead of the others beyond noise, but by little ({100 * part:.1g} % of the {score})"
+    sign, mine = 1 if run.higher_chooses else -1, best.choosing_mean
+    others = [sign * one.choosing_mean for one in rank(run, "mean") if one is not best and known(one.choosing_mean)]
+    if known(mine) and others:
+        part = abs(sign * mine - max(others)) / max(abs(mine), abs(max(others)), 1e-300)
+        if part < LITTLE:
+            little = f"{100 * part:.1g} % of the {score_words(run.choose_by).spoken}"
+            return f"ahead of the others beyond noise, but by little ({little})"
+    return "clearly ahead of the others"
 
 
 def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
@@ -141,15 +175,8 @@ def _cheapest(best: MethodSummary, tied: list[MethodSummary]) -> str:
 
 
 def _gains(entry: MethodSummary, words: ScoreWords) -> str:
-    """What it gains on both references, as the rest of a sentence; what is 0 by nature is left out."""
-    told = []
-    alone = None if entry.alone else entry.gain
-    for gain, whom in ((alone, "training alone"), (entry.gain_over_one, "one model for all")):
-        if gain is not None and known(gain.mean) and not gain.is_nothing:
-            told.append(
-                f"{words.gain(gain.mean, gain.low, gain.high)} against {whom}{'' if gain.is_clear else ' (not clear)'}"
-            )
-    return f", {' and '.join(told)}" if told else ""
+    """What it gains on both references, as the rest of a sentence."""
+    return gains_said(words, None if entry.alone else entry.gain, entry.gain_over_one)
 
 
 def _unfinished(run: Run) -> list[str]:
@@ -204,33 +231,28 @@ def _leaders(ranked: list[MethodSummary], statistic: str) -> list[MethodSummary]
     return [entry for entry in ranked if ties(getattr(entry.score, statistic), getattr(ranked[0].score, statistic))]
 
 
-def _average(
-    best: MethodSummary,
-    level: list[MethodSummary],
-    together: MethodSummary | None,
-    words: ScoreWords,
-    methods: int,
-) -> str:
-    name = words.name.replace("_", " ")
-    value = f"{name} {words.show(best.score.mean)}"
+def _average(found: _Contest, words: ScoreWords) -> str:
+    """The best on average where validation rows chose nothing."""
+    best, level = found.best, level_with([entry.name for entry in found.level])
+    reached = words.show(best.score.mean)
+    value, several = f"{words.spoken} {reached}", found.methods > 1
     if best.alone:
-        text = f"Training alone is best on average ({value})" if methods > 1 else f"Training alone: {value}"
-        if together is None:
+        text = f"Training alone is best on average ({value})" if several else f"Training alone: {value}"
+        if found.together is None:
             return text + ", and nothing else was compared with it"
         if level:
-            return f"{text}{level_with([entry.name for entry in level])} ({words.show(best.score.mean)})"
-        return f"{text}, ahead of {together.method} ({words.show(together.score.mean)})"
-    first = f"{best.method} is best on average{level_with([entry.name for entry in level])}"
-    text = f"{first} ({value}" if methods > 1 else f"{best.method} ({value}"
-    gain = best.gain
-    if gain is None or absent(gain.mean):
-        return text + ")"
-    unclear = "" if gain.is_clear else ": not a clear difference"
-    return f"{text}, {words.gain(gain.mean, gain.low, gain.high)} against training alone{unclear})"
+            return f"{text}{level} ({reached})"
+        return f"{text}, ahead of {found.together.method} ({words.show(found.together.score.mean)})"
+    text = f"{best.method} is best on average{level}" if several else best.method
+    if best.gain is None or absent(best.gain.mean):
+        return f"{text} ({value})"
+    gain = words.gain(best.gain.mean, best.gain.low, best.gain.high)
+    return f"{text} ({value}, {gain} against training alone{'' if best.gain.is_clear else ': not a clear difference'})"
 
 
-def _worst(worst: MethodSummary, too: bool, level: list[MethodSummary], words: ScoreWords, methods: int) -> str:
-    """Who is best for the worst tenth; `too`: the method that is also best on average."""
+def _worst(found: _Contest, words: ScoreWords) -> str:
+    """Who is best for the worst tenth."""
+    worst, methods = found.worst, found.methods
     value = worst.score.worst_decile
     shown = words.show(value)
     every = "both methods" if methods == 2 else "every method"
@@ -239,10 +261,10 @@ def _worst(worst: MethodSummary, too: bool, level: list[MethodSummary], words: S
         return f"{subject} worst tenth of clients gets no test row right"
     if methods == 1:
         return f"its worst tenth of clients reaches {shown}"
-    if len(level) == methods - 1:
+    if len(found.worst_level) == methods - 1:
         return f"the worst tenth of clients fares the same with {every} ({shown})"
-    others = level_with([entry.name for entry in level])
-    if too:
+    others = level_with([entry.name for entry in found.worst_level])
+    if worst is found.best:
         return f"it is also best for the worst tenth of clients{others} ({shown})"
     return f"for the worst tenth of clients {worst.name} is best{others} ({shown})"
 
@@ -253,10 +275,7 @@ def _alone(parts: Answer) -> str:
         return ""
     if parts.compared is None:
         return "whether clients would do better alone is not known"
-    helped, hurt = parts.helped or "none", parts.hurt or "none"
-    verb = "is" if parts.helped == 1 else "are"
-    clients = f"{plural(parts.compared, 'client')} with {parts.personalized}"
-    return f"of {clients} {helped} {verb} clearly helped and {hurt} clearly hurt against alone"
+    return verdicts_said(parts.compared, parts.personalized, parts.helped, parts.hurt)
 
 
 def _price(together: MethodSummary | None, clients: ClientTable | None) -> str:

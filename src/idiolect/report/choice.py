@@ -7,7 +7,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from idiolect.record.choices import Choice, ChoiceRow, Choices, Value
+from idiolect.record.choices import Choice, ChoiceRow, Choices, ChoiceScores, Value
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record, read_rows
 from idiolect.report.wording import ScoreWords, plural, score_words
@@ -54,6 +54,15 @@ class ChoiceFound:
     def _ordered(self) -> list[str]:
         names = self.found.clients
         return [names[place] for place in self.found.order or range(len(names))]
+
+    @property
+    def file(self) -> str:
+        """Where all rows are."""
+        return "dial.parquet" if self.warm else "choices.parquet"
+
+    def interval(self, scores: ChoiceScores) -> str:
+        """' [low, high]' of a mean, or nothing where it is unknown."""
+        return f" {self.words.around(*scores.interval)}".rstrip() if scores.interval else ""
 
     def seeds_about(self) -> str:
         """', mean over 3 seeds', or nothing."""

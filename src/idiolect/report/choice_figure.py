@@ -6,12 +6,25 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from idiolect.report.choice import ChoiceFound, chosen_of
-from idiolect.report.figures import Drawn
-from idiolect.report.style import BLUE, INK, MUTED, PAPER, SKY, VERMILION, blank, drawing, lay_out, short, to_bytes
+from idiolect.report.style import (
+    BLUE,
+    DASHED,
+    INK,
+    MUTED,
+    PAPER,
+    SKY,
+    VERMILION,
+    Drawn,
+    Look,
+    add_legend,
+    blank,
+    drawn,
+    key,
+)
+from idiolect.report.wording import short
 
 _MEAN, _CHOICE, _BARS = BLUE, VERMILION, SKY
 _ROOMY = 7  # values that leave room for a second line
@@ -26,12 +39,11 @@ CAPTION = (
 
 def drawn_choice(choice: ChoiceFound, name: str) -> Drawn:
     """The figure as files; `name` is theirs."""
-    with drawing(name):
-        figure = lay_out(draw(choice))
-        title = f"Score and price of {choice.found.setting}"
-        if not choice.warm:
-            title = f"{choice.found.method}: score and price of {choice.found.setting}"
-        return Drawn(name, title, CAPTION, to_bytes(figure, "png"), to_bytes(figure, "svg"))
+    what = f"core and price of {choice.found.setting}"
+    title = f"S{what}" if choice.warm else f"{choice.found.method}: s{what}"
+    found = drawn(name, title, CAPTION, lambda: draw(choice))
+    assert found is not None
+    return found
 
 
 def draw(choice: ChoiceFound) -> Figure:
@@ -59,40 +71,43 @@ def _ticks(choice: ChoiceFound) -> list[str]:
 
 
 def _scores(axes: Axes, choice: ChoiceFound) -> None:
-    found, scale = choice.found, choice.words.scale
-    names, places = found.clients, np.arange(len(choice.values))
-    rows, ends = choice.of_clients(), dict[float, list[str]]()
+    found, scale, places = choice.found, choice.words.scale, np.arange(len(choice.values))
+    _clients(axes, choice)
+    for part, style, width in (("mean", "-", 2.4), ("worst_decile", DASHED, 1.4)):
+        line = _numbers([getattr(entry.test, part) for entry in found.values]) * scale
+        axes.plot(places, line, color=_MEAN, linestyle=style, linewidth=width, marker="o", markersize=3.5, zorder=4)
+        own = _numbers([getattr(found.chosen.test, part)])[0] * scale
+        axes.axhline(own, color=_CHOICE, linestyle=style, linewidth=width - 0.8, zorder=3)
+    low, high = (_numbers([(one.test.interval or (None, None))[end] for one in found.values]) * scale for end in (0, 1))
+    axes.vlines(places, low, high, color=_MEAN, linewidth=1.2, zorder=4)
+    axes.set_ylabel(f"test {choice.words.title}")
+    axes.tick_params(labelbottom=False)
+
+
+def _clients(axes: Axes, choice: ChoiceFound) -> None:
+    """A line per client with a dot at its choice, and the names of few clients at the edge."""
+    names, places = choice.found.clients, np.arange(len(choice.values))
+    rows, ends, few = choice.of_clients(), dict[float, list[str]](), len(names) <= _NAMED
     faint = max(0.15, min(0.7, 12 / max(len(names), 1)))
+    dot: Look = {"s": 30 if len(names) <= 60 else 12, "color": _CHOICE, "linewidths": 0.8, "edgecolors": PAPER}
+    label: Look = {"va": "center", "color": MUTED, "fontsize": 7}
     for order, name in enumerate(names):
-        scores = np.array([np.nan if row.test is None else row.test for row in rows[name]], float) * scale
+        scores = _numbers([row.test for row in rows[name]]) * choice.words.scale
         axes.plot(places, scores, color=MUTED, linewidth=0.8, alpha=faint, zorder=2)
         chosen, _ = chosen_of(rows[name])
         # many clients choose alike: side by side they do not hide one another
-        aside = 0.0 if len(names) <= _NAMED else 0.3 * (order / (len(names) - 1) - 0.5)
-        size = 30 if len(names) <= 60 else 12
-        axes.scatter(chosen + aside, scores[chosen], s=size, color=_CHOICE, linewidths=0.8, edgecolors=PAPER, zorder=5)
-        if len(names) <= _NAMED and np.isfinite(scores[-1]):
+        aside = 0.0 if few else 0.3 * (order / (len(names) - 1) - 0.5)
+        axes.scatter(chosen + aside, scores[chosen], zorder=5, **dot)
+        if few and np.isfinite(scores[-1]):
             ends.setdefault(float(scores[-1]), []).append(name)
     for height, together in ends.items():  # names of equal scores would hide one another
-        names_at, at = ", ".join(together), (places[-1], height)
-        axes.annotate(names_at, at, (6, 0), textcoords="offset points", va="center", color=MUTED, fontsize=7)
-    for part, style, width in (("mean", "-", 2.4), ("worst_decile", (0, (4, 2)), 1.4)):
-        line = _numbers([getattr(entry.test, part) for entry in found.values]) * scale
-        axes.plot(places, line, color=_MEAN, linestyle=style, linewidth=width, marker="o", markersize=3.5, zorder=4)
-        if part == "mean" and len(found.seeds) > 1:
-            pairs = [entry.test.interval or [None, None] for entry in found.values]
-            low, high = (_numbers([pair[side] for pair in pairs]) * scale for side in (0, 1))
-            axes.vlines(places, low, high, color=_MEAN, linewidth=1.2, zorder=4)
-        own = _numbers([getattr(found.chosen.test, part)])[0] * scale
-        axes.axhline(own, color=_CHOICE, linestyle=style, linewidth=width - 0.8, zorder=3)
-    axes.set_ylabel(f"test {choice.words.title}")
-    axes.tick_params(labelbottom=False)
+        axes.annotate(", ".join(together), (places[-1], height), (6, 0), textcoords="offset points", **label)
 
 
 def _prices(axes: Axes, choice: ChoiceFound) -> None:
     """Bars: the value alone; line: all so far."""
     entries, places = choice.found.values, np.arange(len(choice.values))
-    spent = np.array([entry.spent.total_bytes for entry in entries], float)
+    spent = np.array([entry.spent.traffic_bytes for entry in entries], float)
     so_far = np.array([entry.spent_so_far.total_bytes for entry in entries], float)
     factor, unit = (1e-6, "MB") if so_far.max(initial=0) >= 1e6 else (1e-3, "kB")
     axes.bar(places, spent * factor, width=0.5, color=_BARS, zorder=3)
@@ -104,16 +119,14 @@ def _prices(axes: Axes, choice: ChoiceFound) -> None:
 
 def _legend(figure: Figure, choice: ChoiceFound) -> None:
     entries = [
-        Line2D([], [], color=_MEAN, linewidth=2.4, label="one value for all: mean over clients"),
-        Line2D([], [], color=_MEAN, linewidth=1.4, linestyle=(0, (4, 2)), label="their worst tenth"),
-        Line2D([], [], color=MUTED, linewidth=0.8, label="each client"),
-        Line2D([], [], color=_CHOICE, linewidth=1.6, label="own choice: mean (dashed: worst tenth)"),
-        Line2D(
-            [], [], color=_CHOICE, linestyle="none", marker="o", markersize=5, label="its choice on validation rows"
-        ),
-        Line2D([], [], color=_BARS, linewidth=6, label="bytes of the value (line: so far)"),
+        key("one value for all: mean over clients", color=_MEAN, linewidth=2.4),
+        key("their worst tenth", color=_MEAN, linewidth=1.4, linestyle=DASHED),
+        key("each client", color=MUTED, linewidth=0.8),
+        key("own choice: mean (dashed: worst tenth)", color=_CHOICE, linewidth=1.6),
+        key("its choice on validation rows", color=_CHOICE, linestyle="none", marker="o", markersize=5),
+        key("bytes of the value (line: so far)", color=_BARS, linewidth=6),
     ]
-    figure.legend(handles=entries, loc="outside upper left", ncols=3, handlelength=1.8, columnspacing=1.4)
+    add_legend(figure, entries, ncols=3, columnspacing=1.4)
 
 
 def _numbers(values: list[float | None]) -> np.ndarray:

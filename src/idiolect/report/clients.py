@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 
 import numpy as np
 import pyarrow as pa
 
-from idiolect.report.folder import Run, numbers, of_method
+from idiolect.report.folder import Run, mean_known, numbers, of_method
 
 VERDICTS = ("helped", "hurt", "unclear", "same")
 
@@ -78,31 +77,31 @@ def client_table(run: Run, method: str) -> ClientTable:
     if "verdict" in rows.column_names:
         recorded[seed_of, client_of] = [verdict or "" for verdict in rows["verdict"].to_pylist()]
     personal, seed_gain = spread("score"), spread("gain")
-    gain, low, high = (_mean(spread(f"gain{end}")) for end in _ENDS)
-    moved = [_mean(spread(f"gain_expected{end}")) for end in _ENDS]
+    gain, low, high = (mean_known(spread(f"gain{end}")) for end in _ENDS)
+    moved = [mean_known(spread(f"gain_expected{end}")) for end in _ENDS]
     expected = [np.where(np.isnan(moved[0]), own, one) for own, one in zip((gain, low, high), moved)]
-    over_one = [_mean(spread(f"gain_over_one{end}")) for end in _ENDS]
+    over_one = [mean_known(spread(f"gain_over_one{end}")) for end in _ENDS]
     return ClientTable(
         method=method,
         seeds=seeds,
         client=client,
-        train_rows=_mean(spread("train_rows") + (spread("validation_rows") if _is_refit(run, method) else 0)),
-        test_rows=_mean(spread("test_rows")),
-        alone=_mean(spread("local_score")),
-        shared=_mean(spread(f"test_shared_{run.score}_selected")),
-        personal=_mean(personal),
+        train_rows=mean_known(spread("train_rows") + (spread("validation_rows") if _is_refit(run, method) else 0)),
+        test_rows=mean_known(spread("test_rows")),
+        alone=mean_known(spread("local_score")),
+        shared=mean_known(spread(f"test_shared_{run.score}_selected")),
+        personal=mean_known(personal),
         gain=gain,
         gain_low=low,
         gain_high=high,
         expected=expected[0],
         expected_low=expected[1],
         expected_high=expected[2],
-        one=_mean(spread("one_score")),
+        one=mean_known(spread("one_score")),
         over_one=over_one[0],
         over_one_low=over_one[1],
         over_one_high=over_one[2],
         verdict=np.where(np.isnan(gain), "", _agreed(recorded)),
-        held_out=np.nan_to_num(_mean(spread("held_out"))) > 0,
+        held_out=np.nan_to_num(mean_known(spread("held_out"))) > 0,
         seed_personal=personal,
         seed_gain=seed_gain,
     )
@@ -120,15 +119,6 @@ def _in_order(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Distinct names as they first appear, and each row's position among them."""
     position = {name: place for place, name in enumerate(dict.fromkeys(names))}
     return np.asarray(list(position), dtype=object), np.asarray([position[name] for name in names], int)
-
-
-def _mean(cells: np.ndarray) -> np.ndarray:
-    """Mean over seeds that have the number."""
-    if not cells.shape[0]:
-        return np.full(cells.shape[1], np.nan)
-    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-        warnings.simplefilter("ignore", RuntimeWarning)  # a client without any is not-a-number, as wanted
-        return np.nanmean(cells, axis=0)
 
 
 def _agreed(recorded: np.ndarray) -> np.ndarray:

@@ -1,27 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Score against cost: what the validation rows said while bytes, gradients and modelled seconds were spent."""
+"""Score, and distance from the optimum, while bytes, gradients of each block and modelled seconds are spent."""
 
 from __future__ import annotations
 
 import dataclasses
-from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
+from scipy.special import stdtrit
 
-from idiolect.report.folder import Run, numbers, of_method
-from idiolect.report.style import INK, MUTED, PAPER, blank, cost_axis, method_colours, shortened
-from idiolect.report.wording import score_words
+from idiolect.report.folder import Run, mean_known, numbers, of_method
+from idiolect.report.style import DASHED, INK, MUTED, PAPER, add_legend, blank, cost_axis, key, method_colours, widen
+from idiolect.report.wording import score_words, shortened
 
-# Panel: what is spent, the history's columns that add up to it, their unit.
-_PANELS = (
-    ("communicated, MB", ("download_bytes", "upload_bytes"), 1e-6),
-    ("gradient evaluations", ("gradients_shared", "gradients_personal", "gradients_both"), 1.0),
-    ("modelled seconds", ("modelled_seconds",), 1.0),
-    ("rounds", ("rounds",), 1.0),
+
+class Panel(NamedTuple):
+    """What is spent, the history's columns that add up to it, their unit."""
+
+    title: str
+    columns: tuple[str, ...]
+    unit: float = 1.0
+
+    def spent(self, rows: pa.Table) -> np.ndarray:
+        """By every recorded round."""
+        return self.unit * np.sum([numbers(rows, column) for column in self.columns], axis=0)
+
+
+_SENT = Panel("communicated, MB", ("download_bytes", "upload_bytes"), 1e-6)
+_OF_SCORE = (
+    _SENT,
+    Panel("gradient evaluations", ("gradients_shared", "gradients_personal", "gradients_both")),
+    Panel("modelled seconds", ("modelled_seconds",)),
+    Panel("rounds", ("rounds",)),
+)
+_OF_OPTIMUM = (
+    Panel("exchanges", ("rounds",)),
+    _SENT,
+    Panel("gradients by w, per example", ("gradients_shared", "gradients_both")),
+    Panel("gradients by beta, per example", ("gradients_personal", "gradients_both")),
 )
 _FEW_SEEDS = 4  # under this an interval over seeds says little: two seeds would give +- 9 standard deviations
 
@@ -39,26 +59,56 @@ class Curve:
 
 def score_against_cost(run: Run) -> Figure | None:
     """Validation score (mean, worst tenth of clients) by bytes, gradients, modelled time, rounds; None if unknown."""
-    diverged = {entry.method: bool(entry.diverged) for entry in run.methods}
-    curves = [_curve(run, method, diverged[method]) for method in diverged]
+    curves = [_curve(run, entry.method, entry.diverged is not None) for entry in run.methods]
     curves = [curve for curve in curves if np.isfinite(curve.mean).any()]
     if not curves:
         return None
     words, colours = score_words(run.score), method_colours(run)
-    lines = -(-(len(curves) + 2) // 4)
-    figure = blank(12, 3.5 + 0.22 * lines)
-    panels = figure.subplots(1, len(_PANELS), sharey=True, width_ratios=(1, 1, 1, 0.62))
-    for place, (axes, (title, _, _)) in enumerate(zip(panels, _PANELS)):
-        wide = cost_axis(axes, np.concatenate([curve.costs[place].ravel() for curve in curves]))
+    figure = blank(12, 3.5 + 0.22 * -(-(len(curves) + 2) // 4))
+    panels = figure.subplots(1, len(_OF_SCORE), sharey=True, width_ratios=(1, 1, 1, 0.62))
+    for place, (axes, panel) in enumerate(zip(panels, _OF_SCORE)):
+        spent = np.concatenate([curve.costs[place].ravel() for curve in curves])
+        wide = _cost_panel(axes, panel, spent, None if np.isfinite(spent).any() else "not recorded")
         for order, curve in enumerate(curves):
             _draw(axes, curve, place, colours[curve.method], words.scale, wide, 3 + order)
-        axes.set_xlabel(title + (" (log scale)" if wide else ""))
-        if not any(np.isfinite(curve.costs[place]).any() for curve in curves):
-            axes.text(0.5, 0.5, "not recorded", transform=axes.transAxes, ha="center", color=MUTED)
     _limits(panels[0], curves, words.scale)
     panels[0].set_ylabel(f"validation {words.title}")
     _legend(figure, curves, colours)
     return figure
+
+
+def suboptimality_against_cost(run: Run) -> Figure | None:
+    """F - F* of each method's own objective by exchanges, bytes and gradients of each block; None if not measured."""
+    histories = {entry.method: of_method(run.history, entry.method) for entry in run.methods}
+    histories = {name: rows for name, rows in histories.items() if (numbers(rows, "suboptimality") > 0).any()}
+    if not histories:
+        return None
+    colours = method_colours(run)
+    figure = blank(12, 3.4 + 0.22 * -(-len(histories) // 4))
+    panels = figure.subplots(1, len(_OF_OPTIMUM), sharey=True)
+    for axes, panel in zip(panels, _OF_OPTIMUM):
+        spent = np.concatenate([panel.spent(rows) for rows in histories.values()])
+        wide = _cost_panel(axes, panel, spent, None if np.nan_to_num(spent).any() else "none")
+        for name, rows in histories.items():
+            cost, gap, seeds = panel.spent(rows), numbers(rows, "suboptimality"), rows["seed"].to_numpy()
+            for seed in np.unique(seeds):
+                shown = (seeds == seed) & (gap > 0) & ((cost > 0) | (not wide))
+                axes.plot(cost[shown], gap[shown], color=colours[name], linewidth=1.5, alpha=0.85)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    panels[0].set_ylabel("F - F* on training rows (log scale)")
+    add_legend(figure, [key(shortened(name, 26), color=colours[name], linewidth=2.4) for name in histories])
+    return figure
+
+
+def _cost_panel(axes: Axes, panel: Panel, spent: np.ndarray, empty: str | None) -> bool:
+    """Scale and name the axis of costs, and say why nothing is drawn where nothing is; whether it is logarithmic."""
+    wide = cost_axis(axes, spent)
+    axes.set_xlabel(panel.title + (" (log scale)" if wide else ""))
+    if empty is not None:
+        axes.text(0.5, 0.5, empty, transform=axes.transAxes, ha="center", color=MUTED)
+    return wide
 
 
 def _curve(run: Run, method: str, diverged: bool) -> Curve:
@@ -71,44 +121,39 @@ def _curve(run: Run, method: str, diverged: bool) -> Curve:
         cells[seed_of, round_of] = values
         return cells
 
-    costs = tuple(
-        spread(unit * np.sum([numbers(rows, column) for column in columns], axis=0)) for _, columns, unit in _PANELS
-    )
     mean, worst = (spread(_validation(rows, run.score, which)) for which in ("mean", "worst_decile"))
-    return Curve(method, costs, mean, worst, diverged)
+    return Curve(method, tuple(spread(panel.spent(rows)) for panel in _OF_SCORE), mean, worst, diverged)
 
 
 def _validation(rows: pa.Table, score: str, statistic: str) -> np.ndarray:
     """The personal models' score; the shared model's where a method has no other."""
-    personal = numbers(rows, f"validation_personal_{score}_{statistic}")
-    values = np.where(np.isnan(personal), numbers(rows, f"validation_shared_{score}_{statistic}"), personal)
+    personal, shared = (numbers(rows, f"validation_{kind}_{score}_{statistic}") for kind in ("personal", "shared"))
+    values = np.where(np.isnan(personal), shared, personal)
     return np.where(np.isfinite(values), values, np.nan)
 
 
 def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide: bool, order: int) -> None:
     costs = curve.costs[place]
-    everywhere = np.isfinite(curve.mean).all(axis=0)  # a mean over changing seeds would jump
-    if not everywhere.any():
-        everywhere = np.isfinite(curve.mean).any(axis=0)
-    cost = np.mean(costs[:, everywhere], axis=0) if len(costs) else np.empty(0)
-    shown = (cost > 0) if wide else np.isfinite(cost)
     if not np.isfinite(costs).any():  # not recorded, which is not the same as free
         return
+    seen = np.isfinite(curve.mean)
+    everywhere = seen.all(axis=0) if seen.all(axis=0).any() else seen.any(axis=0)  # a mean over changing seeds jumps
+    cost = np.mean(costs[:, everywhere], axis=0)
+    shown = (cost > 0) if wide else np.isfinite(cost)
     if not _spends(costs) or not shown.any():  # only where it ends can be shown
         for values, width in ((curve.mean, 1.8), (curve.worst, 1.0)):
             axes.axhline(_last(values) * scale, color=colour, linewidth=width, linestyle=(0, (1, 1.6)), zorder=order)
         return
     cost = cost[shown]
-    if len(curve.mean) > 1:
-        for seed in range(len(curve.mean)):
-            seen = costs[seed] > 0 if wide else np.isfinite(costs[seed])
-            axes.plot(costs[seed][seen], curve.mean[seed][seen] * scale, color=colour, linewidth=0.7, alpha=0.45)
     middle, low, high = _band(curve.mean[:, everywhere][:, shown] * scale)
     if len(curve.mean) > 1:
+        for own, mean in zip(costs, curve.mean):
+            paid = own > 0 if wide else np.isfinite(own)
+            axes.plot(own[paid], mean[paid] * scale, color=colour, linewidth=0.7, alpha=0.45)
         axes.fill_between(cost, low, high, color=colour, alpha=0.16, linewidth=0)
-    worst = _band(curve.worst[:, everywhere][:, shown] * scale)[0]
+    worst = mean_known(curve.worst[:, everywhere][:, shown] * scale)
     dot = "_" if len(cost) == 1 else None  # a line through one point cannot be seen
-    axes.plot(cost, worst, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), marker=dot, zorder=order)
+    axes.plot(cost, worst, color=colour, linewidth=1.2, linestyle=DASHED, marker=dot, zorder=order)
     axes.plot(cost, middle, color=colour, linewidth=2.0, zorder=order + 20)
     mark, size = ("X", 46) if curve.diverged else ("o", 22)
     ends = axes.scatter(cost[-1:], middle[-1:], s=size, marker=mark, color=colour, edgecolor=PAPER, linewidth=0.7)
@@ -120,51 +165,34 @@ def _spends(costs: np.ndarray) -> bool:
     return bool(np.nan_to_num(costs).max(initial=0.0) > 0)
 
 
-def _last(mean: np.ndarray) -> float:
+def _last(values: np.ndarray) -> float:
     """Where the curve ends: the mean over seeds at its last round."""
-    finite = np.isfinite(mean).any(axis=0)
-    if not finite.any():
-        return float("nan")
-    return float(np.nanmean(mean[:, np.flatnonzero(finite)[-1]]))
+    means = mean_known(values)
+    means = means[np.isfinite(means)]
+    return float(means[-1]) if means.size else float("nan")
 
 
 def _band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean over seeds with a 95 % t interval, or with the seeds' own range when they are few."""
-    known = np.where(np.isfinite(values), values, np.nan)
-    # Rounds that no seed has a score for stay empty; nanmean would warn about them.
-    number = np.maximum(np.isfinite(known).sum(axis=0), 1)
-    empty = ~np.isfinite(known).any(axis=0)
-    middle = np.where(empty, np.nan, np.nansum(known, axis=0) / number)
+    middle = mean_known(values)
     if len(values) < _FEW_SEEDS:
-        low = np.where(empty, np.nan, np.min(np.where(np.isnan(known), np.inf, known), axis=0))
-        high = np.where(empty, np.nan, np.max(np.where(np.isnan(known), -np.inf, known), axis=0))
-        return middle, low, high
-    deviation = np.sqrt(np.nansum((known - middle) ** 2, axis=0) / np.maximum(number - 1, 1))
-    half = student_quantile(len(values) - 1) * deviation / np.sqrt(number)
+        return middle, np.fmin.reduce(values), np.fmax.reduce(values)
+    number = (~np.isnan(values)).sum(axis=0)
+    variance = mean_known((values - middle) ** 2) * number / np.maximum(number - 1, 1)
+    half = stdtrit(len(values) - 1, 0.975) * np.sqrt(variance / np.maximum(number, 1))
     return middle, middle - half, middle + half
-
-
-def student_quantile(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t by its Cornish-Fisher series (Hill 1970): within 1 % from 3 degrees on."""
-    z = NormalDist().inv_cdf(0.975)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def _limits(axes: Axes, curves: list[Curve], scale: float) -> None:
     """A vertical range for the methods that finished: one that explodes must not flatten the others."""
     calm = [curve for curve in curves if not curve.diverged] or curves
     values = np.concatenate([np.concatenate([curve.mean.ravel(), curve.worst.ravel()]) for curve in calm]) * scale
-    values = values[np.isfinite(values)]
-    low, high = values.min(), values.max()
+    low, high = np.nanmin(values), np.nanmax(values)
     if low > 0 and high / low > 50:  # a loss that falls by orders of magnitude
         axes.set_yscale("log")
         axes.set_ylim(low / 1.3, high * 1.3)
     else:
-        room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-        axes.set_ylim(low - room, high + room)
+        axes.set_ylim(*widen(low, high, 0.05))
 
 
 def _legend(figure: Figure, curves: list[Curve], colours: dict[str, str]) -> None:
@@ -172,13 +200,10 @@ def _legend(figure: Figure, curves: list[Curve], colours: dict[str, str]) -> Non
     for curve in curves:
         silent = np.isfinite(curve.costs[0]).any() and not _spends(curve.costs[0])
         note = " (diverged)" if curve.diverged else " (dotted: sends nothing)" if silent else ""
-        entries.append(
-            Line2D([], [], color=colours[curve.method], linewidth=2.4, label=shortened(curve.method, 26) + note)
-        )
-    dashed = Line2D([], [], color=INK, linewidth=1.2, linestyle=(0, (4, 2)), label="worst tenth of clients")
-    entries.append(dashed)
+        entries.append(key(shortened(curve.method, 26) + note, color=colours[curve.method], linewidth=2.4))
+    entries.append(key("worst tenth of clients", color=INK, linewidth=1.2, linestyle=DASHED))
     seeds = max(len(curve.mean) for curve in curves)
     if seeds > 1:
         band = "95 % interval" if seeds >= _FEW_SEEDS else "range"
-        entries.append(Line2D([], [], color=MUTED, linewidth=0.8, label=f"each seed; band: their {band}"))
-    figure.legend(handles=entries, loc="outside upper left", ncols=4, handlelength=1.8, columnspacing=1.6)
+        entries.append(key(f"each seed; band: their {band}", color=MUTED, linewidth=0.8))
+    add_legend(figure, entries)

@@ -3,33 +3,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Callable
 
 from matplotlib.figure import Figure
 
-from idiolect.report.cost_figure import score_against_cost
+from idiolect.report.cost_figure import score_against_cost, suboptimality_against_cost
 from idiolect.report.distribution_figure import distribution_over_clients
 from idiolect.report.folder import Run
 from idiolect.report.gain_figure import gain_by_client
-from idiolect.report.optimum_figure import suboptimality_against_cost
-from idiolect.report.style import drawing, for_page, lay_out, to_bytes
-
-
-@dataclasses.dataclass(frozen=True)
-class Drawn:
-    """One figure: its file name without ending, a caption, and its two files' bytes."""
-
-    name: str
-    title: str
-    caption: str
-    png: bytes
-    svg: bytes
-
-    def for_page(self) -> str:
-        """The SVG as HTML; we drew it, so that it needs no escaping."""
-        return for_page(self.svg, self.name, f"{self.title}. {self.caption}")
-
+from idiolect.report.style import Drawn, drawn
 
 _COST = (
     "Validation score while the run spends: bytes both ways, gradient evaluations of one example, modelled seconds and "
@@ -65,13 +48,11 @@ FIGURES: tuple[tuple[str, str, str, Callable[[Run], Figure | None], str], ...] =
 
 def draw_all(run: Run) -> tuple[list[Drawn], list[str]]:
     """Every figure the run has data for, and a sentence for every one it has not."""
-    drawn, missing = [], []
+    found, missing = [], []
     for name, title, caption, draw, reason in FIGURES:
-        with drawing(name):
-            figure = draw(run)
-            if figure is None and reason:
-                missing.append(f"The figure '{title}' was left out: {reason}.")
-            if figure is not None:
-                lay_out(figure)
-                drawn.append(Drawn(name, title, caption, to_bytes(figure, "png"), to_bytes(figure, "svg")))
-    return drawn, missing
+        one = drawn(name, title, caption, functools.partial(draw, run))
+        if one is not None:
+            found.append(one)
+        elif reason:
+            missing.append(f"The figure '{title}' was left out: {reason}.")
+    return found, missing

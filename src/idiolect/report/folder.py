@@ -8,11 +8,9 @@ them.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,20 +19,20 @@ import pyarrow.parquet as pq
 
 from idiolect.record.errors import RequestError
 from idiolect.record.manifest import check_report_files
-from idiolect.record.reading import read_summary
+from idiolect.record.privacy import Statement
+from idiolect.record.reading import read_json, read_statement, read_summary
 from idiolect.record.schema import ALONE, SCHEMA, Announced, MethodSummary, RunSummary
 
-_HISTORY_KEYS = ("method", "seed", "round")
-_CLIENT_KEYS = ("method", "seed", "client")
+_KEYS = {"history": ("method", "seed", "round"), "clients": ("method", "seed", "client")}
+_LOST = {
+    "spec.toml": "the settings shown are the summary's",
+    "machine.json": "versions, devices and the command line are unknown",
+    "history.parquet": "score against cost cannot be drawn",
+    "clients.parquet": "nothing can be said about single clients",
+}
 _CLIENT_FACTS = (
-    *_CLIENT_KEYS,
-    "held_out",
-    "train_rows",
-    "validation_rows",
-    "test_rows",
-    "traffic_bytes",
-    "local_score",
-    "one_score",
+    *_KEYS["clients"],
+    *("held_out", "train_rows", "validation_rows", "test_rows", "traffic_bytes", "local_score", "one_score"),
 )
 _AGAINST_ALONE = ("helped", "hurt", "same", "unclear", "better", "worse", "gain")
 _ANSWERS = (
@@ -68,7 +66,7 @@ class Run:
     machine: dict[str, object]
     finished: bool
     missing: tuple[str, ...]
-    privacy: dict[str, Any] | None = None  # what left each client; None in folders from before it was kept
+    privacy: Statement | None = None  # what left each client; None in folders from before it was kept
 
     @property
     def name(self) -> str:
@@ -123,48 +121,48 @@ class Run:
 def read(path: str | os.PathLike[str]) -> Run:
     """Read a run folder; FolderError says in one sentence why it cannot be."""
     folder = Path(path)
-    _refuse_strangers(folder)
+    refuse_strangers(folder)
     check_report_files(folder)
-    missing: list[str] = []
     finished = (folder / "done").exists()
-    if not finished:
-        missing.append(
-            f"The run is not finished (there is no file 'done' in {folder.name}): its numbers are provisional. "
-            "`idiolect run --resume` continues it."
-        )
     summary = _summary(folder, finished)
     spec_text = _text(folder / "spec.toml")
-    if spec_text is None:
-        missing.append("spec.toml was not found: the settings shown are the summary's.")
-    machine = _json(folder / "machine.json")
-    if machine is None:
-        missing.append("machine.json was not found: versions, devices and the command line are unknown.")
-    history = _table(folder / "history.parquet", _HISTORY_KEYS)
-    if history is None:
-        missing.append("history.parquet was not found: score against cost cannot be drawn.")
-    clients = _table(folder / "clients.parquet", _CLIENT_KEYS)
-    if clients is None:
-        missing.append("clients.parquet was not found: nothing can be said about single clients.")
-    if not any(entry.alone for entry in summary.methods):
-        missing.append(
-            f"The method '{ALONE}' was not run: gains against training alone are unknown. "
-            f"Add '{ALONE}' to the methods to compare with it."
-        )
-    missing += _unanswered(summary)
-    clients = _empty(_CLIENT_KEYS) if clients is None else clients
+    history, clients = (_table(folder / f"{name}.parquet", keys) for name, keys in _KEYS.items())
+    missing = _missing(folder, summary, finished)
     summary, clients = _without_diverged(summary, clients)
     return Run(
         folder,
         _toml(folder, spec_text),
         spec_text or "",
-        _empty(_HISTORY_KEYS) if history is None else history,
+        history,
         clients,
         summary,
-        machine or {},
+        read_machine(folder),
         finished,
         tuple(missing),
-        _json(folder / "privacy.json"),
+        read_statement(folder),
     )
+
+
+def _missing(folder: Path, summary: RunSummary, finished: bool) -> list[str]:
+    """A sentence for everything that was not found, and for every method without an answer."""
+    missing = []
+    if not finished:
+        missing.append(
+            f"The run is not finished (there is no file 'done' in {folder.name}): its numbers are provisional. "
+            "`idiolect run --resume` continues it."
+        )
+    missing += [f"{name} was not found: {loss}." for name, loss in _LOST.items() if not (folder / name).exists()]
+    if not any(entry.alone for entry in summary.methods):
+        missing.append(
+            f"The method '{ALONE}' was not run: gains against training alone are unknown. "
+            f"Add '{ALONE}' to the methods to compare with it."
+        )
+    for entry in summary.methods:  # clients without a score are named by the answer itself
+        if entry.diverged:
+            missing.append(f"Method '{entry.method}' has no answer: {entry.diverged}.")
+        elif entry.score.mean is None:
+            missing.append(f"Method '{entry.method}' has no {summary.scores[0]} on test rows.")
+    return missing
 
 
 def read_spec(folder: Path) -> str:
@@ -174,7 +172,7 @@ def read_spec(folder: Path) -> str:
 
 def read_machine(folder: Path) -> dict[str, object]:
     """What machine.json holds; nothing where there is none."""
-    return _json(folder / "machine.json") or {}
+    return read_json(folder / "machine.json") if (folder / "machine.json").exists() else {}
 
 
 def numbers(table: pa.Table, column: str) -> np.ndarray:
@@ -185,12 +183,20 @@ def numbers(table: pa.Table, column: str) -> np.ndarray:
     return filled.to_numpy()
 
 
+def mean_known(values: np.ndarray) -> np.ndarray:
+    """Mean over the first axis of what is not not-a-number, which it stays where nothing is known."""
+    known = ~np.isnan(values)
+    number = known.sum(axis=0)
+    return np.where(number > 0, np.where(known, values, 0.0).sum(axis=0) / np.maximum(number, 1), np.nan)
+
+
 def of_method(table: pa.Table, method: str) -> pa.Table:
     """The rows of one method."""
     return table.filter(pc.equal(table["method"].cast(pa.string()), method))
 
 
-def _refuse_strangers(folder: Path) -> None:
+def refuse_strangers(folder: Path) -> None:
+    """FolderError for what is no run folder."""
     if not folder.exists():
         raise FolderError(
             f"There is no folder {str(folder)!r}; give the path of a run, such as 'runs/NAME', as `idiolect run` "
@@ -224,31 +230,22 @@ def _summary(folder: Path, finished: bool) -> RunSummary:
     return summary
 
 
-def _unanswered(summary: RunSummary) -> list[str]:
-    """Methods without an answer; clients without a score are named by the answer itself."""
-    sentences = []
-    for entry in summary.methods:
-        if entry.diverged:
-            sentences.append(f"Method '{entry.method}' has no answer: {entry.diverged}.")
-        elif entry.score.mean is None:
-            sentences.append(f"Method '{entry.method}' has no {summary.scores[0]} on test rows.")
-    return sentences
-
-
 def _without_diverged(summary: RunSummary, clients: pa.Table) -> tuple[RunSummary, pa.Table]:
     """Both without the scores of methods that diverged, and without gains where training alone did."""
     lost = [entry.method for entry in summary.methods if entry.diverged]
     if not lost:
         return summary, clients
     alone = [entry.diverged is not None for entry in summary.methods if entry.alone]
-    without = _AGAINST_ALONE if alone and all(alone) else ()
-    methods = tuple(_blanked(entry, _ANSWERS if entry.diverged else without) for entry in summary.methods)
+    without = alone != [] and all(alone)
+    methods = tuple(
+        _blanked(entry, _ANSWERS if entry.diverged else _AGAINST_ALONE if without else ()) for entry in summary.methods
+    )
     rows = pc.is_in(clients["method"].cast(pa.string()), pa.array(lost, pa.string()))
-    for name in clients.column_names:
-        if without and name in _ALONE_COLUMNS:
-            clients = _replaced(clients, name, pa.nulls(len(clients), clients[name].type))
-        elif name not in _CLIENT_FACTS:
-            clients = _replaced(clients, name, pc.if_else(rows, pa.scalar(None, clients[name].type), clients[name]))
+    for place, name in enumerate(clients.column_names):
+        if name not in _CLIENT_FACTS or (without and name in _ALONE_COLUMNS):
+            gone = pa.scalar(True) if without and name in _ALONE_COLUMNS else rows
+            kept = pc.if_else(gone, pa.scalar(None, clients[name].type), clients[name])
+            clients = clients.set_column(place, name, kept)
     return dataclasses.replace(summary, methods=methods), clients
 
 
@@ -258,13 +255,10 @@ def _blanked(entry: MethodSummary, names: tuple[str, ...]) -> MethodSummary:
     return dataclasses.replace(entry, **{name: getattr(nothing, name) for name in names})
 
 
-def _replaced(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    return table.set_column(table.column_names.index(name), name, values)
-
-
-def _table(file: Path, keys: tuple[str, ...]) -> pa.Table | None:
+def _table(file: Path, keys: tuple[str, ...]) -> pa.Table:
+    """The file, or a table without rows where there is none."""
     if not file.exists():
-        return None
+        return pa.table({key: pa.array([], pa.string() if key in ("method", "client") else pa.int64()) for key in keys})
     try:
         table = pq.read_table(file)
     except (pa.ArrowInvalid, OSError) as error:
@@ -281,28 +275,8 @@ def _table(file: Path, keys: tuple[str, ...]) -> pa.Table | None:
     return table
 
 
-def _empty(keys: tuple[str, ...]) -> pa.Table:
-    return pa.table({key: pa.array([], pa.string() if key in ("method", "client") else pa.int64()) for key in keys})
-
-
 def _text(file: Path) -> str | None:
     return file.read_text(encoding="utf-8") if file.exists() else None
-
-
-def _json(file: Path) -> dict[str, Any] | None:
-    text = _text(file)
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FolderError(
-            f"{str(file)!r} is not valid JSON ({_first_line(error)}); it was cut short or edited: copy the run folder "
-            "again or rerun."
-        ) from error
-    if not isinstance(value, dict):
-        raise FolderError(f"{str(file)!r} must hold a JSON object, got {type(value).__name__}; rerun to rewrite it.")
-    return value
 
 
 def _toml(folder: Path, text: str | None) -> dict[str, object]:

@@ -3,21 +3,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, blank, shortened
-from idiolect.report.wording import ScoreWords, score_words
+from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, Look, add_legend, blank, key
+from idiolect.report.wording import ScoreWords, score_words, shortened
 
 _NAMED = 24  # as many clients as can have their names beside them
+_EACH_SEED = 300  # clients up to which the dots of single seeds are drawn
 _HEAVY = 1500  # intervals beyond which an SVG of single lines grows past a megabyte: drawn as pixels
 
 
@@ -36,10 +36,9 @@ def gain_by_client(run: Run) -> Figure | None:
     height = (0.95 + 0.185 * max(most, 6)) if named else 2.9
     figure = blank(9.6, 0.45 + rows * height)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=named, sharey=not named).ravel()
-    limits = _limits(tables, words.scale)
+    look = _Frame(_limits(tables, words.scale), words.scale, named, heavy=len(tables) * most > _HEAVY)
     for axes, table in zip(grid, tables):
-        draw = _draw_named if named else _draw_ranked
-        draw(axes, table, words, limits, heavy=len(tables) * most > _HEAVY)
+        _draw_panel(axes, table, look)
         axes.set_title(shortened(table.method, 60 // columns), pad=17)
         axes.annotate(_counts(table), (0, 1), (0, 5), "axes fraction", textcoords="offset points", color=MUTED)
     for axes in grid[len(tables) :]:
@@ -49,77 +48,75 @@ def gain_by_client(run: Run) -> Figure | None:
     return figure
 
 
-def _draw_named(axes: Axes, table: ClientTable, words: ScoreWords, limits: tuple[float, float], heavy: bool) -> None:
-    """Clients down the side by name, the largest gain on top."""
+class _Frame(NamedTuple):
+    """What all panels share; named clients stand down the side, so that gains go to the right and not up."""
+
+    limits: tuple[float, float]
+    scale: float
+    named: bool
+    heavy: bool
+
+    def turned(self, gains: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Both as matplotlib takes them: across, then up."""
+        return (gains, places) if self.named else (places, gains)
+
+
+def _draw_panel(axes: Axes, table: ClientTable, frame: _Frame) -> None:
+    """Clients by name, the largest gain on top; or, too many to name, by rank from the largest loss on."""
     order = _order(table)
-    place = np.arange(len(order))
-    _draw(axes, table, order, place, words.scale, limits, sideways=True, heavy=heavy)
-    axes.set_yticks(place, [shortened(str(name), 22) for name in table.client[order]], fontsize=7.5)
-    axes.set_ylim(-0.8, len(order) - 0.2)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
-    axes.axvline(0, color=INK, linewidth=0.9, zorder=2)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(_signed())
+    place = np.arange(len(order)) + (0 if frame.named else 1)
+    gains, clients = (axes.xaxis, axes.yaxis) if frame.named else (axes.yaxis, axes.xaxis)
+    _draw_intervals(axes, table, order, place, frame)
+    _draw_dots(axes, table, order, place, frame)
+    (axes.axvline if frame.named else axes.axhline)(0, color=INK, linewidth=0.9, zorder=2)
+    gains.set_major_formatter(_signed())
+    clients.grid(visible=False)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=not frame.named))
+    if frame.named:
+        axes.set_yticks(place, [shortened(str(name), 22) for name in table.client[order]], fontsize=7.5)
+        axes.tick_params(axis="y", length=0)
+        axes.set(xlim=frame.limits, ylim=(-0.8, len(order) - 0.2))
+    else:
+        axes.set(xlim=(0.5 - 0.015 * len(order), len(order) * 1.015 + 0.5), ylim=frame.limits)
 
 
-def _draw_ranked(axes: Axes, table: ClientTable, words: ScoreWords, limits: tuple[float, float], heavy: bool) -> None:
-    """Too many clients to name: their rank from the largest loss to the largest gain."""
-    order = _order(table)
-    place = np.arange(1, len(order) + 1)
-    _draw(axes, table, order, place, words.scale, limits, sideways=False, heavy=heavy)
-    axes.set_xlim(0.5 - 0.015 * len(order), len(order) * 1.015 + 0.5)
-    axes.grid(axis="x", visible=False)
-    axes.axhline(0, color=INK, linewidth=0.9, zorder=2)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.yaxis.set_major_formatter(_signed())
+def _colours(table: ClientTable, order: np.ndarray) -> np.ndarray:
+    return np.asarray([VERDICT_COLOURS.get(verdict, MUTED) for verdict in table.verdict[order]], dtype=object)
 
 
-def _draw(
-    axes: Axes,
-    table: ClientTable,
-    order: np.ndarray,
-    place: np.ndarray,
-    scale: float,
-    limits: tuple[float, float],
-    sideways: bool,
-    heavy: bool,
-) -> None:
-    low, high = limits
-    (axes.set_xlim if sideways else axes.set_ylim)(low, high)
-    colours = np.asarray([VERDICT_COLOURS.get(verdict, MUTED) for verdict in table.verdict[order]], dtype=object)
-    gain = table.expected[order] * scale
-    bottom, top = table.expected_low[order] * scale, table.expected_high[order] * scale
-    width = float(np.clip(60 / len(order), 0.5, 2.2))
-    segments = [
-        [(from_, at), (to, at)] if sideways else [(at, from_), (at, to)]
-        for at, from_, to in zip(place, bottom, top)
-        if np.isfinite(from_) and np.isfinite(to)
-    ]
-    known = np.isfinite(bottom) & np.isfinite(top)
+def _draw_intervals(axes: Axes, table: ClientTable, order: np.ndarray, place: np.ndarray, frame: _Frame) -> None:
+    ends = [values[order] * frame.scale for values in (table.expected_low, table.expected_high)]
+    known = np.isfinite(ends).all(axis=0)
+    segments = np.stack([np.column_stack(frame.turned(end, place)) for end in ends], axis=1)[known]
     bars = LineCollection(
-        segments, colors=list(colours[known]), linewidths=width, alpha=0.38 if len(order) <= 300 else 0.22, zorder=2.5
+        list(segments),
+        colors=list(_colours(table, order)[known]),
+        linewidths=float(np.clip(60 / len(order), 0.5, 2.2)),
+        alpha=0.38 if len(order) <= _EACH_SEED else 0.22,
+        zorder=2.5,
     )
-    bars.set_rasterized(heavy)
+    bars.set_rasterized(frame.heavy)
     axes.add_collection(bars, autolim=False)
+
+
+def _draw_dots(axes: Axes, table: ClientTable, order: np.ndarray, place: np.ndarray, frame: _Frame) -> None:
+    (low, high), gain, colours = frame.limits, table.expected[order] * frame.scale, _colours(table, order)
     size = float(np.clip(700 / len(order), 3, 26))
     edge = 0.4 if len(order) <= 60 else 0.0  # rims of crowded dots would hide their colours
 
-    def dots(values: np.ndarray, chosen: np.ndarray, **look: Any) -> None:
-        across, along = (values[chosen], place[chosen]) if sideways else (place[chosen], values[chosen])
-        axes.scatter(across, along, c=list(colours[chosen]), clip_on=False, rasterized=heavy, **look)
+    def dots(values: np.ndarray, chosen: np.ndarray, look: Look) -> None:
+        at = frame.turned(values[chosen], place[chosen])
+        axes.scatter(*at, c=list(colours[chosen]), clip_on=False, rasterized=frame.heavy, **look)
 
-    if len(table.seeds) > 1 and len(order) <= 300:
-        for one in table.seed_gain[:, order] * scale:
-            dots(one, (one >= low) & (one <= high), s=size / 4, alpha=0.5, linewidth=0, zorder=3)
-    dots(gain, (gain >= low) & (gain <= high), s=size, edgecolor=PAPER, linewidth=edge, zorder=4)
+    if len(table.seeds) > 1 and len(order) <= _EACH_SEED:
+        for one in table.seed_gain[:, order] * frame.scale:
+            dots(one, (one >= low) & (one <= high), {"s": size / 4, "alpha": 0.5, "linewidth": 0, "zorder": 3})
+    within = (gain >= low) & (gain <= high)
+    dots(gain, within, {"s": size, "edgecolor": PAPER, "linewidth": edge, "zorder": 4})
     # A client beyond the frame is an arrow at its edge, so that it is neither lost nor the measure of all.
-    for beyond, border, mark in (
-        (gain < low, low, "<" if sideways else "v"),
-        (gain > high, high, ">" if sideways else "^"),
-    ):
+    for beyond, border, mark in zip((gain < low, gain > high), frame.limits, "<>" if frame.named else "v^"):
         if beyond.any():
-            dots(np.full(len(gain), border), beyond, s=max(size, 14), marker=mark, zorder=4)
+            dots(np.full(len(gain), border), beyond, {"s": max(size, 14), "marker": mark, "zorder": 4})
 
 
 def _order(table: ClientTable) -> np.ndarray:
@@ -154,7 +151,7 @@ def _signed() -> FuncFormatter:
 
 def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, named: bool) -> None:
     unit = "points" if words.unit == "%" else ""
-    what = f"expected gain in {words.name.replace('_', ' ')} against training alone" + (f" ({unit})" if unit else "")
+    what = f"expected gain in {words.spoken} against training alone" + (f" ({unit})" if unit else "")
     if named:
         figure.supxlabel(what, fontsize=8.5)
         for place, axes in enumerate(panels):  # a panel with none below it keeps its own ticks
@@ -165,17 +162,11 @@ def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, 
 
 
 def _legend(figure: Figure, tables: list[ClientTable]) -> None:
-    words = {
-        "helped": "helped",
-        "hurt": "hurt",
-        "unclear": "unclear or the same",
-    }
+    words, look = {"unclear": "unclear or the same"}, {"marker": "o", "markersize": 5, "linewidth": 1.6}
     entries = [
-        Line2D([], [], color=VERDICT_COLOURS[verdict], marker="o", markersize=5, linewidth=1.6, label=label)
-        for verdict, label in words.items()
+        key(words.get(verdict, verdict), color=VERDICT_COLOURS[verdict], **look)
+        for verdict in ("helped", "hurt", "unclear")
     ]
-    if max(len(table.seeds) for table in tables) > 1 and max(map(len, tables)) <= 300:
-        entries.append(
-            Line2D([], [], color=MUTED, marker="o", markersize=2.4, alpha=0.7, linestyle="", label="each seed")
-        )
-    figure.legend(handles=entries, loc="outside upper left", ncols=4, handlelength=1.8, columnspacing=1.6)
+    if max(len(table.seeds) for table in tables) > 1 and max(map(len, tables)) <= _EACH_SEED:
+        entries.append(key("each seed", color=MUTED, marker="o", markersize=2.4, alpha=0.7, linestyle=""))
+    add_legend(figure, entries)

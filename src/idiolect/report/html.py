@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages from the templates beside this file: tables, tiles and facts as plain values that autoescape makes harmless."""
+"""Pages from the templates beside this file; autoescape makes whatever a client is called harmless."""
 
 from __future__ import annotations
 
@@ -12,17 +12,11 @@ from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from idiolect.report.wording import absent, plural
+from idiolect.report import choice, privacy, wording
+from idiolect.report.columns import INSTANCES
+from idiolect.report.wording import NONE, ScoreWords, plural
 
 LIMIT = 100  # clients shown at first
-
-
-class Tile(NamedTuple):
-    """One part of the answer: a heading, a value, a remark."""
-
-    title: str
-    value: str
-    about: str
 
 
 class Frame(NamedTuple):
@@ -31,63 +25,8 @@ class Frame(NamedTuple):
     title: str
     facts: Sequence[str]
     answer: str
-    tiles: Sequence[Tile]
     folder: str
-
-
-class Head(NamedTuple):
-    """The heading of a column; one of words sorts by letters."""
-
-    title: str
-    about: str = ""
-    words: bool = False
-
-
-class Cell(NamedTuple):
-    """How a value reads, what it sorts by, what stands small behind it; a mark says why it is set apart."""
-
-    text: str
-    value: object
-    small: str = ""
-    mark: str = ""
-    words: bool = False
-
-
-class Row(NamedTuple):
-    """A name and its cells; it sorts by `value`, or else by the name."""
-
-    name: str
-    cells: Sequence[Cell]
-    value: str = ""
-
-
-class Grid(NamedTuple):
-    """A sortable table, and what its rows leave out."""
-
-    label: str
-    heads: Sequence[Head]
-    rows: Sequence[Row]
-    more: str = ""
-
-
-def number(value: float | None, text: str) -> Cell:
-    """A cell that sorts by its number; one without sorts last."""
-    return Cell(text, "" if absent(value) else value)
-
-
-def text_cell(text: str) -> Cell:
-    """A cell of words."""
-    return Cell(text, text, words=True)
-
-
-def number_heads(titles: Iterable[str]) -> list[Head]:
-    """Headings of columns of numbers."""
-    return [Head(title) for title in titles]
-
-
-def word_heads(titles: Iterable[str]) -> list[Head]:
-    """Headings of columns of words."""
-    return [Head(title, words=True) for title in titles]
+    caution: str | None = None
 
 
 def left_out(clients: int, file: str) -> str:
@@ -104,12 +43,16 @@ def _in_words(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def _each_bare(values: Iterable[float | None], words: ScoreWords) -> str:
+    return ", ".join(map(words.bare, values))
+
+
 def fill(template: str, frame: Frame, **parts: object) -> str:
     """The page as text."""
     pages = _environment()
     script = pages.get_template("page.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
-    rare: dict[str, object] = {"caution": None, "client_data": {"methods": []}}
+    rare: dict[str, object] = {"client_data": {"methods": []}}
     # The page allows this one script and no other, whatever a client is called.
     return pages.get_template(template).render(rare | parts, frame=frame, script_hash=f"sha256-{digest}")
 
@@ -124,4 +67,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     pages.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    spoken = ("count", "megabytes", "kilobytes", "percent", "plural", "size", "listed")
+    pages.filters |= {name: getattr(wording, name) for name in spoken}
+    pages.filters |= {"upper_first": wording.upper, "facts": facts, "left_out": left_out, "each_bare": _each_bare}
+    pages.filters |= {"shown": choice.shown, "zip": zip, "common_lines": privacy.common_lines}
+    pages.filters |= {"array_name": privacy.array_name, "array_line": privacy.array_line}
+    pages.globals |= {"NONE": NONE, "LIMIT": LIMIT, "INSTANCES": INSTANCES}
     return pages

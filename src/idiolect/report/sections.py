@@ -6,76 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from idiolect.record.schema import MethodSummary
-from idiolect.report.answer import Answer, level_with, nothing_right
 from idiolect.report.clients import VERDICTS, ClientTable
-from idiolect.report.columns import Column
 from idiolect.report.folder import Run
-from idiolect.report.html import LIMIT, Cell, Grid, Head, Row, Tile, facts, number, number_heads, text_cell, word_heads
-from idiolect.report.table import ComparisonTable, title_of
+from idiolect.report.html import LIMIT, facts
 from idiolect.report.wording import (
     NONE,
     ScoreWords,
     absent,
-    count,
     finite,
-    listed,
-    megabytes,
-    percent,
-    plural,
-    score_words,
-    size,
 )
-
-FLOPS = ("a round", "to adapt", "a prediction")
-
-
-def tiles(answer: Answer, words: ScoreWords) -> list[Tile]:
-    """The four parts of the answer, one to a tile."""
-    shown: list[Tile] = []
-    if answer.best is not None:
-        name = words.name.replace("_", " ")
-        tied = f", within noise of {listed(list(answer.tied))}" if answer.tied else level_with(answer.best_level)
-        title = "Chosen on validation rows" if answer.announced else "Best on average"
-        shown.append(Tile(title, answer.best, f"{name} {words.show(answer.best_mean)}{tied}"))
-        worst, best = f"{name} {words.show(answer.worst_decile)}", answer.worst_decile_best or NONE
-        if nothing_right(answer.worst_decile, words):
-            best = "no method"
-        else:
-            worst += level_with(answer.worst_decile_level)
-        shown.append(Tile("Best for the worst tenth", best, worst))
-    if answer.compared is not None:
-        about = f"{answer.hurt or 'none'} clearly hurt; {answer.personalized} against alone"
-        shown.append(Tile("Clearly helped", f"{answer.helped or 0:,} of {answer.compared:,} clients", about))
-    if answer.traffic_bytes is not None:
-        rounds = f"{NONE} rounds" if answer.rounds is None else plural(answer.rounds, "round")
-        about = f"{answer.personalized}, {rounds}, all clients"
-        shown.append(Tile("Communication", size(answer.traffic_bytes), about))
-    return shown
-
-
-def methods_grid(table: ComparisonTable, columns: tuple[Column, ...], label: str) -> Grid:
-    """Methods against some columns, the best values marked; the first column is the method's label."""
-    heads = [Head(title_of(columns, place), column.about, not place) for place, column in enumerate(columns)]
-    rows = []
-    for row, ((name, _), *texts) in zip(table.rows, table.cells(columns)):
-        cells = []
-        for column, (text, best) in zip(columns[1:], texts):
-            shown, bracket, interval = text.partition(" [")  # quieter than the number before it
-            value = number(getattr(row, column.key), shown)
-            cells.append(value._replace(small=f"[{interval}" if bracket else "", mark="best" if best else ""))
-        rows.append(Row(name, cells, row.method))
-    return Grid(label, heads, rows)
-
-
-def remarks(run: Run, missing: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
-    """Warnings, notes on the data, and what could not be found."""
-    reason = run.summary.score_reason
-    return [
-        ("Warnings", run.summary.warnings),
-        ("Notes", [*([reason] if reason else []), *run.summary.notes]),
-        ("What this report could not find", missing),
-    ]
 
 
 class ClientLine(NamedTuple):
@@ -151,62 +90,6 @@ def _rounded(value: float) -> float | None:
     """Six digits: more than is shown, a third of the page's size."""
     known = finite(float(value))
     return None if known is None else float(f"{known:.6g}")
-
-
-_LEDGER = (
-    *("rounds", "MB up", "MB down", "MB delivery", "MB per client"),
-    *("gradients shared", "gradients personal", "gradients both", "useful steps %", "seconds"),
-    *("bytes kept by a client", "bytes kept by the server", "bytes of a model"),
-)
-
-
-def ledger(run: Run) -> Grid:
-    """Bytes, gradients and steps of every method."""
-    members = len(run.names())  # new clients never communicated
-    counted = any(entry.flops for entry in run.methods)
-    heads = [*word_heads(("method",)), *number_heads(_LEDGER)]
-    if counted:
-        heads += [Head(f"FLOPs, {what}", "Of one client, counted by the compiler.") for what in FLOPS]
-    rows = [Row(entry.method, _ledger_cells(entry, members, counted)) for entry in run.methods]
-    return Grid("What it cost", heads, rows)
-
-
-def _ledger_cells(entry: MethodSummary, members: int, counted: bool) -> list[Cell]:
-    each = entry.traffic_bytes / members if members else None
-    sent = (entry.upload_bytes, entry.download_bytes, entry.delivery_bytes, each)
-    useful = 100 * entry.useful_steps / entry.executed_steps if entry.executed_steps else None
-    kept, flops = entry.storage, entry.flops
-    counts: list[float | None] = (
-        [None] * 3 if kept is None else [kept.client_bytes, kept.server_bytes, kept.model_bytes]
-    )
-    if counted:
-        counts += [None] * 3 if flops is None else [flops.training, flops.adaptation, flops.prediction]
-    return [
-        number(entry.rounds, count(entry.rounds)),
-        *(number(value, megabytes(value)) for value in sent),
-        *(number(n, count(n)) for n in (entry.gradients_shared, entry.gradients_personal, entry.gradients_both)),
-        number(useful, percent(useful)),
-        number(entry.seconds, f"{entry.seconds:.3g}"),
-        *(number(value, count(value)) for value in counts),
-    ]
-
-
-def seeds(run: Run) -> Grid:
-    """Selected and last round, each seed, the shared model, new clients."""
-    words = score_words(run.score)
-    titles = ("mean, selected round", "95 % interval", "mean, last round", "shared model", "new clients")
-    heads = [*word_heads(("method",)), *number_heads(titles), *word_heads(("each seed", "selected rounds"))]
-    rows = []
-    for entry in run.methods:
-        low, high = entry.interval or (None, None)
-        interval = NONE if absent(low) or absent(high) else f"{words.bare(low)} to {words.bare(high)}"
-        new = None if entry.new_clients is None else entry.new_clients.mean
-        cells = [number(entry.score.mean, words.bare(entry.score.mean)), number(low, interval)]
-        cells += [number(value, words.bare(value)) for value in (entry.last_mean, entry.shared_mean, new)]
-        each = ", ".join(map(words.bare, entry.seed_means)) or NONE
-        rounds = ", ".join(map(str, entry.selected_rounds)) or NONE
-        rows.append(Row(entry.method, [*cells, text_cell(each), text_cell(rounds)]))
-    return Grid("Every seed, and the last round", heads, rows)
 
 
 class MethodFacts(NamedTuple):

@@ -4,36 +4,34 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from idiolect.record.codec import to_json
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record, read_rows
 from idiolect.record.splits import SplitsAnnounced, SplitsMean, SplitsMethod, SplitsRow, SplitsSummary
-from idiolect.report.columns import ANNOUNCED, UNFINISHED
+from idiolect.report.columns import ANNOUNCED, UNFINISHED, with_marks
 from idiolect.report.folder import FolderError
-from idiolect.report.wording import NONE, ScoreWords, count, known, listed, megabytes, plural, score_words, ties, upper
+from idiolect.report.text import WIDTH, more_clients, printed, starred, text_table
+from idiolect.report.wording import (
+    NONE,
+    ScoreWords,
+    count,
+    gains_said,
+    leaders,
+    listed,
+    megabytes,
+    plural,
+    score_words,
+    upper,
+    verdicts_said,
+)
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; all are in splits.parquet
-TITLES = (
-    "mean [95 %]",
-    "worst 10 %",
-    "gain over alone [95 %]",
-    "gain over one model [95 %]",
-    "helped",
-    "hurt",
-    "announced",
-    "best",
-    "MB",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,22 +76,16 @@ def read_splits(folder: str | os.PathLike[str]) -> SplitsFound:
     return SplitsFound(path, found, read_rows(SplitsRow, path / "splits.parquet"))
 
 
-def splits_text(splits: SplitsFound, width: int = 120) -> str:
+def splits_text(splits: SplitsFound, width: int = WIDTH) -> str:
     """The methods, the answer in words, and the clients of the method that was announced most."""
     splits = plainly(splits)
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
-    console.print(_methods(splits))
-    console.print(escape(f"* best of its column. {legend(splits)}"))
-    console.print("\n" + escape(answer(splits)))
-    method = splits.found.personalized
-    clients = splits.of_method(method)
-    if method is not None and clients:
-        console.print(f"\nClients with {escape(method)}, means over splits:")
-        console.print(_clients(splits, clients[:MOST_CLIENTS]))
-        if len(clients) > MOST_CLIENTS:
-            console.print(f"{plural(len(clients) - MOST_CLIENTS, 'more client')} in splits.parquet.")
-    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+    parts: list[str | Table] = [_methods(splits), f"* best of its column. {legend(splits)}", "", answer(splits)]
+    clients = splits.of_method(splits.found.personalized)
+    if clients:
+        parts += ["", f"Clients with {splits.found.personalized}, means over splits:"]
+        parts.append(_clients(splits, clients[:MOST_CLIENTS]))
+        parts += more_clients(len(clients) - MOST_CLIENTS, "in splits.parquet")
+    return printed(*parts, width=width)
 
 
 def answer(splits: SplitsFound) -> str:
@@ -139,14 +131,8 @@ def _announced_means(splits: SplitsFound, announced: SplitsAnnounced) -> list[st
     if score is None:
         return []
     who = "its" if len(_times(splits.found)) == 1 else "the announced method's"
-    text = f"{who} {words.name.replace('_', ' ')} on test rows is {words.show(score.mean)}{interval(words, score)}"
-    told = []
-    for gain, whom in ((announced.gain, "training alone"), (announced.gain_over_one, "one model for all")):
-        if gain is None or gain.mean == gain.low == gain.high == 0:  # it is the reference itself
-            continue
-        clear = known(gain.low) and known(gain.high) and not gain.low <= 0 <= gain.high
-        told.append(f"{words.gain(gain.mean, gain.low, gain.high)} against {whom}{'' if clear else ' (not clear)'}")
-    return [f"{text} on average over splits" + (f", {' and '.join(told)}" if told else "")]
+    text = f"{who} {words.spoken} on test rows is {words.show(score.mean)}{interval(words, score)}"
+    return [f"{text} on average over splits{gains_said(words, announced.gain, announced.gain_over_one)}"]
 
 
 def _client_counts(splits: SplitsFound) -> list[str]:
@@ -154,12 +140,7 @@ def _client_counts(splits: SplitsFound) -> list[str]:
     line = next((one for one in splits.found.methods if one.method == method), None)
     if line is None or not line.compared:
         return []
-    helped, hurt = (number or "none" for number in (line.helped, line.hurt))
-    verb = "is" if line.helped == 1 else "are"
-    return [
-        f"of {plural(line.compared, 'client')} with {method} {helped} {verb} clearly helped and {hurt} clearly hurt "
-        "against alone"
-    ]
+    return [verdicts_said(line.compared, line.method, line.helped, line.hurt)]
 
 
 def _doubts(found: SplitsSummary) -> str:
@@ -193,12 +174,11 @@ def legend(splits: SplitsFound) -> str:
 
 def interval(words: ScoreWords, value: SplitsMean) -> str:
     """' [low, high]' of a mean, or nothing where it is unknown."""
-    both = known(value.low) and known(value.high)
-    return f" [{words.bare(value.low)}, {words.bare(value.high)}]" if both else ""
+    return f" {words.around(value.low, value.high)}".rstrip()
 
 
 def method_cells(splits: SplitsFound, line: SplitsMethod) -> list[tuple[float | None, str]]:
-    """One method's numbers in the order of `TITLES`: the value to sort by, and how it reads."""
+    """One method's numbers in the order of the page's columns: the value to sort by, and how it reads."""
     words, score, worst = splits.words, line.score, line.worst_decile
     cells: list[tuple[float | None, str]] = [
         (None, NONE) if score is None else (score.mean, words.bare(score.mean) + interval(words, score)),
@@ -216,45 +196,36 @@ def method_cells(splits: SplitsFound, line: SplitsMethod) -> list[tuple[float | 
 def marked(splits: SplitsFound, line: SplitsMethod) -> str:
     """The method's label with its marks."""
     most = splits.found.announced and splits.found.announced.most
-    label = f"{ANNOUNCED} {line.method}" if line.method == most else line.method
-    return f"{label} {UNFINISHED}" if line.unconverged else label
-
-
-def best_places(splits: SplitsFound, column: int) -> set[int]:
-    """The methods with the best mean of a column that has one; none where all are level."""
-    higher = splits.found.higher_is_better
-    sign = {0: 1 if higher else -1, 1: 1 if higher else -1, 2: 1, 3: 1}.get(column)
-    cells = [method_cells(splits, line)[column][0] for line in splits.found.methods]
-    values = {place: sign * value for place, value in enumerate(cells) if sign is not None and known(value)}
-    best = {place for place, value in values.items() if ties(value, max(values.values()))}
-    return best if len(best) < len(values) else set()
+    return with_marks(line.method, line.method == most, line.unconverged > 0)
 
 
 def _methods(splits: SplitsFound) -> Table:
-    unit = f" {splits.words.unit}" if splits.words.unit else ""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, 1))
-    table.add_column("method", overflow="fold", min_width=14)
+    unit, way = f" {splits.words.unit}" if splits.words.unit else "", 1 if splits.found.higher_is_better else -1
     short = (f"mean{unit}\n[95 %]", "worst\n10 %", "gain over\nalone [95 %]", "gain over one\nmodel [95 %]")
-    for title in (*short, "helped", "hurt", "an-\nnounced", "best"):
-        table.add_column(escape(title), justify="right", no_wrap=True)
-    shown = len(table.columns) - 1
-    best = [best_places(splits, column) for column in range(shown)]
-    for place, line in enumerate(splits.found.methods):
-        texts = [text for _, text in method_cells(splits, line)[:shown]]
-        cells = [text + ("*" if place in best[at] else " ") for at, text in enumerate(texts)]
-        table.add_row(escape(marked(splits, line)), *map(escape, cells))
-    return table
+    heads = ("method", *short, "helped", "hurt", "an-\nnounced", "best")
+    lines = {line.method: method_cells(splits, line)[: len(heads) - 1] for line in splits.found.methods}
+    best = [
+        leaders({name: cells[at][0] for name, cells in lines.items()}, sign) for at, sign in enumerate((way, way, 1, 1))
+    ]
+    best += [set[str]()] * (len(heads) - 5)
+    rows = []
+    for line in splits.found.methods:
+        cells = zip(lines[line.method], best)
+        rows.append([marked(splits, line), *(starred(text, line.method in ahead) for (_, text), ahead in cells)])
+    return text_table(heads, rows, padding=(0, 0, 0, 1), least=14)
 
 
 def _clients(splits: SplitsFound, rows: list[SplitsRow]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
-    table.add_column("client", overflow="fold")
-    for title in ("splits", "training\nrows", "score", "gain over\nalone [95 %]", "expected\ngain [95 %]"):
-        table.add_column(escape(title), justify="right", no_wrap=True)
-    table.add_column("verdict")
-    for row in rows:
-        table.add_row(*map(escape, (row.client, *client_cells(splits.words, row))))
-    return table
+    heads = (
+        "client",
+        "splits",
+        "training\nrows",
+        "score",
+        "gain over\nalone [95 %]",
+        "expected\ngain [95 %]",
+        "verdict",
+    )
+    return text_table(heads, [(row.client, *client_cells(splits.words, row)) for row in rows], words=(0, 6))
 
 
 def client_cells(words: ScoreWords, row: SplitsRow) -> list[str]:

@@ -3,27 +3,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from markupsafe import escape
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from idiolect.report.folder import Run
-from idiolect.report.wording import count
+from idiolect.report.wording import short
 
 INK, MUTED, LINE, PAPER = "#1c2330", "#67707d", "#d8dde4", "#ffffff"
 BLUE, SKY, GREEN, VERMILION = "#0072b2", "#56b4e9", "#009e73", "#d55e00"
+DASHED = (0, (4, 2))
+Look = dict[str, Any]  # how something is drawn, in the words of matplotlib
 # Swapped for the page's own colours when a figure is shown inside it, so that it suits the dark scheme too.
 _PAGE_COLOURS = {
     INK: "var(--ink)",
@@ -41,16 +46,8 @@ _PAGE_COLOURS = {
 
 # Okabe and Ito (2008), without the yellow that vanishes on paper; then darker mates for many methods.
 _PALETTE = (
-    BLUE,
-    "#e69f00",
-    GREEN,
-    "#cc79a7",
-    VERMILION,
-    SKY,
-    "#7a5195",
-    "#a6761d",
-    "#4daf8c",
-    "#b2476b",
+    *(BLUE, "#e69f00", GREEN, "#cc79a7", VERMILION, SKY),
+    *("#7a5195", "#a6761d", "#4daf8c", "#b2476b"),
 )
 _DOTS_PER_INCH = 200  # of the PNG, and so of the layout: text is a little wider or narrower at another
 VERDICT_COLOURS = {"helped": BLUE, "hurt": VERMILION, "unclear": "#9aa3af", "same": "#9aa3af"}
@@ -134,19 +131,53 @@ def cost_axis(axes: Axes, costs: np.ndarray) -> bool:
     return wide
 
 
-def short(value: float) -> str:
-    """A tick label: 0.03, 20, 1.5 k."""
-    if abs(value) >= 1000:
-        return re.sub(r"\.0(?= )", "", count(value))
-    return f"{value:.3g}"
+def reach_of(values: np.ndarray) -> tuple[float, float]:
+    """The range of all values but a few far ones of a heavy tail."""
+    low, high = np.quantile(values, [0.05, 0.95])
+    reach = high - low  # for normal values the frame then ends five standard deviations from the mean
+    return max(values.min(), low - reach), min(values.max(), high + reach)
 
 
-def shortened(label: str, length: int) -> str:
-    """A label of at most `length` characters; the middle goes, as labels often differ at their ends."""
-    if len(label) <= length:
-        return label
-    end = (length - 1) // 2
-    return f"{label[: length - 1 - end]}…{label[len(label) - end :]}"
+def widen(low: float, high: float, part: float) -> tuple[float, float]:
+    """A range with room at both ends."""
+    room = part * (high - low) or 0.05 * abs(high) or 1.0
+    return low - room, high + room
+
+
+def key(label: str, **look: Any) -> Line2D:
+    """A line of a legend."""
+    return Line2D([], [], label=label, **look)
+
+
+def add_legend(figure: Figure, entries: Sequence[Artist], **changes: Any) -> None:
+    """The legend of a figure, above its panels unless `changes` say otherwise."""
+    usual: Look = {"loc": "outside upper left", "ncols": 4, "handlelength": 1.8, "columnspacing": 1.6}
+    figure.legend(handles=list(entries), **(usual | changes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """One figure: its file name without ending, a caption, and its two files' bytes."""
+
+    name: str
+    title: str
+    caption: str
+    png: bytes
+    svg: bytes
+
+    def for_page(self) -> str:
+        """The SVG as HTML; we drew it, so that it needs no escaping."""
+        return for_page(self.svg, self.name, f"{self.title}. {self.caption}")
+
+
+def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]) -> Drawn | None:
+    """What `draw` draws, as files; None where it draws nothing."""
+    with drawing(name):
+        figure = draw()
+        if figure is None:
+            return None
+        lay_out(figure)
+        return Drawn(name, title, caption, to_bytes(figure, "png"), to_bytes(figure, "svg"))
 
 
 def lay_out(figure: Figure) -> Figure:

@@ -4,31 +4,17 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 from idiolect.record.codec import to_json
+from idiolect.report import columns as shown
 from idiolect.report.answer import Answer, answer
-from idiolect.report.columns import (
-    ANNOUNCED,
-    CHOSEN,
-    UNFINISHED,
-    Column,
-    MethodRow,
-    adaptation_columns,
-    detail_columns,
-    method_row,
-    score_columns,
-    short_columns,
-)
+from idiolect.report.columns import ANNOUNCED, CHOSEN, UNFINISHED, Column, MethodRow
 from idiolect.report.folder import Run
-from idiolect.report.wording import absent, count, listed, score_words, ties
+from idiolect.report.text import WIDTH, fits, printed, starred, text_table
+from idiolect.report.wording import absent, leaders, listed, score_words
 from idiolect.visible import plainly
 
 _ADAPTATION = (
@@ -36,7 +22,7 @@ _ADAPTATION = (
     "model. Better, same, worse: clients. Rows: mean over clients of the share that each model gets right. Worst: "
     "the worst tenth of clients"
 )
-WIDTH = 120  # columns of the narrowest terminal we count on
+_RARE = ("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum", "over_one", "new_acc_g", "new_acc_p")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,43 +44,32 @@ class ComparisonTable:
         best = {column.key: _best(self.rows, column) for column in columns}
         return [[(column.text(row), row.method in best[column.key]) for column in columns] for row in self.rows]
 
+    def heads(self, columns: tuple[Column, ...]) -> list[tuple[str, str, bool]]:
+        """Per column of a page: its title in one line, what it means, and whether it holds words."""
+        return [(title_of(columns, place), column.about, not place) for place, column in enumerate(columns)]
+
     def to_text(self, width: int = WIDTH, details: bool = True) -> str:
         """Plain text: a star marks the best of each column; the answer and what was not found follow.
 
         Without `details` a practitioner's columns alone; those that find no room beside them stand in a second table.
         """
         facts = ("run", "score", "rows", "answer", "missing", "choose_by")  # columns have line breaks of their own
-        shown = dataclasses.replace(self, **{name: plainly(getattr(self, name)) for name in facts})
-        return shown._text(width, details)
-
-    def _text(self, width: int, details: bool) -> str:
-        console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False)
-        tables = [self._starred(short_columns(self.columns))]
+        seen = dataclasses.replace(self, **{name: plainly(getattr(self, name)) for name in facts})
+        parts: list[str | Table] = [seen._starred(shown.short_columns(self.columns))]
         if details:
-            whole = self._starred(_narrow(self.columns))
-            fits = console.measure(whole, options=console.options.update(max_width=10 * width)).maximum <= width
-            tables = [whole] if fits else [*tables, self._starred(detail_columns(_narrow(self.columns)))]
-        for place, table in enumerate(tables):
-            if place:
-                console.print()
-            console.print(table)
-        console.print(f"* best of its column. {escape(self.legend(details))}")
+            narrow = shown.narrow_columns(self.columns)
+            whole, rest = seen._starred(narrow), seen._starred(shown.detail_columns(narrow))
+            parts = [whole] if fits(whole, width) else [*parts, "", rest]
+        parts.append(f"* best of its column. {seen.legend(details)}")
         if self.adaptation and details:
-            console.print()
-            console.print(self._starred(self.adaptation))
-            console.print(escape(self.adaptation_legend()))
-        console.print("\n" + escape(self.answer.sentence))
-        for sentence in self.missing:
-            console.print(escape(f"Not found: {sentence}"))
-        lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-        return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+            parts += ["", seen._starred(self.adaptation), seen.adaptation_legend()]
+        parts += ["", seen.answer.sentence, *(f"Not found: {sentence}" for sentence in seen.missing)]
+        return printed(*parts, width=width)
 
     def _starred(self, columns: tuple[Column, ...]) -> Table:
-        table = _frame(columns, self.rows)
-        for line in self.cells(columns):
-            # A blank in the star's place keeps the digits of a column under each other.
-            table.add_row(*(Text(text + ("*" if best else " ")) for text, best in line))
-        return table
+        rows = [[starred(*cell) for cell in line] for line in self.cells(columns)]
+        label = max((len(row.method) for row in self.rows), default=0)
+        return text_table([column.title for column in columns], rows, padding=(0, 0), least=min(label, 14))
 
     def to_json(self) -> str:
         """Every number unrounded, in the units of its name; null where there is none."""
@@ -106,7 +81,7 @@ class ComparisonTable:
             "run": self.run,
             "score": self.score,
             "higher_is_better": self.higher_is_better,
-            "methods": to_json(self.rows),
+            "methods": to_json([row.as_dict() for row in self.rows]),
             "best": {column.key: sorted(_best(self.rows, column)) for column in self.columns if column.better},
             "answer": to_json(self.answer),
             "missing": list(self.missing),
@@ -115,7 +90,7 @@ class ComparisonTable:
     def legend(self, details: bool = True) -> str:
         """What the columns mean, in one line."""
         direction = "higher" if self.higher_is_better else "lower"
-        prepared = any(row.preparation_bytes for row in self.rows)
+        prepared = any(row["preparation_bytes"] for row in self.rows)
         sent = f"MB: all that is sent, with the final models{', after a common preparation' if prepared else ''}"
         costs = "gradients per example, by block" if details else sent
         return (
@@ -134,7 +109,7 @@ class ComparisonTable:
         return "".join(marks)
 
     def _by(self) -> str:
-        return "" if self.choose_by is None else f" by {score_words(self.choose_by).name.replace('_', ' ')}"
+        return "" if self.choose_by is None else f" by {score_words(self.choose_by).spoken}"
 
     def _chosen(self) -> str:
         """How settings were chosen; nothing where none were swept."""
@@ -148,7 +123,7 @@ class ComparisonTable:
         """How a model of theirs came about; nothing where the table has none."""
         if all(column.key != "new_clients" for column in self.columns):
             return ""
-        alone = [row.method for row in self.rows if row.alone and not absent(row.new_clients)]
+        alone = [row.method for row in self.rows if row.alone and not absent(row["new_clients"])]
         only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
         return f"new clients: those that never trained, each after one round on its own rows{only}; "
 
@@ -169,21 +144,17 @@ def compare(run: Run) -> ComparisonTable:
     """The comparison table of a run."""
     best = None if run.announced is None else run.announced.method
     one = _one_model(run)
-    rows = tuple(method_row(entry, best, one) for entry in run.methods)
-    columns = score_columns(score_words(run.score), run.higher_is_better, score_words(run.choose_by))
-    columns = _without_empty(
-        columns, rows, ("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum", "over_one")
-    )
-    adaptation = _without_empty(adaptation_columns(), rows, ("new_acc_g", "new_acc_p"))
-    if all(row.acc_g is None for row in rows):
-        adaptation = ()
+    rows = tuple(shown.method_row(entry, best, one) for entry in run.methods)
+    words = score_words(run.score)
+    columns = shown.score_columns(words, run.higher_is_better, score_words(run.choose_by))
+    adapted = any(row["acc_g"] is not None for row in rows)
     return ComparisonTable(
         run=run.name,
         score=run.score,
         higher_is_better=run.higher_is_better,
         rows=rows,
-        columns=columns,
-        adaptation=adaptation,
+        columns=_without_empty(columns, rows),
+        adaptation=_without_empty(shown.adaptation_columns(), rows) if adapted else (),
         answer=answer(run),
         missing=run.missing,
         choose_by=None if run.choose_by == run.score else run.choose_by,
@@ -195,11 +166,9 @@ def _one_model(run: Run) -> str | None:
     return next((entry.gain_over_one.reference for entry in run.methods if entry.gain_over_one), None)
 
 
-def _without_empty(
-    columns: tuple[Column, ...], rows: tuple[MethodRow, ...], rare: tuple[str, ...]
-) -> tuple[Column, ...]:
-    """Without those of the `rare` columns, which most runs have not, that no method fills."""
-    empty = {key for key in rare if all(getattr(row, key) is None for row in rows)}
+def _without_empty(columns: tuple[Column, ...], rows: tuple[MethodRow, ...]) -> tuple[Column, ...]:
+    """Without those columns, of them that most runs have not, that no method fills."""
+    empty = {key for key in _RARE if all(row[key] is None for row in rows)}
     return tuple(column for column in columns if column.key not in empty)
 
 
@@ -217,33 +186,4 @@ def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:
     if not column.better:
         return frozenset()
     contenders = [row for row in rows if not row.diverged and row.chosen is not False and column.contends(row)]
-    values = {row.method: getattr(row, column.key) for row in contenders}
-    values = {method: column.better * value for method, value in values.items() if not absent(value)}
-    best = frozenset(method for method, value in values.items() if ties(value, max(values.values())))
-    return best if len(best) < len(values) else frozenset()
-
-
-def _narrow(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """The same columns for a terminal: the three counts of gradients side by side in one."""
-
-    def blocks(row: MethodRow) -> str:
-        return "/".join(count(getattr(row, column.key)).replace(" ", "") for column in columns[-3:])
-
-    about = "Gradients per example by block; ranked by their sum."
-    return columns[:-3] + (Column("gradients", "gradients\nshared/\npersonal/both", 0, blocks, about),)
-
-
-def _frame(columns: tuple[Column, ...], rows: tuple[MethodRow, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
-    label = max((len(row.method) for row in rows), default=0)
-    for column in columns:
-        words = column.key == "method"
-        table.add_column(
-            column.title,
-            justify="left" if words else "right",
-            no_wrap=not words,
-            overflow="fold" if words else "ellipsis",
-            # Only labels can be wrapped, so a narrow terminal would squeeze them to nothing.
-            min_width=min(label, 14) if words else None,
-        )
-    return table
+    return frozenset(leaders({row.method: row[column.key] for row in contenders}, column.better))

@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeGuard
+import re
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple, TypeGuard, TypeVar
+
+from idiolect.record.schema import Estimate
 
 NONE = "\N{EN DASH}"  # stands for a value that does not exist
 MINUS = "\N{MINUS SIGN}"  # as wide as a digit; the sign of every number that a person reads
+Name = TypeVar("Name", bound=Hashable)
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -20,10 +25,14 @@ class ScoreWords(NamedTuple):
     specification: str  # of the shown number
 
     @property
+    def spoken(self) -> str:
+        """The score's name in prose."""
+        return self.name.replace("_", " ")
+
+    @property
     def title(self) -> str:
         """The score's name with its unit, for headings and axes."""
-        name = self.name.replace("_", " ")
-        return f"{name} ({self.unit})" if self.unit else name
+        return f"{self.spoken} ({self.unit})" if self.unit else self.spoken
 
     def bare(self, value: float | None) -> str:
         """The number without its unit, for a column whose heading has it."""
@@ -47,6 +56,10 @@ class ScoreWords(NamedTuple):
     def interval(self, low: float | None, high: float | None) -> str:
         """'[low, high]' of a difference, or nothing when it is unknown."""
         return "" if absent(low) or absent(high) else f"[{self.signed(low)}, {self.signed(high)}]"
+
+    def around(self, low: float | None, high: float | None) -> str:
+        """'[low, high]' of a score itself, or nothing when it is unknown."""
+        return f"[{self.bare(low)}, {self.bare(high)}]" if known(low) and known(high) else ""
 
     def gain(self, mean: float | None, low: float | None, high: float | None) -> str:
         """'+2.1 [+0.5, +3.7]', or without the interval where it is unknown."""
@@ -72,6 +85,13 @@ def known(value: float | None) -> TypeGuard[float]:
 def ties(value: float, best: float) -> bool:
     """Whether two numbers differ by no more than the rounding of 32-bit arithmetic."""
     return math.isclose(value, best, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def leaders(values: Mapping[Name, float | None], sign: int) -> set[Name]:
+    """Those with the best value; none where nothing sets them apart. `sign` is -1 where less is better."""
+    oriented = {name: sign * value for name, value in values.items() if known(value)}
+    best = {name for name, value in oriented.items() if ties(value, max(oriented.values()))}
+    return best if len(best) < len(oriented) else set()
 
 
 def absent(value: float | None) -> bool:
@@ -118,10 +138,31 @@ def megabytes(number: float | None) -> str:
     return f"{scaled:,.{decimals}f}"
 
 
+def kilobytes(number: float | None) -> str:
+    """Bytes in kB, three significant digits."""
+    return f"{number / 1e3:.3g}" if known(number) else NONE
+
+
 def size(number: float) -> str:
     """Bytes with the prefix that suits them, for prose."""
     text = count(number)
     return f"{text}B" if text[-1] in "TGMk" else f"{text} bytes"
+
+
+def gains_said(words: ScoreWords, over_alone: Estimate | None, over_one: Estimate | None) -> str:
+    """', +2.1 [+0.5, +3.7] against training alone and ...': the rest of a sentence, without what is 0 by nature."""
+    told = [
+        f"{words.gain(gain.mean, gain.low, gain.high)} against {whom}{'' if gain.is_clear else ' (not clear)'}"
+        for gain, whom in ((over_alone, "training alone"), (over_one, "one model for all"))
+        if gain is not None and known(gain.mean) and not gain.is_nothing
+    ]
+    return f", {' and '.join(told)}" if told else ""
+
+
+def verdicts_said(compared: int, method: str, helped: int | None, hurt: int | None) -> str:
+    """How many clients are clearly better or worse off than alone."""
+    counts = f"{helped or 'none'} {'is' if helped == 1 else 'are'} clearly helped and {hurt or 'none'} clearly hurt"
+    return f"of {plural(compared, 'client')} with {method} {counts} against alone"
 
 
 def upper(text: str) -> str:
@@ -137,3 +178,18 @@ def plural(number: int, thing: str) -> str:
 def listed(names: list[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def short(value: float) -> str:
+    """A tick label: 0.03, 20, 1.5 k."""
+    if abs(value) >= 1000:
+        return re.sub(r"\.0(?= )", "", count(value))
+    return f"{value:.3g}"
+
+
+def shortened(label: str, length: int) -> str:
+    """A label of at most `length` characters; the middle goes, as labels often differ at their ends."""
+    if len(label) <= length:
+        return label
+    end = (length - 1) // 2
+    return f"{label[: length - 1 - end]}…{label[len(label) - end :]}"

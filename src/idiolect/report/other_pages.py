@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folders of `dial`, `compare --splits` and `advise` as HTML pages, in the frame of a run's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from idiolect.record.reading import read_statement
+from idiolect.report import advise_table, choice_table, splits_table
+from idiolect.report.advise_figure import drawn_map
+from idiolect.report.advise_table import Advised
+from idiolect.report.choice import ChoiceFound
+from idiolect.report.choice_figure import drawn_choice
+from idiolect.report.folder import read_machine, read_spec
+from idiolect.report.html import Frame, facts, fill
+from idiolect.report.page import write_page
+from idiolect.report.privacy import EACH_SPLIT
+from idiolect.report.splits_table import SplitsFound
+from idiolect.report.wording import plural
+
+
+def write_dial_page(choice: ChoiceFound) -> Path:
+    """Write figures/dial.png, dial.svg and report.html into a dial's folder; return the page's path."""
+    found, drawn = choice.found, [drawn_choice(choice, "dial")]
+    told = [f"Dial {found.name}", found.method, plural(len(found.clients), "client"), plural(len(found.seeds), "seed")]
+    frame = Frame(f"{found.name}: idiolect dial", told, choice_table.answer(choice), choice.path.name)
+    parts = {"choice": choice, "legend": choice_table.legend(choice), "drawn": drawn}
+    return write_page(choice.path, fill("dial.html", frame, **parts, **_of_folder(choice.path)), drawn)
+
+
+def write_splits_page(splits: SplitsFound) -> Path:
+    """Write report.html into the folder; return the page's path."""
+    found, number = splits.found, plural(splits.found.splits, "split")
+    told = [f"Run {found.name}", number, plural(len(found.methods), "method"), plural(found.all_clients, "client")]
+    frame = Frame(f"{found.name}: idiolect, {number}", told, splits_table.answer(splits), splits.path.name)
+    parts = {"splits": splits, "told": splits_table, "each_split": EACH_SPLIT}
+    return write_page(splits.path, fill("splits.html", frame, **parts, **_of_folder(splits.path)), [])
+
+
+def write_advice_page(advised: Advised) -> Path:
+    """Write figures/map.png, map.svg and report.html into a folder of advice; return the page's path."""
+    found, drawn = advised.found, [drawn_map(advised)]
+    answer, *unsure = advise_table.answer(advised)
+    told = [f"Advice on {found.name}", plural(found.all_clients, "client"), f"split {found.seed}"]
+    frame = Frame(f"{found.name}: idiolect advise", told, answer, advised.path.name)
+    parts = {"advised": advised, "told": advise_table, "unsure": unsure, "drawn": drawn}
+    return write_page(advised.path, fill("advise.html", frame, **parts, **_of_folder(advised.path)), drawn)
+
+
+def _of_folder(path: Path) -> dict[str, object]:
+    """What every folder holds: the spec, the machine, what left each client."""
+    return {"spec": read_spec(path), "machine": facts(read_machine(path)), "privacy": read_statement(path)}
