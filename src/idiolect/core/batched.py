@@ -25,6 +25,7 @@ class Batched(Algorithm[Server, Client, Sent, Working, Upload]):
 
     def draw_batches(self, key: Key, data: ClientData) -> Array:
         """The rows of a whole round, for a Working state; empty when every step uses all rows."""
+        # drawn at once for all steps: in programs of small clients, a draw per step took most of the time
         if self.batch_size == 0:
             return ()
         if self.epochs:

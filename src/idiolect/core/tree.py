@@ -90,6 +90,11 @@ def take(tree: Params, index: Any) -> Params:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
+def join_axes(tree: Params) -> Params:
+    """The two leading axes of every leaf as one: chunks of clients as clients, groups of lanes as lanes."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
+
 def size_in_bytes(tree: Params) -> int:
     """Bytes of all leaves, read off their shapes and types."""
     return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

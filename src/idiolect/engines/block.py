@@ -98,8 +98,9 @@ def over_lanes(function: Callable[[Tree], Tree], stacked: Tree, lanes: str, turn
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(tree.take(stacked, 0)))
     if lanes == "together" or (turns is not None and turns.shape[0] == 1):
         return jax.vmap(function)(stacked)
+    # one after another, in one program: side by side, all would take as many steps as the lane that drew most
     if turns is None or turns.shape[1] == 1:
         return jax.lax.map(function, stacked)
     done = jax.lax.map(jax.vmap(function), tree.take(stacked, turns))
     back = jnp.argsort(turns.reshape(-1))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[back], done)
+    return tree.take(tree.join_axes(done), back)

@@ -85,6 +85,7 @@ def run_looped(lane: Lane, data: ClientData, rounds: np.ndarray, *, per_step: bo
         members = everybody(data) if lane.cohorts is None else tree.take(lane.cohorts, place)
         now = _open(lane.algorithm, lane.root, number, server)
         asked = Cohort(*(np.asarray(part) for part in members))
+        # an absent client is not called at all, where a batched program works for it and drops the result
         there = Cohort(*(part[asked.present] for part in asked))
         done = [work(Task(now, who, *tree.take((states, data), row))) for who, row in zip(there.clients, there.rows)]
         costs.append(_cost(asked, done))

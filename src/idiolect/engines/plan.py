@@ -127,6 +127,7 @@ def make_plan(
         turns = None
         if len(seeds) > 1 and start.draws_steps(admitted[0], population.capacity):
             turns = start.turns(stacked, roots, population.capacity)
+        # bytes are read off the types of a first client's messages: no rows are needed, and none are sent
         return Plan(
             federation=federation,
             algorithms=admitted,

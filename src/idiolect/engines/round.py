@@ -115,6 +115,7 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> O
 
     working, tally = for_clients(begin, now, cohort.clients, states, data)
 
+    # the loop runs as often as the largest client present needs; others stand still once they are done
     own_steps = None  # None: everybody takes every step
     largest = data.targets.shape[1] if uniform else jnp.max(jnp.where(cohort.present, data.count, 0))
     trips = algorithm.steps(sent, largest)
@@ -188,7 +189,7 @@ def finite_rows(stacked: Tree, rows: int) -> jax.Array:
 def run_round(now: Round, server: Tree, clients: Clients, cohort: Cohort | None, how: How) -> Outcome:
     """One whole round: local work, reduction, server step, settle. `cohort` None means everybody."""
     members = everybody(clients.data) if cohort is None else cohort
-    if cohort is None and not how.chunk:
+    if cohort is None and not how.chunk:  # rows are used where they are: no gather, no scatter
         uploads, states, cost = local_work(now, members, clients, how.uniform)
         partial = now.algorithm.reduction.collect(uploads, members.clients, members.present)
     else:
@@ -208,6 +209,7 @@ def finish_round(
         moved = tree.choose(algorithm.reduction.lower(partial).cohort > 0, moved, server)
     if algorithm.settle is None:
         return moved, clients.states
+    # the next round's broadcast, with its own draws: the cohort is handed now what it would be sent then
     own = clients if not partial_cohort else Clients(*tree.take(tuple(clients), members.rows))
     after = open_round(algorithm, now.root, now.number + 1, moved)
     settled = for_clients(client_settle, after, members.clients, *own)
@@ -231,30 +233,29 @@ def _work_in_chunks(now: Round, cohort: Cohort, clients: Clients, how: How) -> O
         uploads, kept, cost = local_work(now, part, own, how.uniform)
         return reduction.collect(uploads, part.clients, part.present), kept, cost
 
-    if members.clients.shape[0] == 1:
+    if members.clients.shape[0] == 1:  # without a loop of one turn, which nothing could be fused across
         part = tree.take(members, 0)
         partial, kept, cost = one_chunk(part)
         return partial, put_back(states, part, kept), cost
+    # one after another: only one chunk's working states and gradients are in memory
     partials, kept, costs = jax.lax.map(one_chunk, members)
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (members, kept))
-    if reduction.stacks:
-        partial = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), partials)
-    else:
+    # what is added up is lifted already, so that the order of chunks changes rounding alone
+    partial = tree.join_axes(partials)
+    if not reduction.stacks:
         partial = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0, dtype=leaf.dtype), partials)
-    executed = costs.executed_steps
+    executed = costs.executed_steps  # one number per chunk, or one that is known and holds for each
     if isinstance(executed, Fixed):
         executed = Fixed(executed * members.clients.shape[0])
     else:
         executed = jnp.sum(executed, dtype=jnp.int32)
-    cost = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), costs._replace(executed_steps=()))
-    cost = cost._replace(executed_steps=executed)
-    return partial, put_back(states, *flat), cost
+    each: RoundCost = tree.join_axes(costs._replace(executed_steps=()))
+    return partial, put_back(states, *tree.join_axes((members, kept))), each._replace(executed_steps=executed)
 
 
 def _chunks_by_size(cohort: Cohort, data: ClientData, chunk: int) -> Cohort:
     """The cohort as (chunks, chunk), by ascending size, padded with absent nobodies."""
     size = cohort.clients.shape[0]
-    if size > chunk:
+    if size > chunk:  # a chunk takes as many steps as its largest client
         cohort = tree.take(cohort, jnp.argsort(data.count[cohort.rows], stable=True))
     missing = -size % chunk
     nobody = Cohort(*(jnp.full((missing,), value) for value in (NOBODY, 0, False)))
@@ -265,5 +266,6 @@ def _chunks_by_size(cohort: Cohort, data: ClientData, chunk: int) -> Cohort:
 def put_back(states: Tree, cohort: Cohort, kept: Tree) -> Tree:
     """Write the cohort's new states into the table; nobodies are dropped."""
     size = jax.tree.leaves(states)[0].shape[0] if jax.tree.leaves(states) else 0
+    # the row of an absent client, or of a nobody, is outside of the table, where writing does nothing
     rows = jnp.where(cohort.present, cohort.rows, size)
     return jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states, kept)
