@@ -11,7 +11,7 @@ import typer
 
 from idiolect.cli.options import AsFormat, Format
 from idiolect.record.errors import RequestError
-from idiolect.record.manifest import DONE, KINDS, PAGE, find_problems, is_run_folder, read_manifest
+from idiolect.record.manifest import DONE, KINDS, PAGE, Problem, find_problems, is_run_folder, read_manifest
 
 
 def verify(
@@ -25,13 +25,17 @@ def verify(
         listed = {kind: [one.file for one in problems if one.kind == kind] for kind in KINDS}
         typer.echo(json.dumps({"folder": str(run), "sound": not problems} | listed))
     else:
-        for one in problems:
-            page = any(part in PAGE for part in Path(one.file).parts)
-            typer.echo(f"{one.kind:8} {one.file}" + ("    (`idiolect report` builds it again)" if page else ""))
+        _print_problems(problems)
         found = "1 problem." if len(problems) == 1 else f"{len(problems)} problems."
         typer.echo(found if problems else f"All {len(read_manifest(run) or {})} files are as the run wrote them.")
     if problems:
         raise typer.Exit(1)
+
+
+def _print_problems(problems: list[Problem]) -> None:
+    for one in problems:
+        page = any(part in PAGE for part in Path(one.file).parts)
+        typer.echo(f"{one.kind:8} {one.file}" + ("    (`idiolect report` builds it again)" if page else ""))
 
 
 def _check_finished(folder: Path) -> None:

@@ -14,13 +14,18 @@ CHOSEN = "\N{CHECK MARK}"  # marks the settings that validation rows choose
 ANNOUNCED = "\N{RIGHTWARDS ARROW}"  # marks the method that validation rows choose
 UNFINISHED = "~"  # marks a method that had not converged
 INSTANCES = tuple(field.name for field in dataclasses.fields(Breakdown))
-_ENDS = {"": "mean", "_low": "low", "_high": "high"}
 _OWN = (
-    *("shared_mean", "rounds", "upload_bytes", "download_bytes", "delivery_bytes", "preparation_bytes"),
+    *(
+        "shared_mean",
+        "rounds",
+        "upload_bytes",
+        "download_bytes",
+        "delivery_bytes",
+        "preparation_bytes",
+        "traffic_bytes",
+    ),
     *("gradients_shared", "gradients_personal", "gradients_both", "suboptimality", "distance_to_optimum"),
 )
-_ADAPTED = {"adapted_better": "helped", "adapted_same": "same", "adapted_worse": "hurt"}
-_ADAPTED |= {name: name for name in ("acc_g", "acc_p", "worst_tenth_g", "worst_tenth_p")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +49,7 @@ class MethodRow:
 
     def gain(self, name: str, words: ScoreWords) -> str:
         """A gain with its interval."""
-        return words.gain(*(self[name + end] for end in _ENDS))
+        return words.gain(self[name], self[f"{name}_low"], self[f"{name}_high"])
 
     def as_dict(self) -> dict[str, object]:
         """All of it side by side, as a program reads it."""
@@ -67,23 +72,30 @@ def method_row(entry: MethodSummary, announced: str | None = None, one: str | No
 
 
 def _numbers(entry: MethodSummary) -> dict[str, float | None]:
-    gain = None if entry.alone else entry.gain
-    adapted = entry.personalization or Personalization()
-    new = entry.new_clients and entry.new_clients.personalization
-    found = {name: getattr(entry.score, name) for name in ("mean", "worst_decile", "spread")}
-    found |= dict(zip(("interval_low", "interval_high"), entry.interval or (None, None)))
-    found |= {f"gain{end}": getattr(gain, part, None) for end, part in _ENDS.items()}
-    found |= {f"over_one{end}": getattr(entry.gain_over_one, part, None) for end, part in _ENDS.items()}
-    found |= {name: getattr(entry, name) if gain else None for name in ("helped", "hurt")}
-    found |= {name: getattr(entry, name) for name in _OWN}
-    found["traffic_bytes"] = entry.traffic_bytes
-    found["choosing_mean"] = None if entry.chosen is None or entry.diverged else entry.choosing_mean
-    found["new_clients"] = getattr(entry.new_clients, "mean", None)
-    found |= {name: getattr(adapted, part) for name, part in _ADAPTED.items()}
-    found |= vars(adapted.breakdown)
-    found |= {f"new_{name}": getattr(new, name, None) for name in ("acc_g", "acc_p")}
-    found |= {name: getattr(entry.storage, name, None) for name in ("client_bytes", "server_bytes", "model_bytes")}
-    return found | {"flops": getattr(entry.flops, "training", None)}
+    gain = None if entry.alone else entry.gain  # against itself a method has nothing to gain
+    adapted, new = entry.personalization or Personalization(), entry.new_clients
+    low, high = entry.interval or (None, None)
+    return {
+        **_taken(entry.score, "mean", "worst_decile", "spread"),
+        "interval_low": low, "interval_high": high,
+        **_taken(gain, gain="mean", gain_low="low", gain_high="high"),
+        **_taken(entry.gain_over_one, over_one="mean", over_one_low="low", over_one_high="high"),
+        **_taken(entry if gain else None, "helped", "hurt"),
+        **_taken(entry, *_OWN),
+        "choosing_mean": None if entry.chosen is None or entry.diverged else entry.choosing_mean,
+        **_taken(new, new_clients="mean"),
+        **_taken(adapted, "acc_g", "acc_p", "worst_tenth_g", "worst_tenth_p"),
+        **_taken(adapted, adapted_better="helped", adapted_same="same", adapted_worse="hurt"),
+        **_taken(adapted.breakdown, *INSTANCES),
+        **_taken(new and new.personalization, new_acc_g="acc_g", new_acc_p="acc_p"),
+        **_taken(entry.storage, "client_bytes", "server_bytes", "model_bytes"),
+        **_taken(entry.flops, flops="training"),
+    }
+
+
+def _taken(part: object, *names: str, **renamed: str) -> dict[str, float | None]:
+    """Numbers of one part of a summary by their names in the table; None where a method has no such part."""
+    return {name: getattr(part, own, None) for name, own in (dict(zip(names, names)) | renamed).items()}
 
 
 @dataclasses.dataclass(frozen=True)
