@@ -77,7 +77,8 @@ def _numbers(entry: MethodSummary) -> dict[str, float | None]:
     low, high = entry.interval or (None, None)
     return {
         **_taken(entry.score, "mean", "worst_decile", "spread"),
-        "interval_low": low, "interval_high": high,
+        "interval_low": low,
+        "interval_high": high,
         **_taken(gain, gain="mean", gain_low="low", gain_high="high"),
         **_taken(entry.gain_over_one, over_one="mean", over_one_low="low", over_one_high="high"),
         **_taken(entry if gain else None, "helped", "hurt"),
