@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from idiolect.metrics import gain_estimates, judge, paired_estimates, score_estimates, student_intervals
-from idiolect.metrics.resampled import one_split
+from idiolect.metrics.resampled import one_split, with_folds
 
 NAN = float("nan")
 
@@ -78,3 +78,26 @@ def test_an_interval_of_one_split_holds_the_mean_gain_of_others_because_it_count
     held = [np.mean((one.low <= truth) & (truth <= one.high)) for one in (plain, whole)]
     assert held[0] < 0.92 < held[1] < 0.97
     np.testing.assert_allclose(whole.high - whole.low, (plain.high - plain.low) * np.sqrt(1.25))
+
+
+def test_folds_and_test_rows_tell_the_error_by_their_degrees_of_freedom():
+    """Client 0 has 4 test rows and 8 validation rows in each of 3 folds; 1 has one test row; 2 has no validation row."""
+    found = paired_estimates(np.array([[1.0, 2, 3, 4], [5, 0, 0, 0], [1, 3, 0, 0]]), np.tri(4)[[3, 0, 1]] > 0)
+    gains = np.array([[1.0, 0, np.nan], [2, 3, np.nan], [4, 9, np.nan]])
+    pooled = with_folds(found, gains, np.array([8, 2, 0]), np.array([4, 1, 2]))
+    first = (3 * found.error[0] ** 2 + 2 * gains[:, 0].var(ddof=1) * 8 / 4) / 5
+    np.testing.assert_allclose(pooled.error, [np.sqrt(first), np.sqrt(21.0 * 2 / 1), found.error[2]])
+    np.testing.assert_array_equal(pooled.freedom, [5, 2, 1])
+    np.testing.assert_array_equal(pooled.value, found.value)
+
+
+def test_folds_make_up_for_test_rows_that_agree_by_chance():
+    """Gains of rows with rare large values, 4 test rows, models that differ; the truth is a mean over models."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_t(3, (4000, 4 + 16)) + np.repeat(rng.normal(0, 0.8, (4000, 5)), 4, axis=1)
+    found = paired_estimates(rows[:, :4], np.ones((4000, 4)))
+    folds = rows[:, 4:].reshape(4000, 4, 4).mean(axis=2).T
+    pooled = with_folds(found, folds, np.full(4000, 4), np.full(4000, 4))
+    covered = [100 * ((one.low <= 0) & (one.high >= 0)).mean() for one in map(student_intervals, (found, pooled))]
+    assert covered[0] < 90
+    assert covered[1] > covered[0] + 3

@@ -338,7 +338,7 @@ def _write(
     federation, scores, choose_by = prepared.federation, prepared.scores, prepared.choose_by
     reached = {entry.method.label: validation_mean(entry, choose_by) for entry in trained}
     chosen = chosen_settings([entry.method for entry in trained], reached, SCORES[choose_by].higher_is_better)
-    judged = judge_methods(trained, federation, scores[0], chosen)
+    judged = judge_methods(trained, federation, scores[0], chosen, choose_by)
     announced = announce(trained, choose_by, chosen, federation.validation.counts)
     folder.write_table("history.parquet", history_rows(trained, spec))
     folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))

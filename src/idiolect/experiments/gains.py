@@ -20,7 +20,7 @@ from idiolect.experiments.units import unit
 from idiolect.metrics.intervals import within
 from idiolect.metrics.jackknife import blocks_of, pseudo_values
 from idiolect.metrics.paired import Estimates, Intervals, paired_estimates, student_intervals
-from idiolect.metrics.resampled import one_split
+from idiolect.metrics.resampled import one_split, with_folds
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.shrinkage import moderated
 from idiolect.metrics.summary import gains
@@ -51,9 +51,16 @@ class Judged(NamedTuple):
     verdict: np.ndarray | None = None  # (clients,) of `VERDICTS`, or '' without a gain
 
 
-def judge_methods(trained: list[Trained], federation: Federation, score: str, chosen: Chosen) -> dict[str, Judged]:
-    """Per label: how each client fares. A client's mean over seeds is one witness, its test rows are the evidence."""
+def judge_methods(
+    trained: list[Trained], federation: Federation, score: str, chosen: Chosen, choose_by: str | None = None
+) -> dict[str, Judged]:
+    """Per label: how each client fares. A client's mean over seeds is one witness, its test rows are the evidence.
+
+    Where `choose_by`, which the folds were scored by, is the score itself, their spread is evidence of its error too.
+    """
     frame = _frame(federation, score)
+    if choose_by == score:
+        frame = frame._replace(fold_unit=unit(score, federation), fold_rows=federation.validation.counts)
     observed = functools.cache(lambda place: _observed(trained[place], federation, score, frame))
     places = {entry.method.label: place for place, entry in enumerate(trained)}
 
@@ -120,6 +127,8 @@ class _Frame(NamedTuple):
     targets: np.ndarray  # (clients, rows, ...)
     overlap: np.ndarray  # (clients,) test rows / rows that were learned from
     weights: np.ndarray | None = None  # (clients, rows)
+    fold_unit: float = 0.0  # 1 of a fold's score in the table's units; 0: folds were not scored by this score
+    fold_rows: np.ndarray | None = None  # (clients,) validation rows of a fold
 
 
 def _frame(federation: Federation, score: str) -> _Frame:
@@ -193,6 +202,10 @@ def _estimates(
     )
     error = np.where(whole & np.isfinite(value), found.error, np.nan)
     found = found._replace(value=value, error=error, freedom=np.where(whole, found.freedom, 0.0))
+    folds = [np.asarray([] if one.choice is None else one.choice.folds, np.float64) for one in (entry, reference)]
+    if frame.fold_rows is not None and len(folds[0]) == len(folds[1]) > 1:
+        between = frame.fold_unit * gains(folds[0], folds[1], known.higher_is_better)
+        found = with_folds(found, between, frame.fold_rows, frame.mask.sum(axis=1))
     return one_split(found, frame.overlap)
 
 

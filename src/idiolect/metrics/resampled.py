@@ -35,6 +35,25 @@ def score_estimates(scores: ArrayLike, test_over_train: ArrayLike) -> Estimates:
     return around._replace(value=mean, error=np.where(count > 1, around.error, np.nan))
 
 
+def with_folds(found: Estimates, gains: np.ndarray, rows: np.ndarray, scored: np.ndarray) -> Estimates:
+    """Estimates whose error has seen the spread of (folds, clients) gains on the folds' validation rows, too.
+
+    Few test rows that happen to agree promise too much, and say nothing of what other training rows would have led to;
+    folds differ by both. A fold's gain is a mean over `rows` rows, the estimate one over `scored` test rows: its
+    variance is rows / scored times that between folds. Both variances count by their degrees of freedom.
+    """
+    folds = len(gains)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        between = gains.var(axis=0, ddof=1) * rows / scored if folds > 1 else np.full(len(rows), np.nan)
+        told = np.isfinite(between) & (rows > 0) & np.isfinite(found.value)
+        own = np.where(np.isfinite(found.error), np.maximum(found.freedom, 0.0), 0.0)
+        other = np.where(told, folds - 1.0, 0.0)
+        variance = (own * np.nan_to_num(found.error) ** 2 + other * np.where(told, between, 0.0)) / (own + other)
+    return found._replace(
+        error=np.where(told, np.sqrt(variance), found.error), freedom=np.where(told, own + other, found.freedom)
+    )
+
+
 def one_split(found: Estimates, test_over_train: ArrayLike) -> Estimates:
     """Estimates from the test rows of a single split, with an error that counts training rows as drawn by chance too.
 
