@@ -81,7 +81,7 @@ def test_an_interval_of_one_split_holds_the_mean_gain_of_others_because_it_count
 
 
 def test_folds_and_test_rows_tell_the_error_by_their_degrees_of_freedom():
-    """Client 0 has 4 test rows and 8 validation rows in each of 3 folds; 1 has one test row; 2 has no validation row."""
+    """Client 0: 4 test rows, 3 folds of 8 validation rows; client 1: one test row; client 2: no validation row."""
     found = paired_estimates(np.array([[1.0, 2, 3, 4], [5, 0, 0, 0], [1, 3, 0, 0]]), np.tri(4)[[3, 0, 1]] > 0)
     gains = np.array([[1.0, 0, np.nan], [2, 3, np.nan], [4, 9, np.nan]])
     pooled = with_folds(found, gains, np.array([8, 2, 0]), np.array([4, 1, 2]))
