@@ -166,7 +166,7 @@ def measure(setting: Setting, name: str, rounds: int, turns: int, seeds: int) ->
         losses["numpy"].append(setting.value.value({"weights": found[0]}, {"weights": found[1]}))
         return spent
 
-    others = {"numpy": numpy, "many": lambda: engine(SEED, seeds).seconds}
+    others = {"numpy": numpy, "many": lambda: engine(SEED, seeds).state.seconds}
     seconds = in_turns({"ours": ours} | (others if seeds else {}), turns)
     middle = medians(seconds)
     numbers: dict[str, Any] = {

@@ -31,12 +31,12 @@ def main() -> None:
     training = Training(rounds=given.rounds, record_every=5)
     runs = simulate_many(lanes, digits(clients=8), training, seeds=[seed for _, seed in pairs], scores=("accuracy",))
 
-    for (step_size, seed), run in zip(pairs, runs):
-        validation = np.nanmean(run.recorder.selected["validation"]["personal"]["accuracy"])
+    reached = [np.nanmean(run.recorder.selected["validation"]["personal"]["accuracy"]) for run in runs]
+    for (step_size, seed), run, validation in zip(pairs, runs, reached):
         remark = run.recorder.diverged or f"best at round {run.recorder.selected_round}"
         print(f"step_size {step_size:<6g} seed {seed}  validation accuracy {validation:.3f}  {remark}")
-    best = max(runs, key=lambda run: -np.inf if run.recorder.diverged else run.recorder.best)
-    print(f"chosen: step_size {float(best.algorithm.step_size):g}")
+    sound = [(score, pair) for score, pair, run in zip(reached, pairs, runs) if not run.recorder.diverged]
+    print(f"chosen: step_size {max(sound)[1][0]:g}")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ SENTENCES = [
     ),
     (
         Outer(step_size=PerClient(np.asarray([0.1, -0.2]))),
-        "Outer.step_size must be above 0, got [ 0.1 -0.2]. Try 0.1.",
+        "Outer.step_size must be above 0, got [0.1, -0.2]. Try 0.1.",
     ),
 ]
 

@@ -33,7 +33,6 @@ DEEPER = {
     "data.speeches",
     "data.synthetic",
     "data.synthetic_logistic",
-    "data.synthetic_means",
     "engines.cohorts",
     "engines.debug",
     "engines.door",
