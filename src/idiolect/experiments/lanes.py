@@ -25,6 +25,7 @@ from idiolect.metrics.scores import SCORES
 from idiolect.theory.constants import Constants
 
 BLOCK = 10  # rounds of a compiled block
+UNSTABLE = 0.1  # of the first score: a lane that ends worse by more grows without bound, or soon will
 STABLE = 1.5  # step times curvature, of at most 2, that a strength may lead to
 LEAST = 0.1  # of a step: strength that a client is given however much its own rows curve
 
@@ -103,8 +104,9 @@ class Lane:
 
     @property
     def stable(self) -> bool:
-        """Whether it ends no worse than it began, as a step that is too long does after a good first round."""
-        return self.diverged is None and len(self.course) > 0 and self.course[-1] >= self.course[0]
+        """Whether it ends about as well as it began or better; a step that is too long may have a good first round."""
+        course = self.course
+        return self.diverged is None and bool(course) and course[-1] >= course[0] - UNSTABLE * abs(course[0])
 
     def best_without(self, fold: int) -> int:
         """The best round by the other folds, of which there must be one at least."""
