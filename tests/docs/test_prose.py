@@ -16,7 +16,6 @@ TO_CONVERT = {
     "CONTRIBUTING.md",
     "README.md",
     "docs/advise.md",
-    "docs/algorithms/l2gd.md",
     "docs/command-line.md",
     "docs/concepts.md",
     "docs/data.md",
@@ -24,7 +23,6 @@ TO_CONVERT = {
     "docs/reliability.md",
     "docs/spec.md",
     "docs/theory.md",
-    "docs/trust.md",
 }
 NOT_PROSE = re.compile(r"^( *)```.*?^\1```$|^\$\$.*?\$\$$|<!--.*?-->", re.S | re.M)
 ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
