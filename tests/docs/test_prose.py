@@ -17,7 +17,6 @@ TO_CONVERT = {
     "docs/concepts.md",
     "docs/data.md",
     "docs/objectives.md",
-    "docs/theory.md",
 }
 NOT_PROSE = re.compile(r"^( *)```.*?^\1```$|^\$\$.*?\$\$$|<!--.*?-->", re.S | re.M)
 ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
