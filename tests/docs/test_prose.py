@@ -11,12 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 WIDTH, LINES = 100, 5
-# Pages that are still to be wrapped and divided; one that follows the rules leaves this list.
-TO_CONVERT = {
-    "docs/concepts.md",
-    "docs/data.md",
-    "docs/objectives.md",
-}
 NOT_PROSE = re.compile(r"^( *)```.*?^\1```$|^\$\$.*?\$\$$|<!--.*?-->", re.S | re.M)
 ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
 
@@ -47,11 +41,7 @@ def name_of(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_paragraphs_are_short_and_lines_are_wrapped(page):
-    found = faults(page.read_text(encoding="utf-8"))
-    if name_of(page) in TO_CONVERT:
-        assert found, "this page follows the rules: take it off the list"
-    else:
-        assert not found
+    assert not faults(page.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -70,10 +60,6 @@ def test_paragraphs_are_short_and_lines_are_wrapped(page):
 )
 def test_the_rules_can_fail(text, wanted):
     assert len(faults(text)) == wanted
-
-
-def test_the_list_names_pages():
-    assert {name_of(page) for page in PAGES} >= TO_CONVERT
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "docs" in page.parts[-3:-1]], ids=name_of)
