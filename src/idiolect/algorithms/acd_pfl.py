@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ACD-PFL (paper 002, algorithm 2 corrected by E002-1, 2, 3): accelerated block-coordinate descent, exact gradients.
+"""ACD-PFL (Unified 2023, algorithm 2 corrected by E002-1, 2, 3): accelerated block-coordinate descent, exact gradients.
 
     x = (1 - theta) y + theta z                                  for w and every beta_m
     with probability p_w (one exchange), g = mean_m grad_w f_m(x):
@@ -68,6 +68,6 @@ def _ratio(above: jnp.ndarray, below: jnp.ndarray) -> jnp.ndarray:
 
 METHODS = {
     "acd_pfl": Method(
-        ACDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks, exact gradients, few exchanges", theory=ACD_PFL
+        ACDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks, exact gradients, few rounds", theory=ACD_PFL
     ),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-for-all (paper 004, algorithm 1): every agent has a model of its own and uses the gradients of those like it.
+"""All-for-all (2022, algorithm 1): every client (agent) has its own model and uses the gradients of those like it.
 
     x_i <- x_i - eta sum_{j in S} W_ij g_j(x_j)   for all i,      W = Lambda Lambda^T
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Naive all-for-all (paper 004, section 5): every agent's model is trained by its own weighted gradient averaging.
+"""Naive all-for-all (2022, section 5): every client's model is trained by its own weighted gradient averaging.
 
     x_i <- x_i - eta sum_j lambda_ij G_j(x_i)   for all i,   G_j = g_j (everybody), (N/cohort) 1{j in S} g_j (a cohort)
 
@@ -36,7 +36,7 @@ class Broadcast(NamedTuple):
 class AllForAllNaive(ModelPerAgent):
     """One weighted gradient averaging per agent, side by side."""
 
-    cohorts = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
+    cohorts = "the paper treats one client or all of them per round; the estimator stays unbiased over cohorts"
 
     participation: float = setting(
         default=1.0, above=0, at_most=1, doc="P(present), the chance of a client to be in a round; from the engine"

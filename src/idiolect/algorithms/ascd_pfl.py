@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ASCD-PFL (paper 002, algorithm 5): accelerated block-coordinate descent on single components.
+"""ASCD-PFL (Unified 2023, algorithm 5): accelerated block-coordinate descent on single components.
 
     x = theta z + (1 - theta) y
     draw a component j; with probability p_w sample w (one exchange):  g = (1/p_w) mean_m grad_w f_mj(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ASVRCD-PFL (paper 002, algorithm 4; algorithm 3 is not it, E002-4) and SVRCD-PFL (algorithm 7 corrected, E002-5).
+"""ASVRCD-PFL (Unified 2023, algorithm 4; algorithm 3 is not it, E002-4) and SVRCD-PFL (algorithm 7 corrected, E002-5).
 
     x = theta1 z + theta2 v + (1 - theta1 - theta2) y            (SVRCD: x = y, no z)
     draw a component j; with probability p_w sample w (one exchange), otherwise beta:

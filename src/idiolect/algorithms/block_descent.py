@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the block-coordinate solvers of paper 002 share: one iteration, and exchanges only when w is sampled.
+"""What the block-coordinate solvers of Unified 2023 share: one iteration, and exchanges only when w is sampled.
 
 Each block (w, and every beta_m) has iterates y, z and a snapshot v with s = grad F(v) of that block. One iteration:
 

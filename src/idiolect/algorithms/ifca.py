@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IFCA (Ghosh et al. 2020), also HypCluster (Mansour et al. 2020; a baseline of paper 003): one model per cluster.
+"""IFCA (Ghosh et al. 2020), also HypCluster (Mansour et al. 2020; a baseline of Flow 2023): one model per cluster.
 
 Client      takes the model with the lowest loss on all its training rows, c = argmin_j f_m(w_j);
 local step  w_m <- w_m - eta grad f_m(w_m; batch),  K times from w_m = w_c;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""L2GD and L2SGD+ (Hanzely and Richtarik 2020; baselines of paper 002): personal models pulled to their mean.
+"""L2GD and L2SGD+ (Hanzely and Richtarik 2020; baselines of Unified 2023): personal models pulled to their mean.
 
 They minimise MX2 in beta alone, F(x) = mean_m f'_m(x_m) + (lam/2) mean_m |x_m - xbar|^2. One iteration tosses a coin:
 

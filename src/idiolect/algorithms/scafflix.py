@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scafflix, i-Scaffnew, Scaffnew and GD on FLIX (paper 001, algorithms 1 and 2): local training without drift.
+"""Scafflix, i-Scaffnew, Scaffnew and GD on FLIX (Scafflix 2023, algorithms 1 and 2): local training without drift.
 
 One iteration, with one coin for everybody that shows 1 with probability p (xt_m is the client's own model):
 
@@ -77,7 +77,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         at_most=1,
         way_out="1 communicates in every iteration.",
         theory=True,
-        doc="p, the chance that an iteration ends in an exchange",
+        doc="p, the probability that an iteration communicates",
     )
     noise: float | None = setting(
         default=None, at_least=0, doc="standard deviation of noise added to every gradient; unset: none"

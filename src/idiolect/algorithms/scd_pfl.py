@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SCD-PFL (paper 002, algorithm 6): block-coordinate descent on single components, the shared block by exchange.
+"""SCD-PFL (Unified 2023, algorithm 6): block-coordinate descent on single components, the shared block by exchange.
 
     draw a component j; with probability p_w (one exchange):  w <- w - (eta/p_w) mean_m grad_w f_mj(w, beta_m)
     otherwise:                                  beta_m <- beta_m - (eta/(p_beta M)) grad_beta f_mj(w, beta_m)

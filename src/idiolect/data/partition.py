@@ -250,7 +250,7 @@ def _check_enough(rows: int, clients: int, at_least: int = 1) -> None:
 def _check_concentration(concentration: float) -> None:
     if not (np.isfinite(concentration) and concentration > 0):
         raise RequestError(
-            f"A Dirichlet concentration must be above 0 and finite, got {concentration:g}; use iid for equal shares."
+            f"A Dirichlet concentration must be above 0 and finite, got {concentration:g}; use iid for equal sizes."
         )
 
 

@@ -165,7 +165,7 @@ def check_rows(train: Rows, who: str = "client") -> None:
     if empty.size:
         raise RequestError(
             f"Every {who} needs at least one training row; {who} number {empty[0]} has none. "
-            "Leave it out, or give it a larger training share."
+            "Leave it out, or give it a larger training fraction."
         )
 
 

@@ -301,7 +301,7 @@ def _class_shares(class_fractions: Iterable[float] | None) -> list[float]:
     shares = [float(share) for share in fractions if share != 0]
     if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-3):
         raise RequestError(
-            f"class_fractions must be shares of the rows that sum to 1, got {class_fractions}. "
+            f"class_fractions must be fractions of the rows that sum to 1, got {class_fractions}. "
             "Divide each class's number of rows by all rows."
         )
     return shares

@@ -90,4 +90,4 @@ def _promise(facts: dict[str, Any], of_algorithm: bool) -> list[str]:
         lines.append("    no prediction: theory states no linear rate for it here")
     reference = facts["gradient_descent"]["exchanges"]
     lines.append(f"    gradient descent on F: {reference:,.0f} exchanges, predicted")
-    return [*lines, "    at least: paper 002, theorem 6, up to a constant factor"]
+    return [*lines, "    at least: Unified 2023, theorem 6, up to a constant factor"]
