@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All-for-one (All-for-all 2022, section 4): weighted gradient averaging, one model for one client by those like it.
 
-    x <- x - eta sum_j lambda_j G_j(x),      G_j = g_j (everybody), (N/cohort) 1{j in S} g_j (a cohort; one: N g_j)
+    x <- x - eta sum_j lambda_j G_j(x),      G_j = g_j (all), (N/cohort) 1{j in S} g_j (a cohort; one: N g_j)
 
 lambda is row `target` of Lambda (`neighbours`; without them `own_share` as in all-for-all), `shared` is x, `step_size`
 eta. lambda = e_i is SGD on f_i, lambda = 1/N minibatch SGD. Agents with lambda_j = 0 are neither asked nor billed.

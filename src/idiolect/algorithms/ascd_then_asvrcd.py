@@ -2,13 +2,13 @@
 """ASCD first, ASVRCD once progress slows (Unified 2023's own advice), decided by measured values of F.
 
 ASCD-PFL is fast far from the optimum and stops at a noise floor; ASVRCD-PFL is slower at first and exact. Every
-`check_every` exchanges the clients evaluate f_m(y) on all rows and send it: a round of its own, billed as such. With
+`check_every` rounds the clients evaluate f_m(y) on all rows and send it: a round of its own, billed as such. With
 F_0 the first value, F_c and F_{c-1} the last two of c further ones, the server switches when the last stretch gained
 little of what a stretch has gained on average:
 
     F_{c-1} - F_c  <  slowdown (F_0 - F_c) / c
 
-The switch restarts z and v at y and refreshes v, one more exchange. `momentum` is theta1 of ASVRCD, `early_momentum`
+The switch restarts z and v at y and refreshes v, one more round. `momentum` is theta1 of ASVRCD, `early_momentum`
 theta of ASCD; both share eta, gamma, mu and p_w, as in the paper.
 """
 
