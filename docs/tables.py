@@ -67,13 +67,13 @@ MEANINGS: dict[str, dict[str, str]] = {
         "`recipe` ([data](data.md#preparation))",
         "recipe": '`table`: a `preprocessing.json`, where `preparation = "given"`',
         "task": "unset: inferred from the targets, and said in a note",
-        "train": "share of each client's rows to learn from",
-        "validation": "share to choose by: rounds, what `[tuning]` chooses, and the method to announce",
-        "test": "share to judge by, read once at the end",
-        "split_column": "`table`: a column that says train, validation or test; replaces the shares",
+        "train": "fraction of each client's rows to learn from",
+        "validation": "fraction to choose by: rounds, what `[tuning]` chooses, and the method to announce",
+        "test": "fraction to judge by, read once at the end",
+        "split_column": "`table`: a column that says train, validation or test; replaces the fractions",
         "group_column": "`table`: rows with equal values stay on one side of the split",
         "time_column": "`table`: a column of numbers or dates; each client's oldest rows train, the newest test",
-        "held_out": "clients that never train: a number, or a share below 1",
+        "held_out": "clients that never train: a number, or a fraction below 1",
         "seed": "of the split, the partition and synthetic rows; apart from the training `seeds`",
         "settings": "passed on to the source by name; unknown names are refused",
     },
@@ -96,7 +96,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "swept": "written by a sweep: the `method` it was made of, and the `settings` that it varies",
     },
     "evaluation": {
-        "scores": "what is recorded; the first one is shown and decides who is helped; empty: chosen by task and class "
+        "scores": "what is recorded; the first one is shown and decides which clients are helped; empty: chosen by task and class "
         "balance",
         "unfit": "methods that cannot run on these rows: refused with the reason, or left out with a note",
         "untested": "a table without a test row: refused, or trained on without being judged",
@@ -119,9 +119,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "minutes": "time for all methods together; a method that it cuts short is marked. Unset: no limit",
     },
     "collaboration": {
-        "source": "`identity`: everybody alone; `uniform`: everybody alike; `mixture`: between them; `models`, `data`: "
+        "source": "`identity`: all clients alone; `uniform`: all clients alike; `mixture`: between them; `models`, `data`: "
         "estimated from [training rows](advise.md); `file`: a matrix of your own. Unset: each method's own `own_share`",
-        "own_share": "`mixture`: how much a client listens to itself",
+        "own_share": "`mixture`: the weight of a client's own gradient",
         "path": "`file`: a .npy or .csv file with a row and a column for every client, in their order: discrepancies b "
         "where `accuracy` is set, otherwise weights Lambda, whose rows sum to 1",
         "accuracy": "`file`: the target eps; clients with b of at most eps/2 listen to each other, and steps left to "

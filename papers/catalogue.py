@@ -44,11 +44,13 @@ SLUGS = (  # paper by paper; the folder has underscores where the slug has hyphe
 
 
 PAPERS = {
-    "000": "000: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning",
-    "001": "001: Explicit personalization and local training: double communication acceleration in federated learning",
-    "002": "002: Personalized federated learning: a unified framework and universal optimization techniques",
-    "003": "003: Flow: per-instance personalized federated learning",
-    "004": "004: Sample optimality and all-for-all strategies in personalized federated and collaborative learning",
+    "000": "PLSGD, 2023: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning",
+    "001": "Scafflix, 2023: Explicit personalization and local training: double communication acceleration in "
+    "federated learning",
+    "002": "Unified, 2023: Personalized federated learning: a unified framework and universal optimization techniques",
+    "003": "Flow, 2023: per-instance personalized federated learning",
+    "004": "All-for-all, 2022: Sample optimality and all-for-all strategies in personalized federated and "
+    "collaborative learning",
 }
 
 

@@ -34,7 +34,7 @@ def test_acd_pfl_on_the_example(idiolect, facts):
     assert "shared_probability = 0.4142  sqrt(L^w)/(sqrt(L^w)+sqrt(L^beta))" in text
     assert "strong_convexity = from theory (above 0)" in text
     assert "Settings of mx2" in text
-    assert "at least: paper 002, theorem 6, up to a constant factor" in text
+    assert "at least: Unified 2023, theorem 6, up to a constant factor" in text
     theory = facts("acd_pfl")["theory"]
     predicted, least = theory["predicted"], theory["at_least"]
     # sqrt(0.05/(0.01/60)) * ln(1e6) = 17.32 * 13.816

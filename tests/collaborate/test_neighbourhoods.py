@@ -91,7 +91,7 @@ def test_other_wrong_requests():
             n.neighbourhood_weights(B, accuracy)
     with pytest.raises(RequestError, match="between 0 and 1, got"):
         n.mixture(1.2, 3)
-    with pytest.raises(RequestError, match="at least one agent"):
+    with pytest.raises(RequestError, match="at least one client"):
         n.identity(0)
     with pytest.raises(RequestError, match="at least 0, got -1"):
         n.neighbourhoods_from_pairs(3, [0], [1], [-1.0], 0.1)

@@ -272,7 +272,7 @@ def test_a_step_beyond_the_theorem_earns_a_warning():
     assert sentence.startswith(
         f"local_step {steps[1]:.3g} of client number 1 is above {1 / own.client_smoothness[1]:.3g}, from 1/L_m"
     )
-    assert "paper 001, theorem 4" in sentence
+    assert "Scafflix 2023, theorem 4" in sentence
     _, fine = from_theory(
         ALGORITHMS["scafflix"].theory, dataclasses.replace(algorithm, local_step=0.9 * steps.min()), own, float(ROWS)
     )

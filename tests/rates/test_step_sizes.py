@@ -115,7 +115,7 @@ def test_a_step_too_large_is_named_with_its_theorem(problem):
     algorithm = PersonalizedLocalSGD(Additive(loss), step_size=3.0, personal_step_scale=1.0)
     (sentence,) = step_warnings(ALGORITHMS["personalized_local_sgd"].theory, algorithm, client_constants(loss, rows))
     # (1+1) L = 8
-    assert sentence.startswith("step_size 3 is beyond 1/((1+alpha)L) = 0.125 (paper 000, theorem 1): ")
+    assert sentence.startswith("step_size 3 is beyond 1/((1+alpha)L) = 0.125 (PLSGD 2023, theorem 1): ")
     assert sentence.endswith('write step_size = "theory" for 0.0625.')
 
 

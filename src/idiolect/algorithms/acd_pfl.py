@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ACD-PFL (paper 002, algorithm 2 corrected by E002-1, 2, 3): accelerated block-coordinate descent, exact gradients.
+"""ACD-PFL (Unified 2023, algorithm 2 corrected by E002-1, 2, 3): accelerated block-coordinate descent, exact gradients.
 
     x = (1 - theta) y + theta z                                  for w and every beta_m
-    with probability p_w (one exchange), g = mean_m grad_w f_m(x):
+    with probability p_w (one round), g = mean_m grad_w f_m(x):
         w_y = w_x - g / L^w;  w_z = [w_z + eta nu w_x - eta g / (sqrt(L^w) S)] / (1 + eta nu)
-    otherwise (no exchange), g_m = (1/M) grad_beta f_m(x): the same for beta_m with L^beta
+    otherwise (no message), g_m = (1/M) grad_beta f_m(x): the same for beta_m with L^beta
     the block that is not sampled: y = x, z = [z + eta nu x] / (1 + eta nu)
 
 S = sqrt(L^w) + sqrt(L^beta), p_w = sqrt(L^w) / S, nu = mu / S^2, theta = (sqrt(nu^2 + 4 nu) - nu) / 2, eta = 1 / theta.
 `strong_convexity` is mu of F, `shared_smoothness` L^w, `personal_smoothness` L^beta. It contracts
 (F(y) - F*) / theta^2 + S^2 / (2 (1 - theta)) |z - x*|^2 by 1 - theta per iteration in expectation: about sqrt(L^w / mu)
-log(1/eps) exchanges and sqrt(L^beta / mu) log(1/eps) gradients of beta, both optimal. A `shared_probability` of one's
+log(1/eps) rounds and sqrt(L^beta / mu) log(1/eps) gradients of beta, both optimal. A `shared_probability` of one's
 own is allowed: S then is the larger of sqrt(L) / p over the blocks.
 """
 
@@ -68,6 +68,6 @@ def _ratio(above: jnp.ndarray, below: jnp.ndarray) -> jnp.ndarray:
 
 METHODS = {
     "acd_pfl": Method(
-        ACDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks, exact gradients, few exchanges", theory=ACD_PFL
+        ACDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks, exact gradients, few rounds", theory=ACD_PFL
     ),
 }

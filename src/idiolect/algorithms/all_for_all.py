@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-for-all (paper 004, algorithm 1): every agent has a model of its own and uses the gradients of those like it.
+"""All-for-all (2022, algorithm 1): every client (agent) has its own model and uses the gradients of those like it.
 
     x_i <- x_i - eta sum_{j in S} W_ij g_j(x_j)   for all i,      W = Lambda Lambda^T
 
-Lambda is row-stochastic, lambda_ij how much agent i listens to j; S is everybody (the synchronous oracle) or a cohort
-(the asynchronous one is a cohort of 1: one agent draws a gradient, everybody's model moves, and there is no factor N).
-Each agent takes one gradient, at its own point. `models` are the x_i, `step_size` eta, `neighbours` Lambda; without
+Lambda is row-stochastic, lambda_ij the weight of client j for i; S is all clients (the synchronous oracle) or a cohort
+(the asynchronous one is a cohort of 1: one client draws a gradient, every model moves, and there is no factor N).
+Each client takes one gradient, at its own point. `models` are the x_i, `step_size` eta, `neighbours` Lambda; without
 them Lambda = alpha I + (1 - alpha) 11^T/N with alpha `own_share`: 1 is training alone, 0 minibatch SGD on one model.
 
 x = Lambda y, where y does SGD on f^Lambda(y) = (1/N) sum_i f_i((Lambda y)_i). W has no row sums of 1 and its spectral
 radius may exceed 1 (E004-4): eta = 1/(2 L rho(W)). The server relays and mixes; with `route` "peers" each gradient is
-billed to every other agent that uses it.
+billed to every other client that uses it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time-adaptive all-for-all (paper 004, algorithm 2): finer accuracies, and smaller neighbourhoods, as samples come in.
+"""Time-adaptive all-for-all (2022, algorithm 2): finer accuracies, and smaller neighbourhoods, as samples come in.
 
     x_i <- x_i - eta_q sum_{j in S} W^q_ij g_j(x_j),   W^q = Lambda_q Lambda_q^T,   lambda^q_ij = 1{b_ij <= eps_q/2}/N_i
 

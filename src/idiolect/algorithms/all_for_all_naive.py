@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Naive all-for-all (paper 004, section 5): every agent's model is trained by its own weighted gradient averaging.
+"""Naive all-for-all (2022, section 5): every client's model is trained by its own weighted gradient averaging.
 
-    x_i <- x_i - eta sum_j lambda_ij G_j(x_i)   for all i,   G_j = g_j (everybody), (N/cohort) 1{j in S} g_j (a cohort)
+    x_i <- x_i - eta sum_j lambda_ij G_j(x_i)   for all i,   G_j = g_j (all), (N/cohort) 1{j in S} g_j (a cohort)
 
-Agent j takes a gradient at x_i for every i that listens to it (the text prints x_j, E004-7) and sends one per such i:
-as many gradients, and models on the wire, as it has listeners. The guarantee is on the worst agent rather than on their
+Client j takes a gradient at x_i for every i that listens to it (the text prints x_j, E004-7) and sends one per such i:
+as many gradients, and models on the wire, as it has listeners. The guarantee is on the worst client, not on their
 mean. `models` are the x_i, `step_size` eta, `neighbours` Lambda; without them `own_share` as in all-for-all.
 """
 
@@ -36,7 +36,7 @@ class Broadcast(NamedTuple):
 class AllForAllNaive(ModelPerAgent):
     """One weighted gradient averaging per agent, side by side."""
 
-    cohorts = "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
+    cohorts = "the paper treats one client or all of them per round; the estimator stays unbiased over cohorts"
 
     participation: float = setting(
         default=1.0, above=0, at_most=1, doc="P(present), the chance of a client to be in a round; from the engine"

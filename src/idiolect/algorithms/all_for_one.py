@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-for-one (paper 004, section 4): weighted gradient averaging, one model made for one agent by those like it.
+"""All-for-one (All-for-all 2022, section 4): weighted gradient averaging, one model for one client by those like it.
 
-    x <- x - eta sum_j lambda_j G_j(x),      G_j = g_j (everybody), (N/cohort) 1{j in S} g_j (a cohort; one: N g_j)
+    x <- x - eta sum_j lambda_j G_j(x),      G_j = g_j (all), (N/cohort) 1{j in S} g_j (a cohort; one: N g_j)
 
 lambda is row `target` of Lambda (`neighbours`; without them `own_share` as in all-for-all), `shared` is x, `step_size`
 eta. lambda = e_i is SGD on f_i, lambda = 1/N minibatch SGD. Agents with lambda_j = 0 are neither asked nor billed.
@@ -39,9 +39,12 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L) for L-smooth losses.", doc="step eta of the target's model"
     )
-    target: int = setting(default=0, at_least=0, doc="number of the agent i whose model is trained")
+    target: int = setting(default=0, at_least=0, doc="number of the client i whose model is trained")
     own_share: float = setting(
-        default=0.5, at_least=0, at_most=1, doc="alpha: how much an agent listens to itself, where neighbours are unset"
+        default=0.5,
+        at_least=0,
+        at_most=1,
+        doc="alpha: the weight of a client's own gradient, where neighbours are unset",
     )
     neighbours: Neighbours | None = setting(default=None, doc="who listens to whom (Lambda); from [collaboration]")
     target_accuracy: float | None = setting(
@@ -60,7 +63,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         if missed := misses_agents("neighbours", self.neighbours, self.clients):
             return Fit(missed)
         return beyond_theory(
-            chance, "the paper treats one agent or all of them per round; the estimator stays unbiased over cohorts"
+            chance, "the paper treats one client or all of them per round; the estimator stays unbiased over cohorts"
         )
 
     def init_server(self, key: Key) -> ServerState:

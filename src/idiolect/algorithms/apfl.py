@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""APFL (Deng et al. 2020; a baseline of paper 003): every client mixes a model of its own with its copy of w.
+"""APFL (Deng et al. 2020; a baseline of Flow 2023): every client mixes a model of its own with its copy of w.
 
 Local step  w_m <- w_m - eta grad f_m(w_m; batch),
             v_m <- v_m - eta a grad f_m(z_m; batch),  z_m = a v_m + (1-a) w_m,  both gradients at the old point,
@@ -49,7 +49,7 @@ class APFL(FederatedAveraging[ClientState, Working]):
         at_least=0,
         at_most=1,
         way_out="0 is FedAvg, 1 trains every client alone.",
-        doc="share of the own model in the personal one (a); the start where it is learnt",
+        doc="weight of the own model in the personal one (a); the start where it is learnt",
         strengths=(0.1, 0.25, 0.5, 0.75),
     )
     learn_share: bool = setting(default=False, doc="every client learns its own a")

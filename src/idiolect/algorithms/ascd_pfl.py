@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ASCD-PFL (paper 002, algorithm 5): accelerated block-coordinate descent on single components.
+"""ASCD-PFL (Unified 2023, algorithm 5): accelerated block-coordinate descent on single components.
 
     x = theta z + (1 - theta) y
-    draw a component j; with probability p_w sample w (one exchange):  g = (1/p_w) mean_m grad_w f_mj(x)
+    draw a component j; with probability p_w sample w (one round):  g = (1/p_w) mean_m grad_w f_mj(x)
     otherwise sample beta:                                             g_m = (1/(p_beta M)) grad_beta f_mj(x)
     sampled block:   y = x - eta g;  z = nu z + (1 - nu) x + (gamma / eta) (y - x)
     other block:     y = x;  z = nu z + (1 - nu) x        (`unsampled` "x": the general update with g = 0)

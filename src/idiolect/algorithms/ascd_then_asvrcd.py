@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ASCD first, ASVRCD once progress slows (paper 002's own advice), decided by measured values of F.
+"""ASCD first, ASVRCD once progress slows (Unified 2023's own advice), decided by measured values of F.
 
 ASCD-PFL is fast far from the optimum and stops at a noise floor; ASVRCD-PFL is slower at first and exact. Every
-`check_every` exchanges the clients evaluate f_m(y) on all rows and send it: a round of its own, billed as such. With
+`check_every` rounds the clients evaluate f_m(y) on all rows and send it: a round of its own, billed as such. With
 F_0 the first value, F_c and F_{c-1} the last two of c further ones, the server switches when the last stretch gained
 little of what a stretch has gained on average:
 
     F_{c-1} - F_c  <  slowdown (F_0 - F_c) / c
 
-The switch restarts z and v at y and refreshes v, one more exchange. `momentum` is theta1 of ASVRCD, `early_momentum`
+The switch restarts z and v at y and refreshes v, one more round. `momentum` is theta1 of ASVRCD, `early_momentum`
 theta of ASCD; both share eta, gamma, mu and p_w, as in the paper.
 """
 
@@ -74,9 +74,9 @@ class ASCDThenASVRCD(VarianceReduced):
     mirror_step: float = setting(default=None, above=0, theory=True, doc="gamma, the step of z")
     strong_convexity: float = setting(default=None, at_least=0, theory=True, doc="mu of F; nu = 1 - gamma mu")
     early_momentum: float = setting(default=None, at_least=0, at_most=1, theory=True, doc="theta of ASCD")
-    check_every: int = setting(default=25, at_least=1, doc="exchanges between evaluations of F")
+    check_every: int = setting(default=25, at_least=1, doc="rounds between evaluations of F")
     slowdown: float = setting(
-        default=0.1, above=0, doc="switch when a stretch gains less than this share of the mean stretch"
+        default=0.1, above=0, doc="switch when a stretch gains less than this fraction of the mean stretch"
     )
 
     def fit(self, chance: float = 1.0) -> Fit:

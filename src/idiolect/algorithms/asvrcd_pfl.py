@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ASVRCD-PFL (paper 002, algorithm 4; algorithm 3 is not it, E002-4) and SVRCD-PFL (algorithm 7 corrected, E002-5).
+"""ASVRCD-PFL (Unified 2023, algorithm 4; algorithm 3 is not it, E002-4) and SVRCD-PFL (algorithm 7 corrected, E002-5).
 
     x = theta1 z + theta2 v + (1 - theta1 - theta2) y            (SVRCD: x = y, no z)
-    draw a component j; with probability p_w sample w (one exchange), otherwise beta:
+    draw a component j; with probability p_w sample w (one round), otherwise beta:
     w:     g_w = (1/p_w) mean_m [grad_w f_mj(x) - grad_w f_mj(v)] + grad_w F(v),   g_m = (1/M) grad_beta f_m(v)
     beta:  g_m = (1/(p_beta M)) [grad_beta f_mj(x) - grad_beta f_mj(v)] + (1/M) grad_beta f_m(v),   g_w = grad_w F(v)
     y = x - eta g;  z = nu z + (1 - nu) x + (gamma / eta) (y - x);  v = the old y with probability rho
 
 `step_size` is eta, `momentum` theta1, `anchor` theta2, `mirror_step` gamma, nu = 1 - gamma mu with `strong_convexity`
-mu, `shared_probability` p_w, `refresh_probability` rho. A refresh is an exchange of its own and costs every component.
+mu, `shared_probability` p_w, `refresh_probability` rho. A refresh is a round of its own and costs every component.
 Theory: p_w = Lc^w / (Lc^w + Lc^beta), rho = p_w / n, eta = 1 / (4 Lx) with Lx = 2 max(Lc^w / p_w, Lc^beta / p_beta),
 theta2 = 1/2, theta1 = min{1/2, sqrt(eta mu max{1/2, theta2/rho})}, gamma = 1 / max{2 mu, 4 theta1 / eta}; then it
 converges linearly to the exact optimum. SVRCD has no step theory of its own and takes the same eta, p_w and rho. Each

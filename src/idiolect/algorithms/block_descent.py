@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the block-coordinate solvers of paper 002 share: one iteration, and exchanges only when w is sampled.
+"""What the block-coordinate solvers of Unified 2023 share: one iteration, and messages only when w is sampled.
 
 Each block (w, and every beta_m) has iterates y, z and a snapshot v with s = grad F(v) of that block. One iteration:
 
@@ -12,9 +12,9 @@ Gradients are those of F: mean_m grad_w f_m, and (1/M) grad_beta f_m. A solver w
 s = 0; one without momentum has no z and theta1 = 0. A solver is a choice of these coefficients.
 
 The iterates of w follow from the uploads' means alone, so every client and the server keep the same copy, and one
-vector each way is enough: up goes grad_w f_m, down comes the mean. A round is one exchange: local iterations (beta is
+vector each way is enough: up goes grad_w f_m, down comes the mean. A round has local iterations (beta is
 sampled), as many as the server drew, then one iteration that samples w, or one that refreshes v, or both - then the
-refresh is a round of its own. Refreshing needs the full gradient at v: one more exchange, and every component.
+refresh is a round of its own. Refreshing needs the full gradient at v: one more round, and every component.
 """
 
 from __future__ import annotations

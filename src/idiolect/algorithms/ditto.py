@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ditto (Li et al. 2021; a baseline of paper 003): FedAvg, and beside it a model per client that is pulled toward w.
+"""Ditto (Li et al. 2021; a baseline of Flow 2023): FedAvg, and beside it a model per client that is pulled toward w.
 
 Local step  w_m <- w_m - eta grad f_m(w_m; batch),  K times from w_m = w;
             v_m <- v_m - eta_v (grad f_m(v_m; batch) + lam (v_m - w)),  s times, w the model received this round;

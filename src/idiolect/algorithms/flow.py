@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow (paper 003): for every input, a net psi chooses layer by layer between the shared model and the client's own.
+"""Flow (2023): for every input, a net psi chooses layer by layer between the shared model and the client's own.
 
 A round on client m splits its rows into two disjoint random parts Z_l and Z_g, the first with `local_percent` of them:
 
@@ -93,7 +93,10 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     personal_steps: int = setting(default=0, at_least=0, doc="steps on w_l per round (K_1) if epochs is 0; 0: as many")
     personal_epochs: int = setting(default=0, at_least=0, doc="passes over Z_l per round (K_1) with epochs; 0: as many")
     local_percent: int = setting(
-        default=50, at_least=0, below=100, doc="share of a client's rows that trains w_l, rounded down; the rest is Z_g"
+        default=50,
+        at_least=0,
+        below=100,
+        doc="percent of a client's rows that train w_l, rounded down; the rest is Z_g",
     )
     training_order: str = setting(default="alternating", choices=ORDERS, doc="of psi and w_g within a round")
     shared_loss: str = setting(
@@ -113,7 +116,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         default="", doc="layers with two versions, names or patterns, an exit each; empty: all but normalisation"
     )
     routing_widths: tuple[int, ...] = setting(
-        default=(350, 150, 50), at_least=1, doc="widths of psi's trunk (paper 003: handwriting)"
+        default=(350, 150, 50), at_least=1, doc="widths of psi's trunk (Flow 2023: handwriting)"
     )
     token_routing: str = setting(
         default="states",

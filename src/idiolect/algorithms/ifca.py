@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IFCA (Ghosh et al. 2020), also HypCluster (Mansour et al. 2020; a baseline of paper 003): one model per cluster.
+"""IFCA (Ghosh et al. 2020), also HypCluster (Mansour et al. 2020; a baseline of Flow 2023): one model per cluster.
 
 Client      takes the model with the lowest loss on all its training rows, c = argmin_j f_m(w_j);
 local step  w_m <- w_m - eta grad f_m(w_m; batch),  K times from w_m = w_c;
-server      w_j <- w_j + beta mean_m (w_m - w_j),  over the clients that chose j; a cluster that nobody chose stays.
+server      w_j <- w_j + beta mean_m (w_m - w_j),  over the clients that chose j; a cluster that no client chose stays.
 
 `clusters` is the number C of models: all of them go down, one drift and its number come up, and choosing costs C
 forward passes. The personal model is the chosen one, after `fine_tuning_steps` own steps if asked for. The first model

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kNN-Per (Marfoq et al. 2022; a baseline of paper 003): FedAvg, and at inference a vote of the client's own rows.
+"""kNN-Per (Marfoq et al. 2022; a baseline of Flow 2023): FedAvg, and at inference a vote of the client's own rows.
 
 Training is FedAvg's. Client m then keeps phi(x), what the last layer of w sees of x, and the true label y of each of
 its training rows. A query's k nearest rows vote with weights exp(-|phi - phi_i|^2 / (dim scale)), normalised:
@@ -37,7 +37,7 @@ class KNNPer(OneModel, PredictsWithMore):
         at_least=0,
         at_most=1,
         way_out="0 is FedAvg, 1 is the vote alone.",
-        doc="share of the vote (lam)",
+        doc="weight of the vote (lam)",
         strengths=(0.1, 0.3, 0.5, 0.7),
     )
     kernel_scale: float = setting(default=1.0, above=0, doc="how fast a vote fades with distance (scale)")

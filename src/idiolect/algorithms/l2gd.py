@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""L2GD and L2SGD+ (Hanzely and Richtarik 2020; baselines of paper 002): personal models pulled to their mean.
+"""L2GD and L2SGD+ (Hanzely and Richtarik 2020; baselines of Unified 2023): personal models pulled to their mean.
 
 They minimise MX2 in beta alone, F(x) = mean_m f'_m(x_m) + (lam/2) mean_m |x_m - xbar|^2. One iteration tosses a coin:
 
@@ -11,8 +11,8 @@ They minimise MX2 in beta alone, F(x) = mean_m f'_m(x_m) + (lam/2) mean_m |x_m -
 `step_size` is a, `averaging_probability` p, `personal` x_m, `slopes` J_m, `mean_slope` Jbar_m, `pull` Psi_m, lam the
 objective's penalty; both steps of coin 1 use the old x_m and xbar. J and Psi start at 0: the estimate is unbiased
 whatever they are, so no pass over the rows is needed first. L2GD stops near the optimum, at a distance that falls
-with a; L2SGD+ converges linearly to it and keeps n_m models per client. A round is the coin-0 iterations before an
-exchange, as many as the server drew, and then the exchange: x_m itself goes up, xbar comes back and finishes coin 1.
+with a; L2SGD+ converges linearly to it and keeps n_m models per client. A round is the coin-0 iterations before a
+message, as many as the server drew, and then the message: x_m itself goes up, xbar comes back and finishes coin 1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 Local step  w_m <- w_m - eta (grad f_m(w_m; batch) + mu (w_m - w)),  K times from w_m = w;
 server      w <- w + beta mean_m (w_m - w)   (any optax optimizer may take the mean drift as its gradient).
 
-`step_size` is eta, `server_step_size` beta, `penalty` mu. Paper 000 (algorithm 2) weights clients equally,
+`step_size` is eta, `server_step_size` beta, `penalty` mu. PLSGD 2023 (algorithm 2) weights clients equally,
 FedAvg (McMahan et al. 2017) by their rows, FedProx (Li et al. 2020) adds the proximal term.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSGD-PFL (paper 002, algorithm 1 corrected by E002-6): local SGD on F = (1/M) sum_m f_m(w, beta_m).
+"""LSGD-PFL (Unified 2023, algorithm 1 corrected by E002-6): local SGD on F = (1/M) sum_m f_m(w, beta_m).
 
 Local step  w_m <- w_m - eta grad_w f_m,  beta_m <- beta_m - (eta/M) grad_beta f_m,  both at (w_m, beta_m; batch);
 server      w <- mean_m w_m every tau steps. beta_m never travels.

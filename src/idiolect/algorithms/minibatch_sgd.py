@@ -6,7 +6,7 @@ Client   g_m = mean_{k < K} grad f_m(w; batch k);      server   w <- w - eta mea
 `step_size` is eta, `local_steps` K (or `epochs` passes: batches then weigh by their rows). It pays the gradients of
 K steps of local SGD for a K times larger batch instead of K moves, and is the limit of local SGD for inner steps
 to 0 with outer step * inner step * K = eta (erratum E000-1). Reference: Woodworth et al. 2020, "Minibatch vs local
-SGD for heterogeneous distributed learning"; paper 000.
+SGD for heterogeneous distributed learning"; PLSGD 2023.
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ class ModelPerAgent(OnePoint, Listens):
         default=0.1, above=0, way_out="Try 1/(2 L rho(W)) for L-smooth losses.", doc="step eta on every x_i"
     )
     own_share: float = setting(
-        default=0.5, at_least=0, at_most=1, doc="alpha: how much an agent listens to itself, where neighbours are unset"
+        default=0.5,
+        at_least=0,
+        at_most=1,
+        doc="alpha: the weight of a client's own gradient, where neighbours are unset",
     )
     neighbours: Neighbours | None = setting(default=None, doc="who listens to whom (Lambda); from [collaboration]")
     target_accuracy: float | None = setting(
@@ -61,15 +64,17 @@ class ModelPerAgent(OnePoint, Listens):
         default="drawn", choices=("drawn", "stream"), doc="batches drawn, or rows walked in order, each used once"
     )
     route: str = setting(
-        default="server", choices=("server", "peers"), doc="who is billed: a relay, or every agent that uses a gradient"
+        default="server",
+        choices=("server", "peers"),
+        doc="what is billed: one relay, or every client that uses a gradient",
     )
 
-    cohorts = "the paper treats one agent or all of them per round; eta is not adapted to a cohort in between"
+    cohorts = "the paper treats one client or all of them per round; eta is not adapted to a cohort in between"
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a personal block and nothing else."""
         if self.objective.has_shared or not self.objective.has_personal:
-            return Fit("every agent has a model of its own and nothing is shared; use the local_only objective")
+            return Fit("every client has a model of its own and nothing is shared; use the local_only objective")
         if self.order == "stream" and (self.batch_size == 0 or self.epochs):
             return Fit("a stream of rows needs batch_size above 0, and no epochs")
         if missed := misses_agents("neighbours", self.neighbours, self.clients):

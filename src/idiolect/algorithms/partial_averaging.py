@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partial averaging (baselines of paper 003): one network, some layers w averaged, the others b_m kept by each client.
+"""Partial averaging (baselines of Flow 2023): one network, some layers w averaged, the others b_m kept by each client.
 
 FedPer      w_m, b_m <- both one step along grad f_m([w_m, b_m]; batch),  K times; b_m the last layers;
 LG-FedAvg   the same, b_m the first layers;  FedBN  the same, b_m the normalisation layers;

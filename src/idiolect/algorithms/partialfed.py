@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PartialFed-Adaptive (Sun et al. 2021; a baseline of paper 003): clients learn which layers to take from w.
+"""PartialFed-Adaptive (Sun et al. 2021; a baseline of Flow 2023): clients learn which layers to take from w.
 
 Strategy    s_l <- s_l - eta_s d/ds_l f_m(q w + (1-q) v_m; batch),  q_l = sigmoid((s_l + noise_l) / T),  first, S times;
 start       layer l of w_m is w's where s_l + noise_l >= 0 and v_m's elsewhere;
@@ -9,7 +9,7 @@ server      w <- w + beta mean_m (w_m - w),  the whole of every w_m.
 The noise is logistic, the difference of two Gumbel draws: q is the two-way Gumbel-softmax at temperature T, and the
 start its hard draw. `preference` is s (0 at first, one number per layer), `personal` v_m, the client's own previous
 model, `strategy_steps` S, `strategy_step_size` eta_s, `temperature` T. The personal model takes layer l from w where
-s_l >= 0 and from v_m elsewhere. Written from the abstract and from paper 003's description: no code is known.
+s_l >= 0 and from v_m elsewhere. Written from the abstract and from Flow 2023's description: no code is known.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Per-FedAvg (Fallah et al. 2020; a baseline of paper 003): a shared start that is good after one own step.
+"""Per-FedAvg (Fallah et al. 2020; a baseline of Flow 2023): a shared start that is good after one own step.
 
 Local step  z = w_m - a grad f'_m(w_m; D1),  g = grad f'_m(z; D2),  and from w_m = w, K times,
             first_order    w_m <- w_m - eta g,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Personalized local SGD (paper 000, algorithm 1): a shared model and a correction per client, one gradient.
+"""Personalized local SGD (PLSGD 2023, algorithm 1): a shared model and a correction per client, one gradient.
 
 Local step  theta_m <- theta_m - alpha eta grad_theta f_m,  w_m <- w_m - eta grad_w f_m,  K times from w_m = w;
 server      w <- w + beta mean_m (w_m - w). theta_m never travels.

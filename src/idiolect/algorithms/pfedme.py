@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pFedMe (Dinh et al. 2020; a baseline of paper 002): local SGD on Moreau envelopes.
+"""pFedMe (Dinh et al. 2020; a baseline of Unified 2023): local SGD on Moreau envelopes.
 
 It minimises mean_m min_theta f'_m(theta) + (lam/2) |theta - w|^2, which is MX2 with every beta_m solved for. A round
 starts at w_m = w and makes R outer iterations, on one batch each; then the server moves:
@@ -10,7 +10,7 @@ starts at w_m = w and makes R outer iterations, on one batch each; then the serv
 
 `local_steps` is R, `inner_steps` K, `inner_step` a (theory: 1 / (Lc' + lam)), `step_size` eta, `server_step_size` b,
 lam the objective's penalty; w, in model units, is `shared`, and theta_m, the personal model, is `personal`. Defaults
-follow the text of paper 002 (its code draws 20 rows, E002-12 viii): theta_m starts at w and persists, clients weigh
+follow the text of Unified 2023 (its code draws 20 rows, E002-12 viii): theta_m starts at w and persists, clients weigh
 equally. The authors' code starts theta_m at w every round (`restart`), weighs clients by rows, and decays theta_m by a
 weight that it does not document: not here. With R > 1 it stops near the optimum, at a distance that falls with eta.
 """

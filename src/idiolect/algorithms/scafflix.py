@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scafflix, i-Scaffnew, Scaffnew and GD on FLIX (paper 001, algorithms 1 and 2): local training without drift.
+"""Scafflix, i-Scaffnew, Scaffnew and GD on FLIX (Scafflix 2023, algorithms 1 and 2): local training without drift.
 
-One iteration, with one coin for everybody that shows 1 with probability p (xt_m is the client's own model):
+One iteration, with one coin for all clients that shows 1 with probability p (xt_m is the client's own model):
 
     xt_m = alpha_m x_m + (1 - alpha_m) x*_m;   xh_m = x_m - (gamma_m/alpha_m) (g_m - h_m),  g_m ~ grad f'_m(xt_m)
     0: x_m <- xh_m
@@ -14,7 +14,7 @@ i-Scaffnew, with equal gamma_m also Scaffnew; p = 1 is gradient descent on FLIX 
 h starts at 0: sum_m alpha_m h_m never changes and must be 0 (the paper prints sum_m h_m = 0, E001-1). A_m is L_m for
 exact gradients, also with noise of bounded variance added; 2 Lc_m for single rows; 2 Lc_m/b + (1 - 2/b) L_m for b rows.
 
-A round is the coin-0 iterations before an exchange, as many as the server drew, and the iteration of the exchange: xh_m
+A round is the coin-0 iterations before a message, as many as the server drew, and the iteration that communicates: xh_m
 goes up, xbar comes back at once, so that sum_m alpha_m h_m stays 0 over any cohort. A client with alpha_m = 0
 keeps x*_m and never takes part.
 """
@@ -77,7 +77,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         at_most=1,
         way_out="1 communicates in every iteration.",
         theory=True,
-        doc="p, the chance that an iteration ends in an exchange",
+        doc="p, the probability that an iteration communicates",
     )
     noise: float | None = setting(
         default=None, at_least=0, doc="standard deviation of noise added to every gradient; unset: none"

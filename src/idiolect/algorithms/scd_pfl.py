@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SCD-PFL (paper 002, algorithm 6): block-coordinate descent on single components, the shared block by exchange.
+"""SCD-PFL (Unified 2023, algorithm 6): block-coordinate descent on single components, the shared block by message.
 
-    draw a component j; with probability p_w (one exchange):  w <- w - (eta/p_w) mean_m grad_w f_mj(w, beta_m)
+    draw a component j; with probability p_w (one round):  w <- w - (eta/p_w) mean_m grad_w f_mj(w, beta_m)
     otherwise:                                  beta_m <- beta_m - (eta/(p_beta M)) grad_beta f_mj(w, beta_m)
 
-`step_size` is eta, `shared_probability` p_w. w stands still between exchanges, so it simply goes down. Stops at a noise
+`step_size` is eta, `shared_probability` p_w. w stands still between messages, so it simply goes down. Stops at a noise
 floor that shrinks with eta. With absent clients it stays unbiased: w takes the mean over a uniform cohort, and a client
 that is there divides its own step by P(present), `participation`, filled in by the engine.
 """

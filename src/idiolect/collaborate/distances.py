@@ -23,7 +23,7 @@ from idiolect.core.keys import Purpose, host_generator
 
 LIPSCHITZ = 1 + 1 / np.e  # of a logistic gradient in (label x input), appendix A.1 (3)
 SLICES_REVEAL = (
-    f"The server sees means over at least {ROWS_PER_MEAN} neighbouring rows of every agent along random directions, "
+    f"The server sees means over at least {ROWS_PER_MEAN} neighbouring rows of every client along random directions, "
     "at most a quarter as many numbers as its rows hold."
 )
 

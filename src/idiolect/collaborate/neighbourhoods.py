@@ -47,7 +47,7 @@ def uniform(agents: int) -> Neighbours:
 def mixture(alpha: float, agents: int) -> Neighbours:
     """alpha I + (1 - alpha) 11^T/N: alpha own, the rest everybody's. Algorithms do it without a matrix: `own_share`."""
     if not 0 <= alpha <= 1:
-        raise RequestError(f"The own share alpha of a mixture must be between 0 and 1, got {alpha:g}.")
+        raise RequestError(f"The own weight alpha of a mixture must be between 0 and 1, got {alpha:g}.")
     return mixing.from_dense(alpha * np.eye(_at_least_one(agents)) + (1 - alpha) / agents)
 
 
@@ -88,16 +88,16 @@ def check_discrepancy(discrepancy: Any, asymmetric: str = "refuse") -> np.ndarra
     if asymmetric not in ASYMMETRIC:
         raise RequestError(f"asymmetric must be one of {', '.join(ASYMMETRIC)}, got {asymmetric!r}.")
     if b.ndim != 2 or b.shape[0] != b.shape[1] or not b.size:
-        raise RequestError(f"Discrepancies must be a square matrix, one row per agent, got shape {b.shape}.")
+        raise RequestError(f"Discrepancies must be a square matrix, one row per client, got shape {b.shape}.")
     if np.isnan(b).any():
         i, j = np.argwhere(np.isnan(b))[0]
-        raise RequestError(f"Every discrepancy must be a number, b[{i}, {j}] is not; use inf for agents far apart.")
+        raise RequestError(f"Every discrepancy must be a number, b[{i}, {j}] is not; use inf for clients far apart.")
     if (b < 0).any():
         i, j = np.argwhere(b < 0)[0]
         raise RequestError(f"Discrepancies must be at least 0, got b[{i}, {j}] = {b[i, j]:g}; clip it at 0.")
     if np.diag(b).any():
         i = int(np.flatnonzero(np.diag(b))[0])
-        raise RequestError(f"An agent is at distance 0 from itself, got b[{i}, {i}] = {b[i, i]:g}; set it to 0.")
+        raise RequestError(f"A client is at distance 0 from itself, got b[{i}, {i}] = {b[i, i]:g}; set it to 0.")
     return b if asymmetric == "keep" else _symmetric(b, asymmetric)
 
 
@@ -143,7 +143,7 @@ def _both_ways(agents: int, first: Any, second: Any, values: Any) -> tuple[np.nd
         raise RequestError(f"Discrepancies must be at least 0, got {b[~(b >= 0)][0]:g}; clip it at 0.")
     itself = first == second
     if b[itself].any():
-        raise RequestError(f"An agent is at distance 0 from itself, got {b[itself].max():g}; leave such pairs out.")
+        raise RequestError(f"A client is at distance 0 from itself, got {b[itself].max():g}; leave such pairs out.")
     first, second, b = first[~itself], second[~itself], b[~itself]
     everyone = np.arange(_at_least_one(agents))
     return (
@@ -155,5 +155,5 @@ def _both_ways(agents: int, first: Any, second: Any, values: Any) -> tuple[np.nd
 
 def _at_least_one(agents: int) -> int:
     if agents < 1:
-        raise RequestError(f"There must be at least one agent, got {agents}.")
+        raise RequestError(f"There must be at least one client, got {agents}.")
     return agents

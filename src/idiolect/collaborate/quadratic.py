@@ -116,7 +116,7 @@ def make_sample(
     size = loss.shape[0] * loss.shape[1]
     if size > MOST_COEFFICIENTS:
         raise RequestError(
-            f"Who should learn with whom is told for models of at most {MOST_COEFFICIENTS} coefficients, got {size}; "
+            f"Advice on neighbours needs models of at most {MOST_COEFFICIENTS} coefficients, got {size}; "
             "name fewer features."
         )
     if folds < 2:

@@ -181,7 +181,7 @@ def check_weights(matrix: Given) -> np.ndarray:
     """A square matrix of weights whose rows sum to one, in float64, or RequestError."""
     values = np.asarray(matrix, np.float64)
     if values.ndim != 2 or values.shape[0] != values.shape[1] or not values.size:
-        raise RequestError(f"Lambda must be a square matrix, one row per agent, got shape {values.shape}.")
+        raise RequestError(f"Lambda must be a square matrix, one row per client, got shape {values.shape}.")
     _check_rows(values.min(), values.sum(axis=1))
     return values
 
@@ -192,7 +192,7 @@ def _check_rows(least: float, sums: np.ndarray) -> None:
     wrong = np.flatnonzero(~(np.abs(sums - 1) <= _ROUNDING))
     if wrong.size:
         row, total = int(wrong[0]), float(sums[wrong[0]])
-        way_out = "let an agent without neighbours listen to itself" if total == 0 else "divide it by its sum"
+        way_out = "let a client without neighbours listen to itself" if total == 0 else "divide it by its sum"
         raise RequestError(f"Every row of Lambda must sum to 1, row {row} sums to {total:g}; {way_out}.")
 
 
@@ -207,7 +207,7 @@ def _check_pairs(agents: int, listener: np.ndarray, source: np.ndarray, values: 
     pairs = np.unique(listener * agents + source)
     if len(pairs) < len(listener):
         raise RequestError(
-            f"A pair of agents may be given once, got {len(listener) - len(pairs)} repeated; add them up."
+            f"A pair of clients may be given once, got {len(listener) - len(pairs)} repeated; add them up."
         )
 
 

@@ -38,7 +38,7 @@ class Partition:
 
 
 def iid(rows: int, clients: int, seed: int) -> Partition:
-    """Every client a uniformly drawn share of the same size, up to one row."""
+    """Every client uniformly drawn rows, equally many up to one."""
     _check_enough(rows, clients)
     order = generator(seed, "iid").permutation(rows)
     assignment = np.empty(rows, np.int64)
@@ -95,7 +95,7 @@ def labels_per_client(
 
 
 def label_ratio(labels: ArrayLike, clients: int, seed: int) -> Partition:
-    """Two labels; the share of the larger label on client i of n is r_i = (i + 1) / n.
+    """Two labels; the fraction of the larger label on client i of n is r_i = (i + 1) / n.
 
     Every row must land, so the sizes follow from the ratios: size_i proportional to exp(t r_i), with t chosen
     so that the positives add up. Where the overall share of positives is under 1 / n no sizes can do that;
@@ -110,7 +110,7 @@ def label_ratio(labels: ArrayLike, clients: int, seed: int) -> Partition:
     share = positives / total
     if clients > 1 and share > ratios[0]:
         sizes = total * _tilted(ratios, share)
-        notes = [f"Client i of {clients} holds a share (i + 1)/{clients} of positive rows; sizes follow from that."]
+        notes = [f"Client i of {clients} holds a fraction (i + 1)/{clients} of positive rows; sizes follow from that."]
     else:
         sizes = np.full(clients, total / clients)
         ratios = ratios * share / ratios.mean()
@@ -250,7 +250,7 @@ def _check_enough(rows: int, clients: int, at_least: int = 1) -> None:
 def _check_concentration(concentration: float) -> None:
     if not (np.isfinite(concentration) and concentration > 0):
         raise RequestError(
-            f"A Dirichlet concentration must be above 0 and finite, got {concentration:g}; use iid for equal shares."
+            f"A Dirichlet concentration must be above 0 and finite, got {concentration:g}; use iid for equal sizes."
         )
 
 

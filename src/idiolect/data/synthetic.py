@@ -82,7 +82,7 @@ def noisy_quadratics(
 
 
 def two_clients(zeta: float, center: float = 0.0, *, dtype: DTypeLike = np.float32) -> Problem:
-    """Paper 000's scalar instance: f_1 = (1/2) (v - center + zeta)^2, f_2 = (1/2) (v - center - zeta)^2."""
+    """The scalar instance of PLSGD 2023: f_1 = (1/2) (v - center + zeta)^2, f_2 = (1/2) (v - center - zeta)^2."""
     optimum = np.array([[center - zeta], [center + zeta]])
     return location_problem(np.ones((2, 1)), optimum, np.zeros((2, 1, 1)), "Two scalar quadratics.", dtype)
 

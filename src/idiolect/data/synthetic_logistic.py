@@ -29,7 +29,7 @@ def logistic_libsvm_like(
     test_rows: int = 0,
     dtype: DTypeLike = np.float32,
 ) -> Problem:
-    """0/1 features like LIBSVM's a6a or w6a, l2-regularised as in paper 001, with clients that differ.
+    """0/1 features like LIBSVM's a6a or w6a, l2-regularised as in Scafflix 2023, with clients that differ.
 
     Feature frequencies lie around `density` and vary over clients, and so do the true vectors, both with
     `heterogeneity` (0: clients are alike). mu_m = l2 and L_m = lambda_max(X'X) / (4 n) + l2.

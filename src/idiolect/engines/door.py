@@ -28,7 +28,7 @@ PRECISIONS = {"float32": jnp.float32, "float64": jnp.float64}
 class Training:
     """How to train: what a user may ask of the simulate engine."""
 
-    rounds: int = setting(default=100, at_least=0, doc="exchanges between server and clients")
+    rounds: int = setting(default=100, at_least=0, doc="communication rounds between server and clients")
     cohort: int = setting(default=0, at_least=0, doc="clients per round; 0: all of them")
     dropout: float = setting(default=0.0, at_least=0, below=1, doc="chance that a cohort member vanishes from a round")
     record_every: int = setting(default=10, at_least=1, doc="rounds between evaluations")
@@ -165,7 +165,7 @@ def check_rows(train: Rows, who: str = "client") -> None:
     if empty.size:
         raise RequestError(
             f"Every {who} needs at least one training row; {who} number {empty[0]} has none. "
-            "Leave it out, or give it a larger training share."
+            "Leave it out, or give it a larger training fraction."
         )
 
 

@@ -154,7 +154,7 @@ def _remarks(sample: Sample, federation: Federation) -> list[str]:
         remarks.append(
             f"{sample.agents:,} clients are too many to judge every pair (more than {trying.MOST_PAIRS}): like clients "
             f"were sorted into blocks of at most {BLOCK}, and neighbours looked for inside them. Training alone and "
-            "joining everybody are judged for every client as usual."
+            "joining all are judged for every client as usual."
         )
     found = {
         f"fewer rows than the model has coefficients ({sample.size}); alone they rely on the penalty, which was chosen "

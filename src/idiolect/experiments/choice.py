@@ -103,7 +103,7 @@ def find_choice(
     if np.isnan(mean).all():
         raise RequestError(
             f"No value can be chosen: {score} is undefined on every client's validation rows; choose another in "
-            "[evaluation] scores, or give [data] validation a larger share."
+            "[evaluation] scores, or give [data] validation a larger fraction."
         )
     ranks = [one.rank for one in tried]
     chosen, own = choose(mean, ranks, higher)

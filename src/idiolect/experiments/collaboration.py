@@ -47,8 +47,8 @@ def find_collaboration(spec: CollaborationSpec, federation: Federation) -> Colla
     if found is not None:
         return found(spec, federation)
     share = {"identity": 1.0, "uniform": 0.0, "mixture": spec.own_share}[spec.source]
-    words = {"identity": "everybody trains alone", "uniform": "everybody listens to everybody alike"}
-    sentence = words.get(spec.source, f"everybody listens to itself by {share:g} and to everybody alike by the rest")
+    words = {"identity": "all clients train alone", "uniform": "all clients learn from all alike"}
+    sentence = words.get(spec.source, f"each client learns from itself by {share:g} and from all alike by the rest")
     return Collaboration(sentence, own_share=share)
 
 
@@ -179,7 +179,7 @@ def join(
     if found is None:
         share = float(algorithm.own_share)  # type: ignore[attr-defined]
         return algorithm, [
-            f"No [collaboration] is given: everybody listens to itself by {share:g}, to all by the rest."
+            f"No [collaboration] is given: each client learns from itself by {share:g}, from all by the rest."
         ]
     given: dict[str, Any] = {"neighbours": found.neighbours, "own_share": found.own_share}
     if getattr(algorithm, "target_accuracy", 0) is None:
@@ -222,7 +222,7 @@ def _adaptive(
     steps = phases.step_size
     note = (
         f"Collaboration: at first {found.sentence}. {len(steps)} phases, the accuracy halved in each, step sizes "
-        f"{steps[0]:.3g} to {steps[-1]:.3g} = min(1/(2 L rho(W)), mu N eps/(4 L sigma^2 sum 1/N_i)), paper 004, "
+        f"{steps[0]:.3g} to {steps[-1]:.3g} = min(1/(2 L rho(W)), mu N eps/(4 L sigma^2 sum 1/N_i)), All-for-all 2022, "
         f"corrected; the first ends after {phases.end[0]} rounds."
     )
     return ready, [note]

@@ -211,7 +211,7 @@ def choose_scores(spec: Spec, federation: Federation) -> tuple[tuple[str, ...], 
         reason = f"{primary} decides, as was asked. {unit_sentence(primary, federation)}"
         return tuple(spec.evaluation.scores), reason.rstrip()
     if kind == "classification" and federation.train.targets.ndim == 2:
-        reason = "Scored by accuracy (higher is better): the share of positions whose next token is guessed."
+        reason = "Scored by accuracy (higher is better): the fraction of positions whose next token is guessed."
         return ("accuracy", "log_loss"), reason
     balance = federation.class_balance() if kind == "classification" else None
     proper = proper_score(kind, spec.model.quantile)

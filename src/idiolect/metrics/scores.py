@@ -93,7 +93,7 @@ def brier_rows(outputs: Array, targets: Array, mask: Array) -> Array:
 
 
 def accuracy(outputs: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
-    """Share of rows whose largest logit is the target's."""
+    """Fraction of rows whose largest logit is the target's."""
     correct = correct_rows(outputs, targets, mask)
     return mean_over_rows(correct.astype(floating(outputs)), mask, weights)
 
@@ -252,7 +252,7 @@ class _Scores(dict[str, Score]):
 
 
 SCORES: dict[str, Score] = _Scores(
-    accuracy=Score(accuracy, True, "classification", "share of rows", ".1%", correct_rows, bound=1),
+    accuracy=Score(accuracy, True, "classification", "fraction of rows", ".1%", correct_rows, bound=1),
     balanced_accuracy=Score(balanced_accuracy, True, "classification", "mean recall", ".1%", bound=1),
     auc=Score(auc, True, "classification", "probability", ".3f", bound=1),
     log_loss=Score(log_loss, False, "classification", "nats", ".4f", log_loss_rows),
@@ -260,7 +260,7 @@ SCORES: dict[str, Score] = _Scores(
     squared_error=Score(squared_error, False, "regression", "squared target units", ".4g", squared_error_rows, power=2),
     mae=Score(mae, False, "regression", "target units", ".4g", absolute_error_rows, power=1),
     rmse=Score(rmse, False, "regression", "target units", ".4g", power=1),
-    r2=Score(r2, True, "regression", "share of variance", ".3f"),
+    r2=Score(r2, True, "regression", "fraction of variance", ".3f"),
     pinball_90=_pinball(90),
     poisson_deviance=Score(poisson_deviance, False, "counts", "target units", ".4g", poisson_deviance_rows, power=1),
 )
@@ -301,7 +301,7 @@ def _class_shares(class_fractions: Iterable[float] | None) -> list[float]:
     shares = [float(share) for share in fractions if share != 0]
     if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-3):
         raise RequestError(
-            f"class_fractions must be shares of the rows that sum to 1, got {class_fractions}. "
+            f"class_fractions must be fractions of the rows that sum to 1, got {class_fractions}. "
             "Divide each class's number of rows by all rows."
         )
     return shares

@@ -19,7 +19,7 @@ class CNN(Layered):
     """Two 3 x 3 convolutions, the larger half of 2 x 2 windows, two dense layers; rectifiers between them.
 
     Layers `conv_0`, `conv_1`, `dense_0`, `dense_1`. 28 x 28 x 1 and 62 classes: 1,206,590 parameters. `dropout` is the
-    rate before and after `dense_0`, in training only (0.25 and 0.5 in paper 003). With `normalize = "batch"`, batch
+    rate before and after `dense_0`, in training only (0.25 and 0.5 in Flow 2023). With `normalize = "batch"`, batch
     normalisation follows each convolution: `norm_0`, `norm_1`.
     """
 

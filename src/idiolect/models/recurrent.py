@@ -64,7 +64,7 @@ class CharacterLSTM(Layered):
 
 @dataclasses.dataclass(frozen=True)
 class WordLSTM(CharacterLSTM):
-    """The same with wide vectors and one layer (paper 003: words; its sizes are those of FedJAX's Stack Overflow net).
+    """The same with wide vectors and one layer (Flow 2023: words; its sizes are those of FedJAX's Stack Overflow net).
 
     A dense layer back to the vectors' width stands before the vocabulary: named `narrow`. 10,004 words:
     4,050,748 parameters.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResNet-18 with group or batch normalisation, for images of about 32 x 32 (paper 003: CIFAR)."""
+"""ResNet-18 with group or batch normalisation, for images of about 32 x 32 (Flow 2023: CIFAR)."""
 
 from __future__ import annotations
 

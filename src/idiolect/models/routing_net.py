@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who weighs the two versions of a layer: the routing net psi, or a constant.
 
-psi is a perceptron over an input (paper 003, eq. 2): the trunk's layer j, rectified, is the input of its next layer and
+psi is a perceptron over an input (Flow 2023, eq. 2): the trunk's layer j, rectified, is the input of its next layer and
 of exit j, a two-way softmax (q_0, q_1); where the trunk is shorter than the routes, the last exits all read its last
 layer. Of a text it reads what its model has seen so far (`stepped_pass`), or the frequencies of the tokens so far: then
 its first layer is a mean of vectors, and all shares are known before any layer is computed.

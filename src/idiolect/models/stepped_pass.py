@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pass with routes where psi reads what the model itself has seen: the text models of paper 003.
+"""A pass with routes where psi reads what the model itself has seen: the text models of Flow 2023.
 
 At every position psi reads the shared vector of the token there and the hidden states that the recurrent layers
 brought along, all of them mixtures already. So shares are known position by position, and the whole model walks through

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Additive personalization (paper 000): f_m(w, theta_m) = f'_m(w + theta_m)."""
+"""Additive personalization (PLSGD 2023): f_m(w, theta_m) = f'_m(w + theta_m)."""
 
 from __future__ import annotations
 

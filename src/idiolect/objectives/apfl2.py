@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""APFL2, adaptive personalization with the shared model left free (paper 002, eq. 14)."""
+"""APFL2, adaptive personalization with the shared model left free (Unified 2023, eq. 14)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class APFL2(RescaledObjective):
         at_least=0,
         at_most=1,
         way_out="0 predicts with the personal block alone, 1 with the shared model.",
-        doc="share of the shared model in a client's own (a_m)",
+        doc="weight of the shared model in a client's own (a_m)",
         strengths=(0.25, 0.5, 0.75, 0.9),
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FLIX, explicit personalization (paper 001): a client's model is mixed from the shared one and its own optimum."""
+"""FLIX, explicit personalization (Scafflix 2023): a client's model is mixed from the shared one and its own optimum."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FLIX(ComposedObjective, Prepares):
         at_least=0,
         at_most=1,
         way_out="1 trains one model for all, 0 every client alone.",
-        doc="alpha_m, the share of the shared model in a client's own",
+        doc="alpha_m, the weight of the shared model in a client's own",
         strengths=(0.1, 0.3, 0.6, 0.9),
     )
     solver: str = setting(
@@ -68,7 +68,7 @@ class FLIX(ComposedObjective, Prepares):
         default=0.2,
         above=0,
         below=1,
-        doc="early_stopping: share of the client's training rows that it does not learn from",
+        doc="early_stopping: fraction of the client's training rows that it does not learn from",
     )
     patience: int = setting(
         default=3, at_least=1, doc="early_stopping: epochs without a lower loss on those rows before it stops"

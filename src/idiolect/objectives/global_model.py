@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model for everybody: f_m(w) = f'_m(w)."""
+"""One model for all clients: f_m(w) = f'_m(w)."""
 
 from __future__ import annotations
 

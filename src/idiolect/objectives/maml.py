@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model-agnostic meta-learning (paper 002, eq. 19): a shared start that is good after one step on a client's rows."""
+"""Model-agnostic meta-learning (Unified 2023, eq. 19): a shared start, good after one step on a client's rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MT2, relaxed multi-task learning (paper 002, eq. 8): Ditto's objective with the shared model left free."""
+"""MT2, relaxed multi-task learning (Unified 2023, eq. 8): Ditto's objective with the shared model left free."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MX2, the mixture of shared and personal models (paper 002, eq. 11): the objective of L2GD and of pFedMe."""
+"""MX2, the mixture of shared and personal models (Unified 2023, eq. 11): the objective of L2GD and of pFedMe."""
 
 from __future__ import annotations
 

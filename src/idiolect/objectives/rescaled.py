@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rescaled shared block of paper 002: the model is u = M^{-1/2} w, what is stored and stepped is w."""
+"""The rescaled shared block of Unified 2023: the model is u = M^{-1/2} w, what is stored and stepped is w."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Federated residual learning (paper 002, eq. 18): a shared and a personal model whose outputs add up."""
+"""Federated residual learning (Unified 2023, eq. 18): a shared and a personal model whose outputs add up."""
 
 from __future__ import annotations
 

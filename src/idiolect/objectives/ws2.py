@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WS2, explicit weight sharing (paper 002, eq. 16): some parameters of one model are shared, the others personal."""
+"""WS2, explicit weight sharing (Unified 2023, eq. 16): some parameters of one model are shared, the others personal."""
 
 from __future__ import annotations
 

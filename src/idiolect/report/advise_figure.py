@@ -26,7 +26,7 @@ _DOTS = 4_000  # clients drawn one by one; more are thinned out evenly
 _CAPTION = (
     "Left: whose rows count for whom; clients that learn together stand side by side. Middle: the same as a graph, "
     "dots as large as a client's rows. Right: expected gain over training alone with its 95 % interval, for joining "
-    "neighbours and for joining everybody; the black mark is what was measured on held-out rows."
+    "neighbours and for joining all clients; the black mark is what was measured on held-out rows."
 )
 _CROWDED = (
     "Right: every client's expected gain against its rows. Middle: clients sorted by the expected gain of what they "

@@ -19,7 +19,7 @@ from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that advise.json holds
 MOST_NEIGHBOURS = 3  # named in a line
-WORDS = {"alone": "train alone", "everybody": "join everybody", "neighbours": "join neighbours"}
+WORDS = {"alone": "train alone", "everybody": "join all clients", "neighbours": "join neighbours"}
 _RIGHT = ("wrong", "right")
 _WIDTH = 132
 _LITTLE = 0.005  # of the loss alone: a gain below it is next to nothing

@@ -19,7 +19,7 @@ _COST = (
     "rounds. Solid: mean over clients; dashed: their worst tenth; thin: each seed."
 )
 _OPTIMUM = (
-    "How far the objective is from its exact optimum while the run spends exchanges, bytes and gradients of each "
+    "How far the objective is from its exact optimum while the run spends rounds, bytes and gradients of each "
     "block: w is shared, beta personal. One line per seed; a pass that yields both gradients counts in both panels."
 )
 _GAIN = (

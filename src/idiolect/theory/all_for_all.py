@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paper 004: steps, bounds, sample sizes and phases of all-for-all and all-for-one, corrected (E004-1 to E004-6).
+"""All-for-all 2022: steps, bounds, sample sizes and phases of all-for-all and all-for-one (errata E004-1 to E004-6).
 
 N agents; `shares` is Ssum = sum_i 1/N_i, N_i the agents that i listens to; eps `accuracy`, L `smoothness`, mu
 `strong_convexity`, sigma^2 `noise` and B^2 `second_moment` (of one gradient), D `radius`, rho(W) `spectral_radius`.
@@ -274,7 +274,7 @@ def _filtered(algorithm: Any, constants: Constants, radius: float, formula: str,
         recommended,
         bound,
         formula,
-        "paper 004, theorem 3, corrected" if "rho" in formula else "paper 004, theorem 2",
+        "All-for-all 2022, theorem 3, corrected" if "rho" in formula else "All-for-all 2022, theorem 2",
         reason,
         "gradients of many add up in W, and models may diverge",
     )

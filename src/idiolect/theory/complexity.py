@@ -24,7 +24,7 @@ def iterations_until(contraction: float, start: float, epsilon: float) -> float:
 
 
 def lower_bounds(constants: BlockConstants, rows: float, epsilon: float) -> Complexity:
-    """Paper 002, theorem 6, orders without constant factors: what every first-order method needs.
+    """Unified 2023, theorem 6, orders without constant factors: what every first-order method needs.
 
     sqrt(L^w/mu) log(1/eps) exchanges and full w-gradients, n + sqrt(n Lc^w/mu) log(1/eps) components; likewise for
     beta. A block without curvature needs nothing.
@@ -48,7 +48,7 @@ def gradient_descent(constants: BlockConstants, rows: float, epsilon: float) -> 
 def acd_pfl(
     constants: BlockConstants, rows: float, epsilon: float, *, shared_probability: float | None = None
 ) -> Prediction:
-    """Paper 002, theorem 7: P^k = (F(y) - F*)/theta^2 + S^2/(2(1-theta)) |z - x*|^2 shrinks by 1 - theta.
+    """Unified 2023, theorem 7: P^k = (F(y) - F*)/theta^2 + S^2/(2(1-theta)) |z - x*|^2 shrinks by 1 - theta.
 
     theta^2 = nu (1 - theta) and nu S^2 = mu, so theta^2 P^0 = F^0 - F* + (mu/2)|x^0 - x*|^2 <= 2 (F^0 - F*).
     """
@@ -59,7 +59,7 @@ def acd_pfl(
     theta = (math.sqrt(nu**2 + 4 * nu) - nu) / 2
     steps = iterations_until(theta, 2.0, epsilon)
     cost = full_gradients(chance * steps, chance * steps, (1 - chance) * steps, rows)
-    return Prediction(steps, cost, True, f"paper 002, theorem 7: 2 (1 - theta)^k, theta = {theta:.3g}")
+    return Prediction(steps, cost, True, f"Unified 2023, theorem 7: 2 (1 - theta)^k, theta = {theta:.3g}")
 
 
 def asvrcd_pfl(
@@ -73,7 +73,7 @@ def asvrcd_pfl(
     momentum: float,
     mirror_step: float,
 ) -> Prediction:
-    """Paper 002, theorem 9: Psi shrinks by 1 - (1/4) min{rho, sqrt(mu/(2 max{L_F, Lx/rho}))}, L_F <= Lx.
+    """Unified 2023, theorem 9: Psi shrinks by 1 - (1/4) min{rho, sqrt(mu/(2 max{L_F, Lx/rho}))}, L_F <= Lx.
 
     Psi = |z-x*|^2 + (2 gamma nu/theta1)(F(y)-F*) + ((2 theta2+theta1) gamma nu/(theta1 rho))(F(v)-F*), theta2 = 1/2,
     and |x^0-x*|^2 <= (2/mu)(F^0-F*): at the start (F(y)-F*) may be theta1/(gamma nu mu) + 1 + (1+theta1)/(2 rho) times
@@ -93,14 +93,14 @@ def asvrcd_pfl(
         (1 - shared_probability) * draws + rows * refreshes,
         *(refreshes + (0 if batch_size else 2 * chance * steps) for chance in _chances(shared_probability)),
     )
-    text = f"paper 002, theorem 9, a worst-case bound: {start:.3g} (1 - c)^k, c = {contraction:.3g}"
+    text = f"Unified 2023, theorem 9, a worst-case bound: {start:.3g} (1 - c)^k, c = {contraction:.3g}"
     return Prediction(steps, cost, batch_size == 0, text)
 
 
 def lsgd_pfl(
     constants: BlockConstants, rows: float, epsilon: float, *, step_size: float, local_steps: int, batch_size: int = 0
 ) -> Prediction:
-    """Paper 002, theorem 5: (1 - eta mu)^k Phi^0, and a floor eta Psi^0 on top that no number of steps removes.
+    """Unified 2023, theorem 5: (1 - eta mu)^k Phi^0, and a floor eta Psi^0 on top that no number of steps removes.
 
     Phi^0 = 2 |x^0 - x*|^2/eta <= 4/(eta mu) (F^0 - F*). One pass yields the gradients of both blocks.
     """
@@ -109,7 +109,7 @@ def lsgd_pfl(
     counts = [steps * (smooth > 0) for smooth in (constants.shared_smoothness, constants.personal_smoothness)]
     exchanges = math.ceil(steps / local_steps) * (constants.shared_smoothness > 0)
     floor = "" if local_steps == 1 and batch_size == 0 else "; a floor eta Psi^0 of drift and noise comes on top"
-    text = f"paper 002, theorem 5: {4 / speed:.3g} (1 - eta mu)^k, eta mu = {speed:.3g}{floor}"
+    text = f"Unified 2023, theorem 5: {4 / speed:.3g} (1 - eta mu)^k, eta mu = {speed:.3g}{floor}"
     per_step = batch_size or rows
     full = [0.0 if batch_size else count for count in counts]
     cost = Complexity(exchanges, counts[0] * per_step, counts[1] * per_step, *full)
@@ -132,14 +132,14 @@ def l2sgd_plus(
 
 
 def scafflix(contraction: float, rows: float, epsilon: float, *, probability: float, start: float) -> Prediction:
-    """Paper 001, theorem 4: Psi shrinks by 1 - zeta in an iteration, and p iterations in one end in an exchange.
+    """Scafflix 2023, theorem 4: Psi shrinks by 1 - zeta in an iteration, and p iterations in one end in an exchange.
 
     Psi/(2 gmin) bounds F - F*; `start` is Psi^0/(2 gmin (F^0 - F*)). With p = 1/sqrt(kappa) and zeta = 1/kappa there
     are sqrt(kappa) log(start/eps) exchanges, where gradient descent has kappa log(1/eps). The clients' own solves
     before the start are not in here.
     """
     steps = iterations_until(contraction, start, epsilon)
-    text = f"paper 001, theorem 4: {start:.3g} (1 - zeta)^k, zeta = {contraction:.3g}, p = {probability:.3g}"
+    text = f"Scafflix 2023, theorem 4: {start:.3g} (1 - zeta)^k, zeta = {contraction:.3g}, p = {probability:.3g}"
     return Prediction(steps, full_gradients(probability * steps, steps, 0.0, rows), True, text)
 
 

@@ -158,7 +158,7 @@ def _spectrum(design: np.ndarray, diagonal: bool) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class BlockConstants:
-    """Constants of F(w, beta), paper 002, assumption 1: F is L^w-smooth in w and L^beta-smooth in beta.
+    """Constants of F(w, beta), Unified 2023, assumption 1: F is L^w-smooth in w and L^beta-smooth in beta.
 
     The components' are the same of F_i = (1/M) sum_m f_m,i, one row per client.
     """
@@ -189,7 +189,7 @@ def block_constants(objective: Objective, own: Constants | None) -> BlockConstan
 
 
 def table_constants(objective: Objective, own: Constants | None) -> BlockConstants | None:
-    """Table 2 of paper 002, corrected (E002-7), whether or not its conditions hold: what a reproduction of it uses.
+    """Table 2 of Unified 2023, corrected (E002-7), whether or not its conditions hold: what a reproduction of it uses.
 
     Without rescaling the w block is M times as curved and the same mu still holds: |w| is only the shorter for it.
     """
@@ -223,11 +223,11 @@ def condition(objective: Objective, own: Constants) -> str | None:
         if not objective.relaxation >= needed:
             return (
                 f"MT2.relaxation must be at least 3 lam/(2 mu') = {needed:.3g} for F to be lam/(2M)-strongly convex "
-                f"(paper 002, lemma 1), got {float(objective.relaxation):g}. {_WAY_OUT}"
+                f"(Unified 2023, lemma 1), got {float(objective.relaxation):g}. {_WAY_OUT}"
             )
     if isinstance(objective, MX2) and not mu <= objective.penalty / 2:
         return (
-            f"MX2.penalty must be at least 2 mu' = {2 * mu:.3g} for F to be mu'/(3M)-strongly convex (paper 002, "
+            f"MX2.penalty must be at least 2 mu' = {2 * mu:.3g} for F to be mu'/(3M)-strongly convex (Unified 2023, "
             f"lemma 2), got {float(objective.penalty):g}. {_WAY_OUT}"
         )
     if isinstance(objective, APFL2):
@@ -236,7 +236,7 @@ def condition(objective: Objective, own: Constants) -> str | None:
         if not objective.relaxation >= needed:
             return (
                 f"APFL2.relaxation must be at least max(a^2 + (1-a)^2/2) = {needed:.3g} for F to be "
-                "mu'(1-a_max)^2/(2M)-strongly convex (paper 002, lemma 3, corrected), got "
+                "mu'(1-a_max)^2/(2M)-strongly convex (Unified 2023, lemma 3, corrected), got "
                 f"{float(objective.relaxation):g}. {_WAY_OUT}"
             )
     return None
@@ -282,12 +282,12 @@ class _Row(NamedTuple):
 
 
 def _traditional(objective: GlobalModel, own: Constants) -> _Row:
-    source = "traditional objective (paper 002, table 2): mu', L', 0"
+    source = "traditional objective (Unified 2023, table 2): mu', L', 0"
     return _Row(own.strong_convexity, (own.smoothness, 0.0), (own.component_smoothness, 0.0), source)
 
 
 def _fully_personal(objective: LocalOnly, own: Constants) -> _Row:
-    M, source = own.clients, "fully personal objective (paper 002, table 2): mu'/M, 0, L'/M"
+    M, source = own.clients, "fully personal objective (Unified 2023, table 2): mu'/M, 0, L'/M"
     return _Row(own.strong_convexity / M, (0.0, own.smoothness / M), (0.0, own.component_smoothness / M), source)
 
 
@@ -303,7 +303,7 @@ def _mt2(objective: MT2, own: Constants) -> _Row:
     def blocks(smoothness: float) -> tuple[float, float]:
         return (relaxation * smoothness + lam) / M, (smoothness + lam) / M
 
-    source = "MT2 (paper 002, lemma 1; its table halves both L): lam/(2M), (Lam L' + lam)/M, (L' + lam)/M"
+    source = "MT2 (Unified 2023, lemma 1; its table halves both L): lam/(2M), (Lam L' + lam)/M, (L' + lam)/M"
     return _Row(lam / (2 * M), blocks(own.smoothness), blocks(own.component_smoothness), source)
 
 
@@ -314,7 +314,7 @@ def _mx2(objective: MX2, own: Constants) -> _Row:
         own.strong_convexity / (3 * M),
         smoothness,
         component,
-        "MX2 (paper 002, table 2): mu'/(3M), lam/M, (L' + lam)/M",
+        "MX2 (Unified 2023, table 2): mu'/(3M), lam/M, (L' + lam)/M",
     )
 
 
@@ -326,7 +326,7 @@ def _apfl2(objective: APFL2, own: Constants) -> _Row:
         return (relaxation + most**2) * smoothness / M, (1 - least) ** 2 * smoothness / M
 
     source = (
-        "APFL2 (paper 002, lemma 3, whose mu is twice too large): mu'(1-a_max)^2/(2M), (Lam + a_max^2) L'/M, "
+        "APFL2 (Unified 2023, lemma 3, whose mu is twice too large): mu'(1-a_max)^2/(2M), (Lam + a_max^2) L'/M, "
         "(1-a_min)^2 L'/M"
     )
     strong_convexity = own.strong_convexity * (1 - most) ** 2 / (2 * M)
@@ -360,7 +360,7 @@ def _flix(objective: FLIX, own: Constants) -> _Row:
         float(values.mean())
         for values in (terms.client_strong_convexity, terms.client_smoothness, terms.client_component_smoothness)
     )
-    source = "FLIX (paper 001): mean alpha^2 mu', mean alpha^2 L', 0"
+    source = "FLIX (Scafflix 2023): mean alpha^2 mu', mean alpha^2 L', 0"
     return _Row(strong, (smooth, 0.0), (component, 0.0), source)
 
 
@@ -369,10 +369,10 @@ def _ws2(objective: WS2, own: Constants) -> _Row:
     mu = own.strong_convexity / own.clients
     if columns is None or own.of_columns is None:
         shared, personal = own, own
-        source = "WS2 (paper 002, lemma 4, corrected by 1/M): mu'/M, L'/M, L'/M, bounds for either block"
+        source = "WS2 (Unified 2023, lemma 4, corrected by 1/M): mu'/M, L'/M, L'/M, bounds for either block"
     else:
         shared, personal = (own.of_columns(block) for block in columns)
-        source = "WS2 (paper 002, lemma 4, corrected by 1/M): mu'/M, and L'/M of each block's own columns"
+        source = "WS2 (Unified 2023, lemma 4, corrected by 1/M): mu'/M, and L'/M of each block's own columns"
     return _block_row(mu, shared, personal, own.clients, source)
 
 
@@ -385,7 +385,7 @@ def _residual(objective: Residual, own: Constants) -> _Row | None:
     # moving weight between the two models of a column changes no output: only l2 curves that direction
     mu = own.loss.l2 if overlap else own.of_columns(np.concatenate(columns)).strong_convexity
     source = (
-        "residual learning (paper 002, table 2, rescaled): mu of both models' columns together, L_R^w/M, L_R^beta/M"
+        "residual learning (Unified 2023, table 2, rescaled): mu of both models' columns together, L_R^w/M, L_R^beta/M"
     )
     return _block_row(mu / own.clients, shared, personal, own.clients, source)
 

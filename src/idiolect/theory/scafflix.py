@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paper 001: the constants A_m and C_m of assumption 3, the parameters of the Scafflix family, and theorem 4.
+"""Scafflix 2023: the constants A_m and C_m of assumption 3, the parameters of the Scafflix family, and theorem 4.
 
 Assumption 3: E |g_m(x) - grad f'_m(y)|^2 <= 2 A_m D(x, y) + C_m at y = xt*_m, D the Bregman distance of f'_m. alpha_m
 is the objective's `personalization` (1 without it), gamma_m `local_step`, p `communication_probability`, eps
@@ -229,9 +229,9 @@ def _promise(question: Question, epsilon: float) -> Prediction | None:
     return complexity.scafflix(zeta, question.rows, epsilon, probability=chance, start=start)
 
 
-_THEOREM_4 = "paper 001, theorem 4 and corollary 6"
+_THEOREM_4 = "Scafflix 2023, theorem 4 and corollary 6"
 SCAFFLIX = Rule(derive=_derive, theorem=_THEOREM_4, promise=_promise)
 SCAFFNEW = Rule(derive=lambda question: _derive(question, individual=False), theorem=_THEOREM_4, promise=_promise)
 FLIX_GD = Rule(
-    derive=_derive, theorem="paper 001: gradient descent on FLIX with step 1/(mean alpha^2 L')", promise=_promise
+    derive=_derive, theorem="Scafflix 2023: gradient descent on FLIX with step 1/(mean alpha^2 L')", promise=_promise
 )

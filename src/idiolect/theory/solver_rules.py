@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the solvers of paper 002 and its baselines: which theorem gives which fields, and what it promises."""
+"""The rules of the solvers of Unified 2023 and its baselines: the theorem behind each field, and its promise."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def _l2sgd_plus_promise(question: Question, epsilon: float) -> Prediction | None
     return complexity.l2sgd_plus(own, question.rows, epsilon, penalty=penalty, **fields)
 
 
-_SAFE = "no step theory in paper 002; eta = 1/(4 Lx) of its theorem 9 is safe"
+_SAFE = "no step theory in Unified 2023; eta = 1/(4 Lx) of its theorem 9 is safe"
 ACD_PFL = Rule(
     derive=lambda q: solvers.acd_pfl(q.of_f, given=q.given),
-    theorem="paper 002, theorem 7",
+    theorem="Unified 2023, theorem 7",
     of_blocks=True,
     promise=_acd_pfl_promise,
 )
 ASVRCD_PFL = Rule(
     derive=lambda q: solvers.asvrcd_pfl(q.of_f, q.rows, **_anchored(q)),
-    theorem="paper 002, theorems 8 and 9",
+    theorem="Unified 2023, theorems 8 and 9",
     of_blocks=True,
     promise=_asvrcd_pfl_promise,
 )
@@ -80,12 +80,12 @@ SVRCD_PFL = Rule(derive=lambda q: solvers.svrcd_pfl(q.of_f, q.rows, **_refreshes
 SCD_PFL = Rule(derive=lambda q: solvers.scd_pfl(q.of_f, q.rows, **_draws(q)), theorem=_SAFE, of_blocks=True)
 ASCD_PFL = Rule(
     derive=lambda q: solvers.ascd_pfl(q.of_f, q.rows, **_refreshes(q)),
-    theorem="paper 002, section 5: ASVRCD's, and theta",
+    theorem="Unified 2023, section 5: ASVRCD's, and theta",
     of_blocks=True,
 )
 ASCD_THEN_ASVRCD = Rule(
     derive=lambda q: solvers.ascd_then_asvrcd(q.of_f, q.rows, **_anchored(q)),
-    theorem="paper 002, theorems 8 and 9, section 5",
+    theorem="Unified 2023, theorems 8 and 9, section 5",
     of_blocks=True,
 )
 L2GD = Rule(

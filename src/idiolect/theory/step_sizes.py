@@ -31,7 +31,7 @@ def stochastic_step(batch_smoothness: float) -> float:
 
 
 def theorem_1_step(smoothness: float, personal_step_scale: float) -> float:
-    """Paper 000, theorem 1: eta < 1/((1+alpha) L), with beta = 1.
+    """PLSGD 2023, theorem 1: eta < 1/((1+alpha) L), with beta = 1.
 
     The theorem also prints beta <= sqrt(M), which can diverge (E000-4): `server_step_bound` says how far
     beta may go.
@@ -40,7 +40,7 @@ def theorem_1_step(smoothness: float, personal_step_scale: float) -> float:
 
 
 def server_step_bound(smoothness: float, personal_step_scale: float, step_size: float, local_steps: int) -> float:
-    """E000-4 on paper 000, theorem 1: beta < 2(1+alpha)/(1-nu^K) - alpha with nu = 1-eta(1+alpha)L.
+    """E000-4 on PLSGD 2023, theorem 1: beta < 2(1+alpha)/(1-nu^K) - alpha with nu = 1-eta(1+alpha)L.
 
     Exact (rounds diverge beyond it) for noise-free quadratics with one Hessian whose largest eigenvalue is
     L; alpha = 0 gives local SGD's. beta = 1 always obeys it where eta obeys theorem 1.
@@ -50,7 +50,7 @@ def server_step_bound(smoothness: float, personal_step_scale: float, step_size: 
 
 
 def tuned_step(strong_convexity: float, clients: int, local_steps: int, rounds: int) -> float:
-    """Paper 000, eq. 16: eta = 1/(8 mu M K R), with alpha = 1; use beta = 1 (E000-4 refutes beta = sqrt(M)).
+    """PLSGD 2023, eq. 16: eta = 1/(8 mu M K R), with alpha = 1; use beta = 1 (E000-4 refutes beta = sqrt(M)).
 
     Valid where `tuned_condition_range` holds the condition number.
     """
@@ -58,17 +58,17 @@ def tuned_step(strong_convexity: float, clients: int, local_steps: int, rounds: 
 
 
 def tuned_condition_range(clients: int, local_steps: int, rounds: int) -> tuple[float, float]:
-    """Paper 000, eq. 16: K/(2(1-exp(-1/(4MR)))) <= kappa < 4MKR (E000-6: its square is a footnote)."""
+    """PLSGD 2023, eq. 16: K/(2(1-exp(-1/(4MR)))) <= kappa < 4MKR (E000-6: its square is a footnote)."""
     return local_steps / (-2 * math.expm1(-1 / (4 * clients * rounds))), 4.0 * clients * local_steps * rounds
 
 
 def theorem_2_step(smoothness: float, personal_step_scale: float) -> float:
-    """Paper 000, theorem 2 (options II and III): eta <= 1/(2L(1+alpha)), alpha > 0, beta = 1."""
+    """PLSGD 2023, theorem 2 (options II and III): eta <= 1/(2L(1+alpha)), alpha > 0, beta = 1."""
     return gradient_descent_step(2 * (1 + personal_step_scale) * smoothness)
 
 
 def theorem_2_tuned_step(smoothness: float, radius: float, noise: float, total_steps: int) -> float:
-    """Paper 000, theorem 2, option III, alpha = beta = 1: eta = min(1/(4L), sqrt(5) B/(sigma sqrt(T))).
+    """PLSGD 2023, theorem 2, option III, alpha = beta = 1: eta = min(1/(4L), sqrt(5) B/(sigma sqrt(T))).
 
     `radius` is B, `noise` sigma, `total_steps` T = KR. It minimises `rates.theorem_2_bound`.
     """
@@ -77,7 +77,7 @@ def theorem_2_tuned_step(smoothness: float, radius: float, noise: float, total_s
 
 
 def lsgd_pfl_step(shared_smoothness: float, personal_smoothness: float, local_steps: int) -> float:
-    """Paper 002, theorems 1 and 5: eta <= min{1/(4 L^beta), 1/(8 sqrt(3e) (tau-1) L^w)}.
+    """Unified 2023, theorems 1 and 5: eta <= min{1/(4 L^beta), 1/(8 sqrt(3e) (tau-1) L^w)}.
 
     For a beta step of eta/M (E002-6); theorem 1 prints 8 sqrt(3) e, its proof 8 sqrt(3e). Lemma 5 works with
     L = max{L^w, L^beta}, so the first term here is 1/(4L): with tau = 1 the printed form leaves w unbounded.
@@ -117,7 +117,7 @@ def _descent(batch_size: int, constants: Constants, extra: float = 0.0) -> StepA
 
 
 def _personalized_local_sgd(algorithm: Any, constants: Constants) -> StepAdvice | None:
-    """Paper 000: half of theorem 1's bound, which is theorem 2's; a batch's smoothness replaces L."""
+    """PLSGD 2023: half of theorem 1's bound, which is theorem 2's; a batch's smoothness replaces L."""
     if not isinstance(algorithm.objective, Additive):
         return None  # only there do both blocks move along one gradient
     personal_step_scale = float(algorithm.personal_step_scale)
@@ -127,14 +127,14 @@ def _personalized_local_sgd(algorithm: Any, constants: Constants) -> StepAdvice 
         theorem_2_step(smoothness, personal_step_scale),
         theorem_1_step(constants.smoothness, personal_step_scale),
         "1/((1+alpha)L)",
-        "paper 000, theorem 1",
-        f"1/(2(1+alpha)L){batch}, inside theorems 1 and 2 of paper 000",
+        "PLSGD 2023, theorem 1",
+        f"1/(2(1+alpha)L){batch}, inside theorems 1 and 2 of PLSGD 2023",
         "w_m + theta_m moves by (1+alpha) eta and may overshoot",
     )
 
 
 def _lsgd_pfl(algorithm: Any, constants: Constants) -> StepAdvice | None:
-    """Paper 002, theorem 5, for the objective's own blocks."""
+    """Unified 2023, theorem 5, for the objective's own blocks."""
     blocks = block_constants(algorithm.objective, constants)
     if blocks is None:
         return None
@@ -147,7 +147,7 @@ def _lsgd_pfl(algorithm: Any, constants: Constants) -> StepAdvice | None:
         bound * ratio,
         bound,
         "min{1/(4L), 1/(8 sqrt(3e)(tau-1)L^w)}",
-        "paper 002, theorem 5",
+        "Unified 2023, theorem 5",
         "the bound itself, with L of a batch" if algorithm.batch_size else "the bound itself",
         "local copies of w may drift apart and diverge",
     )
@@ -195,5 +195,5 @@ def step_warnings(rule: Rule | None, algorithm: Algorithm, constants: Constants 
         return []
     return [
         f"server_step_size {server_step:.3g} is beyond 2(1+alpha)/(1-nu^K) - alpha = {largest:.3g}, "
-        "nu = 1-eta(1+alpha)L (paper 000, theorem 1, corrected): rounds may diverge. Use 1, which averages."
+        "nu = 1-eta(1+alpha)L (PLSGD 2023, theorem 1, corrected): rounds may diverge. Use 1, which averages."
     ]
