@@ -37,7 +37,7 @@ class Working(NamedTuple):
     shared: Params
     personal: Params
     own_share: Any
-    drawn: Any
+    drawn: Array
 
 
 @settings

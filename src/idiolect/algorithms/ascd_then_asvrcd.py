@@ -36,7 +36,7 @@ from idiolect.algorithms.block_descent import (
 from idiolect.algorithms.references import UNIFIED
 from idiolect.core import Fit, Method, setting, settings, tree
 from idiolect.core.control import cond, repeat, switch
-from idiolect.core.types import Array, ClientData, Key, Params, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally
 from idiolect.theory.solver_rules import ASCD_THEN_ASVRCD
 
 # Rounds before the switch end in a sample of ASCD's or in an evaluation; SWITCH is the round between. The endings of
@@ -142,7 +142,7 @@ class ASCDThenASVRCD(VarianceReduced):
 
         return switch(_branch(sent.ending), (late, early, evaluate, take_over))
 
-    def server_step(self, key: Key, server: Any, sent: Broadcast, received: Any) -> Any:
+    def server_step(self, key: Key, server: Any, sent: Broadcast, received: Mean) -> Any:
         """The server's copy of w follows the clients'; an evaluation decides whether to switch."""
         mean, ending = received.mean.slope, sent.ending
         chosen = self.coefficients

@@ -13,13 +13,11 @@ not depend on any v_m. lam = 0 trains every client alone, a large lam holds v_m 
 
 from __future__ import annotations
 
-from typing import Any
-
 from idiolect.algorithms.federated_averaging import FederatedAveraging
 from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
 from idiolect.algorithms.walk import walk
 from idiolect.core import NOTHING, Fit, Method, Models, setting, settings, step_key, tree
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, StartKeys, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Scalar, StartKeys, Tally
 
 
 @settings
@@ -89,7 +87,7 @@ class Ditto(FederatedAveraging[ClientState, Working]):
         return Models(model), tally
 
     @property
-    def _personal_step(self) -> Any:
+    def _personal_step(self) -> Scalar:
         return self.step_size if self.personal_step_size is None else self.personal_step_size
 
     def _pulled(self, sent: Broadcast, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:

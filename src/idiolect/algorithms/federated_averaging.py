@@ -21,7 +21,7 @@ from idiolect.core.algorithm import Client, Sent, Server, Working
 from idiolect.core.algorithm import Upload as Uploaded
 from idiolect.core.objective import Adapting
 from idiolect.core.statistics import replace_running, trained
-from idiolect.core.types import Array, ClientData, Key, Params, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally
 
 
 class ServerState(NamedTuple):
@@ -87,7 +87,7 @@ class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any
         """The drift of w_m; the client keeps what it has."""
         return self.upload(sent, working.shared, data), client, NOTHING
 
-    def server_step(self, key: Key, server: ServerState, sent: Any, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Any, received: Mean) -> ServerState:
         """One step of the server optimizer along the mean drift."""
         return self.follow(server, received.mean.drift)
 

@@ -33,7 +33,7 @@ class Working(NamedTuple):
 
     shared: Params
     cluster: Array
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):

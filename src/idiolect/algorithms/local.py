@@ -17,7 +17,7 @@ from idiolect.algorithms.references import MCMAHAN
 from idiolect.algorithms.tuples import ClientState
 from idiolect.core import NOTHING, Batched, Fit, Method, setting, settings, step_key, tree
 from idiolect.core.reduction import nothing
-from idiolect.core.types import Array, ClientData, Key, Params, PerClient, Reduction, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, PerClient, Reduction, StartKeys, Tally
 from idiolect.theory.step_sizes import LOCAL_SGD
 
 
@@ -33,7 +33,7 @@ class Working(NamedTuple):
     """The model in training."""
 
     personal: Params
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):
@@ -87,7 +87,7 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """Keep the model."""
         return Upload(jnp.ones(())), ClientState(working.personal), NOTHING
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """Nothing."""
         return server
 

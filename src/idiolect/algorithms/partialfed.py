@@ -40,7 +40,7 @@ class Working(NamedTuple):
 
     shared: Params
     preference: Array
-    drawn: Any
+    drawn: Array
 
 
 @settings

@@ -12,7 +12,7 @@ travel each way. Reference: Karimireddy et al. 2020, "SCAFFOLD: stochastic contr
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.federated_averaging import LocalSteps
 from idiolect.algorithms.population import population
 from idiolect.core import NOTHING, Fit, Method, setting, settings, step_key, tree
-from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 
 
 class ServerState(NamedTuple):
@@ -48,7 +48,7 @@ class Working(NamedTuple):
 
     shared: Params
     correction: Params
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):
@@ -108,7 +108,7 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
         change = tree.subtract(control, client.control)
         return Upload(drift, change, jnp.ones(())), ClientState(control), tally
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """Move w along the mean drift, and c by what the cohort changed of the mean over all clients."""
         clients = population(self)
 

@@ -21,7 +21,7 @@ from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.schedule import Broadcast, Scheduled
 from idiolect.algorithms.tuples import ClientState, ServerState
 from idiolect.core import NOTHING, Fit, Method, beyond_theory, setting, settings, step_key, tree
-from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 from idiolect.theory.solver_rules import SCD_PFL
 
 
@@ -94,12 +94,12 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
         slope, tally = self.objective.gradient_shared(key, sent.shared, working.personal, batch)
         return Upload(slope, jnp.ones(())), ClientState(working.personal), tally
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """One step on w."""
         return ServerState(tree.descend(server.shared, self.step_size / self._probability, received.mean.slope))
 
     @property
-    def _probability(self) -> Any:
+    def _probability(self) -> Scalar:
         return self.shared_probability if self.objective.has_personal else 1.0
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from idiolect.algorithms.tuples import ServerState
 from idiolect.core import Algorithm, batches, settings, step_key
@@ -22,7 +23,7 @@ LONGEST = 2**24  # local iterations in one round; float32 counts that far exactl
 AHEAD = 32  # iterations whose rows are drawn together: a draw per iteration costs more than a small gradient
 
 
-def iterations_before_exchange(key: Key, chance: Any) -> Array:
+def iterations_before_exchange(key: Key, chance: ArrayLike) -> Array:
     """A geometric number of local iterations; 0 when `chance` is 1."""
     uniform = jax.random.uniform(key, (), jnp.float32, minval=jnp.finfo(jnp.float32).tiny)
     drawn = jnp.log(uniform) / jnp.log1p(-jnp.asarray(chance, jnp.float32))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from idiolect.core.types import Array, Params
 
@@ -31,7 +31,7 @@ class Working(NamedTuple):
 
     shared: Params
     personal: Params
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):
