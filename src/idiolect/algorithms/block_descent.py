@@ -30,6 +30,7 @@ from jax.typing import ArrayLike
 
 from idiolect.algorithms import schedule
 from idiolect.algorithms.population import population
+from idiolect.algorithms.tuples import SlopeUpload as Upload
 from idiolect.core import NOTHING, Algorithm, Fit, settings, step_key, tree
 from idiolect.core.control import repeat, switch
 from idiolect.core.reduction import nothing, weighted_mean
@@ -94,13 +95,6 @@ class Working(NamedTuple):
     shared: Iterate
     personal: Iterate
     drawn: Any
-
-
-class Upload(NamedTuple):
-    """grad_w f_m: of one component, its difference to the snapshot's, or full at the snapshot."""
-
-    slope: Params
-    weight: Array
 
 
 Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]

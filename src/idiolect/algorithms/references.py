@@ -7,3 +7,4 @@ FLIX = "Explicit personalization and local training: double communication accele
 FLOW = "Flow: per-instance personalized federated learning (paper 003)"
 EVEN = "Sample optimality and all-for-all strategies in personalized federated and collaborative learning (paper 004)"
 MCMAHAN = "McMahan et al. 2017, Communication-efficient learning of deep networks from decentralized data"
+HANZELY = "Hanzely and Richtarik 2020, Federated learning of a mixture of global and local models"

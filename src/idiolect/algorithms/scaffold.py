@@ -17,9 +17,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.federated_averaging import LocalSteps
+from idiolect.algorithms.local_steps import LocalSteps
 from idiolect.algorithms.population import population
-from idiolect.core import NOTHING, Fit, Method, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Method, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 
 
@@ -66,10 +66,6 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
     option: int = setting(
         default=2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps"
     )
-
-    def fit(self, chance: float = 1.0) -> Fit:
-        """Needs a shared block and nothing else."""
-        return Fit(self.unless_one_model())
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start, no control."""

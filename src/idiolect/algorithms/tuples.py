@@ -34,8 +34,22 @@ class Working(NamedTuple):
     drawn: Array
 
 
+class OwnWorking(NamedTuple):
+    """The client's own block in training, and the rows of the round."""
+
+    personal: Params
+    drawn: Params
+
+
 class Upload(NamedTuple):
     """Start minus end of the local work goes up."""
 
     drift: Params
+    weight: Array
+
+
+class SlopeUpload(NamedTuple):
+    """A gradient of the shared block goes up."""
+
+    slope: Params
     weight: Array
