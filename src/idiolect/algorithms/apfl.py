@@ -70,6 +70,7 @@ class APFL(FederatedAveraging[ClientState, Working]):
         own_slope, own_tally = self.objective.gradient_shared(step_key(key, t), mixed, (), batch)
         share = working.own_share
         if self.learn_share:
+            # d f(z_m) / d a, at the old point as the other two gradients
             along = tree.inner(tree.subtract(working.personal, working.shared), own_slope)
             share = jnp.clip(share - self.step_size * along, 0, 1)
         personal = tree.descend(working.personal, self.step_size * self._share(working), own_slope)

@@ -93,6 +93,7 @@ class ASCDThenASVRCD(VarianceReduced):
 
     def broadcast(self, key: Key, server: Any) -> Broadcast:
         """ASCD's schedule before the switch, ASVRCD's after it; evaluations and the switch wait for nothing."""
+        # both schedules are drawn: `due` is traced, and a branch would cost more than a draw
         early, _ = self._first._schedule(key, False)
         late, ending = self._schedule(key, server.due == REFRESH)
         plain, reduced = server.due == PLAIN, server.due <= REFRESH
@@ -154,6 +155,7 @@ class ASCDThenASVRCD(VarianceReduced):
             return cond(ending == PLAIN, lambda: early(iterate), lambda: self._coast(iterate, chosen.shared_step))
 
         shared = repeat(self.steps(sent, 0), coast, server.shared)
+        # ASVRCD begins with momentum of its own: that of ASCD belongs to other coefficients
         shared = tree.choose(ending == SWITCH, self._start(shared.y), shared)
         exchanges = server.exchanges + _whole(ending == PLAIN)
         decided = self._decide(server, received.mean.value, ending == EVALUATE)

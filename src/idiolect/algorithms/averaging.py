@@ -27,5 +27,6 @@ def toward(average: Params, newest: Params, part: ArrayLike) -> Params:
 
 def _weight(count: ArrayLike, decay: Scalar) -> Array:
     count = jnp.asarray(count, jnp.result_type(float))
+    # 1 - (1 - decay)^count without cancellation: decay = eta mu is often below the precision of float32
     geometric = -jnp.expm1(count * jnp.log1p(-decay)) / jnp.where(decay > 0, decay, 1)
     return jnp.where(decay > 0, geometric, count)

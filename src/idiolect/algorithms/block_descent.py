@@ -187,6 +187,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """The gradient that the round's end asks for; beta_m finishes its iteration here, w when the mean is back."""
         if self.reduces_variance:
             ends = (self._end_in_sample, self._end_in_sample, self._end_in_step_and_refresh, self._end_in_refresh)
+            # traced, since the server drew it: one branch is computed, and only a refresh pays for every row
             branches = [functools.partial(_counted, end, key, sent, working, data) for end in ends]
             slope, personal, tally = switch(sent.ending, branches)
         elif self.objective.has_shared:
@@ -198,6 +199,8 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """The server's copy of w goes the same way as the clients'."""
         step = self.coefficients.shared_step
+        # the server replays what every client did to its copy: no message carries it, and both copies stay equal bit by
+        # bit
         shared = repeat(self.steps(sent, 0), lambda _, own: self._coast(own, step), server.shared)
         mean, due = received.mean.slope, server.refresh_due
         if self.reduces_variance:

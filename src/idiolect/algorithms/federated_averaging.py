@@ -83,6 +83,8 @@ class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any
         """The server after one step along `drift`; running statistics become the mean of the clients'."""
         updates, optimizer = self.optimizer.update(trained(drift), server.optimizer, server.shared)
         moved = tree.add(server.shared, updates)
+        # running statistics are no parameters: an optimizer would scale them, and with momentum carry them past the
+        # mean
         return ServerState(replace_running(moved, tree.subtract(server.shared, drift)), optimizer)
 
     def upload(self, sent: Any, shared: Params, data: ClientData) -> Upload:

@@ -168,6 +168,8 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         if self.noise is not None:
             slope = tree.add(slope, self._noise(key, slope))
         share = self._share
+        # both sides of a `where` are computed: the inner one keeps 0 out of the division, whose NaN would spread
+        # through gradients
         stretch = jnp.where(share > 0, 1 / jnp.where(share > 0, self._weight, 1), 0)
 
         def moved(x: Array, g: Array, h: Array) -> Array:

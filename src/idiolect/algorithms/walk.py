@@ -40,4 +40,6 @@ def walk(
         slope, cost = gradient(step_key(key, t), params, plan.batch(t, drawn, data))
         return tree.descend(params, step_size, slope), tally.plus(cost.counters())
 
+    # the base's own rule: a method that draws its number of steps, or counts other rows, overrides `steps` for its
+    # rounds alone
     return repeat(Batched.steps(plan, (), data.count), one_step, (start, NOTHING.counters()))

@@ -164,6 +164,7 @@ def _train_folds(sessions: Sequence[Session], lanes: list[Lane], upto: int, stop
             session.train(watch=_watch(lanes, number), upto=upto)
     for place, lane in enumerate(lanes):
         lane.recorders = [session.recorders[place] for session in sessions]
+        # an ended lane is computed on with the others, in one program; what it does is no longer recorded
         lane.ended |= lane.diverged is not None or (stops_early and lane.converged)
 
 
@@ -179,9 +180,11 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
         rows = fold(prepared.federation, number, prepared.spec.data.seed)
         prepared = prepared.on_rows(rows, method)
     spec, federation = prepared.spec, prepared.federation
+    # constants are those of the fold's own rows, and so are steps and strengths in their units
     settings = [method.settings | _of_lane(request, point, prepared) for point in points]
     algorithms = [prepared.build(dataclasses.replace(method, settings=own)).algorithm for own in settings]
     training = spec.training
+    # lanes need one program; "auto" would measure executors for each of a dozen short searches
     if training.executor == "auto" or training.executor.startswith("looped"):
         training = dataclasses.replace(training, executor="batched", chunk=0)
     rounds = training.rounds if request.most is None else min(request.most, training.rounds)

@@ -53,11 +53,13 @@ def choose_own_training(lanes: Sequence[Lane], common: Lane, bases: np.ndarray |
     scored = np.isfinite(losses).any(axis=0).all(axis=0)
     if not scored.any():
         return None
+    # a fold without a validation row of the client, or a path that left the finite numbers, is never the best
     losses = np.where(np.isfinite(losses), losses, np.inf)
     places = losses.mean(axis=1).argmin(axis=0)  # the fewest rounds of those that are equally good
     places = np.where(scored, places, pairs.index((common, common.best[1])))
     tried, numbers = np.array([(lane.point["step_size"], number) for lane, number in pairs]).T
     steps, own = tried[places], np.maximum(numbers[places], LEAST)
+    # one program trains all clients for one number of rounds: those who stop early take shorter steps
     rounds = max(1, round(own.max()))
     if bases is not None:
         steps, rounds = steps * bases, max(1, common.rounds[-1])

@@ -181,6 +181,8 @@ def tune(
     if _chooses_alone(prepared, method):
         return _tune_alone(request)
     raced: list[Lane] = []
+    # the full grid of step sizes and strengths is a product: a short race settles the step first, and the product loses
+    # a factor
     if axes and axes[0].name == "step_size" and axes[0].widens:
         axes = _raced(axes, request._replace(most=RACE), raced)
     lanes: list[Lane] = []
@@ -190,6 +192,7 @@ def tune(
         return [lane.best for lane in lanes[-len(points) :]]
 
     trials = search(axes, attempt)
+    # trials and lanes were appended side by side: one place is one candidate
     chosen = lanes[trials.index(best_of(trials))]
     if not np.isfinite(chosen.best[0]):
         return _nothing_found(prepared, method, lanes)
@@ -365,6 +368,7 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, li
     if request.own_units is not None:
         settings["step_size"] = (chosen.point["step_size"] * request.own_units(request.prepared)).tolist()
     validation = validation_of(chosen, rounds)
+    # what the folds say of the chosen candidate flatters it; methods are compared by what other folds would have chosen
     folds = cross_fit(lanes) if request.folds > 1 else chosen.clients(rounds, choose_by)
     if own is not None:
         settings[own[0]], folds = own[1:]
