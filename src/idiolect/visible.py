@@ -34,11 +34,10 @@ def plainly(record: Any) -> Any:
     if isinstance(record, dict):
         return {plainly(key): plainly(value) for key, value in record.items()}
     if isinstance(record, list | tuple):
-        lines = [plainly(value) for value in record]
-        return tuple(lines) if isinstance(record, tuple) else lines
+        return (list if isinstance(record, list) else tuple)(map(plainly, record))
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        own = [field.name for field in dataclasses.fields(record) if field.init]
-        return dataclasses.replace(record, **{name: plainly(getattr(record, name)) for name in own})
+        own = {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.init}
+        return dataclasses.replace(record, **plainly(own))
     return record
 
 

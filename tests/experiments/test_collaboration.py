@@ -51,7 +51,8 @@ def test_named_cases_need_no_lists(built, workbench):
     for source, share in (("identity", 1.0), ("uniform", 0.0), ("mixture", 0.3)):
         ready = built({"source": source, "own_share": 0.3}, name="all_for_all")
         assert (ready.algorithm.own_share, ready.algorithm.neighbours) == (share, None)
-        assert "Collaboration: " in ready.notes[0] and "client" in ready.notes[0]
+        assert "Collaboration: " in ready.notes[0]
+        assert "client" in ready.notes[0]
     silent = built({}, name="all_for_all", own_share=0.7)
     assert silent.algorithm.own_share == 0.7
     assert "No [collaboration] is given: each client learns from itself by 0.7" in silent.notes[0]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from idiolect.accounting.bytes import bytes_of, model_units, wire
-from idiolect.algorithms.l2gd import L2GD, Broadcast, ClientState, L2SGDPlus, Working
+from idiolect.algorithms.l2gd import L2GD, Broadcast, ClientState, Working
+from idiolect.algorithms.l2sgd_plus import L2SGDPlus
 from idiolect.algorithms.schedule import AHEAD
 from idiolect.core import RequestError, batches, keys
 from idiolect.core.algorithm import fit_of

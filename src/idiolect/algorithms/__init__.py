@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # classes that papers and tests name; at run time `__getattr_
     from idiolect.algorithms.ifca import IFCA as IFCA
     from idiolect.algorithms.knn_per import KNNPer as KNNPer
     from idiolect.algorithms.l2gd import L2GD as L2GD
-    from idiolect.algorithms.l2gd import L2SGDPlus as L2SGDPlus
+    from idiolect.algorithms.l2sgd_plus import L2SGDPlus as L2SGDPlus
     from idiolect.algorithms.local import Local as Local
     from idiolect.algorithms.local_sgd import LocalSGD as LocalSGD
     from idiolect.algorithms.lsgd_pfl import LSGDPFL as LSGDPFL

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.algorithms.references import UNIFIED
 from idiolect.core import Method, setting, settings
+from idiolect.core.types import Scalar
 from idiolect.theory.solver_rules import ACD_PFL
 
 
@@ -42,7 +43,7 @@ class ACDPFL(BlockDescent):
         """The corrected box, with the gradient of the sampled block divided by its probability."""
         shared, personal = jnp.asarray(self.shared_smoothness), jnp.asarray(self.personal_smoothness)
         roots = jnp.sqrt(shared), jnp.sqrt(personal)
-        probability = roots[0] / (roots[0] + roots[1])
+        probability: Scalar = roots[0] / (roots[0] + roots[1])
         if self.shared_probability is not None:
             probability = self.two_block_probability(self.shared_probability)
         total = jnp.maximum(_ratio(roots[0], probability), _ratio(roots[1], 1 - probability))
@@ -61,7 +62,7 @@ class ACDPFL(BlockDescent):
         )
 
 
-def _ratio(above: jnp.ndarray, below: jnp.ndarray) -> jnp.ndarray:
+def _ratio(above: Scalar, below: Scalar) -> jnp.ndarray:
     """above / below; 0 where a block that does not exist makes both vanish."""
     return jnp.where(below > 0, above / jnp.where(below > 0, below, 1), 0)
 

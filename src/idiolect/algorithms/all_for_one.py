@@ -21,7 +21,7 @@ from idiolect.algorithms.tuples import ServerState
 from idiolect.core import Fit, Method, beyond_theory, setting, settings, tree
 from idiolect.core.kinds import Listens, Messages
 from idiolect.core.mixing import Neighbours, misses_agents
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, PerClient, Tally
 from idiolect.theory.all_for_all import ALL_FOR_ONE
 
 
@@ -91,7 +91,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         """lambda_j."""
         return sent.share
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """x <- x - eta sum_j lambda_j g_j / P(present)."""
         eta = self.step_size * received.weight / self.participation  # the mean times the weight is the sum
         return ServerState(tree.descend(server.shared, eta, received.mean.gradient))

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.federated_averaging import FederatedAveraging
 from idiolect.algorithms.tuples import Broadcast, Upload
-from idiolect.core import NOTHING, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Method, Models, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Params, PerClient, StartKeys, Tally
 
 
@@ -37,7 +37,7 @@ class Working(NamedTuple):
     shared: Params
     personal: Params
     own_share: Any
-    drawn: Any
+    drawn: Array
 
 
 @settings
@@ -54,10 +54,6 @@ class APFL(FederatedAveraging[ClientState, Working]):
     )
     learn_share: bool = setting(default=False, doc="every client learns its own a")
 
-    def fit(self, chance: float = 1.0) -> Fit:
-        """Needs a shared block and nothing else."""
-        return Fit(self.unless_plain())
-
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """v_m at the objective's start."""
         share = jnp.asarray(self.own_share, jnp.result_type(float)) if self.learn_share else ()
@@ -69,16 +65,16 @@ class APFL(FederatedAveraging[ClientState, Working]):
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient at w_m, one at the mix."""
-        batch, key = self.batch(t, working.drawn, data), step_key(key, t)
-        slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)
-        own_slope, own_tally = self.objective.gradient_shared(key, self._mix(working.shared, working), (), batch)
+        moved, tally = super().step(key, t, sent, working, data)
+        batch, mixed = self.batch(t, working.drawn, data), self._mix(working.shared, working)
+        own_slope, own_tally = self.objective.gradient_shared(step_key(key, t), mixed, (), batch)
         share = working.own_share
         if self.learn_share:
+            # d f(z_m) / d a, at the old point as the other two gradients
             along = tree.inner(tree.subtract(working.personal, working.shared), own_slope)
             share = jnp.clip(share - self.step_size * along, 0, 1)
-        shared = tree.descend(working.shared, self.step_size, slope)
         personal = tree.descend(working.personal, self.step_size * self._share(working), own_slope)
-        return Working(shared, personal, share, working.drawn), tally.plus(own_tally.as_personal())
+        return moved._replace(personal=personal, own_share=share), tally.plus(own_tally.as_personal())
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
@@ -89,8 +85,7 @@ class APFL(FederatedAveraging[ClientState, Working]):
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """a v_m + (1-a) w."""
-        model, tally = self.objective.personalize(key, self._mix(sent.shared, client), (), data.batch())
-        return Models(model), tally
+        return self.personalized(key, self._mix(sent.shared, client), data)
 
     def _share(self, own: ClientState | Working) -> Any:
         return own.own_share if self.learn_share else self.own_share

@@ -36,7 +36,7 @@ from idiolect.algorithms.block_descent import (
 from idiolect.algorithms.references import UNIFIED
 from idiolect.core import Fit, Method, setting, settings, tree
 from idiolect.core.control import cond, repeat, switch
-from idiolect.core.types import Array, ClientData, Key, Params, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally
 from idiolect.theory.solver_rules import ASCD_THEN_ASVRCD
 
 # Rounds before the switch end in a sample of ASCD's or in an evaluation; SWITCH is the round between. The endings of
@@ -93,6 +93,7 @@ class ASCDThenASVRCD(VarianceReduced):
 
     def broadcast(self, key: Key, server: Any) -> Broadcast:
         """ASCD's schedule before the switch, ASVRCD's after it; evaluations and the switch wait for nothing."""
+        # both schedules are drawn: `due` is traced, and a branch would cost more than a draw
         early, _ = self._first._schedule(key, False)
         late, ending = self._schedule(key, server.due == REFRESH)
         plain, reduced = server.due == PLAIN, server.due <= REFRESH
@@ -142,7 +143,7 @@ class ASCDThenASVRCD(VarianceReduced):
 
         return switch(_branch(sent.ending), (late, early, evaluate, take_over))
 
-    def server_step(self, key: Key, server: Any, sent: Broadcast, received: Any) -> Any:
+    def server_step(self, key: Key, server: Any, sent: Broadcast, received: Mean) -> Any:
         """The server's copy of w follows the clients'; an evaluation decides whether to switch."""
         mean, ending = received.mean.slope, sent.ending
         chosen = self.coefficients
@@ -154,6 +155,7 @@ class ASCDThenASVRCD(VarianceReduced):
             return cond(ending == PLAIN, lambda: early(iterate), lambda: self._coast(iterate, chosen.shared_step))
 
         shared = repeat(self.steps(sent, 0), coast, server.shared)
+        # ASVRCD begins with momentum of its own: that of ASCD belongs to other coefficients
         shared = tree.choose(ending == SWITCH, self._start(shared.y), shared)
         exchanges = server.exchanges + _whole(ending == PLAIN)
         decided = self._decide(server, received.mean.value, ending == EVALUATE)

@@ -8,25 +8,25 @@ S(new) / S(count).
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
-from idiolect.core.types import Array, Params
+from idiolect.core.types import Array, Params, Scalar
 
 
-def share(new: Any, count: Any, decay: Any) -> Array:
+def share(new: ArrayLike, count: ArrayLike, decay: Scalar) -> Array:
     """Weight of the newest `new` among `count` iterates, in [0, 1]; 0 when there are none yet."""
     return _weight(new, decay) / jnp.maximum(_weight(count, decay), 1)  # S(count) >= 1 as soon as there is one
 
 
-def toward(average: Params, newest: Params, part: Any) -> Params:
+def toward(average: Params, newest: Params, part: ArrayLike) -> Params:
     """average + part * (newest - average)."""
     return jax.tree.map(lambda old, new: old + jnp.asarray(part, old.dtype) * (new - old), average, newest)
 
 
-def _weight(count: Any, decay: Any) -> Array:
+def _weight(count: ArrayLike, decay: Scalar) -> Array:
     count = jnp.asarray(count, jnp.result_type(float))
+    # 1 - (1 - decay)^count without cancellation: decay = eta mu is often below the precision of float32
     geometric = -jnp.expm1(count * jnp.log1p(-decay)) / jnp.where(decay > 0, decay, 1)
     return jnp.where(decay > 0, geometric, count)

@@ -26,13 +26,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from idiolect.algorithms import schedule
 from idiolect.algorithms.population import population
+from idiolect.algorithms.tuples import SlopeUpload as Upload
 from idiolect.core import NOTHING, Algorithm, Fit, settings, step_key, tree
 from idiolect.core.control import repeat, switch
 from idiolect.core.reduction import nothing, weighted_mean
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, Reduction, StartKeys, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Reduction, Scalar, StartKeys, Tally
 
 # What a round ends in: w is sampled; w is sampled and a round that only refreshes follows; an iteration that samples
 # beta and refreshes; the refresh alone. START: nothing has ended yet, and the "mean" that goes down is w itself.
@@ -43,22 +45,22 @@ class Iterate(NamedTuple):
     """One block's y, z, v and grad F(v); the empty tuple for what a solver does without."""
 
     y: Params
-    z: Any
-    snapshot: Any
-    slope: Any
+    z: Params
+    snapshot: Params
+    slope: Params
 
 
 class Coefficients(NamedTuple):
     """What turns the iteration above into a solver."""
 
-    momentum: Any  # theta1
-    anchor: Any  # theta2
-    keep: Any  # nu
-    mirror_step: Any  # gamma
-    shared_step: Any  # eta of w
-    personal_step: Any  # eta of beta
-    shared_probability: Any  # p_w
-    refresh_probability: Any  # rho
+    momentum: Scalar  # theta1
+    anchor: Scalar  # theta2
+    keep: Scalar  # nu
+    mirror_step: Scalar  # gamma
+    shared_step: Scalar  # eta of w
+    personal_step: Scalar  # eta of beta
+    shared_probability: Scalar  # p_w
+    refresh_probability: Scalar  # rho
 
 
 class ServerState(NamedTuple):
@@ -66,8 +68,8 @@ class ServerState(NamedTuple):
 
     shared: Iterate
     mean: Params
-    ended: Any  # what the last round ended in
-    refresh_due: Any
+    ended: Array  # what the last round ended in
+    refresh_due: Array
 
 
 class ClientState(NamedTuple):
@@ -95,13 +97,6 @@ class Working(NamedTuple):
     drawn: Any
 
 
-class Upload(NamedTuple):
-    """grad_w f_m: of one component, its difference to the snapshot's, or full at the snapshot."""
-
-    slope: Params
-    weight: Array
-
-
 Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
 
 
@@ -118,7 +113,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     def coefficients(self) -> Coefficients:
         """theta1, theta2, nu, gamma, eta, p_w, rho."""
 
-    def two_block_probability(self, probability: Any) -> Array:
+    def two_block_probability(self, probability: Scalar) -> Scalar:
         """p_w; where there is one block only, that one is always sampled."""
         if self.objective.has_shared and self.objective.has_personal:
             return probability
@@ -192,6 +187,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """The gradient that the round's end asks for; beta_m finishes its iteration here, w when the mean is back."""
         if self.reduces_variance:
             ends = (self._end_in_sample, self._end_in_sample, self._end_in_step_and_refresh, self._end_in_refresh)
+            # traced, since the server drew it: one branch is computed, and only a refresh pays for every row
             branches = [functools.partial(_counted, end, key, sent, working, data) for end in ends]
             slope, personal, tally = switch(sent.ending, branches)
         elif self.objective.has_shared:
@@ -200,9 +196,11 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             slope, personal, tally = (), working.personal, NOTHING
         return Upload(slope, jnp.ones(())), ClientState(working.shared, personal), tally
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """The server's copy of w goes the same way as the clients'."""
         step = self.coefficients.shared_step
+        # the server replays what every client did to its copy: no message carries it, and both copies stay equal bit by
+        # bit
         shared = repeat(self.steps(sent, 0), lambda _, own: self._coast(own, step), server.shared)
         mean, due = received.mean.slope, server.refresh_due
         if self.reduces_variance:
@@ -234,7 +232,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         z = start if self.accelerated else ()
         return Iterate(start, z, *((start, tree.zeros(start)) if self.reduces_variance else ((), ())))
 
-    def _schedule(self, key: Key, refresh_due: Any) -> tuple[Any, Any]:
+    def _schedule(self, key: Key, refresh_due: Array | bool) -> tuple[Any, Any]:
         """(local iterations, what the round ends in)."""
         if not self._draws:
             return (), _kind(SAMPLE)
@@ -259,14 +257,14 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             mixed = jax.tree.map(lambda x, y, v: x + chosen.anchor * (v - y), mixed, iterate.y, iterate.snapshot)
         return mixed
 
-    def _moved(self, iterate: Iterate, x: Params, estimate: Params, step: Array) -> Iterate:
+    def _moved(self, iterate: Iterate, x: Params, estimate: Params, step: Scalar) -> Iterate:
         """y and z after the gradient estimate g."""
         chosen, z = self.coefficients, iterate.z
         if self.accelerated:
             z = tree.descend(_toward(x, z, chosen.keep), chosen.mirror_step, estimate)
         return iterate._replace(y=tree.descend(x, step, estimate), z=z)
 
-    def _coast(self, iterate: Iterate, step: Array) -> Iterate:
+    def _coast(self, iterate: Iterate, step: Scalar) -> Iterate:
         """An iteration that samples the other block."""
         if not self.moves_unsampled:
             return iterate
@@ -277,7 +275,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         x = self._mixed(iterate)
         return iterate._replace(y=x, z=_toward(x, iterate.z, self.coefficients.keep))
 
-    def _estimate(self, scale: Array, difference: Params, iterate: Iterate) -> Params:
+    def _estimate(self, scale: Scalar, difference: Params, iterate: Iterate) -> Params:
         """g of the sampled block."""
         if not self.reduces_variance:
             return tree.scale(scale, difference)
@@ -300,7 +298,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         x = self._mixed(working.personal)
         return self._moved(working.personal, x, estimate, chosen.personal_step), tally
 
-    def _exchanged(self, iterate: Iterate, ending: Any, mean: Params) -> Iterate:
+    def _exchanged(self, iterate: Iterate, ending: Array | int, mean: Params) -> Iterate:
         """w once the mean of the uploads is known."""
         step = self.coefficients.shared_step
         estimate = self._estimate(1 / self.coefficients.shared_probability, mean, iterate)
@@ -350,11 +348,11 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return slope, tree.scale(1 / population(self), own), tally
 
 
-def _kind(ending: Any) -> Array:
+def _kind(ending: ArrayLike) -> Array:
     return jnp.asarray(ending, jnp.int32)
 
 
-def _toward(start: Params, end: Params, part: Array) -> Params:
+def _toward(start: Params, end: Params, part: Scalar) -> Params:
     return jax.tree.map(lambda a, b: a + part * (b - a), start, end)
 
 

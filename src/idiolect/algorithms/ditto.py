@@ -13,13 +13,13 @@ not depend on any v_m. lam = 0 trains every client alone, a large lam holds v_m 
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 from idiolect.algorithms.federated_averaging import FederatedAveraging
 from idiolect.algorithms.tuples import Broadcast, ClientState, Upload, Working
 from idiolect.algorithms.walk import walk
-from idiolect.core import NOTHING, Fit, Method, Models, setting, settings, step_key, tree
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, StartKeys, Tally
+from idiolect.core import NOTHING, Method, Models, setting, settings, step_key, tree
+from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Scalar, StartKeys, Tally
 
 
 @settings
@@ -48,10 +48,6 @@ class Ditto(FederatedAveraging[ClientState, Working]):
     )
     personal_step_size: float | None = setting(default=None, above=0, doc="their step; unset: step_size")
 
-    def fit(self, chance: float = 1.0) -> Fit:
-        """Needs a shared block and nothing else."""
-        return Fit(self.unless_plain())
-
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """v_m at the objective's start."""
         return ClientState(self.objective.init_shared(keys.common)), NOTHING
@@ -62,41 +58,34 @@ class Ditto(FederatedAveraging[ClientState, Working]):
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on w_m, and one on v_m unless those come in one go."""
-        batch, key = self.batch(t, working.drawn, data), step_key(key, t)
-        slope, tally = self.objective.gradient_shared(key, working.shared, (), batch)
-        shared = tree.descend(working.shared, self.step_size, slope)
+        moved, tally = super().step(key, t, sent, working, data)
         if self.personal_steps:
-            return working._replace(shared=shared), tally
-        own_slope, own_tally = self._pulled(sent, key, working.personal, batch)
-        personal = tree.descend(working.personal, self._personal_step, own_slope)
-        return Working(shared, personal, working.drawn), tally.plus(own_tally)
+            return moved, tally
+        own, batch = working.personal, self.batch(t, working.drawn, data)
+        own_slope, own_tally = self._pulled(sent, step_key(key, t), own, batch)
+        personal = tree.descend(own, self._personal_step, own_slope)
+        return moved._replace(personal=personal), tally.plus(own_tally)
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """The drift of w_m; v_m stays, after its own steps if they come in one go."""
-
-        def gradient(at: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
-            return self._pulled(sent, at, personal, batch)
-
-        eta, steps = self._personal_step, self.personal_steps
+        gradient, eta, steps = functools.partial(self._pulled, sent), self._personal_step, self.personal_steps
         personal, tally = walk(self, key, working.personal, data, gradient, step_size=eta, steps=steps)
         return self.upload(sent, working.shared, data), ClientState(personal), tally
 
     def models(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Models, Tally]:
         """v_m."""
-        model, tally = self.objective.personalize(key, client.personal, (), data.batch())
-        return Models(model), tally
+        return self.personalized(key, client.personal, data)
 
     @property
-    def _personal_step(self) -> Any:
+    def _personal_step(self) -> Scalar:
         return self.step_size if self.personal_step_size is None else self.personal_step_size
 
     def _pulled(self, sent: Broadcast, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(v_m) + lam (v_m - w)."""
         slope, tally = self.objective.gradient_shared(key, personal, (), batch)
-        pulled = tree.pull(slope, self.penalty, personal, sent.shared, self.bias_penalty)
-        return pulled, tally.as_personal()
+        return tree.pull(slope, self.penalty, personal, sent.shared, self.bias_penalty), tally.as_personal()
 
 
 _DITTO = "Li et al. 2021, Ditto: fair and robust federated learning through personalization"

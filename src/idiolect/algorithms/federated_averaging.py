@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import optax
 
+from idiolect.algorithms.local_steps import LocalSteps
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.tuples import Broadcast, Upload
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Batched, setting, settings, step_key, tree
-from idiolect.core.algorithm import Client, Sent, Server, Working
-from idiolect.core.algorithm import Upload as Uploaded
+from idiolect.core import NOTHING, Fit, Models, setting, settings, step_key, tree
+from idiolect.core.algorithm import Client, Working
 from idiolect.core.objective import Adapting
 from idiolect.core.statistics import replace_running, trained
-from idiolect.core.types import Array, ClientData, Key, Params, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally
 
 
 class ServerState(NamedTuple):
@@ -32,34 +32,6 @@ class ServerState(NamedTuple):
 
 
 @settings
-class LocalSteps(Batched[Server, Client, Sent, Working, Uploaded]):
-    """Local steps from a shared block, and a step of the server along their mean drift; still abstract."""
-
-    step_size: float = setting(
-        default=0.1, above=0, way_out="Try 0.1, or 1/L for an L-smooth loss.", doc="inner step eta"
-    )
-    server_step_size: float = setting(
-        default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
-    )
-
-    def shared_model(self, server: Any) -> Params | None:
-        """What w alone stands for, where that is a whole model."""
-        return self.objective.shared_model(server.shared)
-
-    def unless_one_model(self) -> str | None:
-        """Why the objective is not one shared model's, or None."""
-        if not self.objective.has_shared or self.objective.has_personal:
-            return "it trains one shared model; use the global_model objective"
-        return None
-
-    def unless_plain(self) -> str | None:
-        """`unless_one_model`, for methods that make personal models themselves."""
-        if isinstance(self.objective, Adapting):
-            return "it makes personal models itself, without a step at evaluation; use the global_model objective"
-        return self.unless_one_model()
-
-
-@settings
 class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any]):
     """A shared block, averaged: plain local steps unless told otherwise; still abstract."""
 
@@ -67,6 +39,12 @@ class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any
         default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name; it sees the mean drift as a gradient"
     )
     weighting: str = setting(default="equal", choices=WEIGHTING, doc="weights of the clients in the mean")
+
+    def fit(self, chance: float = 1.0) -> Fit:
+        """Needs a shared block, and an objective that leaves personal models to the method."""
+        if isinstance(self.objective, Adapting):
+            return Fit("it makes personal models itself, without a step at evaluation; use the global_model objective")
+        return super().fit(chance)
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start."""
@@ -87,9 +65,14 @@ class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any
         """The drift of w_m; the client keeps what it has."""
         return self.upload(sent, working.shared, data), client, NOTHING
 
-    def server_step(self, key: Key, server: ServerState, sent: Any, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Any, received: Mean) -> ServerState:
         """One step of the server optimizer along the mean drift."""
         return self.follow(server, received.mean.drift)
+
+    def personalized(self, key: Key, model: Params, data: ClientData) -> tuple[Models, Tally]:
+        """What the objective makes of a model that is the client's own."""
+        personal, tally = self.objective.personalize(key, model, (), data.batch())
+        return Models(personal), tally
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
@@ -100,6 +83,8 @@ class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any
         """The server after one step along `drift`; running statistics become the mean of the clients'."""
         updates, optimizer = self.optimizer.update(trained(drift), server.optimizer, server.shared)
         moved = tree.add(server.shared, updates)
+        # running statistics are no parameters: an optimizer would scale them, and with momentum carry them past the
+        # mean
         return ServerState(replace_running(moved, tree.subtract(server.shared, drift)), optimizer)
 
     def upload(self, sent: Any, shared: Params, data: ClientData) -> Upload:

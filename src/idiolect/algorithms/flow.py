@@ -33,7 +33,7 @@ from idiolect.core.control import repeat
 from idiolect.core.data import masked_mean
 from idiolect.core.kinds import PredictsWithMore
 from idiolect.core.objective import Routable, Routed
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
 
 ORDERS = ("alternating", "routing_first", "shared_first")
 ADAPTATIONS = ("routing", "both", "none")
@@ -67,7 +67,7 @@ class Working(NamedTuple):
     routing: Params
     local: Params
     half: Half
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):
@@ -183,7 +183,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         weight = working.half.count.astype(jnp.result_type(float))
         return Upload(shared, routing, second, weight), client, NOTHING
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """One step of the server optimizer along the mean drifts."""
         mean, parts = received.mean, (server.shared, server.routing, server.second)
         updates, optimizer = self._optimizer.update((mean.drift, mean.routing, mean.second), server.optimizer, parts)

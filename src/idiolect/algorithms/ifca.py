@@ -33,7 +33,7 @@ class Working(NamedTuple):
 
     shared: Params
     cluster: Array
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):
@@ -59,7 +59,7 @@ class IFCA(FineTuned[tuple[()], Working]):
         """Needs a shared block and nothing else."""
         if 0 < self.clients < self.clusters:
             return Fit(f"it needs at most as many clusters as clients, {self.clients}, got {self.clusters}")
-        return Fit(self.unless_plain())
+        return super().fit(chance)
 
     @property
     def reduction(self) -> Reduction:

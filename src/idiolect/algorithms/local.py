@@ -15,9 +15,10 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.references import MCMAHAN
 from idiolect.algorithms.tuples import ClientState
+from idiolect.algorithms.tuples import OwnWorking as Working
 from idiolect.core import NOTHING, Batched, Fit, Method, setting, settings, step_key, tree
 from idiolect.core.reduction import nothing
-from idiolect.core.types import Array, ClientData, Key, Params, PerClient, Reduction, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, PerClient, Reduction, StartKeys, Tally
 from idiolect.theory.step_sizes import LOCAL_SGD
 
 
@@ -27,13 +28,6 @@ class ServerState(NamedTuple):
 
 class Broadcast(NamedTuple):
     """Nothing goes down."""
-
-
-class Working(NamedTuple):
-    """The model in training."""
-
-    personal: Params
-    drawn: Any
 
 
 class Upload(NamedTuple):
@@ -87,7 +81,7 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """Keep the model."""
         return Upload(jnp.ones(())), ClientState(working.personal), NOTHING
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """Nothing."""
         return server
 

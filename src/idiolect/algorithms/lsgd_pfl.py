@@ -22,7 +22,7 @@ from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Algorithm, Batched, Fit, Method, beyond_theory, setting, settings, step_key, tree
-from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 from idiolect.theory.step_sizes import LSGD_PFL
 
 
@@ -30,7 +30,7 @@ class ServerState(NamedTuple):
     """w; with the weighted average also that of the past wbar^k, and the rounds it covers."""
 
     shared: Params
-    averaged: Any
+    averaged: Params
     rounds: Any
 
 
@@ -38,7 +38,7 @@ class ClientState(NamedTuple):
     """beta_m; with the weighted average also that of the past beta_m^k, and the rounds it covers."""
 
     personal: Params
-    averaged: Any
+    averaged: Params
     rounds: Any
 
 
@@ -54,15 +54,15 @@ class Working(NamedTuple):
 
     shared: Params
     personal: Params
-    averaged: Any
-    drawn: Any
+    averaged: Params
+    drawn: Array
 
 
 class Upload(NamedTuple):
     """w - w_m goes up; with the weighted average also that of the round's w_m."""
 
     drift: Params
-    averaged: Any
+    averaged: Params
     weight: Array
 
 
@@ -136,7 +136,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         averaged = toward(self._caught_up(sent, client), personal, self._share(1, rounds))
         return Upload(drift, shared, weight), ClientState(working.personal, averaged, rounds), NOTHING
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """w becomes the mean of the clients' copies."""
         shared = tree.subtract(server.shared, received.mean.drift)
         if not self._averages:
@@ -167,7 +167,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         return self.output == "weighted_average"
 
     @property
-    def _decay(self) -> Any:
+    def _decay(self) -> Scalar:
         return self.step_size * self.strong_convexity
 
     @property
@@ -175,14 +175,14 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """Of every client in a round: `fit` has refused epochs of batches, whose number follows the client's rows."""
         return self.epochs or self.local_steps
 
-    def _share(self, new_rounds: Any, rounds: Any) -> Array:
+    def _share(self, new_rounds: Array | int, rounds: Array) -> Array:
         return share(new_rounds * self._steps, rounds * self._steps, self._decay)
 
     def _caught_up(self, sent: Broadcast, client: ClientState) -> Params:
         """The client's average as it stands at `sent`: in the rounds it missed, beta_m stood still."""
         return toward(client.averaged, client.personal, self._share(sent.rounds - client.rounds, sent.rounds))
 
-    def _with_current(self, averaged: Params, current: Params, rounds: Any) -> Params:
+    def _with_current(self, averaged: Params, current: Params, rounds: Array) -> Params:
         return toward(averaged, current, share(1, rounds * self._steps + 1, self._decay))
 
 

@@ -20,7 +20,7 @@ from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.tuples import Broadcast
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import Fit, Method, setting, settings, tree
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
 from idiolect.theory.step_sizes import MINIBATCH_SGD
 
 
@@ -68,7 +68,7 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
         """As `weighting` says."""
         return client_weight(self.weighting, data)
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """One step of the server optimizer along the mean gradient."""
         updates, optimizer = self._optimizer().update(received.mean.gradient, server.optimizer, server.shared)
         return ServerState(tree.add(server.shared, updates), optimizer)

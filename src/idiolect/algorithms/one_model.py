@@ -25,7 +25,7 @@ class Working(NamedTuple):
 
     shared: Params
     prepared: Params
-    drawn: Any
+    drawn: Array
 
 
 @settings

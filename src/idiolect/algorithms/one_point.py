@@ -22,7 +22,7 @@ class Working(NamedTuple):
 
     gradient: Params
     rows: Array
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):

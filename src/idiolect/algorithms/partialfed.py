@@ -40,7 +40,7 @@ class Working(NamedTuple):
 
     shared: Params
     preference: Array
-    drawn: Any
+    drawn: Array
 
 
 @settings
@@ -56,7 +56,7 @@ class PartialFed(FederatedAveraging[ClientState, Working]):
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""
         absent = "the method was made for full participation; the absent keep their models and preferences"
-        return beyond_theory(chance, absent)._replace(refused=self.unless_plain())
+        return beyond_theory(chance, absent)._replace(refused=super().fit(chance).refused)
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """v_m at the objective's start, no preference."""
@@ -93,8 +93,7 @@ class PartialFed(FederatedAveraging[ClientState, Working]):
         """Every layer from where it is preferred; w's where neither is."""
         chosen = (client.preference >= 0).astype(client.preference.dtype)
         mixed = _mix(chosen, sent.shared, client.personal)
-        model, tally = self.objective.personalize(key, mixed, (), data.batch())
-        return Models(model), tally
+        return self.personalized(key, mixed, data)
 
 
 def _layers(params: Params) -> list[int]:

@@ -21,7 +21,7 @@ from idiolect.algorithms.averaging import share, toward
 from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Batched, Fit, Method, Models, setting, settings, step_key, tree
-from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
 OUTPUTS = ("last", "mean_of_means", "own_mean")
@@ -31,7 +31,7 @@ class ServerState(NamedTuple):
     """w; for "mean_of_means" also the mean of the past wbar_t, and the rounds it covers."""
 
     shared: Params
-    averaged: Any
+    averaged: Params
     rounds: Any
 
 
@@ -39,7 +39,7 @@ class ClientState(NamedTuple):
     """theta_m; for a mean output also the mean so far, and the rounds (II) or own steps (III) it covers."""
 
     personal: Params
-    averaged: Any
+    averaged: Params
     covered: Any
 
 
@@ -55,16 +55,16 @@ class Working(NamedTuple):
 
     shared: Params
     personal: Params
-    averaged: Any
+    averaged: Params
     covered: Any
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):
     """w - w_m goes up; for "mean_of_means" also the round's mean of w_m."""
 
     drift: Params
-    averaged: Any
+    averaged: Params
     weight: Array
 
 
@@ -143,7 +143,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         upload = Upload(drift, round_mean, client_weight(self.weighting, data))
         return upload, ClientState(working.personal, averaged, covered), NOTHING
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """w moves along the mean drift."""
         shared = tree.descend(server.shared, self.server_step_size, received.mean.drift)
         if not self._means:

@@ -17,14 +17,16 @@ weight that it does not document: not here. With R > 1 it stops near the optimum
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
+
+from jax.typing import ArrayLike
 
 from idiolect.algorithms.tuples import Broadcast, ClientState, ServerState, Upload, Working
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Algorithm, Fit, Method, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
 from idiolect.core.objective import Mixture
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.solver_rules import PFEDME
 
 
@@ -79,7 +81,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         drift = tree.subtract(sent.shared, working.shared)
         return Upload(drift, client_weight(self.weighting, data)), ClientState(working.personal), NOTHING
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """w moves toward, to or beyond the mean of the clients' copies."""
         return ServerState(tree.descend(server.shared, self.server_step_size, received.mean.drift))
 
@@ -95,7 +97,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         """R."""
         return self.local_steps
 
-    def draw_batches(self, key: Key, data: ClientData) -> Any:
+    def draw_batches(self, key: Key, data: ClientData) -> Params:
         """The rows of each outer iteration; empty when all use all rows."""
         drawn = self.local_steps, self.batch_size
         return batches.draw_with_replacement(key, *drawn, data) if self.batch_size else ()
@@ -108,16 +110,13 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         """K gradient steps on f'_batch(theta) + (lam/2) |theta - w_m|^2."""
         stored = self._mixture.from_model(shared)
 
-        def slope(k: Any, personal: Params) -> tuple[Params, Tally]:
-            return self.objective.gradient_personal(step_key(key, k), stored, personal, batch)
-
-        def inner(k: Any, personal: Params) -> Params:
-            return tree.descend(personal, self.inner_step, slope(k, personal)[0])
+        def inner(k: ArrayLike, personal: Params) -> tuple[Params, Tally]:
+            slope, cost = self.objective.gradient_personal(step_key(key, k), stored, personal, batch)
+            return tree.descend(personal, self.inner_step, slope), cost
 
         # the first step stands outside of the loop and tells what each of them costs
-        first, cost = slope(0, start)
-        moved = tree.descend(start, self.inner_step, first)
-        solved = repeat(self.inner_steps - 1, lambda k, personal: inner(k + 1, personal), moved)
+        moved, cost = inner(0, start)
+        solved = repeat(self.inner_steps - 1, lambda k, personal: inner(k + 1, personal)[0], moved)
         return solved, cost.times(self.inner_steps).plus(Tally(proximal=1))
 
 

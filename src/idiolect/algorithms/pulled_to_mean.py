@@ -12,7 +12,7 @@ from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import iterations_before_exchange, no_rows
 from idiolect.core import NOTHING, Algorithm, Fit, Models, beyond_theory, setting, settings, tree
 from idiolect.core.objective import Mixture
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 
 
 class ServerState(NamedTuple):
@@ -25,9 +25,9 @@ class ClientState(NamedTuple):
     """x_m; for L2SGD+ also J_m, its mean Jbar_m, and Psi_m."""
 
     personal: Params
-    slopes: Any
-    mean_slope: Any
-    pull: Any
+    slopes: Params
+    mean_slope: Params
+    pull: Params
 
 
 class Broadcast(NamedTuple):
@@ -97,7 +97,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
         """x_m; its step toward the mean waits for the mean."""
         return Upload(working.state.personal, jnp.ones(())), working.state, NOTHING
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """xbar."""
         return ServerState(received.mean.personal)
 
@@ -120,7 +120,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
         return cast(Mixture, self.objective)
 
     @property
-    def _scale(self) -> Any:
+    def _scale(self) -> Scalar:
         """a / M."""
         return self.step_size / population(self)
 

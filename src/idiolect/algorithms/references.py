@@ -10,3 +10,4 @@ EVEN = (
     "(All-for-all, 2022)"
 )
 MCMAHAN = "McMahan et al. 2017, Communication-efficient learning of deep networks from decentralized data"
+HANZELY = "Hanzely and Richtarik 2020, Federated learning of a mixture of global and local models"

@@ -34,7 +34,7 @@ from idiolect.algorithms.tuples import ServerState
 from idiolect.core import NOTHING, Algorithm, Fit, Method, beyond_theory, setting, settings, step_key, tree
 from idiolect.core.kinds import KeepsPrepared
 from idiolect.core.objective import Prepares
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, StartKeys, Tally
+from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, PerClient, StartKeys, Tally
 from idiolect.theory.scafflix import FLIX_GD, SCAFFLIX, SCAFFNEW
 from idiolect.theory.step_sizes import LOCAL_SGD
 
@@ -53,7 +53,7 @@ class Working(NamedTuple):
     iterate: Params
     control: Params
     prepared: Params
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):
@@ -123,7 +123,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         moved, tally = self._moved(key, working, schedule.one_batch(key, self.batch_size, data))
         return Upload(moved, self._weight), client._replace(iterate=moved), tally
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """xbar; it stays where nobody who came has a weight."""
         return ServerState(tree.choose(received.weight > 0, received.mean.iterate, server.shared))
 
@@ -168,6 +168,8 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         if self.noise is not None:
             slope = tree.add(slope, self._noise(key, slope))
         share = self._share
+        # both sides of a `where` are computed: the inner one keeps 0 out of the division, whose NaN would spread
+        # through gradients
         stretch = jnp.where(share > 0, 1 / jnp.where(share > 0, self._weight, 1), 0)
 
         def moved(x: Array, g: Array, h: Array) -> Array:

@@ -12,15 +12,15 @@ travel each way. Reference: Karimireddy et al. 2020, "SCAFFOLD: stochastic contr
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.federated_averaging import LocalSteps
+from idiolect.algorithms.local_steps import LocalSteps
 from idiolect.algorithms.population import population
-from idiolect.core import NOTHING, Fit, Method, setting, settings, step_key, tree
-from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core import NOTHING, Method, setting, settings, step_key, tree
+from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 
 
 class ServerState(NamedTuple):
@@ -48,7 +48,7 @@ class Working(NamedTuple):
 
     shared: Params
     correction: Params
-    drawn: Any
+    drawn: Array
 
 
 class Upload(NamedTuple):
@@ -66,10 +66,6 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
     option: int = setting(
         default=2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps"
     )
-
-    def fit(self, chance: float = 1.0) -> Fit:
-        """Needs a shared block and nothing else."""
-        return Fit(self.unless_one_model())
 
     def init_server(self, key: Key) -> ServerState:
         """The objective's start, no control."""
@@ -108,7 +104,7 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
         change = tree.subtract(control, client.control)
         return Upload(drift, change, jnp.ones(())), ClientState(control), tally
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """Move w along the mean drift, and c by what the cohort changed of the mean over all clients."""
         clients = population(self)
 

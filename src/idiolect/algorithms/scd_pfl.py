@@ -11,7 +11,7 @@ that is there divides its own step by P(present), `participation`, filled in by 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -20,23 +20,11 @@ from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.schedule import Broadcast, Scheduled
 from idiolect.algorithms.tuples import ClientState, ServerState
+from idiolect.algorithms.tuples import OwnWorking as Working
+from idiolect.algorithms.tuples import SlopeUpload as Upload
 from idiolect.core import NOTHING, Fit, Method, beyond_theory, setting, settings, step_key, tree
-from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Mean, Scalar, StartKeys, Tally
 from idiolect.theory.solver_rules import SCD_PFL
-
-
-class Working(NamedTuple):
-    """beta_m, and the rows drawn for the next iterations."""
-
-    personal: Params
-    drawn: Any
-
-
-class Upload(NamedTuple):
-    """grad_w f_mj."""
-
-    slope: Params
-    weight: Array
 
 
 @settings
@@ -94,12 +82,12 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
         slope, tally = self.objective.gradient_shared(key, sent.shared, working.personal, batch)
         return Upload(slope, jnp.ones(())), ClientState(working.personal), tally
 
-    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
+    def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """One step on w."""
         return ServerState(tree.descend(server.shared, self.step_size / self._probability, received.mean.slope))
 
     @property
-    def _probability(self) -> Any:
+    def _probability(self) -> Scalar:
         return self.shared_probability if self.objective.has_personal else 1.0
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from idiolect.algorithms.tuples import ServerState
 from idiolect.core import Algorithm, batches, settings, step_key
@@ -22,8 +23,9 @@ LONGEST = 2**24  # local iterations in one round; float32 counts that far exactl
 AHEAD = 32  # iterations whose rows are drawn together: a draw per iteration costs more than a small gradient
 
 
-def iterations_before_exchange(key: Key, chance: Any) -> Array:
+def iterations_before_exchange(key: Key, chance: ArrayLike) -> Array:
     """A geometric number of local iterations; 0 when `chance` is 1."""
+    # by inversion: one draw, and never log 0, which would be an infinite round
     uniform = jax.random.uniform(key, (), jnp.float32, minval=jnp.finfo(jnp.float32).tiny)
     drawn = jnp.log(uniform) / jnp.log1p(-jnp.asarray(chance, jnp.float32))
     return jnp.minimum(drawn, LONGEST).astype(jnp.int32)
@@ -70,6 +72,7 @@ def rows_ahead(key: Key, t: Array, drawn: Any, batch_size: int, data: ClientData
     def fresh() -> Array:
         return batches.draw_with_replacement(step_key(key, t), AHEAD, batch_size, data)
 
+    # `t` is unbatched, so that this is a real branch: AHEAD - 1 of AHEAD iterations draw nothing
     rows = cond(t % AHEAD == 0, fresh, lambda: drawn)
     return rows, batches.take_rows(data, rows[t % AHEAD])
 

@@ -8,14 +8,14 @@ bias correction: `fedadam` v <- 0.99 v + 0.01 g^2, `fedyogi` v <- v - 0.01 g^2 s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from idiolect.core import tree
-from idiolect.core.types import Array, Params
+from idiolect.core.types import Array, Params, Scalar
 
 # Those of optax whose one needed setting is the learning rate; its schedules, clips and chains are no optimizers.
 _OPTAX = (
@@ -33,11 +33,11 @@ class Moments(NamedTuple):
     second: Params
 
 
-def _fedadam(second: Any, square: Any) -> Array:
+def _fedadam(second: Array, square: Array) -> Array:
     return _SECOND * second + (1 - _SECOND) * square
 
 
-def _fedyogi(second: Any, square: Any) -> Array:
+def _fedyogi(second: Array, square: Array) -> Array:
     return second - (1 - _SECOND) * square * jnp.sign(second - square)
 
 
@@ -47,12 +47,12 @@ _ADAPTIVE = {"fedadam": _fedadam, "fedyogi": _fedyogi}
 OPTIMIZERS = (*_ADAPTIVE, *(name for name in _OPTAX if hasattr(optax, name)))
 
 
-def server_optimizer(name: str, step_size: Any) -> optax.GradientTransformation:
+def server_optimizer(name: str, step_size: Scalar) -> optax.GradientTransformation:
     """The named optimizer, one of `OPTIMIZERS`; the engine's door refuses other names."""
     return _adaptive(step_size, _ADAPTIVE[name]) if name in _ADAPTIVE else getattr(optax, name)(step_size)
 
 
-def _adaptive(step_size: Any, rule: Callable[[Any, Any], Any]) -> optax.GradientTransformation:
+def _adaptive(step_size: Scalar, rule: Callable[[Array, Array], Array]) -> optax.GradientTransformation:
     def init(params: Params) -> Moments:
         return Moments(tree.zeros(params), jax.tree.map(lambda leaf: jnp.full_like(leaf, _ADAPTIVITY**2), params))
 

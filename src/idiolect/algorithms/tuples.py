@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from idiolect.core.types import Array, Params
 
@@ -31,11 +31,25 @@ class Working(NamedTuple):
 
     shared: Params
     personal: Params
-    drawn: Any
+    drawn: Array
+
+
+class OwnWorking(NamedTuple):
+    """The client's own block in training, and the rows of the round."""
+
+    personal: Params
+    drawn: Params
 
 
 class Upload(NamedTuple):
     """Start minus end of the local work goes up."""
 
     drift: Params
+    weight: Array
+
+
+class SlopeUpload(NamedTuple):
+    """A gradient of the shared block goes up."""
+
+    slope: Params
     weight: Array

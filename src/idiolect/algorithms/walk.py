@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 from jax.typing import ArrayLike
 
 from idiolect.core import NOTHING, Batched, step_key, tree
 from idiolect.core.control import repeat
-from idiolect.core.types import Batch, ClientData, Key, Params, Tally
+from idiolect.core.types import Batch, ClientData, Key, Params, Scalar, Tally
 
 Gradient = Callable[[Key, Params, Batch], tuple[Params, Tally]]
 
@@ -23,7 +22,7 @@ def walk(
     data: ClientData,
     gradient: Gradient,
     *,
-    step_size: Any,
+    step_size: Scalar,
     steps: int = 0,
     epochs: int = 0,
 ) -> tuple[Params, Tally]:
@@ -41,4 +40,6 @@ def walk(
         slope, cost = gradient(step_key(key, t), params, plan.batch(t, drawn, data))
         return tree.descend(params, step_size, slope), tally.plus(cost.counters())
 
+    # the base's own rule: a method that draws its number of steps, or counts other rows, overrides `steps` for its
+    # rounds alone
     return repeat(Batched.steps(plan, (), data.count), one_step, (start, NOTHING.counters()))

@@ -78,19 +78,12 @@ def dial(
 
     wanted, remarks = way.wanted(), list[str]()
     by_spec = source is not None and source.suffix == ".toml"
-    if source is not None and by_spec:
-        spec = _from_spec(source, columns, running.overrides)
-    else:
-        rows = columns.data_table("dial", source)
-        with in_options(running.overrides):
-            spec = _from_data(source.stem if source else str(rows["source"]), rows, way, running.overrides, remarks)
-    spec = way.with_rounds(spec)
+    spec = way.with_rounds(_read(source, columns, way, running.overrides, remarks))
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=tuple(check_seeds(parse_seeds(seeds))))
     use_cache(running.quiet)
     usual = running.out or Path("runs") / f"{spec.name}-dial"
-    fresh = running.out is None and not running.resume and (usual / "done").exists()
-    folder = free_folder(usual) if fresh else usual
+    folder = free_folder(usual) if _is_finished(usual, running) else usual
     own_rounds = by_spec or way.rounds is not None or any("training.rounds" in text for text in running.overrides)
     named = in_options(running.overrides, {way.setting: "--values"}, ridge="" if way.l2 is None else "--l2")
     with named, Bar(running.quiet) as bar:
@@ -112,12 +105,22 @@ def dial(
     show(folder, running, usual=usual)
 
 
-def _from_spec(path: Path, columns: EqualRows, overrides: list[str]) -> Spec:
+def _is_finished(usual: Path, running: Running) -> bool:
+    """Whether the folder that nobody named holds a finished path, which a second call must not touch."""
+    return running.out is None and not running.resume and (usual / "done").exists()
+
+
+def _read(source: Path | None, columns: EqualRows, way: Stretch, overrides: list[str], remarks: list[str]) -> Spec:
+    from idiolect.cli.option_names import in_options
     from idiolect.experiments import spec as specs
 
+    if source is None or source.suffix != ".toml":
+        rows = columns.data_table("dial", source)
+        with in_options(overrides):
+            return _from_data(source.stem if source else str(rows["source"]), rows, way, overrides, remarks)
     for name, value in columns.given().items():
         raise RequestError(f"dial SPEC.toml takes its data from the spec, got {flag(name)} {value}; leave it out.")
-    return specs.load(path, overrides)
+    return specs.load(source, overrides)
 
 
 def _from_data(name: str, data: dict[str, object], way: Stretch, overrides: list[str], remarks: list[str]) -> Spec:

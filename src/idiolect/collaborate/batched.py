@@ -18,6 +18,7 @@ def sums_of_groups(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     found = np.zeros((len(starts) - 1, *values.shape[1:]))
     filled = np.flatnonzero(np.diff(starts))
     if len(filled):
+        # of a group without rows `reduceat` would return the next group's first row, not 0
         found[filled] = np.add.reduceat(values, starts[filled], axis=0)
     return found
 
@@ -32,6 +33,7 @@ def derivatives(
         return design * slopes, np.einsum("rc,cd->rcd", design**2, np.eye(columns))
     gradients = (design[:, :, None] * slopes[:, None, :]).reshape(rows, columns * outputs)  # also without a row
     squares = design[:, :, None] * design[:, None, :]
+    # slopes by the outputs are predictions less goals, for all three losses
     curved = output_curvature(loss, slopes + goals)
     if outputs == 1:
         return gradients, squares * curved
@@ -116,6 +118,7 @@ class _Weighted:
 
     def __init__(self, loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray) -> None:
         self.loss, self.design, self.goals, self.per_row = loss, design, goals, per_row  # per_row: (models, rows)
+        # x x^T of every row, once for all models and steps: a Hessian is then one product of matrices
         self.squares = (design[:, :, None] * design[:, None, :]).reshape(len(design), -1)
 
     def _answers(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -138,17 +141,23 @@ class _Weighted:
         hessians = np.empty((models, columns, outputs, columns, outputs))
         for one in range(outputs):
             for other in range(outputs):
+                # output by output, each a product of matrices: as one einsum it would not go to BLAS
                 mixed = (self.per_row * curved[..., one, other]) @ self.squares
                 hessians[:, :, one, :, other] = mixed.reshape(models, columns, columns)
         return gradients.reshape(models, -1), hessians.reshape(models, columns * outputs, -1)
+
+
+def _model_parts(loss: ConvexLoss, rows: int, models: int) -> list[slice]:
+    """Few enough models at a time: each holds a square of outputs per row."""
+    step = max(1, NUMBERS_AT_ONCE // max(rows * loss.shape[1] ** 2, 1))
+    return [slice(first, first + step) for first in range(0, models, step)]
 
 
 def weighted_optima(
     loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray, ridge: np.ndarray, start: np.ndarray
 ) -> np.ndarray:
     """(models, size) minimisers of sum_r per_row[m, r] loss_r + (ridge/2) v^2, a few models at a time."""
-    step = max(1, NUMBERS_AT_ONCE // max(len(design) * loss.shape[1] ** 2, 1))
-    parts = [slice(first, first + step) for first in range(0, len(per_row), step)]
+    parts = _model_parts(loss, len(design), len(per_row))
     found = [_newton(_Weighted(loss, design, goals, per_row[part]), ridge, start[part]) for part in parts]
     return np.concatenate(found) if found else start
 
@@ -157,8 +166,7 @@ def weighted_hessians(
     loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, per_row: np.ndarray, models: np.ndarray
 ) -> np.ndarray:
     """(models, size, size) Hessians of the weighted losses, a few models at a time."""
-    step = max(1, NUMBERS_AT_ONCE // max(len(design) * loss.shape[1] ** 2, 1))
-    parts = [slice(first, first + step) for first in range(0, len(per_row), step)]
+    parts = _model_parts(loss, len(design), len(per_row))
     found = [_Weighted(loss, design, goals, per_row[part]).derivatives(models[part])[1] for part in parts]
     return np.concatenate(found)
 
@@ -177,9 +185,11 @@ def _newton(problem: _Groups | _Weighted, ridge: np.ndarray, start: np.ndarray) 
         slope = slope + ridge * point
         curvature[:, places, places] += ridge
         scale = np.trace(curvature, axis1=1, axis2=2) / len(ridge)
+        # a direction without curvature, such as the bias of a class that nobody has, would make the system singular
         curvature[:, places, places] += (_TINY * scale + 1e-30)[:, None]
         step = np.linalg.solve(curvature, slope[..., None])[..., 0]
         decrease = (slope * step).sum(axis=1)
+        # all models step together in one batched solve; one that has arrived waits with a step of length 0
         moving = decrease > 1e-12 * (1 + np.abs(now))
         if not moving.any():
             break

@@ -64,6 +64,8 @@ def _losses(sample: Sample, models: np.ndarray, ridge: np.ndarray, fitted: Fitte
     rest[:, places, places] += ridge
     trace = np.trace(rest, axis1=1, axis2=2) / len(ridge)
     rest[:, places, places] += (1e-10 * trace + 1e-30)[:, None]
+    # one Newton step from the optimum of all rows to that of the others: at the optimum the gradient of the others is
+    # minus that of the block, so that no model is fitted anew
     moved = models[holder] + np.linalg.solve(rest, gradients[..., None])[..., 0]
     if fitted is None:
         moved[np.diff(bounds)[holder] == 1] = 0.0  # nothing is left to learn from

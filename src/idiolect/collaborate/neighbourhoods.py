@@ -8,9 +8,8 @@ one without neighbours listens to itself.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from idiolect.core import mixing
 from idiolect.core.checks import RequestError
@@ -20,14 +19,14 @@ ASYMMETRIC = ("refuse", "keep", "larger")
 _ROUNDING = 1e-6  # of the largest entry: how far b_ij and b_ji may differ unremarked
 
 
-def neighbourhood_weights(discrepancy: Any, accuracy: float, *, asymmetric: str = "refuse") -> np.ndarray:
+def neighbourhood_weights(discrepancy: ArrayLike, accuracy: float, *, asymmetric: str = "refuse") -> np.ndarray:
     """Lambda for a target accuracy eps, (N, N)."""
     b = check_discrepancy(discrepancy, asymmetric)
     close = b <= check_accuracy(accuracy) / 2
     return close / close.sum(axis=1, keepdims=True)
 
 
-def counts(discrepancy: Any, accuracy: float, *, asymmetric: str = "refuse") -> np.ndarray:
+def counts(discrepancy: ArrayLike, accuracy: float, *, asymmetric: str = "refuse") -> np.ndarray:
     """N_i(eps), itself included: the speed-up of agent i over training alone."""
     b = check_discrepancy(discrepancy, asymmetric)
     return (b <= check_accuracy(accuracy) / 2).sum(axis=1)
@@ -51,34 +50,35 @@ def mixture(alpha: float, agents: int) -> Neighbours:
     return mixing.from_dense(alpha * np.eye(_at_least_one(agents)) + (1 - alpha) / agents)
 
 
-def neighbourhoods(discrepancy: Any, accuracy: float, *, asymmetric: str = "refuse") -> Neighbours:
+def neighbourhoods(discrepancy: ArrayLike, accuracy: float, *, asymmetric: str = "refuse") -> Neighbours:
     """`neighbourhood_weights` as lists, or as a matrix where that is faster."""
     return mixing.from_dense(neighbourhood_weights(discrepancy, accuracy, asymmetric=asymmetric))
 
 
-def neighbourhoods_from_pairs(agents: int, first: Any, second: Any, values: Any, accuracy: float) -> Neighbours:
+def neighbourhoods_from_pairs(
+    agents: int, first: ArrayLike, second: ArrayLike, values: ArrayLike, accuracy: float
+) -> Neighbours:
     """The same from unordered pairs {i, j} with b_ij = b_ji, each given once; pairs not given are far apart.
 
     No N x N matrix is ever made.
     """
-    first, second, b = _both_ways(agents, first, second, values)
+    own, other, b = _both_ways(agents, first, second, values)
     close = b <= check_accuracy(accuracy) / 2
-    first, second = first[close], second[close]
-    number = np.bincount(first, minlength=agents)
-    return mixing.from_pairs(agents, first, second, 1 / number[first])
+    number = np.bincount(own[close], minlength=agents)
+    return mixing.from_pairs(agents, own[close], other[close], 1 / number[own[close]])
 
 
-def discrepancies(discrepancy: Any, *, asymmetric: str = "refuse", largest: float = np.inf) -> Discrepancies:
+def discrepancies(discrepancy: ArrayLike, *, asymmetric: str = "refuse", largest: float = np.inf) -> Discrepancies:
     """b in the form that the time-adaptive algorithm carries; pairs further apart than `largest` may be dropped."""
     return mixing.discrepancies_from_dense(check_discrepancy(discrepancy, asymmetric), largest=largest)
 
 
-def discrepancies_from_pairs(agents: int, first: Any, second: Any, values: Any) -> Discrepancies:
+def discrepancies_from_pairs(agents: int, first: ArrayLike, second: ArrayLike, values: ArrayLike) -> Discrepancies:
     """The same from unordered pairs, each given once, without an N x N matrix."""
     return mixing.discrepancies_from_pairs(agents, *_both_ways(agents, first, second, values))
 
 
-def check_discrepancy(discrepancy: Any, asymmetric: str = "refuse") -> np.ndarray:
+def check_discrepancy(discrepancy: ArrayLike, asymmetric: str = "refuse") -> np.ndarray:
     """b as a float64 matrix with zeros on its diagonal, or RequestError.
 
     `asymmetric` says what becomes of b_ij != b_ji: "refuse", "keep" (f_i(x*_j) - f_i(x*_i) is asymmetric where losses
@@ -136,19 +136,21 @@ def describe(neighbours: Neighbours) -> str:
     )
 
 
-def _both_ways(agents: int, first: Any, second: Any, values: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _both_ways(
+    agents: int, first: ArrayLike, second: ArrayLike, values: ArrayLike
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ordered pairs from unordered ones, everybody paired with itself at 0."""
-    first, second, b = np.asarray(first, np.int64), np.asarray(second, np.int64), np.asarray(values, np.float64)
+    own, other, b = np.asarray(first, np.int64), np.asarray(second, np.int64), np.asarray(values, np.float64)
     if not (b >= 0).all():
         raise RequestError(f"Discrepancies must be at least 0, got {b[~(b >= 0)][0]:g}; clip it at 0.")
-    itself = first == second
+    itself = own == other
     if b[itself].any():
         raise RequestError(f"A client is at distance 0 from itself, got {b[itself].max():g}; leave such pairs out.")
-    first, second, b = first[~itself], second[~itself], b[~itself]
+    own, other, b = own[~itself], other[~itself], b[~itself]
     everyone = np.arange(_at_least_one(agents))
     return (
-        np.concatenate([first, second, everyone]),
-        np.concatenate([second, first, everyone]),
+        np.concatenate([own, other, everyone]),
+        np.concatenate([other, own, everyone]),
         np.concatenate([b, b, np.zeros(agents)]),
     )
 

@@ -196,6 +196,7 @@ def expand(sample: Sample, point: np.ndarray) -> Expansion:
     """Gradients and Hessians of every agent and fold at one point."""
     loss, shape = sample.loss, (sample.agents, sample.folds)
     cells = sample.owner * sample.folds + sample.fold
+    # a stable sort: rows of a cell keep their order, and sums over them their rounding
     order = np.argsort(cells, kind="stable")
     starts = np.searchsorted(cells[order], np.arange(sample.agents * sample.folds + 1))
     design, goals, coefficients = sample.design[order], sample.goals[order], point.reshape(loss.shape)
@@ -310,6 +311,7 @@ def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarr
         decrease, length = float(slope @ step), 1.0
         if decrease <= 1e-12 * (1 + abs(now)):
             break
+        # Armijo's rule: far from its optimum a log loss is flat, and a whole Newton step would jump beyond it
         while length > 1e-6 and value(point - length * step) > now - 0.25 * length * decrease:
             length /= 2
         if length <= 1e-6:

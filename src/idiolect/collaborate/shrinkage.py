@@ -63,8 +63,10 @@ def shrink(measured: np.ndarray, noise: np.ndarray, counts: np.ndarray, luck: np
     luck = np.zeros(len(counts)) if luck is None else luck
     unit = np.sqrt(np.einsum("aii->ai", noise).mean(axis=0))  # one gain may be far noisier than the other
     spread = np.abs(measured - np.median(measured, axis=0)).mean(axis=0)
+    # where all rows of every agent agree there is no noise, and nothing to divide by
     unit = np.where(unit > 1e-6 * spread, unit, np.where(spread > 0, 1e-6 * spread, 1.0))
     scaled, scaled_noise = measured / unit, noise / unit[:, None] / unit
+    # gains that rise and fall together have a singular covariance, and it is inverted below
     scaled_noise = scaled_noise + 1e-9 * np.eye(len(unit))
     sizes = 1 / np.maximum(counts, 1)
     typical_size = 1 / float(sizes.mean())
@@ -90,6 +92,8 @@ def _laws(measured: np.ndarray, by_size: bool) -> tuple[np.ndarray, np.ndarray]:
     gains = measured.shape[1]
     centred = measured - np.median(measured, axis=0)
     seen = centred.T @ centred / max(len(centred), 1) + 1e-12 * np.eye(gains)
+    # one gain at a time, both alike, and both as the agents themselves show: as in adaptive shrinkage, a grid of
+    # spreads stands for any law that is symmetric around the centre
     shapes = [*(np.diag(row) for row in np.eye(gains)), np.eye(gains), seen * gains / np.trace(seen)]
     largest = max(2 * float(np.abs(centred).max(initial=0.0)), 4 * _SMALLEST)
     amount = int(np.ceil(np.log(largest / _SMALLEST) / np.log(_GRID))) + 1
@@ -109,6 +113,7 @@ def fit_prior(
 
     `sizes` are 1/n_i over their mean, which is `1 / typical_size`.
     """
+    # every so-manieth agent, without a draw: the same federation has the same prior
     step = -(-len(measured) // _MOST_FITTED)
     measured, noise, sizes, features = measured[::step], noise[::step], sizes[::step], features[::step]
     shapes, by_size = _laws(measured, features.shape[1] > 1)
@@ -116,9 +121,11 @@ def fit_prior(
     laws, gains = len(shapes) + len(by_rows), measured.shape[1]
     start = np.zeros((features.shape[1], gains)), np.zeros((0, 0)), np.full(laws, 1 / laws)
     prior = Prior(*start, shapes, by_size, by_rows)
+    # the laws stay as they are while their weights and the centre are fitted: inverted once, not in every iteration
     total = noise[:, None] + prior.spreads(sizes, noise)
     precision, normalizer = np.linalg.inv(total), -0.5 * np.linalg.slogdet(total)[1]
     coefficients = np.zeros((features.shape[1], gains))
+    # from the median, which a few agents far away do not move; the iterations end at a local optimum
     coefficients[0] = np.median(measured, axis=0)
     weights, before = prior.weights, -np.inf
     for _ in range(_ITERATIONS):
@@ -129,6 +136,7 @@ def fit_prior(
         trust = np.einsum("al,alij->aij", belief, precision)
         matrix = np.einsum("af,ag,aij->figj", features, features, trust).reshape(features.shape[1] * gains, -1)
         wanted = np.einsum("af,aij,aj->fi", features, trust, measured).reshape(-1)
+        # agents of one size cannot tell the two terms of the centre apart: the smallest solution then
         inverse = np.linalg.pinv(matrix, hermitian=True)
         coefficients = (inverse @ wanted).reshape(features.shape[1], gains)
         if value - before < 1e-6 * len(measured):
@@ -173,6 +181,7 @@ def _posterior(
 
 def _quantile(belief: np.ndarray, means: np.ndarray, deviation: np.ndarray, level: float) -> np.ndarray:
     """(agents, gains) quantile of every mixture, by bisection."""
+    # a mixture has no quantile in closed form; ten deviations beyond the outermost law there is nothing
     low, high = (means - 10 * deviation).min(axis=1), (means + 10 * deviation).max(axis=1)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2

@@ -17,6 +17,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import nnls
 from scipy.spatial.distance import squareform
 
+from idiolect.collaborate.batched import own_answers
 from idiolect.collaborate.excess import Excess, judging, pairwise_excess
 from idiolect.collaborate.exchange import Exchange, Parcel
 from idiolect.collaborate.quadratic import (
@@ -103,6 +104,7 @@ def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess
     if not known:
         return []
     evidence = np.maximum(evidence_in_nats(excess, counts), 0.0)
+    # a tree needs one distance per pair; evidence differs by who judges whom
     distance = (evidence + evidence.T) / 2
     tree = linkage(squareform(distance, checks=False), "complete")
     own = quick_models(sample, expansion, own_weights(sample), penalty)
@@ -110,6 +112,7 @@ def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess
     parts = [sample.only(fold) for fold in range(sample.folds)]
     found = []
     for amount in known:
+        # the tree only starts the sorting, which ends at a local optimum: groups that begin apart stay apart
         label = fcluster(tree, amount, "maxclust") - 1
         belonging = np.eye(label.max() + 1)[label]
         for _ in range(effort.sortings):
@@ -117,6 +120,7 @@ def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess
             size = np.maximum(belonging.sum(axis=0), 1e-9)
             noise = (belonging.T @ excess.noise + 1e-9 * excess.noise.mean()) / size
             nats = np.maximum(losses - least[:, None], 0) / noise + 0.5 * sample.size * np.log(noise)
+            # less the largest before the exponential: hundreds of nats would all underflow to 0
             odds = np.log(size / size.sum()) - nats
             belonging = np.exp(odds - odds.max(axis=1, keepdims=True))
             belonging /= belonging.sum(axis=1, keepdims=True)
@@ -222,11 +226,7 @@ def held_out_answers(
     found = []
     for candidate in family:
         models = quick_models(training, expansion, row_weights(candidate.shares, training.counts), penalty)
-        chosen = models[judged.owner]
-        if judged.loss.diagonal:
-            found.append(judged.design * chosen)
-        else:
-            found.append(np.einsum("rc,rco->ro", judged.design, chosen.reshape(-1, *judged.loss.shape)))
+        found.append(own_answers(judged.loss, judged.design, models[judged.owner]))
     return np.stack(found, axis=1)
 
 
@@ -237,6 +237,7 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
     """
     per_row = 1 / np.maximum(sample.counts, 1)[sample.owner] / max(int((sample.counts > 0).sum()), 1)
     values = [per_row @ answer_losses(sample, outputs[:, place]) for place in range(outputs.shape[1])]
+    # from the best single candidate, so that a mixture is never worse on the rows that chose it
     mixture = np.eye(outputs.shape[1])[int(np.argmin(values))]
     value = min(values)
     for _ in range(1 if sample.loss.criterion == "squared" else _EXPANSIONS):
@@ -271,9 +272,12 @@ def _curved(sample: Sample, at: np.ndarray, moves: np.ndarray) -> np.ndarray:
 def _on_simplex(gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
     """argmin g a + a C a / 2 over a >= 0, sum a = 1, by non-negative least squares with a heavy row of ones."""
     values, vectors = np.linalg.eigh(curvature)
+    # candidates that answer alike make the curvature singular
     values = np.maximum(values, 1e-12 * max(float(values.max(initial=0.0)), 1e-300))
     root = vectors * np.sqrt(values)  # C = root root'
     wanted = -(vectors / np.sqrt(values)).T @ gradient
+    # heavy enough to hold the sum at 1 to four digits, light enough for the other rows to count; the rest is divided
+    # out
     heavy = 1e4 * max(float(np.sqrt(values.max(initial=0.0))), 1e-150)
     matrix = np.vstack([root.T, np.full(len(gradient), heavy)])
     mixture, _ = nnls(matrix, np.append(wanted, heavy))

@@ -95,14 +95,19 @@ def check(owner: str, name: str, value: Any, limits: Range) -> None:
         raise RequestError(f"{owner}.{name} must be at most {LARGEST:g} in size, got {shown(value)}.")
     if value is None or limits.admits(value):
         return
-    got, way_out = shown(value), limits.way_out
-    if not limits.choices and np.ndim(value) == 1 and len(value) > FEW:  # a reader could not find it
-        place = next(place for place, entry in enumerate(value) if not limits.admits(entry))
-        got = f"{shown(value[place])} as entry {place + 1} of {len(value)}"
+    way_out = limits.way_out
     if isinstance(value, str) and not way_out:
         close = difflib.get_close_matches(value, map(str, limits.choices), n=1)
         way_out = f"Did you mean {close[0]!r}?" if close else ""
-    raise RequestError(f"{owner}.{name} must be {limits.rule()}, got {got}. {way_out}".rstrip())
+    raise RequestError(f"{owner}.{name} must be {limits.rule()}, got {_fault(value, limits)}. {way_out}".rstrip())
+
+
+def _fault(value: Any, limits: Range) -> str:
+    """What breaks the rule: in a long list the entry, which a reader could not find."""
+    if limits.choices or np.ndim(value) != 1 or len(value) <= FEW:
+        return shown(value)
+    place = next(place for place, entry in enumerate(value) if not limits.admits(entry))
+    return f"{shown(value[place])} as entry {place + 1} of {len(value)}"
 
 
 def shown(value: object) -> str:

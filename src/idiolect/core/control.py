@@ -29,6 +29,8 @@ def switch(index: int | jax.Array, branches: Sequence[Callable[[], Found]]) -> F
 
 def repeat(times: int | jax.Array, body: Callable[[ArrayLike, Found], Found], start: Found) -> Found:
     """`body(t, carried)` for t = 0 .. times - 1."""
+    # a known number of turns is compiled as a loop as well, where what it carries is traced: written out, programs
+    # would grow with it
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((times, start))):
         return jax.lax.fori_loop(0, times, body, start)
     for t in range(int(times)):

@@ -70,6 +70,7 @@ def step_key(key: Key, t: ArrayLike) -> Key:
 
 def client_keys(root: Key, purpose: Purpose, round_number: ArrayLike, clients: jax.Array) -> Key:
     """`client_key` for each of several clients."""
+    # hashed once for the cohort: only the last coordinate differs from client to client
     shared = round_key(root, purpose, round_number)
     return jax.vmap(lambda client: jax.random.fold_in(shared, client))(clients)
 

@@ -97,6 +97,7 @@ def within(discrepancies: Discrepancies, accuracy: ArrayLike) -> Neighbours:
     close = (discrepancies.values <= limit).astype(discrepancies.values.dtype)  # not-a-number never is
     if isinstance(discrepancies.indices, tuple):
         return Neighbours((), close / jnp.sum(close, axis=1, keepdims=True))
+    # never a division by 0: an agent is at distance 0 from itself
     share = 1 / jnp.sum(close, axis=0)
     theirs = (discrepancies.listener_values <= limit).astype(close.dtype) * share[discrepancies.listeners]
     return Neighbours(discrepancies.indices, close * share[None], discrepancies.listeners, theirs)
@@ -166,6 +167,7 @@ def counts(neighbours: Neighbours) -> np.ndarray:
 def reach(neighbours: Neighbours) -> np.ndarray:
     """deg(W)_j: how many agents use agent j's gradient, itself included; W_ij > 0 where i and j listen to one alike."""
     if neighbours.is_dense:
+        # in floats, whose products are BLAS; counts of up to 2^24 agents are exact in them
         positive = (np.asarray(neighbours.weights) > 0).astype(np.float32)
         return (positive @ positive.T > 0).sum(axis=0)
     heard, used = np.asarray(neighbours.indices), np.asarray(neighbours.weights) > 0
@@ -204,6 +206,7 @@ def _check_pairs(agents: int, listener: np.ndarray, source: np.ndarray, values: 
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < agents:
             wrong = numbers.min() if numbers.min() < 0 else numbers.max()
             raise RequestError(f"Agents are numbered from 0 to {agents - 1}, got {wrong}.")
+    # one whole number per pair; N^2 stays far below 2^63
     pairs = np.unique(listener * agents + source)
     if len(pairs) < len(listener):
         raise RequestError(
@@ -215,10 +218,12 @@ def _lists(
     agents: int, listener: np.ndarray, source: np.ndarray, values: np.ndarray, padding: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """(slots, agents) sources and values by listener, in ascending order of the source; padding comes last."""
+    # in one order, whatever order the pairs came in: so the sums round alike
     order = np.lexsort((source, listener))
     listener, source, values = listener[order], source[order], values[order]
     amounts = np.bincount(listener, minlength=agents)
     places = np.arange(len(listener)) - (np.cumsum(amounts) - amounts)[listener]
+    # padding points at the agent itself with weight 0: a valid place, and one whose value is at hand
     indices = np.tile(np.arange(agents, dtype=np.int32), (max(int(amounts.max(initial=0)), 1), 1))
     numbers = np.full(indices.shape, padding)
     indices[places, listener], numbers[places, listener] = source, values

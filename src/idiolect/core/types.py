@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types in the signatures of an algorithm, for one import line."""
 
+from typing import TypeAlias
+
 from jax import Array as Array
 
 from idiolect.core.addressing import PerClient as PerClient
@@ -8,6 +10,10 @@ from idiolect.core.data import Batch as Batch
 from idiolect.core.data import ClientData as ClientData
 from idiolect.core.keys import Key as Key
 from idiolect.core.keys import StartKeys as StartKeys
+from idiolect.core.reduction import Mean as Mean
 from idiolect.core.reduction import Reduction as Reduction
 from idiolect.core.tally import Tally as Tally
 from idiolect.core.tree import Params as Params
+
+# a setting as an algorithm computes with it: lanes that differ in it make it a traced array, not one program each
+Scalar: TypeAlias = float | Array

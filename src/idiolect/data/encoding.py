@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from idiolect.core.checks import RequestError
 
+T = TypeVar("T")
 UTF8_MARK = b"\xef\xbb\xbf"
 MARKS = {  # the longer ones first: UTF-32 starts like UTF-16
     b"\xff\xfe\x00\x00": ("UTF-32", "UTF-32LE"),
@@ -30,14 +33,14 @@ SEEN = 4096  # bytes that show an encoding without a mark
 def utf8_bytes(content: bytes, path: str | Path) -> bytes:
     """The content without a byte-order mark; RequestError names the encoding or format of anything but UTF-8."""
     # 'PK...' may begin a text as well: only what is no text besides is refused for its first bytes
-    other = next((what for start, what in OTHER_FORMATS.items() if content.startswith(start)), None)
+    other = _by_start(OTHER_FORMATS, content)
     if other is not None and _fault(content) is not None:
         raise RequestError(f"{path} is not a text table but {other}.")
     content = content.removeprefix(UTF8_MARK)
     place = _fault(content)
     if place is None:
         return content
-    known = next((names for mark, names in MARKS.items() if content.startswith(mark)), None) or _unmarked(content)
+    known = _by_start(MARKS, content) or _unmarked(content)
     if known is None and content[place] == 0:
         raise RequestError(
             f"{path} is not a well-formed table: byte {place} is zero, which no text has; save it as CSV UTF-8."
@@ -47,6 +50,10 @@ def utf8_bytes(content: bytes, path: str | Path) -> bytes:
         f"{path} is not UTF-8 text but looks like {name} (byte {place}); save it as CSV UTF-8, or convert it: "
         f"iconv -f {tool_name} -t UTF-8 OLD > NEW."
     )
+
+
+def _by_start(table: Mapping[bytes, T], content: bytes) -> T | None:
+    return next((found for start, found in table.items() if content.startswith(start)), None)
 
 
 def _fault(content: bytes) -> int | None:

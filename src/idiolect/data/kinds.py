@@ -50,6 +50,7 @@ def decide(name: str, distinct: pa.Array, quoted: bool = False, decimal_comma: b
     # True, TRUE, true and so on: a column of truths has few different spellings, and longer ones need no look
     if len(distinct) <= len(_TRUTHS) * 4 and all(value.lower() in _TRUTHS for value in distinct.to_pylist()):
         return Decision(TRUTH)
+    # by a pattern and not by trying to convert: a converter takes more, as Python takes "1_000"
     numbers = _matches(distinct, _number_pattern(decimal_comma))
     if pc.all(numbers, min_count=0).as_py():
         return _numbers_or_names(name, distinct, quoted)
@@ -106,6 +107,7 @@ def _numbers_or_names(name: str, distinct: pa.Array, quoted: bool) -> Decision:
     # who puts quotes around some columns alone says that these are names
     if quoted:
         return Decision(TEXT, f"Column {name!r} is read as text, because its values stand in quotes.")
+    # postcodes, article numbers: read as numbers, 01 and 1 would become one
     zeros = _first(distinct, _LEADING_ZERO)
     if zeros is not None:
         return Decision(TEXT, f"Column {name!r} is read as text, because of leading zeros as in {_short(zeros)}.")
@@ -117,6 +119,7 @@ def _numbers_or_names(name: str, distinct: pa.Array, quoted: bool) -> Decision:
     comma = _first(distinct, ".*,.*")
     if comma is None:
         return Decision(NUMBER)
+    # 1,5 beside 1.5: one of the two is a thousands separator, and nothing says which
     point = _first(distinct, r".*\..*")
     if point is not None:
         return Decision(
@@ -203,6 +206,7 @@ def _typed(found: Sequence[float | int | None], kind: str) -> pa.Array:
     """What the readers gave, in the kind's Arrow type."""
     if kind == DATE:
         return pa.array(found, pa.timestamp("us"))
+    # a column that was truths where it was learnt may hold 0 and 1 in another file: then all become numbers
     plain = bool if kind == TRUTH else int
     if all(type(value) is plain for value in found):
         return pa.array(found, pa.bool_() if kind == TRUTH else pa.int64())

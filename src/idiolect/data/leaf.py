@@ -135,6 +135,12 @@ def _content(file: Path) -> dict[str, object]:
     return content
 
 
+def _misfit(entries: list[Entry]) -> str:
+    """Two sizes where entries differ in size."""
+    sizes = sorted({len(entry) for entry in entries if isinstance(entry, (list, str))})
+    return f"entries of {sizes[0]} and of {sizes[1]}" if len(sizes) > 1 else ""
+
+
 def _array(path: Path, entries: list[Entry], alphabet: str, word: str) -> np.ndarray:
     """Numbers as they are; texts of one length as character numbers (a single character as one number)."""
     try:
@@ -145,10 +151,8 @@ def _array(path: Path, entries: list[Entry], alphabet: str, word: str) -> np.nda
         if values.dtype.kind not in "biuf":
             raise ValueError(f"the type {values.dtype}")
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        sizes = sorted({len(entry) for entry in entries if isinstance(entry, (list, str))})
-        found = f"entries of {sizes[0]} and of {sizes[1]}" if len(sizes) > 1 else error
         raise RequestError(
-            f"{path}: the {word} entries must all be numbers, or texts, of one shape, got {found}; "
+            f"{path}: the {word} entries must all be numbers, or texts, of one shape, got {_misfit(entries) or error}; "
             "crop, pad or resize them alike."
         ) from error
     with np.errstate(over="ignore"):  # what becomes infinite is refused with its client and row

@@ -43,6 +43,7 @@ def move(plan: Plan, state: State, count: int) -> Moved:
     rounds = range(state.round, state.round + (count if looped else max(length, count)))
     with door.run_precision(training.precision):
         gathered, cohorts = _draw(plan, state, rounds)
+        # an argument, not a constant of the program: every block of a run uses the same one
         numbers = np.asarray(rounds, np.int32)
         lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
         if looped:
@@ -62,6 +63,7 @@ def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | N
         return plan.population.gather(state.clients, None), None
     drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
     members, present = (np.stack(part) for part in zip(*drawn))
+    # NOBODY pads lanes of smaller cohorts and is no row of any table: read client 0, which nothing is written back to
     gathered = plan.population.gather(state.clients, np.where(members == NOBODY, 0, members))
     return gathered, Cohort(members, gathered.places, present)
 
@@ -88,6 +90,7 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
     accounts = state.accounts
     if paid:
         accounts = _mark_diverged(plan, state, moved)
+        # several lanes go on without the lost one, whose numbers nobody reads again; a single run ends
         if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
             return state._replace(accounts=accounts)
         each = zip(accounts, plan.algorithms, plan.participations)
@@ -111,6 +114,7 @@ def _mark_diverged(plan: Plan, state: State, moved: Moved) -> tuple[Account, ...
 
 def _mark(account: Account, costs: RoundCost, finite: bool, before: int) -> Account:
     """The account with the first round, and client, whose numbers are not finite; the server is seen at the end."""
+    # the work of an absent client was computed and thrown away: whatever it became, nothing is lost
     lost = costs.present & ~costs.finite
     if not account.sound or (finite and not lost.any()):
         return account

@@ -61,6 +61,8 @@ def run_lane(lane: Lane, data: ClientData, rounds: Rounds, *, how: How) -> Outco
         put = jax.lax.dynamic_update_index_in_dim
         return server, states, jax.tree.map(lambda all_, one: put(all_, one, place, 0), costs, cost)
 
+    # the loop writes into a table of costs that is there before it: only its shape is needed, and nothing is computed
+    # for it
     shape = jax.eval_shape(round_at, 0, lane.server, lane.states)[2]
     length = numbers.shape[0]
     costs = jax.tree.map(lambda leaf: jnp.zeros((length, *leaf.shape), leaf.dtype), shape)
@@ -102,5 +104,6 @@ def over_lanes(function: Callable[[Tree], Tree], stacked: Tree, lanes: str, turn
     if turns is None or turns.shape[1] == 1:
         return jax.lax.map(function, stacked)
     done = jax.lax.map(jax.vmap(function), tree.take(stacked, turns))
+    # lanes come out in the order of their turns: sorted back into their own
     back = jnp.argsort(turns.reshape(-1))
     return tree.take(tree.join_axes(done), back)

@@ -54,9 +54,12 @@ class Participation:
         present = members != NOBODY
         present[:, :size] = True
         for row, round_number in enumerate(rounds if size else ()):
+            # a generator per round, not one that goes on: a resumed run, and one of other blocks, draws the same
+            # clients
             draw = host_generator(seed, Purpose.COHORT, round_number)
             chosen = np.sort(draw.choice(self.candidates, size, replace=False, shuffle=False))
             members[row, :size] = chosen if self.able is None else self.able[chosen]
+            # coins of their own: the same cohort is drawn whatever the dropout
             if self.dropout:
                 coins = host_generator(seed, Purpose.DROPOUT, round_number).random(size)
                 present[row, :size] = coins >= self.dropout

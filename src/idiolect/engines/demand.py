@@ -39,6 +39,7 @@ def check_demand(algorithm: Algorithm, rows: Rows, training: Training, lanes: in
         return
     at_once = _at_once(training, rows.clients) * lanes
     if size:
+        # rows of a whole round are drawn at once, by every client that works side by side with others
         drawn = (epochs * capacity if epochs else local * size) * 2 * INTEGER
         check_bytes(at_once * drawn, f"{asked} with batch_size = {size}", "use fewer, and more rounds", free)
     _check_state(algorithm, rows, training, lanes, at_once, free)
@@ -52,6 +53,8 @@ def check_block(training: Training, widest: int, lanes: int) -> None:
 
 
 def _check_state(algorithm: Algorithm, rows: Rows, training: Training, lanes: int, at_once: int, free: int) -> None:
+    # three questions, the smallest first: the sentence names the part that does not fit, and what makes that part
+    # smaller
     kept = storage(algorithm, rows, training.precision)
     shown = f"A model of {kept.model_bytes // INTEGER} numbers"
     smaller = "use smaller or fewer layers (model.hidden, [model.settings]), or fewer classes"

@@ -96,11 +96,13 @@ def _for_both(
 
         def alone(of: tuple[jax.Array, dict[str, Params], Tree]) -> Tree:
             client, models, held = of
+            # the common model is closed over: as an argument of `map` it would need a copy per client
             everyone = {} if common is None else {"shared": common}
             return function(address(now.algorithm, client), models | everyone, held)
 
         return jax.lax.map(alone, (now.clients, own_models, rows))
     if common is not None:
+        # without an axis: one product of all clients' rows with one model, instead of one each
         own_models["shared"], models_axes["shared"] = common, None
     own, own_axes = address(now.algorithm, now.clients), axes(now.algorithm)
     return jax.vmap(function, in_axes=(own_axes, models_axes, 0))(own, own_models, rows)
@@ -151,6 +153,7 @@ def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, 
         mask = held.batch().mask
         weights = () if held.weights is None else (held.weights,)
         inputs = _filled(held.inputs, mask) if one_by_one else held.inputs
+        # one pass per model for all scores: predictions cost more than every score of them together
         outputs = {kind: own.predict(model, inputs) for kind, model in models.items()}
         found = {
             kind: {name: SCORES[name].function(answer, held.targets, mask, *weights) for name in names}
@@ -201,6 +204,7 @@ def lane_standing(now: Moment) -> Standing:
     models = client_models(now)[0].personal
     delivered = deliver(now.algorithm, now.root, now.round, now.server)
     shared, personal = for_clients(_point, delivered, now.clients, now.states, now.train)
+    # every client was delivered the same w
     return Standing(tree.take(shared, 0), personal, models)
 
 

@@ -99,6 +99,7 @@ def find_lane_standing(plan: Plan, who: Who, at: Snapshot) -> Standing:
 def _join(parts: list[Standing], axis: int) -> Standing:
     """Of all clients; w has no axis of clients, and a scalar in it none to join along."""
     host: list[Standing] = jax.tree.map(np.asarray, parts)
+    # every part of the population saw the same w
     of_clients = [part._replace(shared=()) for part in host]
     joined: Standing = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *of_clients)
     return joined._replace(shared=host[0].shared)
@@ -115,6 +116,7 @@ def look(plan: Plan, who: Who, at: Snapshot, split: str, program: Callable[[Mome
 
 def _lane_moments(plan: Plan, who: Who, at: Snapshot) -> Iterator[tuple[np.ndarray, Moment]]:
     """`_moments` of one lane, without a lane axis."""
+    # states on disk have no copy here: `parts` reads them. Those in memory get the lane axis that `parts` hands on
     stacked = None if at.states is None else jax.tree.map(lambda leaf: leaf[None], at.states)
     for clients, moment in _moments(plan, at._replace(round=np.int32(at.round), states=stacked)):
         yield clients, moment._replace(algorithm=who[0], root=who[1], states=tree.take(moment.states, 0))
@@ -145,6 +147,7 @@ def score_new_clients(plan: Plan, who: Who, at: Snapshot) -> ClientScores:
     held_out = getattr(plan.federation, "held_out", None)
     addressed = jax.tree.leaves((who, plan.wire), is_leaf=is_per_client)
     no_row = any(is_per_client(node) for node in addressed)  # a value is addressed client by client
+    # a method that refuses absence needs every client in every round, which a new client was in none of
     if held_out is None or no_row or who[0].fit(chance=0.5).refused:
         return {}
     dtype = door.PRECISIONS[plan.training.precision]

@@ -87,6 +87,8 @@ class Plan:
         """What a checkpoint must agree on to be continued: program, settings, seeds, rows, precision."""
         splits = (self.federation.train, self.federation.validation, self.federation.test)
         leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self.algorithm)]
+        # how a round is executed changes rounding at most, and more rounds go on from the same place: neither makes
+        # another run
         training = dataclasses.replace(self.training, rounds=0, executor="", chunk=0, block=0)
         kinds = jax.tree.structure(self.algorithm)
         facts = repr((kinds, leaves, self.seeds, training, digests(splits), self.scores))
@@ -121,10 +123,13 @@ def make_plan(
         )
         door.check_fit(admitted[0], federation)
         demand.check_block(training, max(who.cohort for who in participations), len(seeds))
+        # a lane axis is always there, for one run too: there is one program to write and to test
         stacked, roots = door.admit_lanes(admitted), jax.vmap(keys.root_key)(jnp.asarray(seeds))
         folder = options.state_folder
         population = InMemory(rows, dtype) if folder is None else OnDisk(rows, dtype, folder)
         turns = None
+        # lanes whose servers draw how many steps come next run in turn, grouped by what they drew: in lockstep each
+        # would pay for the longest
         if len(seeds) > 1 and start.draws_steps(admitted[0], population.capacity):
             turns = start.turns(stacked, roots, population.capacity)
         # bytes are read off the types of a first client's messages: no rows are needed, and none are sent

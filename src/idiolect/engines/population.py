@@ -53,6 +53,7 @@ def load(rows: Rows, clients: np.ndarray, capacity: int, dtype: DTypeLike) -> Cl
     for first in range(0, len(clients), _PIECE):
         padded.append(rows.pad(clients[first : first + _PIECE], capacity))
         for base in whole:
+            # the pages stay in the cache of the system, which is not this process's memory: reading them again is cheap
             base.madvise(_GIVE_BACK)
     return to_device(jax.tree.map(lambda *pieces: np.concatenate(pieces), *padded), dtype)
 
@@ -169,6 +170,7 @@ class OnDisk(Population):
         if members is None:
             members = np.arange(self.rows.clients)[None, None]
         distinct, places = np.unique(members, return_inverse=True)
+        # `resize` repeats clients to fill up; the copies are never written back, so that no client has two states
         padded = np.resize(distinct, min(members.size, self.rows.clients))
         places = places.reshape(members.shape).astype(np.int32)
         return Gathered(self._states(padded), self._data(padded), places, distinct)
@@ -176,6 +178,7 @@ class OnDisk(Population):
     def scatter(self, gathered: Gathered, states: Tree, reached: int) -> None:
         """Write the distinct members back."""
         self._reached = -1
+        # marked as broken while it is written: a run that is killed here must not go on from half a block
         if self.file is not None and gathered.members is not None:
             kept = [np.asarray(leaf[0, : len(gathered.members)]) for leaf in jax.tree.leaves(states)]
             self.file.write(gathered.members, kept)

@@ -88,6 +88,7 @@ def round_cost(cohort: Cohort, tally: Tally, useful_steps: Array, finite: Array,
     """One small matrix per round, so that a block stores one array instead of a dozen; of known counts nothing."""
     counts = (*tally, useful_steps)
     known = tuple(Fixed(count) if isinstance(count, int) else None for count in counts)
+    # 32 bits are enough for one round; totals would pass them, and are added up on the host
     columns = [jnp.asarray(count, jnp.int32) for count in (*counts, finite) if not isinstance(count, int)]
     counted = jnp.stack([jnp.broadcast_to(column, cohort.clients.shape) for column in columns], axis=1)
     executed = Fixed(executed_steps) if isinstance(executed_steps, int) else jnp.asarray(executed_steps, jnp.int32)
@@ -110,6 +111,7 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> O
     algorithm, sent, (states, data) = now.algorithm, now.sent, clients
 
     def begin(task: Task) -> tuple[Tree, Tally]:
+        # a plain integer would leave `vmap` as an array, one entry per client; as structure it stays a plain integer
         working, cost = receive(task)
         return working, _fixed(cost)
 
@@ -129,6 +131,8 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> O
         upload, kept, cost = send(task, work)
         return upload, kept, _fixed(cost)
 
+    # absent clients work as well: a compiled program cannot leave a row out. Their uploads weigh nothing in the
+    # reduction, and the table below keeps their old states
     uploads, kept, send_tally = for_clients(end, now, cohort.clients, states, data, working)
     finite = finite_rows((uploads, kept), cohort.present.shape[0])
     spent = _plain(tally).plus(step_tally).plus(_plain(send_tally))
@@ -151,6 +155,8 @@ def _walk(
 
     # the loop is outside the `vmap`: `t` stays unbatched, and a branch on it a real branch
     all_step = jax.vmap(step, in_axes=(axes(seen), 0, None, 0, 0))
+    # shapes alone tell which counts vary with the data: the loop carries those, and the known ones are multiplied out
+    # after it
     shape = jax.eval_shape(lambda: all_step(view, step_keys, 0, working, data)[1])
     varying = [place for place, count in enumerate(shape) if not isinstance(count, Fixed)]
 
@@ -158,6 +164,8 @@ def _walk(
         old, counts = carried
         new, cost = all_step(view, step_keys, t, old, data)
         if own_steps is not None:
+            # under `vmap` no client can be skipped: a client that is done computes its step all the same, and it is
+            # thrown away
             active = t < own_steps
             new, cost = tree.choose_rows(active, new, old), Tally(*cost)
             return new, [total + jnp.where(active, cost[place], 0) for total, place in zip(counts, varying)]
@@ -178,6 +186,7 @@ def _walk(
 
 def finite_rows(stacked: Tree, rows: int) -> jax.Array:
     """Whether each row's leaves are all finite: one sum per row and leaf, since a sum keeps any NaN or infinity."""
+    # entries that are infinite with opposite signs do not cancel: inf - inf is not a number
     sums = [
         jnp.isfinite(jnp.sum(leaf.reshape(rows, -1), axis=1))
         for leaf in jax.tree.leaves(stacked)
@@ -193,6 +202,7 @@ def run_round(now: Round, server: Tree, clients: Clients, cohort: Cohort | None,
         uploads, states, cost = local_work(now, members, clients, how.uniform)
         partial = now.algorithm.reduction.collect(uploads, members.clients, members.present)
     else:
+        # some of the clients: their rows and states are gathered, as one chunk unless a smaller one was asked for
         chunk = how.chunk or members.clients.shape[0]
         partial, states, cost = _work_in_chunks(now, members, clients, how._replace(chunk=chunk))
     clients = clients._replace(states=states)
@@ -256,6 +266,7 @@ def _chunks_by_size(cohort: Cohort, data: ClientData, chunk: int) -> Cohort:
     """The cohort as (chunks, chunk), by ascending size, padded with absent nobodies."""
     size = cohort.clients.shape[0]
     if size > chunk:  # a chunk takes as many steps as its largest client
+        # a stable sort, so that clients of one size keep their order, and sums over them their rounding
         cohort = tree.take(cohort, jnp.argsort(data.count[cohort.rows], stable=True))
     missing = -size % chunk
     nobody = Cohort(*(jnp.full((missing,), value) for value in (NOBODY, 0, False)))

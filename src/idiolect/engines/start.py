@@ -123,6 +123,7 @@ def draws_steps(algorithm: Algorithm, capacity: int) -> bool:
     def look(root: Key) -> None:
         server = algorithm.init_server(root)
         sent = algorithm.broadcast(root, server)
+        # noted from within the trace: whether a number is known while tracing cannot be read off a shape
         drawn.append(not isinstance(algorithm.steps(sent, capacity), int))
 
     jax.eval_shape(look, jax.eval_shape(functools.partial(keys.root_key, 0)))
@@ -156,6 +157,7 @@ def turns(algorithm: Algorithm, roots: Key, capacity: int) -> np.ndarray:
     """
     schedules = np.asarray(_drawn_steps(algorithm, roots, capacity=capacity))
     _, group, sizes = np.unique(schedules, axis=0, return_inverse=True, return_counts=True)
+    # drawn rows differ from lane to lane, so that nothing is read once for all; a `vmap` needs groups of one size
     if getattr(algorithm, "batch_size", 0) or (sizes != sizes[0]).any():
         return np.arange(len(schedules), dtype=np.int32)[:, None]
     return np.argsort(group.reshape(-1), kind="stable").astype(np.int32).reshape(len(sizes), -1)

@@ -256,6 +256,13 @@ BESIDE_NAME = {"linear": "bias", "mlp": "hidden"}  # settings that stand in [mod
 SMALLEST_IMAGE = 6  # pixels: two 3 x 3 convolutions leave two, which are pooled
 
 
+def _check_groups(filters: int, groups: int) -> None:
+    if filters % groups:
+        raise RequestError(
+            f"[model.settings] resnet18 needs groups that divide filters, got {groups} and {filters}; set groups = 1."
+        )
+
+
 def network(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...], outputs: int, tokens: bool) -> Model:
     """The named network for inputs of this shape; `outputs` is the number of classes, or of tokens to guess from."""
     cls: Any = MODELS[name]
@@ -275,11 +282,8 @@ def network(name: str, settings: Mapping[str, Any], input_shape: tuple[int, ...]
             f"got {given} of shape {input_shape}; use {other}."
         )
     height, width, channels = (*input_shape, 1)[:3]
-    if name == "resnet18" and chosen.get("filters", 64) % chosen.get("groups", 2):
-        raise RequestError(
-            f"[model.settings] resnet18 needs groups that divide filters, got {chosen.get('groups', 2)} and "
-            f"{chosen.get('filters', 64)}; set groups = 1."
-        )
+    if name == "resnet18":
+        _check_groups(chosen.get("filters", 64), chosen.get("groups", 2))
     return cls(height, width, channels, outputs, **chosen)
 
 

@@ -39,7 +39,6 @@ def comparison(
 ) -> dict[str, Any]:
     """The spec, as a table, that compares methods on `data`, a spec's [data]; None: what suits most tables."""
     names, most = method_names(methods), MOST_ROUNDS if rounds is None else rounds
-    tuning = {"step_size": step_sizes, "minutes": minutes}
     spec: dict[str, Any] = {
         "data": dict(data),
         "model": {"name": model},
@@ -47,7 +46,7 @@ def comparison(
         "defaults": local_work(model, batch_size, epochs),
         "methods": method_tables(names, model),
         "tuning": {"auto": True, "until": "rounds" if rounds is not None else "converged", "refit": refit}
-        | {name: value for name, value in tuning.items() if value is not None},
+        | _given(step_size=step_sizes, minutes=minutes),
         "collaboration": collaboration_table(names),
         # methods that the user names are refused with the reason where they do not fit, others are passed over
         "evaluation": {"unfit": "leave_out" if methods is None or methods.strip() == ALL else "refuse"},
@@ -62,6 +61,10 @@ def comparison(
     if held_out:  # a number of clients is a whole number; inf is none, and refused later
         spec["data"]["held_out"] = int(held_out) if held_out >= 1 and float(held_out).is_integer() else held_out
     return spec
+
+
+def _given(**options: object) -> dict[str, object]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def quantile_loss(score: str) -> dict[str, Any]:

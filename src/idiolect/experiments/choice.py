@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -217,12 +217,17 @@ def write_choices(
     for base, own in groups.items():
         found += _choices_of(name, base, own, federation, score)
     if found:
-        rows = [row for one in found for row in client_rows(one, federation)]
-        if len({type(row.value) for row in rows}) > 1:
-            rows = [dataclasses.replace(row, value=str(row.value)) for row in rows]
-        folder.write_table("choices.parquet", [vars(row) for row in rows])
+        folder.write_table("choices.parquet", _table_rows(found, federation))
         folder.write_json("choices.json", Choices(tuple(found)))
     return found
+
+
+def _table_rows(found: list[Choice], federation: Federation) -> list[dict[str, Any]]:
+    """Values of several kinds, numbers beside names, become texts: a column of a table has one type."""
+    rows = [row for one in found for row in client_rows(one, federation)]
+    if len({type(row.value) for row in rows}) > 1:
+        rows = [dataclasses.replace(row, value=str(row.value)) for row in rows]
+    return [vars(row) for row in rows]
 
 
 def _choices_of(name: str, base: str, entries: list[Trained], federation: Federation, score: str) -> list[Choice]:

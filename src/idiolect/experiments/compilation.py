@@ -37,6 +37,7 @@ def enable_cache(say: Callable[[str], None] | None = None) -> Path | None:
     if not used:
         return None
     jax.config.update("jax_compilation_cache_dir", str(folder.absolute()))
+    # JAX keeps only programs that took a second: a comparison compiles many that took less
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # XLA would read files there unchecked
@@ -109,6 +110,7 @@ class ProgramStore:
             return
         with contextlib.suppress(OSError), self._lock:
             self._write(_file_name(key), content)
+            # counted once and then kept: listing the folder after every program would take longer than writing it
             before = self._bytes
             self._bytes = sum(size for _, size, _ in self._files()) if before is None else before + len(content)
             if self._bytes > self._limit:
@@ -132,6 +134,7 @@ class ProgramStore:
         try:
             with open(os.open(unfinished, flags, 0o600, dir_fd=self._folder), "wb") as file:
                 file.write(content)
+            # whole or not at all: another process may read while this one writes
             os.replace(unfinished, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         finally:
             with contextlib.suppress(FileNotFoundError):

@@ -61,6 +61,7 @@ def judge_methods(
     frame = _frame(federation, score)
     if choose_by == score:
         frame = frame._replace(fold_unit=unit(score, federation), fold_rows=federation.validation.counts)
+    # every method is compared with the same references: predictions are scored once each
     observed = functools.cache(lambda place: _observed(trained[place], federation, score, frame))
     places = {entry.method.label: place for place, entry in enumerate(trained)}
 
@@ -108,6 +109,7 @@ def _reference(entry: Trained, candidates: list[Trained], chosen: Chosen) -> Tra
     swept = _swept_values(entry)
     best = [other for other in candidates if chosen[other.method.label]]
     same = [other for other in candidates if _swept_values(other) == swept]
+    # sorting is stable: of those that did not diverge, the chosen one stays first
     ranked = sorted([*best, *same, *candidates], key=lambda other: other.diverged is not None)
     return next(iter(ranked), None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ class Request(NamedTuple):
     in_rows: Sequence[str]  # settings that are divided by a client's rows
     folds: int
     report: Report
-    deadline: float | None = None
+    deadline: float = math.inf  # of `time.monotonic`
     most: int | None = None  # rounds; None: those of the spec
     own_units: Units | None = None  # what a step size is a multiple of, where each client has its own
 
@@ -54,7 +55,7 @@ class Request(NamedTuple):
     @property
     def late(self) -> bool:
         """Whether the time is up."""
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return time.monotonic() > self.deadline
 
 
 @dataclasses.dataclass
@@ -147,31 +148,26 @@ def cross_fit(lanes: Sequence[Lane]) -> np.ndarray:
 def train_lanes(request: Request, points: Sequence[Point]) -> list[Lane]:
     """Train the candidates on all folds, round by round, until validation rows show no more progress of any."""
     sessions = [_session(request, number, points) for number in range(request.folds)]
-    lanes = [
-        Lane(
-            point,
-            request.prepared.choose_by,
-            [session.recorders[place] for session in sessions],
-            [{} for _ in sessions],
-        )
-        for place, point in enumerate(points)
-    ]
-    watches = [_watch(lanes, number) for number in range(request.folds)]
-    training = sessions[0].training
-    reached = 0
+    lanes = [Lane(point, request.prepared.choose_by, [], [{} for _ in sessions]) for point in points]
+    rounds, reached = sessions[0].training.rounds, 0
     while True:
-        for session, watch in zip(sessions, watches):
-            with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
-                session.train(watch=watch, upto=reached)
-        for place, lane in enumerate(lanes):
-            lane.recorders = [session.recorders[place] for session in sessions]
-        request.report(reached, training.rounds)
-        for lane in lanes:
-            lane.ended |= lane.diverged is not None or (request.stops_early and lane.converged)
+        _train_folds(sessions, lanes, reached, request.stops_early)
+        request.report(reached, rounds)
         late = request.late and reached > 0  # untrained models cannot be compared
-        if reached >= training.rounds or late or all(lane.ended for lane in lanes):
+        if reached >= rounds or late or all(lane.ended for lane in lanes):
             return lanes
-        reached = min(next_record(reached), training.rounds)
+        reached = min(next_record(reached), rounds)
+
+
+def _train_folds(sessions: Sequence[Session], lanes: list[Lane], upto: int, stops_early: bool) -> None:
+    """Bring every fold to round `upto`: folds advance together, since a lane ends by its mean over all of them."""
+    for number, session in enumerate(sessions):
+        with contextlib.suppress(DivergedError):  # of the only candidate: its record says so
+            session.train(watch=_watch(lanes, number), upto=upto)
+    for place, lane in enumerate(lanes):
+        lane.recorders = [session.recorders[place] for session in sessions]
+        # an ended lane is computed on with the others, in one program; what it does is no longer recorded
+        lane.ended |= lane.diverged is not None or (stops_early and lane.converged)
 
 
 def next_record(reached: int) -> int:
@@ -186,9 +182,11 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
         rows = fold(prepared.federation, number, prepared.spec.data.seed)
         prepared = prepared.on_rows(rows, method)
     spec, federation = prepared.spec, prepared.federation
+    # constants are those of the fold's own rows, and so are steps and strengths in their units
     settings = [method.settings | _of_lane(request, point, prepared) for point in points]
     algorithms = [prepared.build(dataclasses.replace(method, settings=own)).algorithm for own in settings]
     training = spec.training
+    # lanes need one program; "auto" would measure executors for each of a dozen short searches
     if training.executor == "auto" or training.executor.startswith("looped"):
         training = dataclasses.replace(training, executor="batched", chunk=0)
     rounds = training.rounds if request.most is None else min(request.most, training.rounds)

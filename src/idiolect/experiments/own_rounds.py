@@ -44,26 +44,36 @@ def choose_own_training(lanes: Sequence[Lane], common: Lane, bases: np.ndarray |
     path. Clients without a validation score take what is best for the others. A single fold cannot judge its own
     choice: there the scores are those of the common candidate.
     """
-    able = [lane for lane in lanes if lane.diverged is None and lane.rounds]
-    pairs = sorted(((lane, number) for lane in able for number in lane.rounds), key=lambda pair: pair[1])
-    if not all("step_size" in lane.point for lane in able) or not pairs:
+    pairs = _candidates(lanes)
+    if not pairs:
         return None
     sign = -1 if SCORES[common.choose_by].higher_is_better else 1
-    losses = sign * np.stack(
-        [lane.clients(number, common.choose_by) for lane, number in pairs]
-    )  # (pairs, folds, clients)
+    # (pairs, folds, clients)
+    losses = sign * np.stack([lane.clients(number, common.choose_by) for lane, number in pairs])
     scored = np.isfinite(losses).any(axis=0).all(axis=0)
     if not scored.any():
         return None
+    # a fold without a validation row of the client, or a path that left the finite numbers, is never the best
     losses = np.where(np.isfinite(losses), losses, np.inf)
     places = losses.mean(axis=1).argmin(axis=0)  # the fewest rounds of those that are equally good
     places = np.where(scored, places, pairs.index((common, common.best[1])))
-    steps = np.array([pairs[place][0].point["step_size"] for place in places]) * (1.0 if bases is None else bases)
-    own = np.maximum([pairs[place][1] for place in places], LEAST)
-    rounds = max(1, round(own.max()) if bases is None else common.rounds[-1])
+    tried, numbers = np.array([(lane.point["step_size"], number) for lane, number in pairs]).T
+    steps, own = tried[places], np.maximum(numbers[places], LEAST)
+    # one program trains all clients for one number of rounds: those who stop early take shorter steps
+    rounds = max(1, round(own.max()))
+    if bases is not None:
+        steps, rounds = steps * bases, max(1, common.rounds[-1])
     judged = sign * _judged(losses, scored, common, sign)
-    settled = _has_settled([number for _, number in pairs], losses[:, :, scored].mean(axis=1))
+    settled = _has_settled(numbers.astype(int).tolist(), losses[:, :, scored].mean(axis=1))
     return OwnTraining((steps * own / rounds).tolist(), rounds, judged, settled)
+
+
+def _candidates(lanes: Sequence[Lane]) -> list[tuple[Lane, int]]:
+    """Every round of every lane that can be chosen, by rounds; none where a lane has no step size of its own."""
+    able = [lane for lane in lanes if lane.diverged is None and lane.rounds]
+    if not all("step_size" in lane.point for lane in able):
+        return []
+    return sorted(((lane, number) for lane in able for number in lane.rounds), key=lambda pair: pair[1])
 
 
 def _has_settled(rounds: Sequence[int], losses: np.ndarray) -> bool:

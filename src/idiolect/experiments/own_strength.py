@@ -36,8 +36,10 @@ def choose_own(losses: np.ndarray, without: Sequence[np.ndarray], rows: np.ndarr
     everyone = np.arange(clients)
     crossed = np.empty((folds, clients))
     for number, others in enumerate(without):
+        # a fold is judged by what the other folds chose: the best of several values is best by luck too
         chosen = pick(np.delete(others, number, axis=1), rows, scored)
         crossed[number] = others[chosen, number, everyone]
+    # freedom that does not pay on rows which did not use it is taken back: one value for all
     if not crossed[:, scored].mean() < common[:, scored].mean():
         return None
     return Own(pick(losses, rows, scored), np.where(scored, crossed, np.nan))
@@ -47,4 +49,5 @@ def pick(losses: np.ndarray, rows: np.ndarray, scored: np.ndarray) -> np.ndarray
     """(clients,) place of the value with the least loss over the client's rows and some of the mean client."""
     means = np.where(scored, losses.mean(axis=1), 0.0)  # (values, clients)
     typical = means[:, scored].mean(axis=1, keepdims=True)
+    # as if each client had some rows of the mean client: with few rows it follows the others, with many itself
     return np.argmin(losses.shape[1] * rows * means + PRIOR_ROWS * typical, axis=0)

@@ -31,17 +31,22 @@ def write_predictions(
     return notes
 
 
+def _sound_runs(trained: Sequence[Trained]) -> list[tuple[str, Run]]:
+    return [(entry.method.label, run) for entry in trained for run in entry.runs if not run.recorder.diverged]
+
+
 def _kept(
     trained: Sequence[Trained], federation: Federation, announced: str | None
 ) -> tuple[list[tuple[str, Run]], list[str]]:
     """The runs whose answers are kept, and sentences about the others."""
-    rows = len(federation.test.targets)
-    runs = [(entry.method.label, run) for entry in trained for run in entry.runs if not run.recorder.diverged]
+    rows, runs = len(federation.test.targets), _sound_runs(trained)
     total = rows * len(runs)
-    if federation.task.kind == "classification" and federation.test.targets.ndim > 1 and total:
+    if not total:
+        return [], []
+    if federation.task.kind == "classification" and federation.test.targets.ndim > 1:
         return [], [f"{PREDICTIONS} was not written: every row has a sequence of answers."]
     if total <= MOST_ROWS:
-        return runs if rows else [], []
+        return runs, []
     chosen = ([pair for pair in runs if pair[0] == announced] or runs)[: max(1, MOST_ROWS // rows)]
     seeds = ", ".join(str(run.seed) for _, run in chosen)
     return chosen, [

@@ -80,6 +80,7 @@ def search(axes: Sequence[Axis], attempt: Try) -> list[Trial]:
         trials += _tried(grid(others), attempt)
         values = tuple(sorted({*tried[place].values, *beyond.values}))
         tried[place] = tried[place]._replace(values=values)
+        # a flat score keeps the best at the edge for ever: the search would widen as often as it may
         if not worth_it(before.score, best_of(trials).score):
             break
     closer = _closer(tried, best_of(trials))
@@ -98,6 +99,7 @@ def _closer(axes: Sequence[Axis], best: Trial) -> list[Point]:
 def best_of(trials: Sequence[Trial]) -> Trial:
     """The cheapest of the trials that are as good as the best, but for a part of its score that is not worth it."""
     best = max(trials, key=lambda trial: trial.score)
+    # scores differ in the last digits by rounding alone; without a tolerance the dearest of equals could win
     as_good = [trial for trial in trials if trial is best or not worth_it(trial.score, best.score)]
     return min(as_good, key=lambda trial: trial.cost)
 

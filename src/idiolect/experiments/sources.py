@@ -81,23 +81,16 @@ def _recipe(data: DataSpec) -> Preprocessing | None:
 
 
 def _npz(data: DataSpec, split: Split) -> Federation:
-    path = _need(data, "path")
     roles, counted = _npz_roles(data)
-    there = npz_names(path)
-    for role, name in roles.items():
-        if name not in there:
-            raise RequestError(f"The file {data.path} has no array {name!r} for {role}.{nearest(name, there)}")
-    arrays = read_npz(path, tuple(roles.values()))
-    inputs, targets, clients = (np.asarray(arrays[roles[role]]) for role in ("inputs", "targets", "clients"))
+    inputs, targets, clients = _npz_arrays(_need(data, "path"), roles)
     tokens = "vocabulary" in counted
     if not tokens and data.task != "regression":
         _refuse_column(targets, roles["targets"])
-    notes: list[str] = []
+    notes = []
     if tokens:
         _check_numbers(inputs, roles["inputs"], clients, counted, lowest=0)
     elif inputs.dtype == np.uint8 and inputs.ndim in (3, 4):  # (rows, height, width) with or without channels
-        inputs = _pixels(inputs)
-        notes.append(BYTES.format(roles["inputs"]))
+        inputs, notes = _pixels(inputs), [BYTES.format(roles["inputs"])]
     if counted:
         if not tokens:
             refuse_one_hot(targets, counted["classes"])
@@ -105,6 +98,16 @@ def _npz(data: DataSpec, split: Split) -> Federation:
     options: dict[str, Any] = {"classes": _numbered(counted)} if counted else {}
     federation = Federation.from_arrays(inputs, targets, clients, tokens=tokens, **options, **_usual(data, split))
     return dataclasses.replace(federation, notes=(*notes, *federation.notes))
+
+
+def _npz_arrays(path: str, roles: Mapping[str, str]) -> list[np.ndarray]:
+    """Inputs, targets and clients."""
+    there = npz_names(path)
+    for role, name in roles.items():
+        if name not in there:
+            raise RequestError(f"The file {path} has no array {name!r} for {role}.{nearest(name, there)}")
+    arrays = read_npz(path, tuple(roles.values()))
+    return [np.asarray(arrays[roles[role]]) for role in ("inputs", "targets", "clients")]
 
 
 def _refuse_column(targets: np.ndarray, name: str) -> None:
@@ -325,15 +328,19 @@ _HOMES = {"split": "train, validation and test of [data]", "dtype": "precision o
 
 def _check_settings(data: DataSpec, parameters: Mapping[str, inspect.Parameter], usual: Mapping[str, Any]) -> None:
     """RequestError where the settings of a known source are not those that it takes and needs."""
-    misplaced = next((name for name in data.settings if name in usual), None)
-    if misplaced is not None:
+    for misplaced in sorted(data.settings.keys() & usual):
         home = _HOMES.get(misplaced, f"{misplaced} of [data]")
         raise RequestError(f"[data.settings] {data.source} has no setting {misplaced!r}; it is {home}.")
-    own = {name: one for name, one in parameters.items() if name not in usual and one.kind is not one.VAR_KEYWORD}
-    if len(own) + len(usual.keys() & parameters) == len(parameters):  # it takes no others by **
-        refuse_unknown(data.settings, own, f"[data.settings] {data.source}")
     if data.held_out and "held_out" not in parameters:
         raise RequestError(f"[data] held_out is not available for the source {data.source!r}; leave it at 0.")
+    _check_own(data, {name: one for name, one in parameters.items() if name not in usual})
+
+
+def _check_own(data: DataSpec, parameters: Mapping[str, inspect.Parameter]) -> None:
+    """The settings that only this source has: none that it does not know, and all that it needs."""
+    own = {name: one for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD}
+    if own == parameters:  # it takes no others by **
+        refuse_unknown(data.settings, own, f"[data.settings] {data.source}")
     needed = [name for name, one in own.items() if one.default is one.empty and name not in data.settings]
     if needed:
         raise RequestError(f"[data.settings] {data.source} needs {' and '.join(needed)}; set them to numbers.")

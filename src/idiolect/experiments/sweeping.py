@@ -115,19 +115,23 @@ def _combinations(method: MethodSpec, own: Axes) -> Iterator[MethodSpec]:
         yield dataclasses.replace(method, label=label, settings=method.settings | chosen, swept=swept)
 
 
+def _refuse_named(name: str, spec: Spec, known: dict[str, list[str]]) -> NoReturn:
+    """methods.LABEL.KEY where there is no such label, or it has no such key."""
+    for method in spec.methods:
+        key = name.removeprefix(f"methods.{method.label}.")
+        if key != name:
+            raise RequestError(f"--over: {method.algorithm} has no setting {key!r}.{nearest(key, known[method.label])}")
+    raise RequestError(f"--over {name}: there is no such method in the spec, which has {', '.join(known)}.")
+
+
 def _refuse_unused(axes: list[str], spec: Spec) -> None:
     """An axis that no method has is a slip."""
     if not axes:
         return
     name, known = axes[0], {one.label: setting_names(one.algorithm, one.objective) for one in spec.methods}
     if name.startswith("methods."):
-        method = next((one for one in spec.methods if name.startswith(f"methods.{one.label}.")), None)
-        if method is None:
-            raise RequestError(f"--over {name}: there is no such method in the spec, which has {', '.join(known)}.")
-        key = name.removeprefix(f"methods.{method.label}.")
-        raise RequestError(f"--over: {method.algorithm} has no setting {key!r}.{nearest(key, known[method.label])}")
-    stated = next((label for label, names in known.items() if name in names), None)
-    if stated is not None:
+        _refuse_named(name, spec, known)
+    for stated in (label for label, names in known.items() if name in names):
         raise RequestError(
             f"--over {name} would make another method of {stated}; if that is meant, write methods.{stated}.{name}."
         )

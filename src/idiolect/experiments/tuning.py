@@ -18,7 +18,7 @@ import numpy as np
 
 from idiolect.algorithms import find
 from idiolect.core.addressing import PerClient
-from idiolect.core.checks import Range, RequestError
+from idiolect.core.checks import RequestError
 from idiolect.core.objective import Prepares
 from idiolect.experiments.candidates import LOCAL
 from idiolect.experiments.diverging import blame
@@ -69,14 +69,17 @@ class Tuned:
 
 def from_json(kept: Mapping[str, Any]) -> Tuned:
     """What a run folder kept, where not-a-number is null."""
-    validation = {
-        model: {name: [math.nan if value is None else value for value in values] for name, values in named.items()}
-        for model, named in kept["validation"].items()
-    }
-    history = [{key: math.nan if value is None else value for key, value in row.items()} for row in kept["history"]]
-    folds = [[math.nan if value is None else value for value in one] for one in kept["folds"]]
+    numbers = {name: _with_nan(kept[name]) for name in ("validation", "history", "folds")}
     lost = None if kept["diverged"] is None else Divergence(**kept["diverged"])
-    return Tuned(**{**kept, "diverged": lost, "validation": validation, "history": history, "folds": folds})
+    return Tuned(**{**kept, **numbers, "diverged": lost})
+
+
+def _with_nan(kept: object) -> object:
+    if isinstance(kept, Mapping):
+        return {key: _with_nan(value) for key, value in kept.items()}
+    if isinstance(kept, list):
+        return [_with_nan(value) for value in kept]
+    return math.nan if kept is None else kept
 
 
 def is_searched(prepared: Prepared, method: MethodSpec) -> bool:
@@ -126,18 +129,24 @@ def _times(base: float | None, factors: tuple[float, ...]) -> tuple[float, ...]:
 def _strength_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
     """The setting that says how personal the method is, where it has one that nobody gave."""
     entry = find(method.algorithm)
-    objective = OBJECTIVES.get(method.objective or entry.objective or "")
     given = {*method.settings, *entry.preset, *entry.objective_preset}
-    known = setting_names(method.algorithm, method.objective)
-    for cls in (entry.algorithm, objective):
-        for name, field in _fields(cls).items() if cls is not None else ():
-            values = field.metadata.get("strengths")
-            if values and name in known and name not in given and _applies(method, name):
-                limits: Range = field.metadata["range"]
-                if name == "fine_tuning_step_size":
-                    values = _times(_known_step(prepared, method), OWN_STEPS) or values
-                return Axis(name, values, limits, limits.at_most is None, field.metadata["in_rows"], refines=True)
+    for name, about in _strength_fields(method).items():
+        if name not in given and _applies(method, name):
+            values, limits = about["strengths"], about["range"]
+            if name == "fine_tuning_step_size":
+                values = _times(_known_step(prepared, method), OWN_STEPS) or values
+            return Axis(name, values, limits, limits.at_most is None, about["in_rows"], refines=True)
     return None
+
+
+def _strength_fields(method: MethodSpec) -> dict[str, Mapping[str, Any]]:
+    """The settings that say how personal the method is, with their metadata: the algorithm's, then the objective's."""
+    entry = find(method.algorithm)
+    objective = OBJECTIVES.get(method.objective or entry.objective or "")
+    own = _fields(entry.algorithm)
+    fields = own | (_fields(objective) if objective is not None else {}) | own
+    known = setting_names(method.algorithm, method.objective)
+    return {name: one.metadata for name, one in fields.items() if name in known and one.metadata.get("strengths")}
 
 
 def _applies(method: MethodSpec, name: str) -> bool:
@@ -167,11 +176,13 @@ def tune(
     method = dataclasses.replace(method, settings=method.settings | prepares)
     axes = axes_of(prepared, method)
     in_rows = [axis.name for axis in axes if axis.in_rows]
-    deadline = None if seconds is None else time.monotonic() + seconds
+    deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     request = Request(prepared, method, in_rows, fold_count(prepared.federation), report, deadline)
     if _chooses_alone(prepared, method):
         return _tune_alone(request)
     raced: list[Lane] = []
+    # the full grid of step sizes and strengths is a product: a short race settles the step first, and the product loses
+    # a factor
     if axes and axes[0].name == "step_size" and axes[0].widens:
         axes = _raced(axes, request._replace(most=RACE), raced)
     lanes: list[Lane] = []
@@ -181,6 +192,7 @@ def tune(
         return [lane.best for lane in lanes[-len(points) :]]
 
     trials = search(axes, attempt)
+    # trials and lanes were appended side by side: one place is one candidate
     chosen = lanes[trials.index(best_of(trials))]
     if not np.isfinite(chosen.best[0]):
         return _nothing_found(prepared, method, lanes)
@@ -188,9 +200,14 @@ def tune(
     if method.algorithm == LOCAL and prepared.federation.held_out is None:  # new clients could not be given a step
         common = {"step_size": found.settings.get("step_size"), "rounds": found.rounds}
         found = _alone(found, choose_own_training(lanes, chosen), request, common)
-    found = dataclasses.replace(found, sentence=found.sentence + _unfinished(request, found))
-    spent = sum(recorder.ledger.rounds for lane in (*raced, *lanes) for recorder in lane.recorders)
-    return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows, spent=spent)
+    found = _closed(request, found, [*raced, *lanes])
+    return dataclasses.replace(found, settings=prepares | found.settings, in_rows=in_rows)
+
+
+def _closed(request: Request, found: Tuned, lanes: Sequence[Lane]) -> Tuned:
+    """With all rounds that were spent on the choice, and what time did not allow."""
+    spent = sum(recorder.ledger.rounds for lane in lanes for recorder in lane.recorders)
+    return dataclasses.replace(found, spent=spent, sentence=found.sentence + _unfinished(request, found))
 
 
 def _chooses_alone(prepared: Prepared, method: MethodSpec) -> bool:
@@ -223,10 +240,8 @@ def _tune_alone(request: Request) -> Tuned:
     # other folds have other rows, and one that stands out may double a client's curvature.
     alike = float(min(np.median(found.settings["step_size"]), bases.min()))
     common = {"step_size": alike, "rounds": found.rounds}
-    spent = sum(recorder.ledger.rounds for lane in lanes for recorder in lane.recorders)
     own = choose_own_training(lanes, chosen, bases)
-    found = _alone(found, own, request, common)
-    return dataclasses.replace(found, spent=spent, sentence=found.sentence + _unfinished(request, found))
+    return _closed(request, _alone(found, own, request, common), lanes)
 
 
 def _alone(found: Tuned, own: OwnTraining | None, request: Request, common: dict[str, Any]) -> Tuned:
@@ -311,31 +326,33 @@ def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) ->
     return Tuned({}, [], 0, False, 0, trials, {}, [], [], f"diverged: {reason}", reason)
 
 
+def _own_axis(request: Request, axes: Sequence[Axis]) -> Axis | None:
+    """The axis along which each client may choose for itself."""
+    # new clients could not be given a value, and one fold cannot judge what it chose
+    if request.prepared.federation.held_out is not None or request.folds < 2:
+        return None
+    if SCORES[request.prepared.choose_by].higher_is_better:
+        return None
+    return next((axis for axis in axes if not axis.in_rows and _takes_one_each(request.method, axis.name)), None)
+
+
 def _own_strengths(
     request: Request, axes: Sequence[Axis], lanes: list[Lane], chosen: Lane
 ) -> tuple[str, list[float], np.ndarray] | None:
     """(setting, one value per client, losses) where the setting takes one per client and that pays."""
-    federation = request.prepared.federation
-    score = SCORES[request.prepared.choose_by]
-    if federation.held_out is not None or score.higher_is_better:  # new clients could not be given one
+    federation, axis = request.prepared.federation, _own_axis(request, axes)
+    if axis is None:
         return None
-    for axis in axes:
-        if axis.in_rows or not _takes_one_each(request.method, axis.name):
-            continue
-        others = {name: value for name, value in chosen.point.items() if name != axis.name}
-        beside = [lane for lane in lanes if others.items() <= lane.point.items() and np.isfinite(lane.best[0])]
-        if request.folds < 2:  # one fold cannot judge what it chose
-            return None
-        losses = np.stack([lane.clients(lane.best[1], lane.choose_by) for lane in beside])
-        without = [
-            np.stack([lane.clients(lane.best_without(fold), lane.choose_by) for lane in beside])
-            for fold in range(request.folds)
-        ]
-        own = choose_own(losses, without, federation.validation.counts, cross_fit(lanes))
-        if own is None:
-            return None
-        return axis.name, [beside[place].point[axis.name] for place in own.places], own.losses
-    return None
+    others = {name: value for name, value in chosen.point.items() if name != axis.name}
+    beside = [lane for lane in lanes if others.items() <= lane.point.items() and np.isfinite(lane.best[0])]
+
+    def scores(rounds: list[int]) -> np.ndarray:
+        return np.stack([lane.clients(number, lane.choose_by) for lane, number in zip(beside, rounds)])
+
+    without = [scores([lane.best_without(fold) for lane in beside]) for fold in range(request.folds)]
+    best = scores([lane.best[1] for lane in beside])
+    own = choose_own(best, without, federation.validation.counts, cross_fit(lanes))
+    return own and (axis.name, [beside[place].point[axis.name] for place in own.places], own.losses)
 
 
 def _takes_one_each(method: MethodSpec, name: str) -> bool:
@@ -351,6 +368,7 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, li
     if request.own_units is not None:
         settings["step_size"] = (chosen.point["step_size"] * request.own_units(request.prepared)).tolist()
     validation = validation_of(chosen, rounds)
+    # what the folds say of the chosen candidate flatters it; methods are compared by what other folds would have chosen
     folds = cross_fit(lanes) if request.folds > 1 else chosen.clients(rounds, choose_by)
     if own is not None:
         settings[own[0]], folds = own[1:]

@@ -3,23 +3,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Array
+from idiolect.core.tree import Tree
 
 
-def consensus_error(stacked: Any) -> Array:
+def consensus_error(stacked: Tree) -> Array:
     """mean_m ||w_m - w_bar||^2 over a pytree stacked over clients, w_bar = mean_m w_m."""
     leaves = [_wide(leaf) for leaf in jax.tree.leaves(stacked)]
     return _mean_square([leaf - jnp.mean(leaf, axis=0, keepdims=True) for leaf in leaves])
 
 
-def distance_to_optimum(stacked: Any, optima: Any) -> Array:
+def distance_to_optimum(stacked: Tree, optima: Tree) -> Array:
     """mean_m ||v_m - v*_m||^2 over two pytrees of the same structure, stacked over clients."""
     (models, structure), (goals, other) = _flat(stacked), _flat(optima)
     if structure != other:
@@ -38,13 +37,13 @@ def distance_to_optimum(stacked: Any, optima: Any) -> Array:
     return _mean_square([_wide(model) - _wide(optimum).astype(_wide(model).dtype) for model, optimum in pairs])
 
 
-def suboptimality(value: Any, optimum: Any) -> Any:
+def suboptimality(value: Array, optimum: Array) -> Array:
     """F(w, beta) - F*, never negative; not-a-number stays so. Host numbers keep their precision."""
     difference = value - optimum
     return jnp.maximum(difference, 0) if isinstance(difference, jax.Array) else np.maximum(difference, 0.0)
 
 
-def _flat(tree: Any) -> tuple[list[Array], Any]:
+def _flat(tree: Tree) -> tuple[list[Array], object]:
     return jax.tree.flatten(tree)
 
 

@@ -68,6 +68,7 @@ def paired_estimates(
         residual, number = (residual, count) if groups is None else _summed(residual, real, np.asarray(groups))
         variance = (residual**2).sum(axis=1) / (number - 1.0)
         error = np.where(number > 1, np.sqrt(variance * number), np.nan) / known
+        # scores come in float32: what differs by its rounding alone is no spread, and would make any gain certain
         level = np.abs(residual).max(axis=1, initial=0.0) <= _ROUNDING * np.maximum(np.abs(value), bound or 0.0)
     skew = 0.0 if bound is not None else _common_skew(residual, variance, number)
     if factor is not None:
@@ -112,6 +113,8 @@ def _common_skew(residual: np.ndarray, variance: np.ndarray, number: np.ndarray)
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         third = (residual**3).sum(axis=1) * number / ((number - 1.0) * (number - 2.0))
+        # by variances that borrow from each other: a small one to the power 1.5 in the denominator would be the whole
+        # mean
         steadied, _ = moderate(np.where(number > 1, variance, np.nan), number - 1.0)
         scaled = third / steadied**1.5
     used = np.isfinite(scaled) & (number > 2)
@@ -149,6 +152,7 @@ def student_intervals(found: Estimates, level: float = 0.95) -> Intervals:
 
 
 def _unbent(values: np.ndarray, bend: np.ndarray) -> np.ndarray:
+    # the cubic divides by the bend: without skewness it is the identity in the limit
     straight = np.abs(bend) < 1e-6
     safe = np.where(straight, 1.0, bend)
     return np.where(straight, values, 3 * (np.cbrt(1 + safe * (values - safe / 6)) - 1) / safe)

@@ -48,6 +48,7 @@ def expected_gains(found: Estimates) -> Intervals:
         return own
     error = _width(own, found)
     known = (found.value[used], error[used] ** 2, found.freedom[used])
+    # evenly thinned, without a draw: the same scores give the same answer
     sample = np.unique(np.linspace(0, used.sum() - 1, min(used.sum(), _MOST)).astype(int))
     population = _fit_population(*(part[sample] for part in known))
     at_once = max(1, _CHUNK // (population.weight.size * len(_TAIL_SQUARES) * len(_NOISE_NODES)))
@@ -117,6 +118,7 @@ def _fit_population(value: np.ndarray, variance: np.ndarray, freedom: np.ndarray
     for place in range(len(spreads)):
         parts, _ = _log_marginal(np.array([middle]), spreads[place : place + 1], value, noise)
         likelihood[place] = special.logsumexp(parts, axis=(2, 3)).sum()
+    # times the width of each cell: the grid is finer near 0, and must not count for more there
     of_spread = np.gradient(spreads) * np.exp(likelihood - likelihood.max())
     of_centre = np.exp(-0.5 * _CENTRES**2)
     weight = (of_spread[:, None] * of_centre).reshape(-1)
@@ -130,6 +132,7 @@ def _posterior(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each client's true gain."""
     noise = _noise(variance, freedom)
+    # in logarithms: over thousands of clients a likelihood is far below the smallest number
     parts, total = _log_marginal(population.centre, population.spread, value, noise)
     parts += np.log(population.weight)[:, None, None, None] - special.logsumexp(parts, axis=(2, 3), keepdims=True)
     chance = np.exp(parts)  # of the client's parts, within each point of the population, times the point's weight

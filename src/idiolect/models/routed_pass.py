@@ -127,6 +127,7 @@ def pick(own: Array, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Arra
 
     What no row takes is not computed, unless this is one of many models under `vmap`.
     """
+    # a branch must return the same shapes: zeros stand for the version that no row takes
     shapes = jax.eval_shape(ours)
 
     def idle() -> Array:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from idiolect.core.checks import RequestError
+from idiolect.core.tree import Tree
 from idiolect.models.layered import Layered
 from idiolect.models.layers import LSTM, Embedding
 from idiolect.models.layers.lstm import State
@@ -24,7 +25,8 @@ from idiolect.models.model import Model, Params
 from idiolect.models.routed_pass import RoutedModel, blend, pick, prefers_shared
 from idiolect.models.routing_net import Shares
 
-Join = Callable[[Shares, int, Callable[[], Any], Callable[[], Any]], Any]
+Version = Callable[[], Tree]  # what one version of a layer makes: an array, with its state where it has one
+Join = Callable[[Shares, int, Version, Version], Tree]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +38,7 @@ class SteppedModel(RoutedModel):
     ) -> tuple[Array, Shares]:
         """Outputs of the mixture that psi asks for, and its shares."""
 
-        def mix(shares: Shares, place: int, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Array:
+        def mix(shares: Shares, place: int, ours: Version, theirs: Version) -> Tree:
             return blend(shares.shared[..., place], shares.local[..., place], ours(), theirs())
 
         return self._walk(mix, routing, shared, local, inputs, key)
@@ -44,7 +46,7 @@ class SteppedModel(RoutedModel):
     def hard(self, routing: Params, shared: Params, local: Params, inputs: Array) -> tuple[Array, Shares]:
         """Outputs where every row takes, position by position, the version of each layer that psi prefers."""
 
-        def choose(shares: Shares, place: int, ours: Callable[[], Any], theirs: Callable[[], Any]) -> Array:
+        def choose(shares: Shares, place: int, ours: Version, theirs: Version) -> Tree:
             return pick(prefers_shared(shares)[..., place], ours, theirs)
 
         return self._walk(choose, routing, shared, local, inputs, None)
@@ -60,7 +62,7 @@ class SteppedModel(RoutedModel):
             for name, layer in _recurrent(model).items()
         }
 
-        def step(states: dict[str, State], at: tuple[Array, Array]) -> tuple[dict[str, State], Any]:
+        def step(states: dict[str, State], at: tuple[Array, Array]) -> tuple[dict[str, State], tuple[Array, Shares]]:
             time, token = at
             seen = layers[embedding].apply(shared[embedding], token)
             shares = self.net.shares(routing, jnp.concatenate([seen, *(state.hidden for state in states.values())], -1))

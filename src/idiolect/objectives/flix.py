@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from idiolect.core import tree
 from idiolect.core.addressing import PerClient
@@ -22,6 +24,7 @@ from idiolect.core.tree import Params
 from idiolect.objectives.composed import ComposedObjective
 from idiolect.objectives.local_solve import by_epochs, to_tolerance, until_no_better
 
+_Solved = tuple[Params, ArrayLike, Tally]  # the point, whether the solve reached its goal, and its cost
 SOLVERS = ("tolerance", "epochs", "early_stopping")
 
 
@@ -29,7 +32,7 @@ class Prepared(NamedTuple):
     """What a client keeps: x*_m, and whether its solve reached the tolerance."""
 
     optimum: Params
-    reached: Any
+    reached: Array | np.ndarray
 
 
 @settings
@@ -86,13 +89,15 @@ class FLIX(ComposedObjective, Prepares):
         """x*_m, from the model's start; zeros, for nothing, where alpha_m = 1."""
         return self._solve(key, data, self._share < 1)
 
-    def prepare_again(self, key: Key, data: ClientData, prepared: Prepared, earlier: Any) -> tuple[Prepared, Tally]:
+    def prepare_again(
+        self, key: Key, data: ClientData, prepared: Prepared, earlier: Prepares
+    ) -> tuple[Prepared, Tally]:
         """x*_m does not depend on alpha_m: solved only where it is needed now and was not before."""
         new = jnp.logical_and(self._share < 1, cast(FLIX, earlier)._share >= 1)
         solved, tally = self._solve(key, data, new)
         return tree.choose(new, solved, prepared), tally
 
-    def _solve(self, key: Key, data: ClientData, wanted: Any) -> tuple[Prepared, Tally]:
+    def _solve(self, key: Key, data: ClientData, wanted: Array) -> tuple[Prepared, Tally]:
         """x*_m; zeros, for nothing, where it is not `wanted`."""
         solve = {"tolerance": self._by_tolerance, "epochs": self._by_epochs, "early_stopping": self._by_stopping}
         found, reached, tally = solve[self.solver](key, self.client_loss.init(key), data, wanted)
@@ -100,7 +105,7 @@ class FLIX(ComposedObjective, Prepares):
         cost = Tally(*(jnp.where(wanted, count, 0) for count in tally))
         return Prepared(optimum, jnp.logical_or(reached, jnp.logical_not(wanted))), cost
 
-    def _by_tolerance(self, key: Key, start: Params, data: ClientData, wanted: Any) -> tuple[Params, Any, Tally]:
+    def _by_tolerance(self, key: Key, start: Params, data: ClientData, wanted: Array) -> _Solved:
         batch = data.batch()
         solved = to_tolerance(
             lambda params: self.client_loss.gradient(key, params, batch),
@@ -112,13 +117,13 @@ class FLIX(ComposedObjective, Prepares):
         rows = solved.gradients * data.count
         return solved.params, solved.reached, Tally(personal=rows, samples=rows, full_personal=solved.gradients)
 
-    def _by_epochs(self, key: Key, start: Params, data: ClientData, wanted: Any) -> tuple[Params, Any, Tally]:
+    def _by_epochs(self, key: Key, start: Params, data: ClientData, wanted: Array) -> _Solved:
         found = by_epochs(self.client_loss.gradient, key, start, data, **self._sgd, wanted=wanted)
         rows = self.solver_epochs * data.count
         passes = 0 if self.solver_batch_size else self.solver_epochs
         return found, True, Tally(personal=rows, samples=rows, full_personal=passes)
 
-    def _by_stopping(self, key: Key, start: Params, data: ClientData, wanted: Any) -> tuple[Params, Any, Tally]:
+    def _by_stopping(self, key: Key, start: Params, data: ClientData, wanted: Array) -> _Solved:
         """Only some of the rows are learnt from: no gradient of it is a full one."""
         ended = until_no_better(
             self.client_loss.gradient,
@@ -142,14 +147,14 @@ class FLIX(ComposedObjective, Prepares):
             "step_size": self.solver_step_size,
         }
 
-    def takes_part(self) -> Any:
+    def takes_part(self) -> np.ndarray:
         """Not where alpha_m = 0."""
         alpha: Any = self.personalization
         return np.asarray(alpha.values if isinstance(alpha, PerClient) else alpha) > 0
 
     def unprepared(self, prepared: Prepared) -> Array:
         """Whether the solve stopped short of the tolerance."""
-        return ~prepared.reached
+        return jnp.logical_not(prepared.reached)
 
     def why_unprepared(self) -> str:
         """No optimum, or one that is hard to find."""
@@ -159,7 +164,7 @@ class FLIX(ComposedObjective, Prepares):
             "or set solver = 'epochs' or 'early_stopping'"
         )
 
-    def loss(self, key: Key, shared: Params, personal: Prepared, batch: Batch) -> tuple[Any, Any]:
+    def loss(self, key: Key, shared: Params, personal: Prepared, batch: Batch) -> tuple[Array, Mapping[str, Array]]:
         """f'_m(alpha_m w + (1 - alpha_m) x*_m)."""
         return self.client_loss.value(key, self.deployed(shared, personal), batch)
 

@@ -59,6 +59,8 @@ def to_tolerance(
         return ravel_pytree(gradient(read(point)))[0]
 
     def enough(progress: _Progress) -> Array:
+        # a gradient is a difference of terms of this size: below its rounding the norm only wanders, and the loop would
+        # never end
         scale = jnp.linalg.norm(first) + progress.curvature * jnp.linalg.norm(progress.best)
         return jnp.linalg.norm(progress.best_slope) <= jnp.maximum(tolerance, ROUNDING * precision * scale)
 
@@ -77,6 +79,8 @@ def to_tolerance(
 
 def _accelerated_step(slope_at: Callable[[Any], Any], now: _Progress) -> _Progress:
     moved = now.point - now.slope / now.curvature
+    # O'Donoghue and Candes's restart by the gradient: it needs no loss, which rounds far more coarsely than its
+    # gradient
     uphill = jnp.vdot(now.slope, moved - now.last) > 0
     inertia = (1 + jnp.sqrt(1 + 4 * now.inertia**2)) / 2
     push = jnp.where(uphill, jnp.zeros_like(inertia), (now.inertia - 1) / inertia)
@@ -88,6 +92,7 @@ def _accelerated_step(slope_at: Callable[[Any], Any], now: _Progress) -> _Progre
     best, best_slope = tree.choose(better, (point, slope), (now.best, now.best_slope))
     one = jnp.ones_like(inertia)
     onward = (moved, point, slope, jnp.where(uphill, one, inertia), now.curvature)
+    # taken back to the best point seen, not to the last one: momentum may have gone wrong some steps ago
     back = (best, best, best_slope, one, 1.2 * steepness)
     chosen = tree.choose(steepness > now.curvature, back, onward)
     last, point, slope, inertia, curvature = chosen
@@ -113,6 +118,7 @@ def by_epochs(
         batch = batches.take_from_order(data, orders, t, batch_size) if batch_size else data.batch()
         return tree.descend(params, step_size, gradient(step_key(key, t), params, batch))
 
+    # no step, rather than one that is thrown away: where no client wants it, the loop costs nothing
     return jax.lax.fori_loop(0, jnp.where(wanted, steps, 0), one_step, start)
 
 
@@ -166,6 +172,7 @@ def until_no_better(
     tells_nothing = held == 0
     if data.weights is not None:  # held-out rows may all weigh 0
         tells_nothing = ~jnp.any(jnp.logical_and(jnp.asarray(stopping.mask), data.weights > 0))
+    # orders are places among the rows to learn from, which stand first in the lot
     orders = lot[batches.draw_orders(key, epochs, learning)] if batch_size else ()
     steps = batches.batches_per_epoch(learning.count, batch_size)
 
@@ -177,6 +184,7 @@ def until_no_better(
         first = now.epochs * steps
         params = jax.lax.fori_loop(first, first + steps, one_step, now.params)
         reached = loss(params, stopping)
+        # without a row to stop by, every epoch is the best so far
         better = jnp.logical_or(reached < now.best_loss, tells_nothing)
         best = tree.choose(better, params, now.best)
         best_loss = jnp.where(better, reached, now.best_loss)

@@ -50,9 +50,9 @@ class Split:
 
     parameters: tuple[Parameter, ...]
 
-    def divide(self, params: Params) -> tuple[dict[str, Any], dict[str, Any]]:
+    def divide(self, params: Params) -> tuple[dict[str, Array], dict[str, Array]]:
         """The shared and the personal block of a model's own parameters."""
-        blocks: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        blocks: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
         for parameter in self.parameters:
             array = functools.reduce(lambda node, key: node[key], parameter.path, params)
             if not parameter.runs:
@@ -63,7 +63,7 @@ class Split:
                 blocks[personal][parameter.name] = pieces[0] if len(pieces) == 1 else jnp.concatenate(pieces)
         return blocks
 
-    def join(self, shared: dict[str, Any], personal: dict[str, Any]) -> Params:
+    def join(self, shared: dict[str, Array], personal: dict[str, Array]) -> Params:
         """The model's own parameters from the two blocks."""
         params: dict[str, Any] = {}
         for parameter in self.parameters:
@@ -78,7 +78,7 @@ class Split:
         return params
 
 
-def _interleave(runs: tuple[tuple[bool, int, int], ...], shared: Any, personal: Any) -> Array:
+def _interleave(runs: tuple[tuple[bool, int, int], ...], shared: Array, personal: Array) -> Array:
     """The whole array from its shared and its personal rows."""
     taken, pieces = [0, 0], []
     for owner, start, stop in runs:
@@ -113,7 +113,7 @@ def parameter_shapes(model: Model) -> dict[tuple[str, ...], tuple[int, ...]]:
     """Path and shape of every array of the model, in the model's own order."""
     order: list[tuple[str, ...]] = []
 
-    def start() -> dict[str, Any]:
+    def start() -> dict[str, Array]:
         leaves = dict(_leaves(model.init(jax.random.key(0))))
         order.extend(leaves)  # taken here: JAX sorts the keys of what it returns
         return {".".join(path): leaf for path, leaf in leaves.items()}
@@ -122,7 +122,7 @@ def parameter_shapes(model: Model) -> dict[tuple[str, ...], tuple[int, ...]]:
     return {path: shapes[".".join(path)].shape for path in order}
 
 
-def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(node: Params, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Array]]:
     if isinstance(node, dict):
         for key, inner in node.items():
             yield from _leaves(inner, (*path, str(key)))

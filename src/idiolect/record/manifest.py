@@ -172,14 +172,14 @@ def _files(folder: Path) -> list[str]:
     """What the manifest of a folder covers; of a finished run folder inside it, that one's manifest and mark."""
     found: list[str] = []
     for at, folders, names in os.walk(folder):
-        here = Path(at).relative_to(folder)
-        inner = here != Path() and MANIFEST in names
+        here, covered = Path(at).relative_to(folder), set(names)
         if here == Path():
             folders[:] = [name for name in folders if name not in (*PAGE, *WORKING)]
-            names = [name for name in names if name not in (MANIFEST, DONE, LOCK, *PAGE)]
-        elif inner:
-            folders[:], names = [], [name for name in names if name in (MANIFEST, DONE)]
-        found += [(here / name).as_posix() for name in names if not is_leftover(name)]
+            covered -= {MANIFEST, DONE, LOCK, *PAGE}
+        elif MANIFEST in names:
+            folders.clear()
+            covered &= {MANIFEST, DONE}
+        found += [(here / name).as_posix() for name in covered if not is_leftover(name)]
     return sorted(found)
 
 

@@ -79,6 +79,10 @@ def answer(run: Run) -> Answer:
     return dataclasses.replace(parts, sentence=f"{_choice(run)}{said}{doubts}")
 
 
+def _besides(level: list[MethodSummary], named: MethodSummary) -> list[MethodSummary]:
+    return [one for one in level if one is not named]
+
+
 def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
     announced = run.announced
     best = next((one for one in ranked if announced and one.method == announced.method), ranked[0])
@@ -89,9 +93,9 @@ def _judge(run: Run, ranked: list[MethodSummary]) -> _Contest:
     return _Contest(
         len(ranked),
         best,
-        [one for one in level if one is not best],
+        _besides(level, best),
         worst,
-        [one for one in worst_level if one is not worst],
+        _besides(worst_level, worst),
         together,
         client_table(run, together.method) if together else None,
     )

@@ -132,12 +132,18 @@ def _validation(rows: pa.Table, score: str, statistic: str) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.nan)
 
 
+def _rounds_shown(curve: Curve) -> np.ndarray:
+    """The rounds that every seed has, or else any: a mean over changing seeds jumps."""
+    seen = np.isfinite(curve.mean)
+    every = seen.all(axis=0)
+    return every if every.any() else seen.any(axis=0)
+
+
 def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide: bool, order: int) -> None:
     costs = curve.costs[place]
     if not np.isfinite(costs).any():  # not recorded, which is not the same as free
         return
-    seen = np.isfinite(curve.mean)
-    everywhere = seen.all(axis=0) if seen.all(axis=0).any() else seen.any(axis=0)  # a mean over changing seeds jumps
+    everywhere = _rounds_shown(curve)
     cost = np.mean(costs[:, everywhere], axis=0)
     shown = (cost > 0) if wide else np.isfinite(cost)
     if not _spends(costs) or not shown.any():  # only where it ends can be shown
@@ -147,9 +153,9 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     cost = cost[shown]
     middle, low, high = _band(curve.mean[:, everywhere][:, shown] * scale)
     if len(curve.mean) > 1:
-        for own, mean in zip(costs, curve.mean):
-            paid = own > 0 if wide else np.isfinite(own)
-            axes.plot(own[paid], mean[paid] * scale, color=colour, linewidth=0.7, alpha=0.45)
+        paid = costs > 0 if wide else np.isfinite(costs)
+        for own, mean, at in zip(costs, curve.mean * scale, paid):
+            axes.plot(own[at], mean[at], color=colour, linewidth=0.7, alpha=0.45)
         axes.fill_between(cost, low, high, color=colour, alpha=0.16, linewidth=0)
     worst = mean_known(curve.worst[:, everywhere][:, shown] * scale)
     dot = "_" if len(cost) == 1 else None  # a line through one point cannot be seen

@@ -65,9 +65,14 @@ def _draw(axes: Axes, place: int, entry: MethodSummary, scores: np.ndarray, colo
         # A fixed low-discrepancy scatter: dots of one row part without any draw.
         lift = (np.arange(clients.size) * 0.6180339887 % 1 - 0.5) * 0.42
         axes.scatter(clients, place + lift, s=9, color=colour, alpha=0.75, edgecolor=PAPER, linewidth=0.3, zorder=5)
+    _mark_means(axes, place, entry, [float(one.mean()) for one in seeds], scale)
+
+
+def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float], scale: float) -> None:
+    """Above the band: the mean of each seed, their mean with its interval, and the worst tenth."""
     for one in seeds if len(seeds) > 1 else ():
-        axes.plot([one.mean()] * 2, [place - 0.44, place - 0.28], color=INK, linewidth=0.9, alpha=0.6, zorder=6)
-    mean, beside = np.mean([one.mean() for one in seeds]), place - 0.345
+        axes.plot([one] * 2, [place - 0.44, place - 0.28], color=INK, linewidth=0.9, alpha=0.6, zorder=6)
+    mean, beside = np.mean(seeds), place - 0.345
     if entry.interval and not any(map(absent, entry.interval)):
         axes.plot(np.asarray(entry.interval) * scale, [beside] * 2, color=INK, linewidth=1.4, zorder=6)
     axes.scatter(mean, beside, s=26, marker="D", color=INK, edgecolor=PAPER, linewidth=0.6, zorder=7)

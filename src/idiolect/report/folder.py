@@ -235,18 +235,23 @@ def _without_diverged(summary: RunSummary, clients: pa.Table) -> tuple[RunSummar
     lost = [entry.method for entry in summary.methods if entry.diverged]
     if not lost:
         return summary, clients
-    alone = [entry.diverged is not None for entry in summary.methods if entry.alone]
-    without = alone != [] and all(alone)
-    methods = tuple(
-        _blanked(entry, _ANSWERS if entry.diverged else _AGAINST_ALONE if without else ()) for entry in summary.methods
-    )
+    alone = {entry.method for entry in summary.methods if entry.alone}
+    without = bool(alone) and alone <= set(lost)  # nothing is left to gain over
+    others = _AGAINST_ALONE if without else ()
+    methods = tuple(_blanked(entry, _ANSWERS if entry.diverged else others) for entry in summary.methods)
+    return dataclasses.replace(summary, methods=methods), _clients_without(clients, lost, without)
+
+
+def _clients_without(clients: pa.Table, lost: list[str], alone_lost: bool) -> pa.Table:
+    """The scores of the methods in `lost` set to null; where training alone is lost, every gain over it."""
     rows = pc.is_in(clients["method"].cast(pa.string()), pa.array(lost, pa.string()))
-    for place, name in enumerate(clients.column_names):
-        if name not in _CLIENT_FACTS or (without and name in _ALONE_COLUMNS):
-            gone = pa.scalar(True) if without and name in _ALONE_COLUMNS else rows
-            kept = pc.if_else(gone, pa.scalar(None, clients[name].type), clients[name])
-            clients = clients.set_column(place, name, kept)
-    return dataclasses.replace(summary, methods=methods), clients
+    gone = dict.fromkeys((name for name in clients.column_names if name not in _CLIENT_FACTS), rows)
+    if alone_lost:
+        gone |= {name: pa.scalar(True) for name in _ALONE_COLUMNS if name in clients.column_names}
+    for name, where in gone.items():
+        kept = pc.if_else(where, pa.scalar(None, clients[name].type), clients[name])
+        clients = clients.set_column(clients.column_names.index(name), name, kept)
+    return clients
 
 
 def _blanked(entry: MethodSummary, names: tuple[str, ...]) -> MethodSummary:

@@ -23,11 +23,12 @@ _HEAVY = 1500  # intervals beyond which an SVG of single lines grows past a mega
 
 def gain_by_client(run: Run) -> Figure | None:
     """A dot and its interval per client; None when nothing can be compared with training alone."""
-    tables = [client_table(run, entry.method) for entry in run.methods if not entry.alone]
-    tables = [table for table in tables if table.compared]
-    if not tables:
-        return None
-    words = score_words(run.score)
+    every = (client_table(run, entry.method) for entry in run.methods if not entry.alone)
+    tables = [table for table in every if table.compared]
+    return _figure(tables, score_words(run.score)) if tables else None
+
+
+def _figure(tables: list[ClientTable], words: ScoreWords) -> Figure:
     most = max(table.compared for table in tables)
     named = most <= _NAMED
     names = max(len(str(name)) for table in tables for name in table.client)

@@ -158,6 +158,8 @@ class Arrow:
         """(Hessian + ridge)^-1 gradient."""
         if max(self.shared_size, self.personal_size) > DENSE_SIZE:
             return self._conjugate_direction(point, slope, ridge)
+        # the Hessian is an arrow: clients meet in u alone. Each b_m is eliminated by itself, so that no matrix is
+        # larger than one block
         schur, pull, kept = ridge * np.eye(self.shared_size), slope.shared.copy(), []
         for client, share, own, own_slope in zip(self.clients, self.shares, point.personal, slope.personal):
             shared, mixed, personal = client.hessian(point.shared, own)
@@ -190,6 +192,8 @@ class Arrow:
 
         size = self.shared_size + clients * self.personal_size
         operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
+        # an inexact Newton step: far from the optimum a rough direction is enough, and this forcing term still
+        # converges superlinearly
         accuracy = min(0.1, np.sqrt(slope.norm()))
         solution, _ = cg(operator, pack(*slope), rtol=accuracy, maxiter=_CONJUGATE_STEPS)
         return unpack(solution)
@@ -237,6 +241,7 @@ def _search(arrow: Arrow, point: Point, slope: Point, direction: Point) -> tuple
     while damping > 1e-10:
         moved = Point(point.shared - damping * direction.shared, point.personal - damping * direction.personal)
         moved_slope = arrow.gradient(moved)
+        # by the norm of the gradient first: near the optimum differences of F are all rounding
         if moved_slope.norm() <= (1 - 1e-4 * damping) * norm:
             return moved, moved_slope
         clear = damping * steepness > 1e-9 * max(abs(value), 1e-3)  # beyond the rounding of F
@@ -278,5 +283,6 @@ def _solve(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
         return right
     try:
         return cho_solve(cho_factor(matrix), right)
+    # softmax and unpenalised columns that are constant leave a direction free: any of its points will do
     except LinAlgError:
         return lstsq(matrix, right)[0]

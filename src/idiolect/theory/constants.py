@@ -113,6 +113,7 @@ def client_constants(objective: Objective | ClientLoss, rows: Rows) -> Constants
         return None
 
     def of_columns(columns: Any) -> Constants:
+        # one client at a time: designs of all at once need not fit into memory
         designs = (weighted_design(loss, rows, client)[:, columns] for client in range(rows.clients))
         per_client = np.array([_one_client(loss, design) for design in designs])
         smoothness, strong_convexity, component = per_client.reshape(rows.clients, 3).T + loss.l2
@@ -263,6 +264,7 @@ def _lower_bounds(objective: Objective, own: Constants) -> list[tuple[float, flo
 
 def _smallest_eigenvalue(first: float, mixed: float, second: float) -> float:
     """Of [[first, mixed], [mixed, second]], positive semidefinite: the determinant over the largest one."""
+    # not (a + c)/2 - hypot: where one eigenvalue is tiny, that difference loses all its digits
     largest = (first + second) / 2 + float(np.hypot((first - second) / 2, mixed))
     return max((first * second - mixed**2) / largest, 0.0) if largest > 0 else 0.0
 

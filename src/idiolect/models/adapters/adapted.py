@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
 
 from idiolect.core.statistics import PREFIX, name_of
 from idiolect.models.model import Model, Params
@@ -40,16 +42,16 @@ class Adapted(Model):
         arrays = [f"{name_of(path)}{leaf.shape}" for path, leaf in jax.tree_util.tree_leaves_with_path(shapes)]
         return f"{type(self).__name__}({self.input_shape}, {self.vocabulary}, {', '.join(arrays)})"
 
-    def shaped(self, inputs: Any) -> Any:
+    def shaped(self, inputs: Array) -> Array:
         """(rows, *input_shape), also from flat rows."""
         return inputs.reshape(inputs.shape[0], *self.input_shape)
 
-    def example(self) -> Any:
+    def example(self) -> Array:
         """One row to look at shapes with."""
         return jnp.zeros((1, *self.input_shape), jnp.int32 if self.vocabulary else jnp.result_type(float))
 
 
-def joined(keys: Iterable[Any]) -> Path:
+def joined(keys: Iterable[object]) -> Path:
     """A path of names: a place in a list belongs to the list's name, `layers_0`, so that each entry is a layer."""
     path: list[str] = []
     for key in keys:
@@ -66,7 +68,7 @@ def running(path: Path) -> Path:
     return (*path[:-1], f"{PREFIX}{path[-1]}")
 
 
-def nest(named: Mapping[Path, Any]) -> Params:
+def nest(named: Mapping[Path, ArrayLike]) -> Params:
     """{path: array} as nested dictionaries, floats in the run's precision."""
     params: dict[str, Any] = {}
     for path, leaf in named.items():
@@ -77,7 +79,7 @@ def nest(named: Mapping[Path, Any]) -> Params:
     return params
 
 
-def look_up(params: Params, path: Path) -> Any:
+def look_up(params: Params, path: Path) -> Array:
     """The array at `path`."""
     for name in path:
         params = params[name]

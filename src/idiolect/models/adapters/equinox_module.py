@@ -10,6 +10,7 @@ from typing import Any
 
 import equinox
 import jax
+from jax import Array
 
 from idiolect.core.checks import RequestError
 from idiolect.models.adapters.adapted import Adapted, Path, joined, look_up, nest
@@ -20,25 +21,25 @@ from idiolect.models.model import Params
 class EquinoxModel(Adapted):
     """An Equinox module, called row by row unless it takes batches."""
 
-    make: Callable[[Any], Any]  # a module from a key
+    make: Callable[[Array], Any]  # a module from a key
     fixed: Any  # everything but the parameters
-    form: Any  # tree structure of the parameters
+    form: jax.tree_util.PyTreeDef  # tree structure of the parameters
     paths: tuple[Path, ...]
     per_row: bool
     takes_key: bool
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """The module's own start."""
         arrays = equinox.filter(self.make(key), equinox.is_inexact_array)
         return nest(dict(zip(self.paths, jax.tree.leaves(arrays))))
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """Outputs in inference mode."""
         module = equinox.nn.inference_mode(self._module(params))
         rows = self.shaped(inputs)
         return jax.vmap(module)(rows) if self.per_row else module(rows)
 
-    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+    def train(self, key: Array, params: Params, inputs: Array) -> Array:
         """Outputs as the module trains; every row has a key of its own."""
         module, rows = self._module(params), self.shaped(inputs)
         if key is None:
@@ -58,7 +59,7 @@ class EquinoxModel(Adapted):
 def equinox_model(module: Any, input_shape: tuple[int, ...], vocabulary: int, per_row: bool) -> EquinoxModel:
     """`from_equinox`."""
 
-    def make(key: Any) -> Any:
+    def make(key: Array) -> Any:
         return module if isinstance(module, equinox.Module) else module(key)
 
     first = make(jax.random.key(0)) if callable(module) else module

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any
+from typing import Any, cast
 
 import jax
 from flax import linen
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax import Array
 
 from idiolect.core.checks import RequestError
 from idiolect.models.adapters.adapted import Adapted, Path, look_up, nest, running
@@ -26,21 +27,21 @@ class LinenModel(Adapted):
     arguments: tuple[str, ...]  # that `__call__` takes
     places: tuple[tuple[str, Path], ...]  # collection and path of every variable
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """The module's own start."""
         variables = self.start(key)
         named = flatten_dict(variables["params"])
         return nest(named | {running(path): leaf for path, leaf in flatten_dict(variables.get(STATISTICS, {})).items()})
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """Outputs as the module predicts."""
-        return self.module.apply(self._variables(params), self.shaped(inputs), **self._mode(False))
+        return cast(Array, self.module.apply(self._variables(params), self.shaped(inputs), **self._mode(False)))
 
-    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+    def train(self, key: Array, params: Params, inputs: Array) -> Array:
         """Outputs as the module trains, with dropout."""
         return self.observe(key, params, inputs)[0]
 
-    def observe(self, key: Any, params: Params, inputs: Any, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+    def observe(self, key: Array, params: Params, inputs: Array, mask: Array | None = None) -> tuple[Array, Params]:
         """`train`, and the batch statistics that the module says."""
         options = self._mode(True) | ({"mask": mask} if "mask" in self.arguments else {})
         rngs = {} if key is None else {"dropout": key}
@@ -55,7 +56,7 @@ class LinenModel(Adapted):
         moved = flatten_dict(changed.get(STATISTICS, {}))
         return outputs, {".".join(running(path)): jax.lax.stop_gradient(leaf) for path, leaf in moved.items()}
 
-    def start(self, key: Any) -> dict[str, Any]:
+    def start(self, key: Array) -> dict[str, Any]:
         """The module's own variables, by collection."""
         rngs = {"params": key, "dropout": jax.random.fold_in(key, 1)}
         return dict(self.module.init(rngs, self.example(), **self._mode(False)))
@@ -65,13 +66,11 @@ class LinenModel(Adapted):
         return {name: value for name, value in meaning.items() if name in self.arguments}
 
     def _variables(self, params: Params) -> dict[str, Any]:
-        variables: dict[str, Any] = {}
-        for collection, path in self.places:
-            node = variables.setdefault(collection, {})
-            for name in path[:-1]:
-                node = node.setdefault(name, {})
-            node[path[-1]] = look_up(params, running(path) if collection == STATISTICS else path)
-        return variables
+        named = {
+            (collection, *path): look_up(params, running(path) if collection == STATISTICS else path)
+            for collection, path in self.places
+        }
+        return unflatten_dict(named)
 
 
 def linen_model(module: linen.Module, input_shape: tuple[int, ...], vocabulary: int) -> LinenModel:

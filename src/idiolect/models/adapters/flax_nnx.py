@@ -10,23 +10,26 @@ from typing import Any
 
 import jax
 from flax import nnx
+from jax import Array
 
 from idiolect.core.checks import RequestError
 from idiolect.models.adapters.adapted import Adapted, joined, look_up, nest, running
 from idiolect.models.model import Params
+
+Place = tuple[object, ...]  # of a variable: names of attributes, numbers in lists
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class NnxModel(Adapted):
     """An nnx module: its `Param`s, and `BatchStat`s as running statistics."""
 
-    make: Callable[[Any], Any]  # a module from a key
+    make: Callable[[Array], Any]  # a module from a key
     graph: Any
     states: tuple[Any, Any, Any]  # Param, BatchStat and random streams of some start
     order: tuple[str, ...]  # of the module's attributes, as they were set
     masked: bool  # whether `__call__` takes a mask
 
-    def init(self, key: Any) -> Params:
+    def init(self, key: Array) -> Params:
         """The module's own start."""
         _, params, statistics, _ = _split(self.make(key))
         places = {name: place for place, name in enumerate(self.order)}
@@ -35,17 +38,17 @@ class NnxModel(Adapted):
         named |= {running(joined(path)): leaf.get_value() for path, leaf in nnx.to_flat_state(statistics)}
         return nest(named)
 
-    def apply(self, params: Params, inputs: Any) -> Any:
+    def apply(self, params: Params, inputs: Array) -> Array:
         """Outputs as the module predicts."""
         module = self._module(params, None)
         module.eval()
         return module(self.shaped(inputs))
 
-    def train(self, key: Any, params: Params, inputs: Any) -> Any:
+    def train(self, key: Array, params: Params, inputs: Array) -> Array:
         """Outputs as the module trains, with dropout."""
         return self.observe(key, params, inputs)[0]
 
-    def observe(self, key: Any, params: Params, inputs: Any, mask: Any = None) -> tuple[Any, dict[str, Any]]:
+    def observe(self, key: Array, params: Params, inputs: Array, mask: Array | None = None) -> tuple[Array, Params]:
         """`train`, and the batch statistics that the module says."""
         module = self._module(params, key)
         module.train()
@@ -55,13 +58,13 @@ class NnxModel(Adapted):
             ".".join(running(joined(path))): jax.lax.stop_gradient(leaf.get_value()) for path, leaf in moved
         }
 
-    def _module(self, params: Params, key: Any) -> Any:
+    def _module(self, params: Params, key: Array | None) -> Any:
         """The module with these parameters; its random streams start anew from the key."""
 
-        def named(path: tuple[Any, ...]) -> Any:
+        def named(path: Place) -> Array:
             return look_up(params, joined(path))
 
-        def moments(path: tuple[Any, ...]) -> Any:
+        def moments(path: Place) -> Array:
             return look_up(params, running(joined(path)))
 
         own, statistics, streams = (nnx.to_flat_state(state) for state in self.states)
@@ -84,7 +87,7 @@ class NnxModel(Adapted):
 def nnx_model(module: Any, made: bool, input_shape: tuple[int, ...], vocabulary: int) -> NnxModel:
     """`from_flax` of an nnx module (`made`), or of a function that makes one from `nnx.Rngs`."""
 
-    def make(key: Any) -> Any:
+    def make(key: Array) -> Any:
         return module if made else module(nnx.Rngs(key))
 
     first = make(jax.random.key(0))

@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 UNROLL = 8  # steps per turn of the loop: the dispatch of a turn costs as much as a small product
 
+Gates = tuple[Array, Array, Array, Array]  # i, f, g, o
 
-def gates_of(summed: Array) -> tuple[Any, Any, Any, Any]:
+
+def gates_of(summed: Array) -> Gates:
     """s(i), s(f), tanh(g), s(o) from z_t, which has i, f, g, o side by side."""
     i, f, g, o = jnp.split(summed, 4, axis=-1)
     return jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
 
 
-def gate_slopes(gates: tuple[Any, Any, Any, Any], cell: Array, earlier: Array) -> tuple[Array, Array]:
+def gate_slopes(gates: Gates, cell: Array, earlier: Array) -> tuple[Array, Array]:
     """What a reverse step multiplies by: d z_t per slope on (c, c, c, h), side by side, and d c_t per slope on h.
 
     For all steps at once, before the reverse loop, so that a step there has one product. With one for each of i, f, g,

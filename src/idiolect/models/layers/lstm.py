@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from idiolect.models.layers.gates import UNROLL, gate_slopes, gates_of
+from idiolect.models.layers.gates import UNROLL, Gates, gate_slopes, gates_of
 from idiolect.models.layers.lstm_mixed import recur_chosen, recur_mixed
 from idiolect.models.layers.precision import lowered, product
 from idiolect.models.model import Params
@@ -56,7 +56,7 @@ class LSTM:
         """h_t of every step."""
         return self.run(params, inputs)[0]
 
-    def run(self, params: Params, inputs: Array, state: State | None = None) -> tuple[Any, State]:
+    def run(self, params: Params, inputs: Array, state: State | None = None) -> tuple[Array, State]:
         """h_t of every step, and the last state."""
         if state is None:
             zeros = jnp.zeros((inputs.shape[0], self.width), params["bias"].dtype)
@@ -89,15 +89,18 @@ def _by_time(values: Array, inputs: Array) -> Array:
     return jnp.broadcast_to(values, (rows, time)).T[..., None]
 
 
+Kept = tuple[Array, Array, Gates, Array, State]  # h_t, c_t and gates of every step, the weights, the first state
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recur(compute: str, projected: Array, recurrent: Array, state: State) -> tuple[Any, State]:
+def _recur(compute: str, projected: Array, recurrent: Array, state: State) -> tuple[Array, State]:
     return _forward(compute, projected, recurrent, state)[0]
 
 
-def _forward(compute: str, projected: Array, recurrent: Array, state: State) -> tuple[tuple[Any, State], Any]:
+def _forward(compute: str, projected: Array, recurrent: Array, state: State) -> tuple[tuple[Array, State], Kept]:
     weights = lowered(recurrent, compute)
 
-    def step(now: State, arrived: Array) -> tuple[State, Any]:
+    def step(now: State, arrived: Array) -> tuple[State, tuple[Array, Array, Gates]]:
         i, f, g, o = gates = gates_of(arrived + (lowered(now.hidden, compute) @ weights).astype(arrived.dtype))
         cell = f * now.cell + i * g
         hidden = o * jnp.tanh(cell)
@@ -107,7 +110,7 @@ def _forward(compute: str, projected: Array, recurrent: Array, state: State) -> 
     return (hidden, last), (hidden, cell, gates, recurrent, state)
 
 
-def _backward(compute: str, kept: tuple[Any, ...], slopes: tuple[Array, State]) -> tuple[Array, Array, State]:
+def _backward(compute: str, kept: Kept, slopes: tuple[Array, State]) -> tuple[Array, Array, State]:
     hidden, cell, gates, recurrent, state = kept
     before = State(*(jnp.concatenate([first[None], rest[:-1]]) for first, rest in zip(state, (hidden, cell))))
     back = lowered(recurrent, compute).T

@@ -32,6 +32,7 @@ class GroupNorm:
     def apply(self, params: Params, values: Array) -> Array:
         """Of the same shape: (rows, ..., channels)."""
         grouped = values.reshape(values.shape[0], -1, self.groups, self.channels // self.groups)
+        # in two passes: the mean of squares less the squared mean loses all digits where the mean is large
         centred = grouped - grouped.mean(axis=(1, 3), keepdims=True)
         variance = jnp.square(centred).mean(axis=(1, 3), keepdims=True)
         normal = (centred * jax.lax.rsqrt(variance + self.epsilon)).reshape(values.shape)
@@ -70,6 +71,7 @@ class BatchNorm:
         batch = {"running_mean": mean, "running_variance": variance}
         values_each = (values.shape[0] if mask is None else jnp.sum(mask)) * math.prod(values.shape[1:-1])
         pace = jnp.where(values_each > 1, self.momentum, 0).astype(values.dtype)
+        # no gradient flows through what is remembered: only through the moments that normalise this batch
         moved = {name: (1 - pace) * old + pace * jax.lax.stop_gradient(batch[name]) for name, old in kept.items()}
         return self._normal(params, values, mean, variance), moved
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -36,7 +34,7 @@ def _forward(windows: Array) -> tuple[Array, Array]:
     return _largest(windows), windows
 
 
-def _backward(windows: Array, slope: Array) -> tuple[Any]:
+def _backward(windows: Array, slope: Array) -> tuple[Array]:
     """The slope goes to the first of equals, as in other libraries.
 
     JAX's own rule shares it among equals, which takes a count over the window: 25 % of a CNN's step under vmap. The
