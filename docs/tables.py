@@ -96,8 +96,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "swept": "written by a sweep: the `method` it was made of, and the `settings` that it varies",
     },
     "evaluation": {
-        "scores": "what is recorded; the first one is shown and decides which clients are helped; empty: chosen by task and class "
-        "balance",
+        "scores": "what is recorded; the first one is shown and decides which clients are helped; empty: chosen by "
+        "task and class balance",
         "unfit": "methods that cannot run on these rows: refused with the reason, or left out with a note",
         "untested": "a table without a test row: refused, or trained on without being judged",
         "choose_by": "the score by which validation rows choose rounds, settings and the announced method; unset: the "
@@ -119,8 +119,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "minutes": "time for all methods together; a method that it cuts short is marked. Unset: no limit",
     },
     "collaboration": {
-        "source": "`identity`: all clients alone; `uniform`: all clients alike; `mixture`: between them; `models`, `data`: "
-        "estimated from [training rows](advise.md); `file`: a matrix of your own. Unset: each method's own `own_share`",
+        "source": "`identity`: all clients alone; `uniform`: all clients alike; `mixture`: between them; `models`, "
+        "`data`: estimated from [training rows](advise.md); `file`: a matrix of your own. Unset: each method's own `own_share`",
         "own_share": "`mixture`: the weight of a client's own gradient",
         "path": "`file`: a .npy or .csv file with a row and a column for every client, in their order: discrepancies b "
         "where `accuracy` is set, otherwise weights Lambda, whose rows sum to 1",
