@@ -120,7 +120,8 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "collaboration": {
         "source": "`identity`: all clients alone; `uniform`: all clients alike; `mixture`: between them; `models`, "
-        "`data`: estimated from [training rows](advise.md); `file`: a matrix of your own. Unset: each method's own `own_share`",
+        "`data`: estimated from [training rows](advise.md); `file`: a matrix of your own. Unset: each "
+        "method's own `own_share`",
         "own_share": "`mixture`: the weight of a client's own gradient",
         "path": "`file`: a .npy or .csv file with a row and a column for every client, in their order: discrepancies b "
         "where `accuracy` is set, otherwise weights Lambda, whose rows sum to 1",
