@@ -419,4 +419,4 @@ def test_all_for_one_special_cases(lab):
     one = MinibatchSGD(GlobalModel(client_loss), step_size=ETA, clients=CLIENTS)
     found, expected = (lab.flat(lab.simulate(algorithm, data, 5).server.shared) for algorithm in (everybody, one))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
-    assert "agents are numbered from 0 to 4" in fit_of(dataclasses.replace(alone, target=5, clients=CLIENTS)).refused
+    assert "clients are numbered from 0 to 4" in fit_of(dataclasses.replace(alone, target=5, clients=CLIENTS)).refused

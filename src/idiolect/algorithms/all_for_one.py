@@ -59,7 +59,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         if not self.objective.has_shared or self.objective.has_personal:
             return Fit("it trains one model, that of its target; use the global_model objective")
         if 0 < self.clients <= self.target:
-            return Fit(f"its target is {self.target}, and agents are numbered from 0 to {self.clients - 1}")
+            return Fit(f"its target is {self.target}, and clients are numbered from 0 to {self.clients - 1}")
         if missed := misses_agents("neighbours", self.neighbours, self.clients):
             return Fit(missed)
         return beyond_theory(

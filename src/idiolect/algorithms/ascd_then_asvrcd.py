@@ -82,7 +82,7 @@ class ASCDThenASVRCD(VarianceReduced):
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a block to exchange."""
         if not self.objective.has_shared:
-            return Fit("without a shared block there is nothing to exchange; asvrcd_pfl takes it")
+            return Fit("without a shared block there is nothing to send; asvrcd_pfl takes it")
         return super().fit(chance)
 
     def _server_at(self, start: Params) -> Any:

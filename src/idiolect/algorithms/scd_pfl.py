@@ -43,7 +43,7 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a block to exchange; which components it draws is its own affair."""
         if not self.objective.has_shared:
-            return Fit("without a shared block there is nothing to exchange; local trains every client alone")
+            return Fit("without a shared block there is nothing to send; local trains every client alone")
         if not self.objective.keeps_convexity:
             return Fit("it needs a convex objective, which this one is not even for convex losses; lsgd_pfl takes it")
         return beyond_theory(
