@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""L2SGD+ (Hanzely and Richtarik 2020; a baseline of paper 002): L2GD from single components, variance reduced.
+"""L2SGD+ (Hanzely and Richtarik 2020; a baseline of Unified 2023): L2GD from single components, variance reduced.
 
 x_m <- x_m - (a/M) g_m, with one component j of the client's n_m and a table of gradients J_mj; the coin shows 1 with
 chance p (see l2gd.py):
