@@ -12,34 +12,17 @@ import jax
 
 from idiolect.core.checks import RequestError, nearest
 from idiolect.core.tally import Tally
+from idiolect.record.schema import Costs
 
 
 @dataclasses.dataclass(frozen=True)
-class Ledger:
+class Ledger(Costs):
     """Totals over all clients so far; gradients, forward passes and samples in per-example counts (`Tally`).
 
     One backward pass that yields both blocks is one of `gradients_both`. Bytes of the final delivery of models, and
     those of preparing the rows before round 0, are kept apart from those of the rounds. `executed_steps` includes steps
     that padding made idle; `useful_steps` does not.
     """
-
-    rounds: int = 0
-    download_bytes: int = 0
-    upload_bytes: int = 0
-    delivery_bytes: int = 0
-    preparation_bytes: int = 0
-    messages_down: int = 0
-    messages_up: int = 0
-    gradients_shared: int = 0
-    gradients_personal: int = 0
-    gradients_both: int = 0
-    forward_passes: int = 0
-    samples: int = 0
-    full_gradients_shared: int = 0
-    full_gradients_personal: int = 0
-    proximal_calls: int = 0
-    useful_steps: int = 0
-    executed_steps: int = 0
 
     def __post_init__(self) -> None:
         for name in FIELDS:
@@ -56,11 +39,11 @@ class Ledger:
         return self.gradients_shared + self.gradients_personal + self.gradients_both
 
     def __add__(self, other: Ledger) -> Ledger:
-        return Ledger(*(getattr(self, name) + getattr(other, name) for name in FIELDS))
+        return Ledger(**{name: getattr(self, name) + getattr(other, name) for name in FIELDS})
 
     def __sub__(self, earlier: Ledger) -> Ledger:
         """What was charged since `earlier`; refused when `earlier` is not earlier."""
-        return Ledger(*(getattr(self, name) - getattr(earlier, name) for name in FIELDS))
+        return Ledger(**{name: getattr(self, name) - getattr(earlier, name) for name in FIELDS})
 
     def charge(self, **amounts: SupportsIndex) -> Ledger:
         """This ledger with the named amounts added, in the units of the fields."""

@@ -30,7 +30,7 @@ from jax.typing import ArrayLike
 
 from idiolect.algorithms import schedule
 from idiolect.algorithms.population import population
-from idiolect.algorithms.tuples import SlopeUpload as Upload
+from idiolect.algorithms.schedule import Upload
 from idiolect.core import NOTHING, Algorithm, Fit, settings, step_key, tree
 from idiolect.core.control import repeat, switch
 from idiolect.core.reduction import nothing, weighted_mean

@@ -15,7 +15,8 @@ from jax.typing import ArrayLike
 
 from idiolect.algorithms.tuples import ServerState
 from idiolect.core import Algorithm, batches, settings, step_key
-from idiolect.core.algorithm import Client, Upload, Working
+from idiolect.core.algorithm import Client, Working
+from idiolect.core.algorithm import Upload as Uploaded
 from idiolect.core.control import cond
 from idiolect.core.types import Array, Batch, ClientData, Key, Params
 
@@ -38,8 +39,15 @@ class Broadcast(NamedTuple):
     iterations: Any
 
 
+class Upload(NamedTuple):
+    """A gradient of the shared block goes up."""
+
+    slope: Params
+    weight: Array
+
+
 @settings
-class Scheduled(Algorithm[ServerState, Client, Broadcast, Working, Upload]):
+class Scheduled(Algorithm[ServerState, Client, Broadcast, Working, Uploaded]):
     """A shared block that stands still while clients make the iterations that the server drew; still abstract."""
 
     def init_server(self, key: Key) -> ServerState:

@@ -46,10 +46,3 @@ class Upload(NamedTuple):
 
     drift: Params
     weight: Array
-
-
-class SlopeUpload(NamedTuple):
-    """A gradient of the shared block goes up."""
-
-    slope: Params
-    weight: Array

@@ -92,6 +92,7 @@ def _signatures(sample: Sample, penalty: float, landmarks: int, seed: int) -> tu
         models = _refit(sample, penalty, losses.argmin(axis=1), models)
         losses = sample.means(score(sample, models))
     least = losses.min(axis=1)
+    # in nats, and its root: excess grows with the square of a distance, and k-means compares distances
     scale = noise_scale(sample, least[sample.owner])
     # per row, not per agent: agents of different size shall not be sorted by their size
     judged = judging(sample, landmarks, sample.agents * landmarks)
@@ -115,6 +116,7 @@ def _sorted(signatures: np.ndarray, block: int, seed: int) -> list[np.ndarray]:
     if agents > _MOST_CLUSTERED:
         draws = host_generator(seed, Purpose.PARTITION, agents, 1)
         seen = signatures[np.sort(draws.choice(agents, _MOST_CLUSTERED, replace=False))]
+    # about two clusters to a block: a block that must be cut is cut between two of them
     clusters = min(max(2, 2 * agents // block), _MOST_CLUSTERS, len(np.unique(seen, axis=0)))
     found = KMeans(clusters, n_init=1, random_state=seed % 2**32).fit(seen)
     label = found.labels_ if seen is signatures else found.predict(signatures)

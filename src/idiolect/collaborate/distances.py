@@ -41,6 +41,7 @@ def mean_differences(rows: Rows, level: float = 0.95) -> Distances:
     means, noise = _moments(rows, _flat(rows.targets))
     squares = _squares(means)
     doubt = noise[:, None] + noise
+    # two means of the same law differ by their noise alone: what is expected of it is taken off
     value = 0.5 * np.maximum(squares - doubt, 0.0)
     upper = 0.5 * (np.sqrt(squares) + _quantile(level) * np.sqrt(doubt)) ** 2
     reveals = "The server sees every client's mean, variance and number of rows; the mean of one row is the row."

@@ -52,6 +52,8 @@ def held_out_models(sample: Sample, expansion: Expansion, penalty: float) -> np.
 def pairwise_excess(sample: Sample, expansion: Expansion, penalty: float) -> Excess:
     """All ordered pairs. For many agents see `blocks.learn_in_blocks`, which asks for few of them."""
     models = quick_models(sample, expansion, own_weights(sample), penalty)
+    # i's own model is judged without the rows it is judged on, as j's never saw them: otherwise i would look better
+    # than it is
     own = score_own(sample, held_out_models(sample, expansion, penalty))
     differences = score(sample, models) - own[:, None]
     value = sample.means(differences)
@@ -99,6 +101,7 @@ def _standard_errors(sample: Sample, differences: np.ndarray, value: np.ndarray)
     blocks = np.bincount(np.unique(np.stack([sample.owner, block]), axis=1)[0], minlength=sample.agents)
     if len(np.unique(block)) < len(block):
         totals = np.zeros((block.max() + 1, differences.shape[1]))
+        # rows of a block err together: their sum is one observation
         np.add.at(totals, block, centred)
         owners = np.zeros(len(totals), np.int64)
         owners[block] = sample.owner

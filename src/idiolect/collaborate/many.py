@@ -105,6 +105,7 @@ def _judge_candidates(
             answers = held_out_answers(part, asked, expansion, family, penalty)
             if not names:
                 names = [one.name for one in family]
+                # in single precision: rows x candidates x outputs is the largest array of all
                 outputs = np.zeros((len(sample.owner), *answers.shape[1:]), np.float32)
             outputs[there[_rows_of(judged, members)]] = answers
             report("blocks", fold * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))

@@ -210,6 +210,7 @@ def expand(sample: Sample, point: np.ndarray) -> Expansion:
         rows = slice(starts[cell], starts[cell + 1])
         place = divmod(int(cell), sample.folds)
         ones = np.ones(starts[cell + 1] - starts[cell])
+        # of large models cell by cell: Hessians of single rows would not fit into memory
         gradients[place] = loss.gradient(design[rows], goals[rows], ones, coefficients).reshape(-1)
         hessians[place] = loss.hessian(design[rows], goals[rows], ones, coefficients)
     return Expansion(point, gradients, hessians)

@@ -94,6 +94,7 @@ class WeightedMean:
 
     def lower(self, partial: Mean) -> Mean:
         """Divide by the total weight."""
+        # an empty cohort has weight 0: its sum, also 0, stays the "mean"
         divisor = jnp.where(partial.weight > 0, partial.weight, 1)
         mean = jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), partial.mean)
         return partial._replace(mean=mean)
@@ -125,6 +126,7 @@ class WeightedMeanByGroup:
 
     def collect(self, uploads: Tree, clients: jax.Array, present: jax.Array) -> GroupedMean:
         """Weighted sums and weights, one row per group."""
+        # as a mask and not by segments: groups are few, and sums of chunks add up whatever the order
         member = uploads.group[:, None] == jnp.arange(self.groups, dtype=uploads.group.dtype)[None]
         weights = jnp.where(member, _present_weights(uploads, present)[:, None], 0)
 

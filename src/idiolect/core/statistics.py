@@ -60,6 +60,8 @@ def moving(slope: Params, block: Params, seen: Mapping[str, jax.Array]) -> Param
                 f"A parameter named {PREFIX}... is a running statistic, which training sets, but no pass says what "
                 f"{name!r} becomes; give it another name, or let it stay whole where it is sliced."
             )
+        # as if it were a gradient of step 1: one `descend` then moves parameters and statistics, in every algorithm
+        # that walks by it
         return old - seen[name].astype(old.dtype)
 
     return jax.tree_util.tree_map_with_path(one, slope, block)

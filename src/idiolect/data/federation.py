@@ -350,6 +350,7 @@ def no_rows(like: Rows) -> Rows:
 def _by_client(owner: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Numbers of the chosen rows, client after client, each client's in their first order."""
     index = np.flatnonzero(chosen)
+    # stable: a stream of rows, and a split by time, keep the order they came in
     return index[np.argsort(owner[index], kind="stable")]
 
 

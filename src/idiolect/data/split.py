@@ -146,6 +146,7 @@ def split_units(units: np.ndarray, fractions: tuple[float, float, float], draws:
     if (sizes == 1).all():
         return np.repeat(np.arange(4, dtype=np.int8), part_sizes(len(sizes), fractions))[np.argsort(order)][units]
     wanted = [TRAIN] + [part for part in (TEST, VALIDATION) if fractions[part] > 0]
+    # by rows and not by units: one client may have a group of a hundred rows and ten of one
     rows = np.array([*fractions, max(0.0, 1 - sum(fractions))]) * len(units)
     # a rounding error is no fraction that wants a unit
     rows[rows < 1e-6 * len(units)] = 0
@@ -211,6 +212,7 @@ def choose_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.
 def draw_held_out(names: tuple[str, ...], held_out: HeldOut, seed: int) -> np.ndarray:
     """Booleans per client; a number or fraction is drawn by a rank of each name, whatever their order."""
     if isinstance(held_out, (int, float, np.integer, np.floating)):
+        # by a hash of each name: a client that joins or leaves moves no other client in or out
         wanted = sorted(names, key=lambda name: rank(seed, "held out", name))[: _amount(held_out, len(names))]
     else:
         wanted = [held_out] if isinstance(held_out, str) else [str(name) for name in held_out]

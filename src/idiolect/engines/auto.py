@@ -40,6 +40,7 @@ def _fastest(plan: Plan, state: State) -> tuple[Training, float]:
     if training.rounds == 0 or cohort == 0:
         return batched, 0.0
     seconds = _measure(plan, state, batched)
+    # every other executor is compiled to be measured: for a short run that takes longer than it could save
     if seconds * training.rounds < WORTH_SECONDS:
         return batched, seconds
     others = [dataclasses.replace(training, executor="chunked", chunk=chunk) for chunk in (1, 8) if chunk < cohort]

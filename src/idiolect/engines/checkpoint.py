@@ -68,9 +68,12 @@ class Checkpoint:
         Of `history` only what lies beyond `mark`, which the last call returned, is written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        # appended, not written anew: a long history would soon cost more than the state. Lines beyond the mark of a
+        # checkpoint, left by a crash, are never read
         mark = append_lines(self.folder / HISTORY, mark or Mark(), history)
         facts = facts | {"history": list(mark)}
         if records is not None:
+            # a name per round: the file that an older checkpoint speaks of must not change under it
             name = f"client_states-{facts['round']}.bin"
             facts |= {"records": name, "records_sha256": records.copy_to(self.folder / name)}
         arrays = {f"leaf_{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
@@ -79,6 +82,7 @@ class Checkpoint:
             with open(unfinished, "wb") as file:
                 np.savez(file, allow_pickle=False, facts=text, **arrays)
             seal_file(unfinished)
+            # two are kept: one that turns out damaged costs the rounds since the one before, not the run
             if self.latest.exists():
                 os.replace(self.latest, self.previous)
         self._forget_old_records(facts.get("records"))

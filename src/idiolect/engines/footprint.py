@@ -133,6 +133,7 @@ def _count(function: Callable[..., Tree], *arguments: Tree) -> _Counted:
 
 
 def _program(program: ClosedJaxpr) -> _Counted:
+    # counted by the compiler before it optimises: what it saves differs from machine to machine, the method does not
     once = jax.jit(jaxpr_as_fun(program)).lower(*program.in_avals).cost_analysis()
     more = _repeated(program)
     return _Counted(float((once or {}).get("flops", 0.0)) + more.flops, more.complete)
@@ -143,6 +144,7 @@ def _repeated(program: ClosedJaxpr | Jaxpr) -> _Counted:
     total, complete = 0.0, True
     for equation in getattr(program, "jaxpr", program).eqns:
         name, inside = equation.primitive.name, [_repeated(part) for part in _nested(equation.params)]
+        # how often a `while` turns is known only by running it
         complete &= all(part.complete for part in inside) and name != "while"
         repeats = [part.flops for part in inside]
         total += max(repeats, default=0.0) if name == "cond" else sum(repeats)  # of branches, it counts the dearest

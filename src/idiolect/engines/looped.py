@@ -63,6 +63,7 @@ def _send(task: Task, working: Tree) -> tuple[Tree, Tree, Tally]:
 def _client_by_steps(task: Task) -> Done:
     working, tally, steps = _receive(task)
     for t in range(int(steps)):
+        # an array and not a Python integer: one program for all steps, where each new integer would compile another
         working, tally = _step(task, np.int32(t), working, tally)
     upload, kept, cost = _send(task, working)
     return Done(upload, kept, tally.plus(cost), steps)

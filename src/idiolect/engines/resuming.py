@@ -88,6 +88,7 @@ def _adopt(plan: Plan, chosen: dict[str, Any], where: Path) -> door.Training:
     """The program a checkpoint was made by, where the request left the choice to us."""
     asked = plan.requested
     mine = dataclasses.asdict(plan.training)
+    # another program rounds otherwise: a resumed run must give the same bits as one that was never stopped
     free = {"executor": asked.executor == "auto", "chunk": asked.executor == "auto", "block": asked.block == 0}
     for name, value in chosen.items():
         if mine[name] != value and not free[name]:

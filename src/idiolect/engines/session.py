@@ -93,6 +93,7 @@ class Session:
 
     def _train_block(self, goal: int, watch: Watch | None) -> None:
         training, here, checkpoint = self.training, self.state.round, self.options.checkpoint
+        # a block never passes a record: scores are of the state between two rounds, which a block does not keep
         until_record = training.record_every - here % training.record_every
         state = advance(self.plan, self.state, min(training.block, goal - here, until_record))
         if len(state.accounts) == 1 and not state.accounts[0].sound:
@@ -127,6 +128,7 @@ class Session:
     def finish(self) -> list[Run]:
         """Read the test rows for the last and the selected round; bill what the personal models cost, once."""
         plan, last = self.plan, self.state.now
+        # states on disk are those of the last round alone: no copy was kept of a better one
         selected = last if last.states is None else self.state.selected
         last_scores, costs = score_ends(plan, last)
         chosen_scores = last_scores

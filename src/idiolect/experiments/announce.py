@@ -56,6 +56,7 @@ def _candidates(trained: list[Trained], score: str) -> list[Candidate]:
     """With scores fold by fold where the same folds decided about all of them, else with one mean per client."""
     sign = 1 if SCORES[score].higher_is_better else -1
     folds = [[] if entry.choice is None else entry.choice.folds for entry in trained]
+    # fold by fold the same rows judge every method, and what they have in common cancels in the difference
     if len({len(own) for own in folds}) == 1 and folds[0]:
         scores = [np.asarray(own, np.float64) for own in folds]
     else:

@@ -38,6 +38,7 @@ def fold(federation: Federation, number: int, seed: int) -> Federation:
     for client, (own, held) in enumerate(zip(places, counts)):
         order = host_generator(seed, Purpose.SPLIT, client).permutation(len(own) - held)  # validation rows come last
         start = (number - 1) * held
+        # every fold takes its next rows of one order, so that folds overlap only where a client has too few
         chosen = np.unique(order[np.arange(start, start + held) % max(len(order), 1)]) if held else order[:0]
         validation.append(own[chosen])
         train.append(np.delete(own, chosen))

@@ -37,6 +37,8 @@ def optimum_measure(
     in the file `cache` and read back from there.
     """
     with jax.enable_x64(True):
+        # in double precision, whatever the run computes in: float32 rounds F long before a method has reached its
+        # optimum
         problem = joint_problem(objective, rows)
         best = None if problem is None else _solve(problem, cache)
         if problem is None or best is None:

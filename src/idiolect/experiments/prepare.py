@@ -163,6 +163,8 @@ def _with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
         try:
             ready.append((method, *_build(prepared, method)))
         except RequestError as error:
+            # a setting that the user gave and that is out of its range is a mistake to report, also where unfit methods
+            # are passed over
             if spec.evaluation.unfit == "refuse" or _is_given(method, str(error)):
                 raise
             reasons[method.label] = _NO_RIDGE if isinstance(error, NeedsRidgeError) else str(error)

@@ -32,6 +32,7 @@ def choose_ridge(spec: Spec, rows: pa.Table | None = None) -> tuple[float, str]:
     train, judged = (make_sample(loss, part.select(kept), 2) for part in (federation.train, federation.validation))
     if not len(judged.owner):
         return 0.01, "The ridge is l2 = 0.01: there are no validation rows to choose it on (--l2 sets it)."
+    # systems this small are slower in several threads than in one
     with one_thread():
         losses = [_ridge_loss(train, judged, ridge) for ridge in RIDGES]
     best = RIDGES[int(np.argmin(losses))]
@@ -43,6 +44,7 @@ def _ridge_loss(train: Sample, judged: Sample, ridge: float) -> float:
     together = optimum(train, np.ones(train.agents), ridge * len(train.owner), np.zeros(train.size))
     own = np.stack(
         [
+            # from the common model, which is near: a few Newton steps instead of a search
             optimum(train.some_agents(np.array([client])), np.ones(1), ridge * rows, together)
             for client, rows in enumerate(train.counts)
         ]

@@ -51,5 +51,6 @@ def pseudo_values(
     def without(block: Array) -> Array:
         return score(outputs, targets, (blocks >= 0) & (blocks != block))
 
+    # one block after another: side by side, a ranking score would hold rows times blocks of them
     left = jax.lax.map(without, jnp.arange(most, dtype=jnp.int32))
     return jnp.where(there, number * whole - (number - 1) * left, jnp.nan)

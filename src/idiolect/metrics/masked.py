@@ -42,5 +42,6 @@ def divided(total: Array, weight: Array) -> Array:
 def mean_where(values: Array, counted: Array) -> Array:
     """Mean of the counted values; not-a-number when there is none."""
     number = jnp.sum(counted, dtype=jnp.int32).astype(values.dtype)
+    # padding may hold anything, even NaN: chosen away, since 0 times it would still be NaN
     total = jnp.sum(jnp.where(counted, values, 0))
     return jnp.where(number > 0, total / jnp.maximum(number, 1), jnp.nan)

@@ -30,6 +30,7 @@ def moderate(variance: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, np.
 
 def _fit(variance: np.ndarray, freedom: np.ndarray) -> tuple[float, float]:
     """s0^2 and d0 by the moments of log s^2."""
+    # Smyth's (2004) moments: the logarithm of a chi-squared variance has a known mean and spread, whatever its scale
     logs = np.log(variance) - special.digamma(freedom / 2) + np.log(freedom / 2)
     centre, excess = float(logs.mean()), float(logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean())
     if excess <= 2 / CERTAIN:  # they differ by chance alone

@@ -21,6 +21,7 @@ def whole(path: Path) -> Iterator[Path]:
 
     An OSError names `path`. A killed process leaves a file that `is_leftover` knows.
     """
+    # in the same folder: a rename is one step only within a file system
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{next(_NUMBERS)}{UNFINISHED}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -38,6 +38,8 @@ def _take(folder: Path) -> int:
                     f"Another process is writing into {folder}; wait until it has ended, or choose another --out."
                 )
             with contextlib.suppress(FileNotFoundError):
+                # a lock is on the file, not on its name: between opening and locking another process may have removed
+                # it and made a new one
                 if os.path.samestat(os.fstat(handle), os.stat(folder / LOCK)):
                     return handle
         except BaseException:

@@ -52,6 +52,7 @@ def open_json(path: Path, way_out: str) -> dict[str, Any]:
 
 
 def _digest_of_values(content: Mapping[str, Any]) -> str:
+    # by the values, not by the text: an editor that only lays the file out anew has changed nothing
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -62,6 +62,7 @@ class ConvexLoss:
         if self.criterion == "squared":
             return 0.5 * ((outputs - goals) ** 2).sum(axis=1)
         if self.criterion == "logistic":
+            # log(1 + exp(-margin)) in both tails: by hand it overflows on one side and loses its digits on the other
             return np.logaddexp(0.0, outputs - 2 * goals * outputs)[:, 0]
         return logsumexp(outputs, axis=1) - (outputs * goals).sum(axis=1)
 

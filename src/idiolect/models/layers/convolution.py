@@ -40,6 +40,7 @@ def convolve_pairs(images: Array, weights: Array) -> Array:
     rows, inside, (kernel, outside) = images.shape[0], images.shape[-1], (weights.shape[0], weights.shape[-1])
     height, width = (length - kernel + 1 for length in images.shape[1:3])
     pairs, cells = -(-width // 2), (kernel + 1) // 2  # of outputs in a line; pairs of pixels that one of them sees
+    # an odd width gets one more output, of zeros, which is cut off at the end
     images = jnp.pad(images, ((0, 0), (0, 0), (0, 2 * (pairs + cells - 1) - images.shape[2]), (0, 0)))
     paired = images.reshape(rows, images.shape[1], pairs + cells - 1, 2 * inside)
     slices = [paired[:, i : i + height, j : j + pairs] for i in range(kernel) for j in range(cells)]

@@ -51,6 +51,7 @@ def _forward(compute: str, projected: Array, recurrent: Array, shares: Array) ->
 
 def _backward(compute: str, kept: tuple[Any, ...], slopes: Array) -> tuple[Array, Array, Array]:
     hidden, cell, hiddens, cells, gates, recurrent, shares = kept
+    # kept by the forward pass: the reverse loop computes no gate again
     before_hidden, before_cell = (jnp.concatenate([jnp.zeros_like(part[:1]), part[:-1]]) for part in (hidden, cell))
     back = jnp.swapaxes(lowered(recurrent, compute), 1, 2)
 
@@ -68,6 +69,7 @@ def _backward(compute: str, kept: tuple[Any, ...], slopes: Array) -> tuple[Array
     at = (slopes, hiddens, cells, *gate_slopes(gates, cells, before_cell[:, None]), gates[1], shares)
     _, (summed, on_shares) = jax.lax.scan(step, (nothing, nothing), at, reverse=True, unroll=UNROLL)
     seen, wanted = lowered(before_hidden, compute), lowered(summed, compute)
+    # one product over all steps after the loop, instead of one per step added up in it
     on_recurrent = jnp.einsum("trw,tbrv->bwv", seen, wanted).astype(recurrent.dtype)
     return summed, on_recurrent, on_shares
 
