@@ -226,7 +226,7 @@ _ROWS = (
         clients="30 people",
         rows=10299,
         predicted="one of 6 activities",
-        licence=f"{CC_BY}; its readme: no commercial use",
+        licence=f"{CC_BY}, not commercial",
         citation="Reyes-Ortiz, Anguita, Ghio, Oneto, Parra (2013). Human Activity Recognition Using Smartphones. UCI "
         "Machine Learning Repository. doi:10.24432/C54S4K",
         home="https://archive.ics.uci.edu/dataset/240/human+activity+recognition+using+smartphones",
@@ -246,10 +246,10 @@ _ROWS = (
     Dataset(
         name="mnist_writers",
         title="MNIST by its writers",
-        clients="539 writers, 297 more to hold out",
+        clients="539 writers",
         rows=70000,
         predicted="one of 10 digits",
-        licence="CC BY-SA 3.0; writers (QMNIST): BSD",
+        licence="CC BY-SA 3.0, BSD",
         citation="LeCun, Cortes, Burges (1998). The MNIST database. Yadav, Bottou (2019). Cold case: the lost MNIST "
         "digits. NeurIPS.",
         home="https://github.com/facebookresearch/qmnist",
@@ -280,6 +280,7 @@ _ROWS = (
         convert=conversions.mnist_writers,
         files={"images/mnist_writers.npz.xz": "3c3111edc24ad10a2599b8fe4985d7d326486bbfd061a0cc68c224f23a796df8"},
         size=9138776,
+        remark="297 more writers, those of the test images, can be held out",
     ),
     Dataset(
         name="fashion_mnist",
@@ -356,7 +357,7 @@ _ROWS = (
         clients="dealt out",
         rows=32258,
         predicted="one of 62 characters",
-        licence="NIST SD 19, public domain",
+        licence="public domain",
         citation="Cohen, Afshar, Tapson, van Schaik (2017). EMNIST. arXiv:1702.05373",
         home="https://www.nist.gov/itl/products-and-services/emnist-dataset",
         originals=_at(
