@@ -28,7 +28,7 @@ POSITIONS = Path(__file__).parent / "bundled_files" / "positions"
 EMNIST_ROWS = 32258  # of the by-class test images; the first ones
 HAR_PARTS = ("train", "test")
 HAR_CHANNELS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
-HAR_STEPS = np.repeat(np.float32([2**-12, 2**-11, 2**-12]), 3)  # in g, rad/s and g
+HAR_STEPS = np.repeat(np.array([2**-12, 2**-11, 2**-12], np.float32), 3)  # in g, rad/s and g
 
 
 def _only(originals: Mapping[str, Path]) -> Path:
@@ -124,7 +124,7 @@ def uci_har(originals: Mapping[str, Path]) -> dict[str, Content]:
     half = windows.shape[2] // 2
     chained = (windows[1:, :, :half] == windows[:-1, :, half:]).all(axis=(1, 2))
     chained &= (subject[1:] == subject[:-1]) & (label[1:] == label[:-1])
-    content = {
+    content: dict[str, np.ndarray] = {
         "x": np.rint(windows / HAR_STEPS[:, None]).astype(np.int16),
         "step": HAR_STEPS,
         "y": (label - 1).astype(np.uint8),
@@ -138,7 +138,7 @@ def uci_har(originals: Mapping[str, Path]) -> dict[str, Content]:
 
 def mnist_writers(originals: Mapping[str, Path]) -> dict[str, Content]:
     """MNIST's images with the writers that QMNIST found: columns label, series, writer of its extended labels."""
-    content = {}
+    content: dict[str, np.ndarray] = {}
     for part, prefix in (("train", "train"), ("test", "t10k")):
         images = read_idx(originals[f"{prefix}-images-idx3-ubyte.gz"])
         labels = read_idx(originals[f"{prefix}-labels-idx1-ubyte.gz"])
@@ -154,7 +154,7 @@ def mnist_writers(originals: Mapping[str, Path]) -> dict[str, Content]:
 def _chosen(name: str, rows: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Content]:
     """The balanced subset whose positions come with the package, as gaps from one row to the next."""
     gaps = read_npz(POSITIONS / f"{name}.npz.xz")
-    content = {}
+    content: dict[str, np.ndarray] = {}
     for part, (images, labels) in rows.items():
         places = np.cumsum(gaps[f"gaps_{part}"], dtype=np.int64)
         if places[-1] >= len(images):
