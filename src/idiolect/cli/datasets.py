@@ -37,7 +37,7 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
         return
     heads = ("name", "clients", "rows", "predicted", "licence", "size", "where")
     rows = [
-        (*(row.name, row.clients, str(row.rows), row.predicted, row.licence), _size(row.size), whereabouts(row))
+        (*(row.name, row.clients, str(row.rows), row.predicted, row.licence), row.shown_size, whereabouts(row))
         for row in DATASETS.values()
     ]
     typer.echo(printed(text_table(heads, rows, words=(0, 1, 3, 4, 6)), width=200), nl=False)
@@ -47,10 +47,6 @@ def _facts(row: Dataset) -> dict[str, object]:
     kept = ("title", "clients", "rows", "predicted", "licence", "citation", "home", "files", "size", "remark", "exact")
     originals = [dataclasses.asdict(one) for one in row.originals]
     return {name: getattr(row, name) for name in kept} | {"originals": originals}
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
 @app.command()

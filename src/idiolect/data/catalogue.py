@@ -45,6 +45,11 @@ class Dataset:
     remark: str = ""
     exact: bool = True
 
+    @property
+    def shown_size(self) -> str:
+        """Bytes for a reader."""
+        return f"{self.size / 1e6:.1f} MB" if self.size >= 1e6 else f"{self.size / 1e3:.0f} kB"
+
 
 def _at(folder: str, files: dict[str, str | None]) -> tuple[Original, ...]:
     return tuple(Original(f"{folder}/{name}", sha256) for name, sha256 in files.items())
