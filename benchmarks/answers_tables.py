@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from idiolect.data.shared_files import HEART_CATEGORIES, HEART_COLUMNS, HOSPITALS, dataset_file
+from idiolect.data.conversions import HOSPITALS
+from idiolect.data.dataset_files import dataset_file
+from idiolect.data.shared_files import HEART_CATEGORIES, HEART_COLUMNS
 from idiolect.data.sources import read_npz
 from idiolect.data.split import TEST, Split, plan
 from idiolect.data.tables import read_csv

@@ -24,6 +24,8 @@ from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import unset
 from idiolect.core.data import ClientData
 from idiolect.core.settings import know_population
+from idiolect.data.catalogue import DATASETS
+from idiolect.data.dataset_files import BUNDLED
 from idiolect.data.partition import PARTITIONERS
 from idiolect.engines.billing import sends
 from idiolect.engines.start import wire_types
@@ -325,6 +327,27 @@ def sources_table() -> str:
     return markdown(("source", "what it is", "`[data.settings]`"), rows)
 
 
+def datasets_table() -> str:
+    """Data sets that need files."""
+    rows = []
+    for row in DATASETS.values():
+        bundled = "yes" if all((BUNDLED / path).is_file() for path in row.files) else "no"
+        facts = (row.title, row.clients, str(row.rows), row.predicted, row.licence, row.shown_size, bundled)
+        rows.append((f"`{row.name}`", *facts))
+    return markdown(("name", "what it is", "clients", "rows", "predicted", "licence", "size", "bundled"), rows)
+
+
+def origins_table() -> str:
+    """Homes and citations of data sets, and how a built one may differ from ours."""
+    rows = []
+    for row in DATASETS.values():
+        known = sum(one.sha256 is not None for one in row.originals)
+        checked = f"{known} of {len(row.originals)}"
+        remark = row.remark if row.exact else f"may differ: {row.remark}"
+        rows.append((f"`{row.name}`", f"[home]({row.home})", checked, row.citation, remark or "none"))
+    return markdown(("name", "origin", "originals with a known checksum", "citation", "remark"), rows)
+
+
 def scores_table() -> str:
     """Scores."""
     rows = []
@@ -410,6 +433,8 @@ def readers() -> tuple[str, ...]:
 
 SINGLE = {
     "sources": sources_table,
+    "datasets": datasets_table,
+    "dataset origins": origins_table,
     "scores": scores_table,
     "partitioners": partitioners_table,
     "objectives": objectives_table,

@@ -8,7 +8,8 @@ import numpy as np
 from idiolect import RequestError
 from idiolect.core.checks import nearest
 from idiolect.data import read_npz
-from idiolect.data.shared_files import dataset_file, scale_pixels
+from idiolect.data.dataset_files import dataset_file
+from idiolect.data.shared_files import scale_pixels
 
 IMAGE_FILES = {
     "mnist": "mnist_writers",

@@ -8,7 +8,7 @@ paper prints come out only with a column of ones (and the released script's cons
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -20,6 +20,7 @@ from idiolect.algorithms import Scafflix, find
 from idiolect.core import NOTHING, ClientData, Rows, settings
 from idiolect.core.tree import Params
 from idiolect.data import Partition, shared_files
+from idiolect.data.dataset_files import dataset_file
 from idiolect.objectives import FLIX
 from idiolect.objectives.flix import Prepared
 from idiolect.theory import Constants, client_constants, from_theory
@@ -53,6 +54,12 @@ class FromOnes(FLIX):
         if self.known is None:
             return super().prepare(key, data)
         return Prepared(cast(Params, self.known), jnp.asarray(True)), NOTHING
+
+
+def check_files(data_sets: Iterable[str]) -> None:
+    """Refuse a reproduction whose last data set is not here before it trains on the first."""
+    for name in data_sets:
+        dataset_file(f"libsvm/{name}.bz2")
 
 
 def deal(data_set: str, split: str, spec: Spec) -> Federation:

@@ -20,6 +20,7 @@ from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import unset
 from idiolect.core.data import Rows
 from idiolect.core.settings import know_population
+from idiolect.data import dataset_files
 from idiolect.data.federation import Federation
 from idiolect.data.task import Task
 from idiolect.models import MLP, Linear
@@ -48,6 +49,11 @@ if HURRIED:
         return usual_options(*arguments, env_options_overrides=compiler_options | (env_options_overrides or {}), **more)
 
     compiler.get_compile_options = with_options
+
+# Data files beside the checkout are found where no folder is named; a fresh clone has the bundled ones alone.
+DATASETS = Path(__file__).resolve().parents[2] / "shared" / "datasets"
+if DATASETS.is_dir():
+    os.environ.setdefault(dataset_files.VARIABLE, str(DATASETS))
 
 FEATURES, CLASSES, L2 = 3, 3, 0.1
 RAGGED = (3, 5, 4, 5, 3, 4)  # training rows per client; few distinct sizes, so that eager code compiles little

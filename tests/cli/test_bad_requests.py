@@ -148,7 +148,7 @@ COMMANDS = [  # (command line, a part of the sentence)
     ("run", "Missing argument"),
     ("runn", "No such command 'runn'"),
     ("compare", "compare needs either a TABLE or --data NAME"),
-    ("compare hospitals.csv --data digits", "compare needs either a TABLE or --data NAME"),
+    ("compare hospitals.csv --data digits", "Both TABLE hospitals.csv and --data digits are given; leave one"),
     ("compare hospitals.csv --client site", "compare TABLE needs --target COLUMN, the column that is to be predicted."),
     ("compare hospitals.csv --target ill", "compare TABLE needs --client COLUMN, the column that names the client."),
     ("compare --data digit", "[data] source 'digit' is not known. Did you mean 'digits'?"),

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import functools
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,13 +14,14 @@ import idiolect.data
 from idiolect.core.checks import RequestError
 from idiolect.data import shared_files, speeches
 from idiolect.data.bundled import digits
+from idiolect.data.catalogue import DATASETS
+from idiolect.data.dataset_files import VARIABLE, dataset_file, whereabouts
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import DataSpec
 from papers.images import image_arrays
 
-FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER))
 with_data = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason=f"no data folder at {FOLDER}; set {shared_files.VARIABLE} to one"
+    "not here" in map(whereabouts, DATASETS.values()), reason="not all sets are here; see `idiolect datasets list`"
 )
 
 
@@ -46,17 +45,18 @@ def test_digits_are_dealt_by_label():
     assert digits(clients=10, labels_per_client=4, held_out=2).held_out.clients == 2
 
 
-def test_an_absent_folder_says_how_to_name_one(monkeypatch, tmp_path):
-    monkeypatch.setenv(shared_files.VARIABLE, str(tmp_path))
-    with pytest.raises(RequestError, match="set the environment variable IDIOLECT_DATASETS"):
+def test_an_absent_file_names_the_set_and_the_command(monkeypatch, tmp_path):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(RequestError, match=f"data set school .* {tmp_path}; .*`idiolect datasets fetch school`"):
         shared_files.school()
+    with pytest.raises(RequestError, match="no-such-file is not in the folder"):
+        dataset_file("no-such-file")
     with pytest.raises(RequestError, match="Did you mean 'mushrooms'"):
         shared_files.libsvm("mushroom")
     with pytest.raises(RequestError, match="Did you mean 'cifar10'"):
         image_arrays("cifar")
 
 
-@with_data
 def test_heart_disease_has_four_hospitals():
     federation = shared_files.heart_disease()
     assert dict(zip(federation.names, rows_per_client(federation))) == {
@@ -130,7 +130,6 @@ def test_writers_of_the_test_images_can_be_held_out(monkeypatch):
         assert sentence in str(refused.value)
 
 
-@with_data
 def test_roles_guess_every_next_character_in_the_order_of_the_play():
     federation = speeches.shakespeare(4, length=20)
     assert federation.clients == 4
@@ -147,14 +146,12 @@ def test_roles_guess_every_next_character_in_the_order_of_the_play():
     assert " the " in text
 
 
-@with_data
 def test_every_role_with_two_speeches_is_a_client():
     federation = speeches.shakespeare()
     assert federation.clients == 1138  # as the data's own page counts them
     assert federation.train.counts.min() >= 1
 
 
-@with_data
 @pytest.mark.parametrize(("name", "rows", "positives"), [("mushrooms", 8124, 4208), ("a6a", 11220, 2692)])
 def test_libsvm_sets_have_the_documented_labels(name, rows, positives):
     federation = shared_files.libsvm(name)
@@ -163,7 +160,6 @@ def test_libsvm_sets_have_the_documented_labels(name, rows, positives):
     assert federation.train.targets.sum() == positives
 
 
-@with_data
 def test_libsvm_sets_can_be_dealt_out_in_every_way():
     for partition, options in (
         ("label_ratio", {}),

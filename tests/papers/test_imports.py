@@ -29,6 +29,7 @@ DEEPER = {
     "data.federation",
     "data.partition",
     "data.problem",
+    "data.dataset_files",
     "data.shared_files",
     "data.speeches",
     "data.synthetic",

@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from idiolect.core.checks import RequestError
-from idiolect.data import shared_files
+from idiolect.data.dataset_files import VARIABLE
 from idiolect.data.federation import Federation
 from idiolect.data.split import Split
 from idiolect.theory.joint import joint_problem
 from papers import (
     scafflix,
     scafflix_condition,
+    scafflix_exact,
     scafflix_inexact,
     scafflix_logistic,
     scafflix_stepsizes,
@@ -28,10 +27,6 @@ from papers.scafflix import Problem, communications_to, flix, released_probabili
 from papers.verdicts import compare
 
 SLUGS = ("scafflix-logistic", "scafflix-stepsizes", "scafflix-inexact", "scafflix-condition", "scafflix-exact")
-FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER))
-with_data = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason=f"no data folder at {FOLDER}; set {shared_files.VARIABLE} to one"
-)
 SPEC = {"clients": 4, "l2": 0.1, "tolerance": 1e-13, "data_seed": 0}
 
 
@@ -102,6 +97,7 @@ def test_smaller_alpha_out_of_order_is_counted():
 
 
 def test_logistic_at_a_small_size(monkeypatch):
+    monkeypatch.setattr(scafflix_logistic, "check_files", lambda names: None)
     monkeypatch.setattr(scafflix_logistic, "deal", small_federation)
     spec = load_spec("scafflix-logistic") | SPEC
     spec |= {"data_sets": ["a"], "splits": ["iid"], "alphas": [1.0, 0.1], "seeds": 2, "record_every": 20}
@@ -189,13 +185,12 @@ def test_every_slug_is_registered_documented_and_can_fail(slug):
 
 
 def test_an_absent_folder_is_one_clear_sentence(monkeypatch, tmp_path):
-    monkeypatch.setenv(shared_files.VARIABLE, str(tmp_path))
-    for module, slug in zip((scafflix_logistic, scafflix_stepsizes, scafflix_inexact), SLUGS):
-        with pytest.raises(RequestError, match="set the environment variable IDIOLECT_DATASETS to the folder"):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    for module, slug in ((scafflix_logistic, "scafflix-logistic"), (scafflix_exact, "scafflix-exact")):
+        with pytest.raises(RequestError, match="idiolect datasets fetch w6a"):
             module.measure(load_spec(slug), lambda *news: None)
 
 
-@with_data
 def test_the_printed_p_comes_out_in_the_files_order():
     # the released script's p for mushrooms, with its constants, equal parts of the file and a column of ones
     spec = load_spec("scafflix-logistic")

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from idiolect.core.checks import RequestError
-from idiolect.data import shared_files
+from idiolect.data.dataset_files import VARIABLE, find_file
 from papers import (
     unified_image_data,
     unified_images,
@@ -39,9 +37,9 @@ from papers.verdicts import compare
 
 SLUGS = ("unified-images", "unified-sampling", "unified-reparametrisation", "unified-relaxation")
 MODULES = (unified_images, unified_sampling, unified_reparametrisation, unified_relaxation)
-FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER))
 with_data = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason=f"no data folder at {FOLDER}; set {shared_files.VARIABLE} to one"
+    any(find_file(f"images/{name}.npz.xz") is None for name in ("mnist_writers", "fashion_mnist_sub", "kmnist_t10k")),
+    reason="not all image sets are here; see `idiolect datasets list`",
 )
 SIZE = {"clients": 6, "train_rows": 20, "test_rows": 30}
 
@@ -233,8 +231,8 @@ def test_every_slug_is_registered_documented_and_can_fail(slug):
 
 
 def test_an_absent_folder_is_one_clear_sentence(monkeypatch, tmp_path):
-    monkeypatch.setenv(shared_files.VARIABLE, str(tmp_path))
-    with pytest.raises(RequestError, match="set the environment variable IDIOLECT_DATASETS to the folder"):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(RequestError, match="idiolect datasets fetch mnist_writers"):
         unified_images.measure(load_spec("unified-images"), lambda *news: None)
 
 

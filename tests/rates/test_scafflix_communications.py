@@ -9,13 +9,10 @@ kappa = 1e2, 1e3, 1e4: 74, 218, 580 communications, promised 231, 820, 2875; gra
 from __future__ import annotations
 
 import functools
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from idiolect.data import shared_files
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.simulate import Options, Training, open_session
 from idiolect.theory import joint_problem
@@ -101,10 +98,6 @@ def test_theorem_4_is_kept(kappa):
     assert scafflix_count(kappa) < promised < 8 * scafflix_count(kappa)
 
 
-FOLDER = Path(os.environ.get(shared_files.VARIABLE, shared_files.DEFAULT_FOLDER))
-
-
-@pytest.mark.skipif(not (FOLDER / "libsvm").is_dir(), reason=f"no LIBSVM files at {FOLDER}")
 def test_mushrooms_to_the_exact_optimum():
     spec = load_spec("scafflix-exact") | {"data_sets": ["mushrooms"], "clients": [8]}
     measured = scafflix_exact.measure(spec, lambda *news: None)

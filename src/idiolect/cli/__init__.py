@@ -8,6 +8,7 @@ import typer
 from idiolect.cli import (
     advise,
     compare,
+    datasets,
     dial,
     explain,
     interruption,
@@ -36,6 +37,7 @@ for _command in (
     *(report.report, verify.verify, listing.list_names, explain.explain),
 ):
     app.command(_command.__name__.removesuffix("_names"))(_command)
+app.add_typer(datasets.app, name="datasets")
 
 
 def _version(wanted: bool) -> None:

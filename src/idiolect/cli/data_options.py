@@ -48,7 +48,9 @@ class Columns:
 
     def data_table(self, command: str, table: Path | None) -> dict[str, object]:
         """[data] of a spec."""
-        if (table is None) == (self.data is None):
+        if table is not None and self.data is not None:
+            raise RequestError(f"Both TABLE {table} and --data {self.data} are given; leave one of them out.")
+        if table is None and self.data is None:
             raise RequestError(f"{command} needs either a TABLE or --data NAME; `idiolect {command} --help` shows how.")
         if table is None:
             return self._known_data()

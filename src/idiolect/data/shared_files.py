@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets in the folder that the environment variable IDIOLECT_DATASETS names; none ships with us."""
+"""Federations of the data sets in the catalogue that need files."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,33 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from idiolect.core.checks import RequestError, nearest
+from idiolect.data.conversions import HOSPITALS
+from idiolect.data.dataset_files import dataset_file
 from idiolect.data.federation import Federation
 from idiolect.data.partition import Partition, deal
 from idiolect.data.sources import read_libsvm, read_npz
 from idiolect.data.split import HeldOut, Split, draw_held_out
 from idiolect.data.tables import read_csv
 
-VARIABLE = "IDIOLECT_DATASETS"
-DEFAULT_FOLDER = "../shared/datasets"
 LIBSVM_FEATURES = {"mushrooms": 112, "a6a": 123, "a6a.t": 123, "w6a": 300, "w6a.t": 300}
-HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 HEART_COLUMNS = (
     *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg"),
     *("thalach", "exang", "oldpeak", "slope", "ca", "thal", "num"),
 )
 HEART_CATEGORIES = ("cp", "restecg", "slope", "thal")  # codes without an order
-
-
-def dataset_file(relative: str) -> Path:
-    """The path of one file of the data folder; where it is absent the error says how to name the folder."""
-    folder = Path(os.environ.get(VARIABLE, DEFAULT_FOLDER))
-    path = folder / relative
-    if not path.exists():
-        raise RequestError(
-            f"The data file {relative} is not in the folder {folder}; set the environment variable {VARIABLE} to the "
-            "folder that holds it."
-        )
-    return path
 
 
 def heart_disease(*, split: Split = Split(), seed: int = 0) -> Federation:

@@ -65,7 +65,11 @@ def read_libsvm(
 
 def read_idx(path: str | Path) -> np.ndarray:
     """The array in an IDX file (MNIST's format): zero, zero, type, dimensions, sizes, values; big-endian."""
-    content = read_bytes(path)
+    return parse_idx(read_bytes(path), path)
+
+
+def parse_idx(content: bytes, path: str | Path) -> np.ndarray:
+    """The array in the bytes of an IDX file; `path` is for messages."""
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
         raise RequestError(f"{path} is not an IDX file: its first four bytes are {content[:4].hex(' ') or 'missing'}.")
     kind, dimensions = np.dtype(IDX_TYPES[content[2]]), content[3]

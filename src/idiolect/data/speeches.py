@@ -10,9 +10,9 @@ import numpy as np
 
 from idiolect.core.checks import RequestError
 from idiolect.data.compressed import read_bytes
+from idiolect.data.dataset_files import dataset_file
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import NO_TARGET
-from idiolect.data.shared_files import dataset_file
 from idiolect.data.split import HeldOut, Split, part_sizes
 
 PARTS = ("train", "validation", "test")

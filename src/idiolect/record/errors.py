@@ -18,3 +18,7 @@ class NeedsRidgeError(RequestError):
 
 class DivergedError(RuntimeError):
     """Training left the finite numbers: says at which round and client. The command line exits 1."""
+
+
+class FetchError(RuntimeError):
+    """A data set could not be had: no network, or another file than the known one. The command line exits 1."""

@@ -15,9 +15,9 @@ _TRIES = 100  # of a file that others make and remove at the same time
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, way_out: str = "wait until it has ended, or choose another --out") -> Iterator[None]:
     """Inside, no other process holds this folder; RequestError where one does."""
-    handle = _take(folder)
+    handle = _take(folder, way_out)
     try:
         yield
     finally:
@@ -29,14 +29,12 @@ def locked(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _take(folder: Path) -> int:
+def _take(folder: Path, way_out: str) -> int:
     for _ in range(_TRIES):
         handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             if not _is_free(handle):
-                raise RequestError(
-                    f"Another process is writing into {folder}; wait until it has ended, or choose another --out."
-                )
+                raise RequestError(f"Another process is writing into {folder}; {way_out}.")
             with contextlib.suppress(FileNotFoundError):
                 # a lock is on the file, not on its name: between opening and locking another process may have removed
                 # it and made a new one

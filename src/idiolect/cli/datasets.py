@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect datasets list | fetch NAME | build NAME --from FILE`: data sets that need files, and how to get them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from idiolect.cli import output
+from idiolect.cli.options import AsFormat, Format, Quiet
+
+if TYPE_CHECKING:
+    from idiolect.data.catalogue import Dataset
+
+app = typer.Typer(
+    help="List, fetch and build the data sets that need files.", no_args_is_help=True, rich_markup_mode=None
+)
+Name = Annotated[str, typer.Argument(help="A data set of `idiolect datasets list`.")]
+
+
+@app.command("list")
+def list_sets(as_format: AsFormat = Format.text) -> None:
+    """List data sets: clients, rows, what is predicted, licence, size, and where their files are."""
+    from idiolect.data.catalogue import DATASETS
+    from idiolect.data.dataset_files import whereabouts
+    from idiolect.report.text import printed, text_table
+
+    if as_format is Format.json:
+        typer.echo(json.dumps({name: _facts(row) | {"where": whereabouts(row)} for name, row in DATASETS.items()}))
+        return
+    heads = ("name", "clients", "rows", "predicted", "licence", "size", "where")
+    rows = [
+        (*(row.name, row.clients, str(row.rows), row.predicted, row.licence), row.shown_size, whereabouts(row))
+        for row in DATASETS.values()
+    ]
+    typer.echo(printed(text_table(heads, rows, words=(0, 1, 3, 4, 6)), width=200), nl=False)
+
+
+def _facts(row: Dataset) -> dict[str, object]:
+    kept = ("title", "clients", "rows", "predicted", "licence", "citation", "home", "files", "size", "remark", "exact")
+    originals = [dataclasses.asdict(one) for one in row.originals]
+    return {name: getattr(row, name) for name in kept} | {"originals": originals}
+
+
+@app.command()
+def fetch(name: Name, quiet: Quiet = False) -> None:
+    """Download a data set from its home, check it, and convert it into the folder of data sets."""
+    from idiolect.data.catalogue import find_dataset
+    from idiolect.data.dataset_files import datasets_folder, whereabouts
+    from idiolect.data.fetching import fetch as get
+
+    row = find_dataset(name)
+    place = whereabouts(row)
+    if place != "not here":
+        typer.echo(f"{name} is here already: {place}.")
+        return
+    if not quiet:
+        output.remark(f"{row.title}. Licence: {row.licence}. Cite: {row.citation}")
+    with _bar(quiet) as report:
+        remarks = get(row, datasets_folder(), report)
+    _tell(row, remarks, quiet)
+
+
+@app.command()
+def build(
+    name: Name,
+    given: Annotated[
+        Path, typer.Option("--from", help="The original file, or the folder that holds the originals by their names.")
+    ],
+    quiet: Quiet = False,
+) -> None:
+    """Convert originals that you have into the folder of data sets."""
+    from idiolect.data.catalogue import find_dataset
+    from idiolect.data.dataset_files import datasets_folder
+    from idiolect.data.fetching import build as convert
+
+    row = find_dataset(name)
+    _tell(row, convert(row, given, datasets_folder()), quiet)
+
+
+def _tell(row: Dataset, remarks: tuple[str, ...], quiet: bool) -> None:
+    from idiolect.data.dataset_files import whereabouts
+
+    for remark in () if quiet else remarks:
+        output.remark(remark)
+    typer.echo(f"{row.name} is ready: {whereabouts(row)}.")
+
+
+@contextlib.contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar in bytes on standard error, one file after the other; silent where nobody watches."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda name, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(file=output.terminal())
+    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as progress:
+        task = progress.add_task("connecting", total=None)
+        yield lambda name, done, total: progress.update(task, description=name, completed=done, total=total)

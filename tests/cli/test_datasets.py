@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect datasets`: what is listed, fetched and built, and the sentence where a set is not here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from idiolect.data import catalogue
+from idiolect.data.dataset_files import BUNDLED, VARIABLE
+from idiolect.data.packing import digest, unpack
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """An empty folder of data sets."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "sets"))
+    return tmp_path / "sets"
+
+
+def test_the_list_says_what_is_here(idiolect, folder):
+    answer = idiolect("datasets", "list")
+    assert answer.code == 0
+    lines = {line.split()[0]: line for line in answer.out.splitlines() if line.strip()}
+    assert set(catalogue.DATASETS) < set(lines)
+    assert lines["heart_disease"].endswith("bundled")
+    assert "139 schools" in lines["school"]
+    assert lines["school"].endswith("not here")
+    listed = json.loads(idiolect("datasets", "list", "--format", "json").out)
+    assert list(listed) == list(catalogue.DATASETS)
+    assert listed["kmnist"]["originals"][0]["sha256"].startswith("edd7a857")
+    assert listed["kmnist"]["where"] == "not here"
+
+
+def test_a_set_is_built_from_a_file_and_then_here(idiolect, folder, here):
+    text = unpack(BUNDLED / "libsvm/mushrooms.bz2")
+    (here / "mine").write_bytes(text)
+    answer = idiolect("datasets", "build", "mushrooms", "--from", "mine")
+    assert (answer.code, answer.out) == (0, f"mushrooms is ready: in {folder}.\n")
+    assert "Content checked" in answer.err
+    assert digest(unpack(folder / "libsvm/mushrooms.bz2")) == digest(text)
+    again = idiolect("datasets", "fetch", "mushrooms")
+    assert (again.code, again.out) == (0, f"mushrooms is here already: in {folder}.\n")
+
+
+def test_without_network_there_is_one_sentence(idiolect, folder, monkeypatch):
+    nowhere = catalogue.Original("http://127.0.0.1:9/school.mat")
+    row = dataclasses.replace(catalogue.DATASETS["school"], originals=(nowhere,))
+    monkeypatch.setitem(catalogue.DATASETS, "school", row)
+    answer = idiolect("datasets", "fetch", "school")
+    assert answer.code == 1
+    assert answer.error.startswith("Error: http://127.0.0.1:9/school.mat could not be read")
+    assert "Licence: none stated" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("datasets fetch schol", "Did you mean 'school'"),
+        ("datasets build w6a --from hospitals.csv", "give --from the folder"),
+        ("datasets build school --from hospitals.csv", "is not what school is built from"),
+        ("datasets build school --from nowhere.mat", "There is no file nowhere.mat"),
+        ("compare --data school", "`idiolect datasets fetch school`"),
+        ("compare hospitals.csv --data school", "Both TABLE hospitals.csv and --data school are given"),
+    ],
+)
+def test_wrong_requests_are_refused(idiolect, folder, command, words):
+    answer = idiolect(*command.split())
+    assert answer.code == 2
+    assert words in answer.error
+
+
+def test_a_bundled_set_is_compared_with_nothing_set(idiolect, monkeypatch, tmp_path):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    small = ("--methods", "local,fedavg", "--rounds", "2", "--step-sizes", "0.1", "--quiet")
+    answer = idiolect("compare", "--data", "heart_disease", *small)
+    assert answer.code == 0, answer.err
+    assert "fedavg" in answer.out
