@@ -181,10 +181,7 @@ def tune(
     if _chooses_alone(prepared, method):
         return _tune_alone(request)
     raced: list[Lane] = []
-    # the full grid of step sizes and strengths is a product: a short race settles the step first, and the product loses
-    # a factor
-    if axes and axes[0].name == "step_size" and axes[0].widens:
-        axes = _raced(axes, request._replace(most=RACE), raced)
+    axes = _raced(axes, request._replace(most=RACE), raced)
     lanes: list[Lane] = []
 
     def attempt(points: Sequence[Point]) -> list[tuple[float, float]]:
@@ -268,7 +265,13 @@ def _alone(found: Tuned, own: OwnTraining | None, request: Request, common: dict
 
 
 def _raced(axes: list[Axis], request: Request, raced: list[Lane]) -> list[Axis]:
-    """The axes with the step sizes that are left after a short race, all else at its middle value; fills `raced`."""
+    """The axes with the step sizes that are left after a short race, all else at its middle value; fills `raced`.
+
+    The full grid of step sizes and strengths is a product: the race settles the step first, and the product loses a
+    factor. Steps that the user gave, which do not widen, need none.
+    """
+    if not axes or axes[0].name != "step_size" or not axes[0].widens:
+        return axes
     step, others = axes[0], axes[1:]
     middle = {axis.name: axis.values[len(axis.values) // 2] for axis in others}
 
@@ -376,14 +379,19 @@ def _tuned(request: Request, lanes: list[Lane], chosen: Lane, own: tuple[str, li
     trials: list[dict[str, Any]] = [
         {**lane.point, "validation": abs(lane.best[0]) if np.isfinite(lane.best[0]) else None} for lane in lanes
     ]
-    words = [_value_words(name, value) for name, value in settings.items()]
-    parted = f" of {request.folds} folds" if request.folds > 1 else ""
-    sentence = (
-        f"{', '.join([*words, _rounds(rounds)])}, by {choose_by.replace('_', ' ')} on validation rows{parted} among "
-        f"{len(lanes)} candidate{'' if len(lanes) == 1 else 's'}"
-    )
+    sentence = _sentence(request, settings, rounds, len(lanes))
     history, cells = [row for row in chosen.history if row["round"] <= rounds], folds.tolist()
     return Tuned(settings, [], rounds, chosen.converged, last, trials, validation, cells, history, sentence)
+
+
+def _sentence(request: Request, settings: Mapping[str, Any], rounds: int, candidates: int) -> str:
+    """What was chosen, by what, among how many."""
+    words = [_value_words(name, value) for name, value in settings.items()]
+    parted = f" of {request.folds} folds" if request.folds > 1 else ""
+    return (
+        f"{', '.join([*words, _rounds(rounds)])}, by {request.prepared.choose_by.replace('_', ' ')} on validation "
+        f"rows{parted} among {candidates} candidate{'' if candidates == 1 else 's'}"
+    )
 
 
 def _unfinished(request: Request, found: Tuned) -> str:
