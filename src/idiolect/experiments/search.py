@@ -36,7 +36,7 @@ class Axis(NamedTuple):
         below = self.values[place - 1] if place else value / ratio
         above = self.values[place + 1] if place + 1 < len(self.values) else value * ratio
         between = [value * (other / value) ** part for other, part in itertools.product((below, above), (1 / 3, 2 / 3))]
-        return sorted(found for found in between if self.limits.admits(found))
+        return sorted(float(f"{found:.3g}") for found in between if self.limits.admits(found))
 
     def beyond(self, upward: bool, count: int) -> Axis:
         """So many values on one side of these, as far as the setting's range admits them."""
