@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow (paper 003): whole rounds against straight-line code, and the invariants of ALGORITHMS 10.8."""
+"""Flow (2023): whole rounds against straight-line code, and the invariants of ALGORITHMS 10.8."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose
 from idiolect.engines.start import wire_types
-from idiolect.models import MLP, Linear
+from idiolect.models import MLP, CharacterLSTM, Linear
 from idiolect.models.routing import routed_model
 from idiolect.objectives import ClientLoss, GlobalModel
 
@@ -93,11 +93,11 @@ def descend(params, slope):
 
 
 def parts(key, data, n, percent=50):
-    """(Z_l, Z_g) of one client as batches of row numbers, as the package draws them."""
-    order = np.asarray(draw_split(jax.random.fold_in(key, 0), data))[:n]
+    """(Z_l, Z_g) of one client as batches of row numbers, as the package draws them; percent 0: both are all rows."""
+    order = np.asarray(draw_split(jax.random.fold_in(key, 0), data))[:n] if percent else np.arange(n)
     cut = n * percent // 100
     found = []
-    for place, rows in ((1, order[:cut]), (2, order[cut:])):
+    for place, rows in ((1, order[:cut] if percent else order), (2, order[cut:])):
         padded = jnp.asarray(np.resize(rows, max(SIZES)) if len(rows) else np.zeros(max(SIZES), np.int32))
         numbers = ClientData(padded, padded, jnp.asarray(len(rows), jnp.int32))
         drawn = draw_two(jax.random.fold_in(key, place), numbers)[:, : len(rows)]
@@ -107,7 +107,7 @@ def parts(key, data, n, percent=50):
     return found
 
 
-def client(key, w, psi, data, n, order="alternating", adapt=("psi", "w"), second=None, percent=50, own_loss=False):
+def client(key, w, psi, data, n, order="alternating", adapt=("psi", "w"), second=None, percent=50, own_loss=True):
     x, y = np.asarray(data.inputs), np.asarray(data.targets)
     own, ours = parts(key, data, n, percent)
     v, spent = second or w, {"personal": 0, "shared": 0}
@@ -134,7 +134,7 @@ def average(shares, trees):
     return jax.tree.map(lambda *leaves: sum(s * leaf for s, leaf in zip(shares.tolist(), leaves)), *trees)
 
 
-def reference(w, psi, data, order="alternating", second=None, percent=50, own_loss=False):
+def reference(w, psi, data, order="alternating", second=None, percent=50, own_loss=True):
     spent, root = {"personal": 0, "shared": 0}, keys.root_key(SEED)
     for r in range(ROUNDS):
         ends, weights = [], []
@@ -175,9 +175,11 @@ def draw_split(key, data):
 
 VARIANTS = {
     "alternating": {},
-    "routing_first": {"training_order": "routing_first"},
-    "shared_first": {"training_order": "shared_first"},
-    "own_loss": {"shared_loss": "own"},
+    "printed": {"shared_loss": "mixture"},
+    "routing_first": {"training_order": "routing_first", "shared_loss": "mixture"},
+    "shared_first": {"training_order": "shared_first", "shared_loss": "mixture"},
+    "no split": {"split_rows": "never"},
+    "split in training": {"split_rows": "training"},
     "pi_flow, quarter": {"second_route": "shared", "local_percent": 25},
 }
 
@@ -190,8 +192,9 @@ def test_rounds_and_personal_models_equal_straight_line_code(lab, variant):
     assert jax.tree.leaves(states) == []  # stateless clients
     run = lab.simulate(algorithm, data, ROUNDS, start=(server, states), seed=SEED)
     order, percent = settings.get("training_order", "alternating"), settings.get("local_percent", 50)
+    percent = 0 if settings.get("split_rows") == "never" else percent
     second = server.second or None
-    own_loss = settings.get("shared_loss") == "own"
+    own_loss = algorithm.shared_loss == "own"
     w, psi, second, spent = reference(server.shared, server.routing, data, order, second, percent, own_loss)
     close((run.server.shared, run.server.routing), (w, psi))
     close(run.server.second, second or ())
@@ -201,8 +204,9 @@ def test_rounds_and_personal_models_equal_straight_line_code(lab, variant):
     assert counted["both"] == counted["forward"] == counted["full_shared"] == counted["full_personal"] == 0
 
     for adaptation, adapt in {"routing": ("psi",), "both": ("psi", "w"), "none": ()}.items():
-        if variant != "alternating" and not (second and adaptation == "none"):
-            continue  # training orders are of rounds only
+        both = adaptation == "both" and order == "alternating"  # training orders are of rounds only
+        if variant != "alternating" and not both and not (second and adaptation == "none"):
+            continue
         adapting = dataclasses.replace(algorithm, adaptation=adaptation)
         for m in (1, 2):
             key = keys.client_key(keys.root_key(SEED), Purpose.PERSONAL_MODEL, ROUNDS, m)
@@ -211,7 +215,8 @@ def test_rounds_and_personal_models_equal_straight_line_code(lab, variant):
             if second:  # nothing is the client's own
                 close(model, {"shared": w, "local": second, "routing": psi})
                 continue
-            end = client(key, w, psi, rows, SIZES[m], adapt=adapt, percent=percent)
+            cut = percent if algorithm.split_rows == "always" else 0
+            end = client(key, w, psi, rows, SIZES[m], adapt=adapt, percent=cut, own_loss=own_loss)
             close(model, {"shared": end[0], "local": end[2], "routing": end[1]})
             assert {"personal": int(cost.personal), "shared": int(cost.shared)} == end[3]
 
@@ -225,7 +230,7 @@ def test_a_client_of_one_row_has_nothing_to_fit_and_trains_on_it(lab):
     server = lab.begin(algorithm, problem(), SEED)[0]
     model, cost = personal_model(algorithm, keys.root_key(0), server, data)
     close(model["local"], server.shared)
-    assert (int(cost.personal), int(cost.shared)) == (0, 2)  # psi has two passes over the row
+    assert (int(cost.personal), int(cost.shared)) == (0, 4)  # psi and w_g have two passes over the row
     assert algorithm.steps((), 1) == 2  # two epochs of one batch
 
 
@@ -254,7 +259,7 @@ def test_a_fixed_share_of_one_is_fedavg_on_the_shared_half_and_of_nought_leaves_
         np.testing.assert_allclose(lab.flat(moved.shared), lab.flat(wanted.shared), rtol=0, atol=rounding)
         assert np.abs(lab.flat(moved.shared) - lab.flat(server.shared)).max() > 0.01
 
-        local = dataclasses.replace(fixed, fixed_share=0.0)
+        local = dataclasses.replace(fixed, fixed_share=0.0, shared_loss="mixture")  # the printed rule alone
         frozen = lab.simulate(local, data, 1, start=(server, ()), seed=SEED).server
         np.testing.assert_array_equal(lab.flat(frozen.shared), lab.flat(server.shared))
 
@@ -293,3 +298,18 @@ def test_a_route_that_names_no_layer_is_refused(model, routed, sentence):
     with pytest.raises(RequestError) as refused:
         fit_of(flow(model, routed=routed))
     assert sentence in str(refused.value)
+
+
+def test_two_whole_models_are_weighed_by_one_exit():
+    """`routed = "model"`: outputs are mixed, or one of both models answers; a text's states belong to one model."""
+    routes = routed_model(MODEL, "model", (5,))
+    psi, ours, own = (part.init(jax.random.key(i)) for i, part in enumerate((routes.net, MODEL, MODEL)))
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(6, FEATURES)))
+    soft, shares = routes.soft(psi, ours, own, rows)
+    first, second = MODEL.apply(ours, rows), MODEL.apply(own, rows)
+    assert (routes.names, shares.shared.shape) == (("model",), (6, 1))
+    close(soft, shares.shared * first + shares.local * second)
+    close(routes.hard(psi, ours, own, rows)[0], jnp.where(shares.shared >= 0.5, first, second))
+    close((routes.local(ours), routes.alone(ours, own, rows)), (ours, second))
+    with pytest.raises(RequestError, match='token_routing must be "frequencies"'):
+        fit_of(flow(CharacterLSTM(4, 4, embedding=2, hidden=3, layers=1), routed="model"))

@@ -5,12 +5,15 @@ A round on client m splits its rows into two disjoint random parts Z_l and Z_g, 
 
     w_l <- w_g;                      K_1 passes over Z_l:  w_l <- w_l - eta grad f(w_l; batch)
     K_2 passes over Z_g, per batch:  psi <- psi - eta grad_psi [f(w_p; batch) - (gamma / L) sum_j mean log q_0^(j)]
-                                     w_g <- w_g - eta grad_{w_g} f(w_p; batch)
+                                     w_g <- w_g - eta grad f(w_g; batch)
+
+Equation 5 of the paper prints grad_{w_g} f(w_p; batch) in the last line, which does not train networks (E003-8):
+`flow_printed`, `shared_loss = "mixture"`.
 
 w_p mixes the outputs (of an LSTM, the states) of layer j as q_0^(j) shared + q_1^(j) local; q^(j), per row, is the
 softmax of psi's exit j. w_g and psi go up, weighted by |Z_g|; w_l stays and is made anew every round. w_g is `shared`,
-psi `routing`, w_l `local`, L the number of exits, gamma `routing_penalty`. The personal model repeats the first line
-and adapts psi, then takes one version of each layer for each row: the shared one iff q_0 >= 1/2.
+psi `routing`, w_l `local`, L the number of exits, gamma `routing_penalty`. The personal model is a round's w_l, psi_m
+and w_g,m that are kept, with one version of each layer for each row: the shared one iff q_0 >= 1/2.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from idiolect.algorithms.halves import Half, first_part, halves
+from idiolect.algorithms.halves import Half, first_part, halves, whole
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.references import FLOW
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
@@ -36,9 +39,10 @@ from idiolect.core.objective import Routable, Routed
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Tally
 
 ORDERS = ("alternating", "routing_first", "shared_first")
-ADAPTATIONS = ("routing", "both", "none")
+ADAPTATIONS = ("both", "routing", "none")
+SPLITS = ("always", "training", "never")
 SECOND_ROUTES = ("own", "shared")
-SHARED_LOSSES = ("mixture", "own")
+SHARED_LOSSES = ("own", "mixture")
 TOKEN_ROUTINGS = ("states", "frequencies")
 _SPLIT, _LOCAL, _SHARED = range(3)  # what the draws of a round are named by
 
@@ -98,12 +102,15 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         below=100,
         doc="percent of a client's rows that train w_l, rounded down; the rest is Z_g",
     )
+    split_rows: str = setting(
+        default="always", choices=SPLITS, doc="when Z_l and Z_g are disjoint; else both are all of the client's rows"
+    )
     training_order: str = setting(default="alternating", choices=ORDERS, doc="of psi and w_g within a round")
     shared_loss: str = setting(
-        default="mixture", choices=SHARED_LOSSES, doc="what w_g descends: f(w_p), or its own f(w_g) as in released code"
+        default="own", choices=SHARED_LOSSES, doc="what w_g descends: f(w_g), or f(w_p) as in equation 5"
     )
     adaptation: str = setting(
-        default="routing", choices=ADAPTATIONS, doc="what a client adapts on Z_g before it predicts: psi, w_g too, none"
+        default="both", choices=ADAPTATIONS, doc="what a client adapts on Z_g before it predicts: psi and w_g, psi, none"
     )
     soft_inference: bool = setting(default=False, doc="predict with the mixture instead of one version of each layer")
     second_route: str = setting(
@@ -113,7 +120,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         default=None, at_least=0, at_most=1, doc="q_0 of every layer and row; unset: from psi, else there is none"
     )
     routed: str = setting(
-        default="", doc="layers with two versions, names or patterns, an exit each; empty: all but normalisation"
+        default="", doc='layers with two versions, an exit each; empty: all but normalisation; "model": the whole'
     )
     routing_widths: tuple[int, ...] = setting(
         default=(350, 150, 50), at_least=1, doc="widths of psi's trunk (Flow 2023: handwriting)"
@@ -150,14 +157,12 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
 
     def steps(self, sent: Any, rows: Array) -> Any:
         """Batches of Z_g."""
-        if not self.epochs:
-            return self.local_steps
-        return self.epochs * batches.batches_per_epoch(rows - first_part(rows, self.local_percent), self.batch_size)
+        first = 0 if self.split_rows == "never" else first_part(rows, self.local_percent)
+        return self._passes(rows - first)
 
     def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """Split the rows and make w_l; with another order than alternating, train what comes first."""
-        local, half, drawn, tally = self._begin(key, sent, data)
-        working = Working(sent.shared, sent.routing, local, half, drawn)
+        working, tally = self._begin(key, sent, data, self.split_rows != "never")
         if self.training_order == "alternating" or self._fixed:  # with fixed shares there is no psi to train
             return working, tally
         first = self._move_routing if self.training_order == "routing_first" else self._move_shared
@@ -195,16 +200,15 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         return server.shared
 
     def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
-        """w_g, the client's own w_l and its adapted psi."""
+        """The client's own w_l, psi and w_g."""
         if self.second_route == "shared":  # no parameter is the client's own
             return Models(_personal(sent.shared, sent.second, sent.routing)), NOTHING
-        local, half, drawn, tally = self._begin(key, sent, data)
-        working = Working(sent.shared, sent.routing, local, half, drawn)
+        working, tally = self._begin(key, sent, data, self.split_rows == "always")
         if self.adaptation == "both" or (self.adaptation == "routing" and not self._fixed):
             move = self._move_both if self.adaptation == "both" else self._move_routing
             working, more = self._walk(key, working, data, move)
             tally = tally.plus(more)
-        return Models(_personal(working.shared, local, working.routing)), tally
+        return Models(_personal(working.shared, working.local, working.routing)), tally
 
     def predict(self, model: Params, inputs: Any) -> Array:
         """Outputs of w_g, or of a personal model by its routes."""
@@ -241,12 +245,18 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
     def _optimizer(self) -> optax.GradientTransformation:
         return server_optimizer(self.server_optimizer, self.server_step_size)
 
-    def _begin(self, key: Key, sent: Broadcast, data: ClientData) -> tuple[Params, Half, Any, Tally]:
-        """w_l, Z_g, the orders in which it is read, and what that cost."""
-        own, half = halves(jax.random.fold_in(key, _SPLIT), data, self.local_percent)
+    def _passes(self, rows: ArrayLike) -> Any:
+        """Steps of a round on so many rows of Z_g."""
+        return self.epochs * batches.batches_per_epoch(rows, self.batch_size) if self.epochs else self.local_steps
+
+    def _begin(self, key: Key, sent: Broadcast, data: ClientData, disjoint: bool) -> tuple[Working, Tally]:
+        """w_l made, w_g and psi as sent, and Z_g with the orders in which it is read."""
+        parted = jax.random.fold_in(key, _SPLIT)
+        own, half = halves(parted, data, self.local_percent) if disjoint else (whole(data), whole(data))
         start = sent.second if self.second_route == "shared" else self._routes.start_local(sent.shared)
         local, tally = self._fit_local(jax.random.fold_in(key, _LOCAL), sent.shared, start, own, data)
-        return local, half, self.draw_batches(jax.random.fold_in(key, _SHARED), half.as_data()), tally
+        drawn = self.draw_batches(jax.random.fold_in(key, _SHARED), half.as_data())
+        return Working(sent.shared, sent.routing, local, half, drawn), tally
 
     def _fit_local(self, key: Key, shared: Params, start: Params, own: Half, data: ClientData) -> tuple[Params, Tally]:
         """K_1 passes, or steps, of SGD on w_l over Z_l; none where Z_l has no row."""
@@ -274,7 +284,7 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
             return at.shared, at.routing, tally.plus(cost.counters())
 
         start = (working.shared, working.routing, NOTHING.counters())
-        shared, routing, tally = repeat(self.steps((), data.count), one_step, start)
+        shared, routing, tally = repeat(self._passes(working.half.count), one_step, start)
         return working._replace(shared=shared, routing=routing), tally
 
     def _batch(self, t: ArrayLike, working: Working, data: ClientData) -> Batch:
@@ -343,9 +353,11 @@ def _has_routes(model: Params) -> bool:
 
 
 _INSTANCE = {"second_route": "shared"}
+_PRINTED = {"shared_loss": "mixture"}
 _TUNED = BY_ROWS | {"fine_tuning_steps": 10}
 METHODS = {
     "flow": Method(Flow, "global_model", {}, FLOW, "every input chooses, layer by layer, the shared or the own model"),
+    "flow_printed": Method(Flow, "global_model", _PRINTED, FLOW, "Flow by the letter of its equation 5"),
     "pi_flow": Method(Flow, "global_model", _INSTANCE, FLOW, "Flow by instance alone: both routes are shared"),
     "pc_flow": Method(LocalSGD, "global_model", _TUNED, FLOW, "Flow by client alone: FedAvg, then own steps"),
 }

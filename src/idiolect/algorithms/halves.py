@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client's rows in two disjoint random parts, by their numbers: no row is copied."""
+"""A client's rows in two random parts, disjoint or both of them whole, by their numbers: no row is copied."""
 
 from __future__ import annotations
 
@@ -41,3 +41,8 @@ def halves(key: Key, data: ClientData, percent: int) -> tuple[Half, Half]:
     others = order[jnp.minimum(rest, data.capacity - 1)]
     # a part without room for a row would be an empty array, which cannot be indexed
     return Half(order[: max(capacity, 1)], count), Half(others, data.count - count)
+
+
+def whole(data: ClientData) -> Half:
+    """All rows of the client as one part."""
+    return Half(jnp.arange(data.capacity, dtype=jnp.int32), data.count)

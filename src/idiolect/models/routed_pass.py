@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pass with routes: every routed layer in two versions, shared and local, whose outputs are weighed for each input.
 
-It is another `call` of a model's `forward`: layer j gives q_0 layer_shared + q_1 layer_local (paper
-003, eq. 3), and what follows a layer (rectifier, pooling, dropout) follows the mixture.
+It is another `call` of a model's `forward`: layer j gives q_0 layer_shared + q_1 layer_local (Flow 2023, eq. 3), and
+what follows a layer (rectifier, pooling, dropout) follows the mixture. A whole model can be routed as one layer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from idiolect.models.layered import Layer, Layered
 from idiolect.models.model import Model, Params
 from idiolect.models.routing_net import FixedShares, RoutingNet, Shares
 
+WHOLE = "model"  # the one route of a whole model: its outputs are weighed
 Join = Callable[[Layer, int, Params, Params, Array], Array]  # a layer, its exit, both versions, what flows in
 
 
@@ -33,13 +34,18 @@ class RoutedModel:
     net: RoutingNet | FixedShares
 
     @property
+    def whole(self) -> bool:
+        """Whether there is one route, between two whole models."""
+        return self.groups == ((WHOLE,),)
+
+    @property
     def places(self) -> dict[str, int]:
         """The exit of every routed layer."""
         return {name: place for place, group in enumerate(self.groups) for name in group}
 
     def local(self, shared: Params) -> Params:
         """The layers that have a second version, as they stand in `shared`."""
-        if not isinstance(self.model, Layered):
+        if self.whole:
             return shared
         return {name: shared[name] for group in self.groups for name in group}
 
@@ -84,8 +90,9 @@ class RoutedModel:
         )
 
     def _forward(self, join: Join, shared: Params, local: Params, inputs: Array, key: Array | None) -> Array:
-        if not isinstance(self.model, Layered):
+        if self.whole:
             return join(_Whole(self.model, key), 0, shared, local, inputs)
+        assert isinstance(self.model, Layered)  # another model is routed as a whole
         layers, places = self.model.named_layers, self.places
 
         def call(name: str, flow: Array) -> Array:

@@ -14,11 +14,9 @@ from jax import Array
 from idiolect.core.checks import RequestError, nearest
 from idiolect.models.layered import Call, Layer, Layered
 from idiolect.models.model import Model, Params
-from idiolect.models.routed_pass import RoutedModel
+from idiolect.models.routed_pass import WHOLE, RoutedModel
 from idiolect.models.routing_net import FixedShares, RoutingNet
 from idiolect.models.stepped_pass import SteppedModel, seen_width
-
-WHOLE = "model"  # the one route of a model without named layers: its outputs
 
 
 @functools.lru_cache(maxsize=64)
@@ -32,7 +30,7 @@ def routed_model(
     """The model with the routes that `routed` asks for; RequestError where it names no layer.
 
     Names or patterns separated by commas; each has an exit of its own, which routes all layers it names. Empty: every
-    layer with parameters but normalisation, each by an exit of its own.
+    layer with parameters but normalisation, each by an exit of its own. "model": the outputs of whole models.
     """
     if not widths:
         raise RequestError("routing_widths must have at least one width, got none; the paper's are [350, 150, 50].")
@@ -42,6 +40,11 @@ def routed_model(
         return RoutedModel(*parts, FixedShares(len(groups)))
     widths = widths[: len(groups)]
     if model.reads_tokens and token_routing == "states":
+        if WHOLE in groups:
+            raise RequestError(
+                f'token_routing must be "frequencies" where routed is {WHOLE!r}, got "states": two whole models have no '
+                "states in common; route by layer, or by frequencies."
+            )
         return SteppedModel(*parts, RoutingNet(seen_width(model), len(groups), widths))
     return RoutedModel(*parts, RoutingNet(model.input_width, len(groups), widths, model.reads_tokens))
 
@@ -57,6 +60,8 @@ def _groups(model: Model, routed: str) -> dict[str, tuple[str, ...]]:
             )
         return {WHOLE: (WHOLE,)}
     layers, order = model.named_layers, _order_of_use(model)
+    if parts == [WHOLE] and WHOLE not in layers:
+        return {WHOLE: (WHOLE,)}
     if not parts:
         return {name: (name,) for name in order if not getattr(layers[name], "normalizes", False)}
     return _parted(parts, tuple(order), layers)
