@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow (paper 003): whole rounds against straight-line code, and the invariants of ALGORITHMS 10.8."""
+"""Flow (2023): whole rounds against straight-line code, and its invariants."""
 
 from __future__ import annotations
 
