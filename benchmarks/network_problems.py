@@ -44,7 +44,7 @@ def texts(clients: int, rows: int, length: int) -> Federation:
 
 
 def cnn(classes: int, small: bool, compute: str = "float32") -> CNN:
-    """Paper 003's: 32 and 64 filters, 128 hidden units; `small` is for trying whether it runs."""
+    """Flow 2023's: 32 and 64 filters, 128 hidden units; `small` is for trying whether it runs."""
     sizes: dict[str, Any] = {"filters": (2, 2), "hidden": 4} if small else {}
     return CNN(28, 28, 1, classes, compute=compute, **sizes)
 

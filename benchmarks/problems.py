@@ -45,7 +45,7 @@ def mlp_sgd() -> LocalSGD:
 
 
 def small_logistic(clients: int = 20, rows: int = 1000, dimension: int = 15) -> tuple[LSGDPFL, Federation]:
-    """Paper 002's logistic mixture in float64: LSGD-PFL, five local steps of one row each."""
+    """Unified 2023's logistic mixture in float64: LSGD-PFL, five local steps of one row each."""
     problem = logistic_mixture(clients=clients, rows=rows, dimension=dimension, dtype=np.float64)
     loss = ClientLoss(model=Linear(dimension, bias=False), criterion="logistic")
     algorithm = LSGDPFL(Additive(loss), local_steps=5, batch_size=1, step_size=0.1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paper 002's tables 4 and 5 on this machine: seconds for 1000 communications, beside a NumPy loop of the same method.
+"""Tables 4 and 5 of Unified 2023 on this machine: seconds for 1000 communications, beside NumPy loops of the methods.
 
 Its two synthetic data sets (20 clients, 1000 rows, 15 features) and its parameters, float64, one seed, nothing recorded
 in between; compilation is not counted, the cost ledger is. On the first data set of each table, which has the fewest

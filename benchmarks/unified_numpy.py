@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of paper 002's tables 4 and 5 as one would write them in NumPy: plain loops, vectorised over clients.
+"""The methods of tables 4 and 5 of Unified 2023 as one would write them in NumPy: plain loops, vectorised over clients.
 
 Each takes the rounds' numbers of local iterations from outside, so that both sides of a comparison do the same work;
 which rows is its own draw, a round at a time. f'_m(v) = log(1 + exp(-s x . v)), s = 2 y - 1, has the slope

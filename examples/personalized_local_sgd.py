@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paper 000 on its two-client instance: how far the clients' copies of w drift apart, with and without personalization.
+"""PLSGD 2023 on its two-client instance: how far copies of w drift apart, with and without personalization.
 
 f_1 = (1/2)(v - 1 + zeta)^2 and f_2 = (1/2)(v - 1 - zeta)^2: no single v suits both. Local SGD's consensus error
 comes back every round; with a personal correction it dies out. The debug engine shows every local step.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reproductions of paper 004 share: lanes of all-for-all on one problem, read at chosen rounds."""
+"""What the reproductions of All-for-all 2022 share: lanes of all-for-all on one problem, read at chosen rounds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both halves of figure 1 of paper 004 share: means of Bernoulli draws, schedules, and how errors are drawn."""
+"""Shared by both halves of figure 1 of All-for-all 2022: means of Bernoulli draws, schedules, figures of errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mean estimation, the problems of paper 004: f_m(v) = (1/2) |v - mean_m|^2, from rows around the mean."""
+"""Mean estimation, the problems of All-for-all 2022: f_m(v) = (1/2) |v - mean_m|^2, from rows around the mean."""
 
 from __future__ import annotations
 

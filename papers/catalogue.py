@@ -43,13 +43,14 @@ SLUGS = (  # paper by paper; the folder has underscores where the slug has hyphe
 )
 
 
-PAPERS = {
-    "000": "PLSGD, 2023: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning",
-    "001": "Scafflix, 2023: Explicit personalization and local training: double communication acceleration in "
+PAPERS = {  # by the name that expected.toml uses: short name, year, title
+    "plsgd": "PLSGD, 2023: Personalization mitigates the perils of Local SGD for heterogeneous distributed learning",
+    "scafflix": "Scafflix, 2023: Explicit personalization and local training: double communication acceleration in "
     "federated learning",
-    "002": "Unified, 2023: Personalized federated learning: a unified framework and universal optimization techniques",
-    "003": "Flow, 2023: per-instance personalized federated learning",
-    "004": "All-for-all, 2022: Sample optimality and all-for-all strategies in personalized federated and "
+    "unified": "Unified, 2023: Personalized federated learning: a unified framework and universal optimization "
+    "techniques",
+    "flow": "Flow, 2023: per-instance personalized federated learning",
+    "all-for-all": "All-for-all, 2022: Sample optimality and all-for-all strategies in personalized federated and "
     "collaborative learning",
 }
 

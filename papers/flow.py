@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tables of paper 003 share: columns (data and a network), methods at one budget, and cells of one run each.
+"""What the tables of Flow 2023 share: columns (data and a network), methods at one budget, and cells of one run each.
 
 Budget: in a round every method computes the gradient of `gradients` batches on each client of the cohort. FedAvg makes
 as many steps; APFL two gradients a step; Ditto and FedRep one half for each of their parts; Flow a third each for w_l,

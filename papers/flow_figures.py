@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the tables of paper 003: bars of accuracies, clients helped and rows right, ablations."""
+"""Figures of the tables of Flow 2023: bars of accuracies, clients helped and rows right, ablations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a column of the tables of paper 003 may be told: types, ranges, and what must fit together."""
+"""What a column of the tables of Flow 2023 may be told: types, ranges, and what must fit together."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cells of one method on one column of paper 003's tables, summarised over clients and seeds."""
+"""Cells of one method on one column of Flow 2023's tables, summarised over clients and seeds."""
 
 from __future__ import annotations
 

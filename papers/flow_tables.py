@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables 2 and 3 of paper 003 (5, 6 and 7 in its appendix): every method on every data set, one run per seed.
+"""Tables 2 and 3 of Flow 2023 (5, 6 and 7 in its appendix): every method on every data set, one run per seed.
 
 Both tables read the same cells: accuracies of the shared and the personal model, and who is better off with which.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reproductions of paper 000 share: its two algorithms on a problem, watched by step or by round."""
+"""What the reproductions of PLSGD 2023 share: its two algorithms on a problem, watched by step or by round."""
 
 from __future__ import annotations
 

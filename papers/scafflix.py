@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reproductions of paper 001 share: logistic regression on LIBSVM sets, its exact optimum, many alpha at once.
+"""What the reproductions of Scafflix 2023 share: logistic regression on LIBSVM sets, exact optima, many alpha at once.
 
 f'_m is the mean logistic loss of client m plus (l2/2) |x|^2 over all coefficients, intercept included: the p that the
 paper prints come out only with a column of ones (and the released script's constants, E001-7).

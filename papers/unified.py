@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reproductions of paper 002 share: its parameters, many seeds as one program, curves and how they are drawn.
+"""What the reproductions of Unified 2023 share: its parameters, many seeds as one program, curves and their figures.
 
 The constants of F are those of the paper's table, corrected (E002-7), with mu' given: what the paper's theory takes as
 known is measured at the truth or chosen there, not proven everywhere.
@@ -171,5 +171,5 @@ def upper_bound(name: str, algorithm: Algorithm, setup: Setup, gaps: Sequence[fl
 
 
 def lower_bound(setup: Setup, gaps: Sequence[float]) -> Bound:
-    """What every first-order method needs, up to a constant factor (paper 002, theorem 6)."""
+    """What every first-order method needs, up to a constant factor (Unified 2023, theorem 6)."""
     return Bound(np.asarray(gaps), [lower_bounds(setup.blocks, setup.rows, float(gap)) for gap in gaps])

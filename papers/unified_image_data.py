@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images for the reproductions of paper 002, section 6: clients with K labels each, softmax regression, beta_m scored.
+"""Images for section 6 of Unified 2023: clients with K labels each, softmax regression, beta_m scored.
 
 Pixels get mean 0 and deviation 1 (of the whole set), then every row norm 1, as in the released code; the paper's text
 standardises column by column. The K labels of a client are distinct (the code draws them with replacement, so that its

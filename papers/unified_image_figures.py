@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of paper 002, section 6: training loss and test accuracy against communications, panel by panel."""
+"""The figures of Unified 2023, section 6: training loss and test accuracy against communications, panel by panel."""
 
 from __future__ import annotations
 

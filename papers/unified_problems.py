@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two logistic problems of paper 002, drawn as its authors did: NumPy's legacy generator, seed 111.
+"""The two logistic problems of Unified 2023, drawn as its authors did: NumPy's legacy generator, seed 111.
 
 Labels are 0 / 1 class numbers with P(y = 1) = sigmoid(x . v), the sign of the authors' code.
 """

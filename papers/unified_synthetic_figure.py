@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of the synthetic reproductions of paper 002: gap and error, against exchanges and against gradients."""
+"""The figures of the synthetic reproductions of Unified 2023: gap and error, against communications and gradients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 1(a) of paper 004: means of Bernoulli draws, told b_ij exactly."""
+"""Figure 1(a) of All-for-all 2022: means of Bernoulli draws, told b_ij exactly."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Appendix A.4 of paper 004: agents drawn from a density on [0, 1]^p, b(theta, theta') = |theta - theta'|^q.
+"""Appendix A.4 of All-for-all 2022: agents drawn from a density on [0, 1]^p, b(theta, theta') = |theta - theta'|^q.
 
 Three parts: the exponent -2 - p/q of proposition 2 from counted neighbourhoods; the asynchronous method given exactly
 that many samples; and the samples that the synchronous method takes on mean estimation, whose exponent is -1 - p/q.

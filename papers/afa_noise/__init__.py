@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 1(b) of paper 004: means of Bernoulli draws, told b_ij with noise."""
+"""Figure 1(b) of All-for-all 2022: means of Bernoulli draws, told b_ij with noise."""
 
 from __future__ import annotations
 

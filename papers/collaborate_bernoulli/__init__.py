@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paper 004's open question on its own problem: mean estimation with discrepancies that are estimated, not told.
+"""The open question of All-for-all 2022 on its own problem: mean estimation with estimated discrepancies.
 
 Nothing about p reaches the estimate: weights are learnt from the tosses alone (`collaborate.weights`), with the same
 settings on both problems. p only measures errors, and tells the version that is told b_ij = (p_i - p_j)^2/2.

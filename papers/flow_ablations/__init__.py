@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 4, table 8 and appendix D of paper 003: Flow without its parts, in other orders, with other splits.
+"""Figure 4, table 8 and appendix D of Flow 2023: Flow without its parts, in other orders, with other splits.
 
 Every variant runs with the step that was chosen for Flow, PC-Flow with the one chosen for FedAvg with fine-tuning.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table 2 of paper 003 (5 and 6 in its appendix): accuracy of the shared and of the personal models."""
+"""Table 2 of Flow 2023 (5 and 6 in its appendix): accuracy of the shared and of the personal models."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table 3 of paper 003 (7 in its appendix): for how many clients the personal model is the better one."""
+"""Table 3 of Flow 2023 (7 in its appendix): for how many clients the personal model is the better one."""
 
 from __future__ import annotations
 

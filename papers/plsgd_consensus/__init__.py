@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 2 of paper 000: the consensus error at every time step, with and without personalization.
+"""Figure 2 of PLSGD 2023: the consensus error at every time step, with and without personalization.
 
 Everything is measured by running the algorithms step by step; `theory.rates` has the exact values.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Theorem 1 of paper 000: the bound over a grid, its noise term against M, and where beta = sqrt(M) diverges.
+"""Theorem 1 of PLSGD 2023: the bound over a grid, its noise term against M, and where beta = sqrt(M) diverges.
 
 All runs are lanes of few compiled programs: a step uses one row, and without noise a client's rows are all equal.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 1(b) of paper 000: where two clients go, with one shared model and with a correction each."""
+"""Figure 1(b) of PLSGD 2023: where two clients go, with one shared model and with a correction each."""
 
 from __future__ import annotations
 

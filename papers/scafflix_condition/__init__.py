@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Theorem 4 of paper 001: communications grow like sqrt(kappa), where those of gradient descent grow like kappa.
+"""Theorem 4 of Scafflix 2023: communications grow like sqrt(kappa), where those of gradient descent grow like kappa.
 
 f'_m(v) = (L_m/2) sum_j s_j (v_j - o_mj)^2 with s from 1 to 1/kappa: every client has the condition number kappa, and
 since all share the eigenvectors, so has FLIX. Both methods run to the target, and the ledger counts.

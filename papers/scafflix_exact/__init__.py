@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corollary of theorem 4 of paper 001: Scafflix ends at the personalized optimum itself, whatever the alpha_m.
+"""Corollary of theorem 4 of Scafflix 2023: Scafflix ends at the personalized optimum itself, whatever the alpha_m.
 
 Logistic regression on LIBSVM sets with a different alpha_m on every client; the optimum is solved apart.
 """

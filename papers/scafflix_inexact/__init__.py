@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 4, 12 and 13 of paper 001: what inexact local optima cost, and what they save.
+"""Figures 4, 12 and 13 of Scafflix 2023: what inexact local optima cost, and what they save.
 
 Every client solves for x*_m to a gradient norm (lanes of one program), or takes a fixed number of gradient steps from
 0 (a program per number). Scafflix then runs with what came out. What counts is how far the personal models end from

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 1 and 9 to 11 of paper 001: Scafflix against gradient descent on FLIX, three data sets, four splits.
+"""Figures 1 and 9 to 11 of Scafflix 2023: Scafflix against gradient descent on FLIX, three data sets, four splits.
 
 All alpha of one data set and split are lanes of one compiled program, which both methods and all seeds share. The
 alphas draw the same coins, so that they advance side by side and read the rows once.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 2 and 3 and table 1 of paper 001: FedAvg, FLIX, Scaffnew and Scafflix with networks on two natural data sets.
+"""Figures 2 and 3 and table 1 of Scafflix 2023: FedAvg, FLIX, Scaffnew, Scafflix with networks, two natural data sets.
 
 All four make 1/p local steps per round (Scaffnew and Scafflix on average), on batches of the same size, with clients of
 equal weight; `x*_m` comes from epochs of SGD on the client's own rows. Steps are given, not from theory: networks have

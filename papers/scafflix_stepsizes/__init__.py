@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 5 of paper 001: every client its own step gamma_m = 1/L_m, against one step 1/max L_m for all.
+"""Figure 5 of Scafflix 2023: every client its own step gamma_m = 1/L_m, against one step 1/max L_m for all.
 
 Both have p = 1/sqrt(max L_m/mu_m) and the same coins; methods, alpha and seeds of one split are lanes of one program.
 """

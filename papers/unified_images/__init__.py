@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 3, 4 and 5 of paper 002: three objectives, three image sets, K = 2, 4, 8 labels per client, three solvers."""
+"""Figures 3, 4 and 5 of Unified 2023: three objectives, three image sets, 2, 4, 8 labels per client, three solvers."""
 
 from __future__ import annotations
 

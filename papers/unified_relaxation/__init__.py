@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 8 of paper 002: MT2 with more and more weight Lam on the shared model's own loss (Lam to infinity: Ditto)."""
+"""Figure 8 of Unified 2023: MT2 with growing weight Lam on the shared model's own loss (Lam to infinity: Ditto)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 7 of paper 002: ASCD-PFL with the shared block stored as w = M^{1/2} u, and as u itself."""
+"""Figure 7 of Unified 2023: ASCD-PFL with the shared block stored as w = M^{1/2} u, and as u itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 6 of paper 002: ASCD-PFL with theorem 9's p_w and with others, training loss against communications.
+"""Figure 6 of Unified 2023: ASCD-PFL with theorem 9's p_w and with others, training loss against communications.
 
 Everything that depends on p_w follows it: eta = 1/(4 Lx), rho, theta1 and gamma.
 """

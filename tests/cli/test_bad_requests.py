@@ -94,7 +94,7 @@ def test_a_wrong_setting_is_refused_before_anything_is_made(idiolect, here, chan
     assert not (here / "out").exists()
 
 
-FLIX_SETTINGS = [  # (settings of scafflix, a part of the sentence); issue of paper 001: bad input
+FLIX_SETTINGS = [  # (settings of scafflix, a part of the sentence)
     ("personalization = 1.2", "must be at least 0 and at most 1, got 1.2. 1 trains one model for all, 0 every client"),
     ("personalization = [0.1, -1, 0, 1]", "must be at least 0 and at most 1, got [0.1, -1.0, 0.0, 1.0]. 1 trains"),
     ("personalization = [0.1, 0.2]", "an entry for each of the 4 clients, got 2; give one number for all."),

@@ -27,7 +27,7 @@ def facts(idiolect):
 
 
 def test_acd_pfl_on_the_example(idiolect, facts):
-    """Paper 002's image data at lam = 1: mu = 0.01/60, L^w = 1/20, L^beta = 2/20, p_w = 1/(1 + sqrt 2)."""
+    """Unified 2023's image data at lam = 1: mu = 0.01/60, L^w = 1/20, L^beta = 2/20, p_w = 1/(1 + sqrt 2)."""
     text = idiolect("explain", "acd_pfl", "--objective", "mx2").out
     assert "Theory, for 20 clients of 100 rows, L' = 1, mu' = 0.01, Lc' = 1" in text
     assert "mu 0.000167, L^w 0.05, L^beta 0.1, Lc^w 0.05, Lc^beta 0.1" in text

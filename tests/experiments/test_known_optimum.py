@@ -49,7 +49,7 @@ def test_a_run_on_a_solved_problem_records_its_distance(tmp_path):
     }
     done = execute(from_table(table), tmp_path / "run")
     plain, personalized = done.summary.methods
-    # paper 000: without personalization local steps stop short of the optimum, with it they reach it
+    # PLSGD 2023: without personalization local steps stop short of the optimum, with it they reach it
     assert plain.suboptimality > 100 * personalized.suboptimality >= 0
     rows = done.trained[1].runs[0].history
     assert rows[-1]["suboptimality"] < 1e-3 * rows[0]["suboptimality"]

@@ -45,7 +45,7 @@ def rows_for(name, rows=4):
 @pytest.mark.parametrize(
     ("model", "published"),
     [
-        (CNN(28, 28, 1, 62), 1_206_590),  # paper 003's count for EMNIST
+        (CNN(28, 28, 1, 62), 1_206_590),  # Flow 2023's count for EMNIST
         (ResNet18(32, 32, 3, 1000), 11_689_512 - (49 - 9) * 3 * 64),  # its 1000-class count, but a 3 x 3 stem
         (CharacterLSTM(72, 72), 72 * 8 + 4 * 256 * (8 + 256 + 1) + 4 * 256 * (256 + 256 + 1) + 257 * 72),
         (WordLSTM(10_004, 10_004), 4_050_748),  # the Stack Overflow net of Reddi et al. (2021), table 9

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reproductions of paper 004: the star at its real size, the others small."""
+"""Reproductions of All-for-all 2022: the star at its real size, the others small."""
 
 from __future__ import annotations
 

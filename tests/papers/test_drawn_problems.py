@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Problems drawn for papers: paper 002's come out as its authors drew them, paper 004's estimate their means."""
+"""Drawn problems: those of Unified 2023 are its authors' own draws, those of All-for-all 2022 estimate their means."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.special import expit
 from papers import afa_problems, unified_problems
 
 
-# Sums of squared true parameters, i.e. the error of a start at zero, as stored by the authors of paper 002.
+# Sums of squared true parameters, i.e. the error of a start at zero, as stored by the authors of Unified 2023.
 @pytest.mark.parametrize(("heterogeneity", "error"), [(0.1, 72.163), (0.3, 79.346), (1.0, 227.473)])
 def test_logistic_mixture_starts_at_the_published_error(heterogeneity, error):
     problem = unified_problems.logistic_mixture(heterogeneity, rows=2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of paper 003 on a tiny column: equal budgets, steps chosen and remembered, cells shared by the tables."""
+"""The tables of Flow 2023 on a tiny column: equal budgets, steps chosen and remembered, cells shared by the tables."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every reproduction of paper 000 at its real size, and a comparison that can fail."""
+"""Every reproduction of PLSGD 2023 at its real size, and a comparison that can fail."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The logistic reproductions of paper 001: exact optima and gaps, the released p, and every slug at a small size."""
+"""The logistic reproductions of Scafflix 2023: exact optima and gaps, the released p, every slug at a small size."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The image reproductions of paper 002: dealing images out, the paper's parameters, and every slug at a small size."""
+"""The image reproductions of Unified 2023: dealing images out, the paper's parameters, every slug at a small size."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The synthetic reproductions of paper 002, small: their numbers, their parts, and what their READMEs claim."""
+"""The synthetic reproductions of Unified 2023, small: their numbers, their parts, and what their READMEs claim."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paper 004's theory: corrected steps, phases, sample sizes, and the printed rate that does not hold."""
+"""The theory of All-for-all 2022: corrected steps, phases, sample sizes, and the printed rate that does not hold."""
 
 from __future__ import annotations
 

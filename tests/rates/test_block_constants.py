@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants of paper 002's objectives against eigenvalues of the Hessian that JAX finds in F itself."""
+"""Constants of the objectives of Unified 2023 against eigenvalues of the Hessian that JAX finds in F itself."""
 
 from __future__ import annotations
 

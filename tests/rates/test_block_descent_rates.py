@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paper 002's rates, exactly: expectations by enumerating coins and components of our own solvers, and errata.
+"""Rates of Unified 2023, exactly: expectations by enumerating coins and components of our own solvers, and errata.
 
 A one-row view of a client's data makes every draw pick that row, so an iteration can be asked for its outcome under
 each choice of components; the outcomes weighted by their probabilities are the expectation.

@@ -208,7 +208,7 @@ def test_least_squares_with_fewer_rows_than_unknowns():
     assert joint_optimum(LocalOnly(loss), rows).value == pytest.approx(0.0, abs=1e-12)  # two rows, five unknowns
 
 
-# ALGORITHMS 8.3, solved there by a separate program: F* of paper 002's synthetic problems
+# solved by a separate program: F* of the synthetic problems of Unified 2023
 @pytest.mark.parametrize(
     ("heterogeneity", "value", "error"), [(0.1, 0.275408, 12.42), (0.3, 0.340562, 16.45), (1.0, 0.280405, 72.26)]
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paper 002's solvers on its objectives: to the exact optimum at a linear rate, or to a floor; and errata that do not.
+"""The solvers of Unified 2023: to the exact optimum at a linear rate, or to a floor; and errata that do not.
 
 Parameters come from theory, optima from `joint_optimum`; everything is float64 and run by the engine.
 """

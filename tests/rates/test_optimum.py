@@ -133,7 +133,7 @@ def test_an_optimum_that_cannot_be_reached_is_refused(monkeypatch):
 
 
 def test_figure_1_optima(quadratic):
-    # paper 000, figure 1(b): F_1 = (v1-7)^2 + 2(v2-18)^2 - 1, F_2 = 2(v1-18)^2 + (v2-13)^2 - 1;
+    # PLSGD 2023, figure 1(b): F_1 = (v1-7)^2 + 2(v2-18)^2 - 1, F_2 = 2(v1-18)^2 + (v2-13)^2 - 1;
     # v* solves 2(v1-7) + 4(v1-18) = 0 and 4(v2-18) + 2(v2-13) = 0: (43/3, 49/3)
     loss, rows = quadratic([[2.0, 4.0], [4.0, 2.0]], [[7.0, 18.0], [18.0, 13.0]])
     np.testing.assert_allclose(local_optima(loss, rows)["location"], [[7, 18], [18, 13]], rtol=1e-14)

@@ -141,7 +141,7 @@ def test_pfedme():
     ids=["mt2", "mx2", "apfl2"],
 )
 def test_the_paper_s_image_experiments(objective, printed):
-    """Paper 002, section 6.2, K = 2: L' = 1, lam = 1/K, Lam = 1, a = 0.05 K."""
+    """Unified 2023, section 6.2, K = 2: L' = 1, lam = 1/K, Lam = 1, a = 0.05 K."""
     known = block_constants(objective, constants())
     assert values(solvers.asvrcd_pfl(known, 100))["shared_probability"] == pytest.approx(printed, abs=0.006)
 

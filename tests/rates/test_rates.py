@@ -141,7 +141,7 @@ def test_noise_falls_with_the_number_of_clients_exactly_as_predicted(noisy_means
     ("local_steps", "step_size", "value"), [(3, 0.5, 0.2708333), (10, 0.3, 0.5480870), (20, 0.05, 0.1638887)]
 )
 def test_equation_20(quadratic, consensus, local_steps, step_size, value):
-    # values: ALGORITHMS 8.1; the error starts anew every round, so two rounds give the average of any number
+    # the error starts anew every round, so two rounds give the average of any number
     loss, rows = quadratic([[1.0], [1.0]], [[1.5], [3.5]])
     predicted = rates.local_sgd_consensus(step_size=step_size, local_steps=local_steps)
     algorithm = LocalSGD(GlobalModel(loss), step_size=step_size, local_steps=local_steps)
@@ -153,7 +153,7 @@ def test_equation_20(quadratic, consensus, local_steps, step_size, value):
 
 
 def test_figure_2_values(quadratic, consensus):
-    # ALGORITHMS 8.1, zeta = 1, K = 5: local SGD (1-2^-k)^2; personalized a quarter of it, then times 0.2659 a round
+    # closed form, zeta = 1, K = 5: local SGD (1-2^-k)^2; personalized a quarter of it, then times 0.2659 a round
     loss, rows = quadratic([[1.0], [1.0]], [[-1.0], [1.0]])
     plain = consensus(LocalSGD(GlobalModel(loss), step_size=0.5, local_steps=5), rows, 2)
     np.testing.assert_allclose(plain, 2 * [0, 0.25, 0.5625, 0.765625, 0.87890625], rtol=1e-12)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paper 001's theorem 4, exactly: the expectation over the coin and over components by enumeration; its constants.
+"""Theorem 4 of Scafflix 2023, exactly: the expectation over the coin and over components by enumeration; its constants.
 
 A one-row view of a client's data makes every draw pick that row, as in test_block_descent_rates.py.
 """

@@ -30,7 +30,7 @@ STEPPING = [name for name, method in ALGORITHMS.items() if method.theory and met
 
 
 def test_regime_of_equation_16():
-    # ALGORITHMS 8.1: for M = R = 10 about 201 K <= kappa <= 400 K; 1/(2(1-exp(-1/400))) = 200.25
+    # for M = R = 10 about 201 K <= kappa <= 400 K; 1/(2(1-exp(-1/400))) = 200.25
     low, high = step_sizes.tuned_condition_range(10, 7, 10)
     assert low / 7 == pytest.approx(200.25, abs=0.01)
     assert math.ceil(low / 7) == 201

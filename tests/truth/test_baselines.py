@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Baselines of paper 003: what each becomes at the ends of its settings, and what it does to a network's parts."""
+"""Baselines of Flow 2023: what each becomes at the ends of its settings, and what it does to a network's parts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The block-coordinate solvers of paper 002 against NumPy loops written from the corrected boxes (ALGORITHMS 3.4-3.6).
+"""The block-coordinate solvers of Unified 2023 against NumPy loops of the corrected algorithms.
 
 The references only take from the package what is random: the schedule and the rows.
 """

@@ -20,7 +20,7 @@ CLIENTS, PENALTY = 20, 0.5
 
 @settings
 class Mixture(Objective):
-    """MX2 of paper 002 in rescaled space: f_m = f'_m(beta) + (lam/2) |beta - u|^2, u = w / sqrt(M)."""
+    """MX2 of Unified 2023 in rescaled space: f_m = f'_m(beta) + (lam/2) |beta - u|^2, u = w / sqrt(M)."""
 
     client_loss: ClientLoss = dataclasses.field(kw_only=False)
     weight: float

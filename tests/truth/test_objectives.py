@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objectives of paper 002: gradients against differences, splits, predictions, costs, and every refusal."""
+"""Objectives of Unified 2023: gradients against differences, splits, predictions, costs, and every refusal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Personalized local SGD: what paper 000 and its errata say must hold exactly."""
+"""Personalized local SGD: what PLSGD 2023 and its errata say must hold exactly."""
 
 from __future__ import annotations
 

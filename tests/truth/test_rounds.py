@@ -256,7 +256,7 @@ def plans():
 
 
 # whose rounds are of drawn length, who prepare, and who mix gradients: references in test_block_descent.py,
-# test_l2gd.py, test_scafflix.py, test_all_for_all.py and, for its prox, test_pfedme.py; baselines of paper 003:
+# test_l2gd.py, test_scafflix.py, test_all_for_all.py and, for its prox, test_pfedme.py; baselines of Flow 2023:
 # test_personalization_rounds.py, test_baselines.py, test_flow.py
 ELSEWHERE = {
     "acd_pfl",

@@ -4,7 +4,7 @@
 Local step  v_m <- v_m - eta grad f_m(v_m; batch),  K times per round, from where the last round ended.
 
 `step_size` is eta, `personal` v_m. A round only paces the records: no byte goes down or up, and each client
-draws its own start. A baseline of papers 000 and 003.
+draws its own start. A baseline of PLSGD 2023 and Flow 2023.
 """
 
 from __future__ import annotations

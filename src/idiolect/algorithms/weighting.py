@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a client counts in the mean: papers 000, 001, 002, 004 weight equally, FedAvg and 003 by rows."""
+"""How much a client counts in the mean: FedAvg and Flow weight by rows, the other papers equally."""
 
 from __future__ import annotations
 

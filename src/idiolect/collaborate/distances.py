@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discrepancies from data, by the distribution distances of paper 004's appendix A; no model is trained.
+"""Discrepancies from data, by the distribution distances of appendix A of All-for-all 2022; no model is trained.
 
 Each agent sends a summary of its rows once, the server compares all pairs. Empirical distances are too large, as two
 samples of one distribution differ too: the expected excess is taken off (`value`), and `upper` bounds the distance

@@ -24,7 +24,7 @@ class CollaborationMap(NamedTuple):
 
     @property
     def sample_saving(self) -> float:
-        """(1/N) sum 1/N_i: samples needed, collaborating over alone (paper 004, corrected wording: E004-6)."""
+        """(1/N) sum 1/N_i: samples needed, collaborating over alone (All-for-all 2022, corrected wording: E004-6)."""
         return float(np.mean(1 / self.effective))
 
     @property

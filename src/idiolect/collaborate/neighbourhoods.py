@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From discrepancies b_ij and an accuracy eps to who listens to whom; on the host, checked, in NumPy.
 
-b_ij >= f_i(x*_j) - f_i(x*_i): how much worse j's best model is for agent i. lambda_ij = 1{b_ij <= eps/2}/N_i with N_i =
-#{j : b_ij <= eps/2}, `<=` in both (theorem 2 of paper 004 prints `<` in one, E004-7). Every agent is close to itself:
-one without neighbours listens to itself.
+b_ij >= f_i(x*_j) - f_i(x*_i): how much worse j's best model is for client i. lambda_ij = 1{b_ij <= eps/2}/N_i with
+N_i = #{j : b_ij <= eps/2}, `<=` in both (theorem 2 of All-for-all 2022 prints `<` in one, E004-7). Every client is
+close to itself: one without neighbours listens to itself.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def libsvm(
     """mushrooms, a6a, w6a (or their .t parts): two classes, dealt out to clients by a partitioner.
 
     `partition` is a name in PARTITIONERS (further `options` go to it) or a Partition. All rows train, as in
-    paper 001, unless `split` says otherwise.
+    Scafflix 2023, unless `split` says otherwise.
     """
     if name not in LIBSVM_FEATURES:
         raise RequestError(f"There is no LIBSVM set {name!r}.{nearest(name, LIBSVM_FEATURES)}")

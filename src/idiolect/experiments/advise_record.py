@@ -83,7 +83,7 @@ def score_unit(federation: Federation) -> tuple[str, float]:
 
 
 def regime(trial: Trial) -> dict[str, Any]:
-    """Which regime are we in: zeta*, sigma, kappa, B and what they rest on (paper 000), on the clients' own rows.
+    """Which regime are we in: zeta*, sigma, kappa, B and what they rest on (PLSGD 2023), on the clients' own rows.
 
     Nothing where clients are so many that only blocks of them were compared.
     """

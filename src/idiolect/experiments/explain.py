@@ -45,7 +45,7 @@ EXAMPLES: dict[type, str] = {Linear: "softmax regression", MLP: "a network with 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """The problem that theory is asked about; the defaults are those of paper 002's image data."""
+    """The problem that theory is asked about; the defaults are those of the image data of Unified 2023."""
 
     clients: int = setting(default=20, at_least=1)  # M
     rows: int = setting(default=100, at_least=1)  # n, per client

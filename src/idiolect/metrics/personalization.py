@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generalized and the personalized accuracy of one method, on one definition for all (paper 003).
+"""The generalized and the personalized accuracy of one method, on one definition for all (Flow 2023).
 
 Acc_g is the accuracy of the model that a client receives, before its rows have moved a parameter; Acc_p that of the
 model it predicts with. Both are means over clients, each on its own held-back rows. With s_m the shares of client m's

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two-convolution network for small images (papers 001 and 003: handwriting, 28 x 28)."""
+"""The two-convolution network for small images (Scafflix and Flow, 2023: handwriting, 28 x 28)."""
 
 from __future__ import annotations
 

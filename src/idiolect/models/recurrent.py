@@ -14,7 +14,7 @@ from idiolect.models.layers import COMPUTE, LSTM, Dense, Embedding
 
 @dataclasses.dataclass(frozen=True)
 class CharacterLSTM(Layered):
-    """Embedding, `layers` LSTM layers of `hidden` each, one dense layer to the vocabulary (papers 001 and 003).
+    """Embedding, `layers` LSTM layers of `hidden` each, one dense layer to the vocabulary (Scafflix and Flow, 2023).
 
     Named `embedding`, `lstm_0`, `lstm_1`, ..., `dense`. 72 characters, the sizes below: 815,752 parameters.
     """

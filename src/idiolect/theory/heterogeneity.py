@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How different the clients are, and how noisy one row is: the quantities of paper 000, assumptions 1-3."""
+"""How different the clients are, and how noisy one row is: the quantities of PLSGD 2023, assumptions 1-3."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from idiolect.theory.optimum import (
 
 @dataclasses.dataclass(frozen=True)
 class Heterogeneity:
-    """Paper 000's measures at the optima, v* of the mean and v*_m of each client."""
+    """The measures of PLSGD 2023 at the optima, v* of the mean and v*_m of each client."""
 
     radius: float  # B = max_m |v*_m| (assumption 2)
     optimum_spread: float  # mean_m |v*_m - v*|^2: the cost of not personalizing in distance (eq. 13)
     value_gap: float  # F(v*) - mean_m F_m(v*_m): that cost in value (eq. 12), at most L/2 times the spread
     zeta: float  # zeta*, with zeta*^2 = L^2 mean_m |v*_m - v*|^2 (eq. 10, its missing square restored: E000-3)
-    gradient_dissimilarity: float  # mean_m |grad F_m(v*)|^2 <= zeta*^2; paper 002's zeta*^2 for one shared model
+    gradient_dissimilarity: float  # mean_m |grad F_m(v*)|^2 <= zeta*^2; Unified 2023's zeta*^2 for one shared model
     condition_number: float  # kappa = L / mu
 
 

@@ -25,7 +25,7 @@ def theorem_1_bound(
     radius: float,
     noise: float = 0.0,
 ) -> float:
-    """Paper 000, eq. 14 (option I, zero start): bound on mean_m E|v_m - v*_m|^2 after R rounds.
+    """PLSGD 2023, eq. 14 (option I, zero start): bound on mean_m E|v_m - v*_m|^2 after R rounds.
 
     exp(-(2 alpha R/(1+alpha)) (1 - exp(-eta(1+alpha) mu K))) B^2 + (4 eta sigma^2/mu)(alpha + beta^2/(M
     alpha)). Holds for beta = 1 and alpha >= 1; not for every beta <= sqrt(M) (E000-4); for alpha < 1 and
@@ -49,7 +49,7 @@ def theorem_1_tuned_bound(
     radius: float,
     noise: float,
 ) -> float:
-    """Paper 000, eq. 16: exp(-KR/(2 kappa)) B^2 + sigma^2/(mu^2 M K R), at `step_sizes.tuned_step`."""
+    """PLSGD 2023, eq. 16: exp(-KR/(2 kappa)) B^2 + sigma^2/(mu^2 M K R), at `step_sizes.tuned_step`."""
     total_steps = local_steps * rounds
     start = math.exp(-total_steps / (2 * condition_number)) * radius**2
     return start + noise**2 / (strong_convexity**2 * clients * total_steps)
@@ -66,7 +66,7 @@ def theorem_2_bound(
     smoothness: float = 0.0,
     mean_consensus: float = 0.0,
 ) -> float:
-    """Paper 000, theorem 2: bound on mean_m F_m(v_m) - F*_m, for eta <= 1/(2L(1+alpha)) and beta = 1.
+    """PLSGD 2023, theorem 2: bound on mean_m F_m(v_m) - F*_m, for eta <= 1/(2L(1+alpha)) and beta = 1.
 
     5 B^2 (1+alpha)/(eta alpha T) + 2 eta (sigma^2/M) max(1, alpha M): option III. Option II adds 2L times the
     time average of the consensus error.
@@ -98,7 +98,7 @@ def lsgd_pfl_bound(
     batch_size: int = 1,
     clients: int = 1,
 ) -> float:
-    """Paper 002, eq. 26 (27 when mu = 0): E F(average) - F* <= (1-eta mu)^k Phi0 + eta Psi0 after k `steps`.
+    """Unified 2023, eq. 26 (27 when mu = 0): E F(average) - F* <= (1-eta mu)^k Phi0 + eta Psi0 after k `steps`.
 
     Phi0 = 2(|w0-w*|^2 + sum_m |beta0-beta*_m|^2)/eta = 2 `start_distance`/eta: the factor 2 is printed on w
     only. Psi0 = 2 sigma^2/(BM) + 8 L^w eta e (tau-1) tau (3 zeta*^2 + sigma^2/B), zeta*^2 `heterogeneity`.
@@ -116,7 +116,7 @@ def lsgd_pfl_bound(
 def scafflix_contraction(
     *, local_step: np.ndarray, strong_convexity: np.ndarray, communication_probability: float
 ) -> float:
-    """Paper 001, theorem 4: zeta = min(min_m gamma_m mu_m, p^2), of the clients with alpha_m > 0."""
+    """Scafflix 2023, theorem 4: zeta = min(min_m gamma_m mu_m, p^2), of the clients with alpha_m > 0."""
     return min(float(np.min(np.multiply(local_step, strong_convexity))), communication_probability**2)
 
 
@@ -138,7 +138,7 @@ def scafflix_bound(
     communication_probability: float,
     noise_terms: np.ndarray | float = 0.0,
 ) -> float:
-    """Paper 001, theorem 4: E Psi <= (1-zeta)^t Psi^0 + (gmin/zeta) mean gamma_m C_m, C_m `noise_terms`.
+    """Scafflix 2023, theorem 4: E Psi <= (1-zeta)^t Psi^0 + (gmin/zeta) mean gamma_m C_m, C_m `noise_terms`.
 
     `start` is Psi^0 and needs sum_m alpha_m h_m = 0 (the paper prints sum_m h_m = 0, E001-1).
     """
@@ -185,7 +185,7 @@ def is_stable(
 ) -> bool:
     """E000-4: rounds converge iff (alpha+beta)(1-nu^K) < 2(1+alpha), for eta(1+alpha)h in (0, 1].
 
-    beta = sqrt(M), which paper 000 prints as safe, breaks it for alpha = 1, K large and M >= 9.
+    beta = sqrt(M), which PLSGD 2023 prints as safe, breaks it for alpha = 1, K large and M >= 9.
     """
     power = (1 - step_size * (1 + personal_step_scale) * curvature) ** local_steps
     return (personal_step_scale + server_step_size) * (1 - power) < 2 * (1 + personal_step_scale)
@@ -226,7 +226,7 @@ def consensus_at(
 ) -> float:
     """xi_t = (zeta/(1+alpha))^2 (1-nu^k)^2 phi^(2r), k = t mod K, r = floor(t/K): exact (E000-2), zero start.
 
-    For paper 000's two clients with targets v* -+ zeta and curvature 1, beta = 1; alpha = 0 is local SGD.
+    For the two clients of PLSGD 2023 with targets v* -+ zeta and curvature 1, beta = 1; alpha = 0 is local SGD.
     """
     rounds, steps = divmod(time, local_steps)
     nu = 1 - step_size * (1 + personal_step_scale)
@@ -235,7 +235,7 @@ def consensus_at(
 
 
 def local_sgd_consensus(*, step_size: float, local_steps: int, spread: float = 1.0) -> float:
-    """Paper 000, eq. 20, exact: time average of local SGD's consensus error on the two-client quadratic.
+    """PLSGD 2023, eq. 20, exact: time average of local SGD's consensus error on the two-client quadratic.
 
     zeta^2 (1 + (1-(1-eta)^(2K))/((2-eta) eta K) - 2(1-(1-eta)^K)/(eta K)), whatever the number of rounds.
     """
@@ -257,7 +257,7 @@ def personalized_consensus(
 def personalized_consensus_bound(
     *, personal_step_scale: float, step_size: float, local_steps: int, rounds: int, spread: float = 1.0
 ) -> float:
-    """Paper 000, eq. 21 corrected (E000-2): zeta^2/(1+alpha) (1-(1-nu^K)/((1-nu)K)) (1-phi^R)/((1-phi)R)."""
+    """PLSGD 2023, eq. 21 corrected (E000-2): zeta^2/(1+alpha) (1-(1-nu^K)/((1-nu)K)) (1-phi^R)/((1-phi)R)."""
     phi = deviation_multiplier(personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps)
     nu = 1 - step_size * (1 + personal_step_scale)
     within = 1 - _geometric(nu, local_steps) / local_steps

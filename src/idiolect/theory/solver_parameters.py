@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of the solvers of paper 002 and its baselines: from the constants of F to the fields of a class.
+"""Parameters of the solvers of Unified 2023 and its baselines: from the constants of F to the fields of a class.
 
 L^w, L^beta, Lc^w, Lc^beta and mu belong to F (`BlockConstants`), L', Lc' and mu' to the plain losses (`Constants`); n
 is the mean number of rows, b `batch_size`, M `clients`, lam the objective's `penalty`. A field set by hand is kept, and
@@ -60,12 +60,12 @@ def components(constants: BlockConstants, rows: float, batch_size: int) -> Compo
 
 
 def expected_smoothness(seen: Components, shared_probability: float) -> float:
-    """Paper 002, lemma 15: Lx = 2 max(Lc^w/p_w, Lc^beta/p_beta); a block that is flat needs no draws."""
+    """Unified 2023, lemma 15: Lx = 2 max(Lc^w/p_w, Lc^beta/p_beta); a block that is flat needs no draws."""
     return 2 * max(_ratio(seen.shared, shared_probability), _ratio(seen.personal, 1 - shared_probability))
 
 
 def acd_pfl(constants: BlockConstants, *, given: Given = NOTHING) -> Parameters:
-    """Paper 002, theorem 7: mu, L^w, L^beta; p_w = sqrt(L^w)/(sqrt(L^w)+sqrt(L^beta)) follows inside the solver."""
+    """Unified 2023, theorem 7: mu, L^w, L^beta; p_w = sqrt(L^w)/(sqrt(L^w)+sqrt(L^beta)) follows inside the solver."""
     derived = _Derivation(given)
     derived.take("strong_convexity", constants.strong_convexity, "mu of F", most=_known(constants))
     for field, symbol in (("shared_smoothness", "L^w"), ("personal_smoothness", "L^beta")):
@@ -77,7 +77,7 @@ def acd_pfl(constants: BlockConstants, *, given: Given = NOTHING) -> Parameters:
 
 
 def scd_pfl(constants: BlockConstants, rows: float, *, batch_size: int = 1, given: Given = NOTHING) -> Parameters:
-    """Paper 002 has no step theory for SCD: p_w = Lc^w/(Lc^w+Lc^beta) and eta = 1/(4 Lx), which is safe."""
+    """Unified 2023 has no step theory for SCD: p_w = Lc^w/(Lc^w+Lc^beta) and eta = 1/(4 Lx), which is safe."""
     derived = _Derivation(given)
     _sampling(derived, components(constants, rows, batch_size))
     return derived.found()
@@ -91,7 +91,7 @@ def svrcd_pfl(
     optimal_for: str = "shared",
     given: Given = NOTHING,
 ) -> Parameters:
-    """Paper 002 has no step theory for SVRCD: p_w, rho and eta = 1/(4 Lx) of ASVRCD, which are safe."""
+    """Unified 2023 has no step theory for SVRCD: p_w, rho and eta = 1/(4 Lx) of ASVRCD, which are safe."""
     derived = _Derivation(given)
     _refreshing(derived, components(constants, rows, batch_size), optimal_for)
     return derived.found()
@@ -106,7 +106,7 @@ def asvrcd_pfl(
     optimal_for: str = "shared",
     given: Given = NOTHING,
 ) -> Parameters:
-    """Paper 002, theorems 8 and 9: p_w, rho, eta = 1/(4 Lx), theta1, gamma, mu.
+    """Unified 2023, theorems 8 and 9: p_w, rho, eta = 1/(4 Lx), theta1, gamma, mu.
 
     rho = p_w/n makes exchanges and w-gradients optimal (`optimal_for` "shared"), rho = p_beta/n beta-gradients
     ("personal").
@@ -125,7 +125,7 @@ def ascd_pfl(
     optimal_for: str = "shared",
     given: Given = NOTHING,
 ) -> Parameters:
-    """Paper 002, section 5.1: p_w, eta, gamma and mu of ASVRCD, theta = min{0.8, 1/eta}; no rate is claimed.
+    """Unified 2023, section 5.1: p_w, eta, gamma and mu of ASVRCD, theta = min{0.8, 1/eta}; no rate is claimed.
 
     gamma depends on ASVRCD's theta1 and rho, which ASCD has no fields for.
     """
