@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pass with routes: every routed layer in two versions, shared and local, whose outputs are weighed for each input.
 
-<<<<<<< HEAD
 It is another `call` of a model's `forward`: layer j gives q_0 layer_shared + q_1 layer_local (Flow 2023, eq. 3), and
 what follows a layer (rectifier, pooling, dropout) follows the mixture. A whole model can be routed as one layer.
-=======
-It is another `call` of a model's `forward`: layer j gives q_0 layer_shared + q_1 layer_local (Flow
-2023, eq. 3), and what follows a layer (rectifier, pooling, dropout) follows the mixture.
->>>>>>> errata
 """
 
 from __future__ import annotations
