@@ -35,6 +35,7 @@ SLUGS = (  # paper by paper; the folder has underscores where the slug has hyphe
     "flow-table2",
     "flow-table3",
     "flow-ablations",
+    "flow-gains",
     "afa-bernoulli",
     "afa-noise",
     "afa-continuum",

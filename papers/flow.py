@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tables of Flow 2023 share: columns (data and a network), methods at one budget, and cells of one run each.
 
-Budget: in a round every method computes the gradient of `gradients` batches on each client of the cohort. FedAvg makes
-as many steps; APFL two gradients a step; Ditto and FedRep one half for each of their parts; Flow a third each for w_l,
-psi and w_g. Methods that adapt before they predict may use two thirds of a round's budget, as Flow does.
+Two protocols. Equal epochs (the paper's; `epochs`): in a round every method passes so often over a client's rows, with
+each of its parts, and as often before it predicts where it adapts. Equal gradients (`gradients`): in a round every
+method computes the gradient of so many batches on each client. FedAvg makes as many steps; APFL two gradients a step;
+Ditto and FedRep one half for each of their parts; Flow a third each for w_l, psi and w_g. Methods that adapt before
+they predict may use as many as Flow does.
 """
 
 from __future__ import annotations
@@ -16,10 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idiolect import Algorithm, ClientLoss, Federation, RequestError, Run, Split, Training
+from idiolect import Algorithm, ClientLoss, Federation, RequestError, Run, Training
 from idiolect.algorithms import Flow
 from idiolect.core.checks import nearest
-from idiolect.data.partition import dirichlet_mixtures
 from idiolect.engines.cohorts import Participation
 from idiolect.experiments.build import assemble
 from idiolect.experiments.spec import MethodSpec, check_seeds
@@ -27,17 +28,30 @@ from idiolect.experiments.strict import coerce
 from idiolect.metrics import breakdown
 from papers import lanes
 from papers.cells import Cell, Cells
+from papers.flow_data import make_federation
 from papers.flow_sizes import check_column
-from papers.images import image_arrays
-from papers.problems import NATURAL, natural_federation, network_loss
+from papers.problems import network_loss
 from papers.reproduction import Spec, chosen_size
 
 SCORES = ("accuracy",)
 EXTENSIONS = 2  # how often a grid of steps grows where its best stands at an edge
 FINE_TUNING = "fedavg_fine_tuning"
-ROUTING = ("flow", "pi_flow")
+ROUTING = ("flow", "flow_printed", "pi_flow")
 KIND = 2  # of a cell; a change of what cells hold is another kind
-ROUTING_KIND = 3  # before, slopes of pooled mixtures were wrong
+ROUTING_KIND = 4  # before, `flow` was what `flow_printed` is now, with w_g held before predicting
+
+
+class Variant(NamedTuple):
+    """A method with some of its settings changed, under a name of its own."""
+
+    label: str
+    method: str
+    changes: Mapping[str, Any]
+
+
+def plain(method: str) -> Variant:
+    """A method as it is."""
+    return Variant(method, method, {})
 
 
 class Column(NamedTuple):
@@ -64,8 +78,18 @@ def columns(spec: Spec, use: str = "tables") -> dict[str, Mapping[str, Any]]:
             if name not in among:
                 close = nearest(str(name), map(str, among))
                 raise RequestError(f"[{spec['name']}] {use} of this size have no {name!r}.{close}")
-    named = {name: size[name] for name in size[use]}
-    return {name: part for name, part in named.items() if not spec["data"] or name in spec["data"]}
+    return {name: _settings(size, name) for name in size[use] if not spec["data"] or name in spec["data"]}
+
+
+def has_row(size: Mapping[str, Any], label: str) -> bool:
+    """Whether a column has the named row."""
+    return not size.get("only") or label in size["only"]
+
+
+def _settings(size: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A column of a size; one that is `like` another has that one's settings where it has none."""
+    own = dict(size[name])
+    return _settings(size, own.pop("like")) | own if "like" in own else own
 
 
 def check(spec: Spec, use: str, methods: Collection[str]) -> None:
@@ -101,57 +125,69 @@ def check(spec: Spec, use: str, methods: Collection[str]) -> None:
 @functools.lru_cache(maxsize=4)
 def _column(name: str, size: str, data_seed: int) -> Column:
     settings = json.loads(size)
-    federation = _federation(settings, data_seed)
+    federation = make_federation(settings, data_seed)
     loss = network_loss(settings["model"], settings["model_settings"], federation)
     return Column(name, settings, federation, loss)
 
 
 def column(name: str, spec: Spec) -> Column:
     """Data and network of one column; read once per process."""
-    return _column(name, json.dumps(chosen_size(spec, spec["name"])[name], sort_keys=True), spec["data_seed"])
-
-
-def _federation(size: Mapping[str, Any], seed: int) -> Federation:
-    if size["source"] in NATURAL:
-        return natural_federation(size["source"], size, seed)
-    split, clients = Split(*size["split"]), size["clients"]
-    parts = image_arrays(size["source"])
-    images, labels = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
-    rows = clients * size["rows"]
-    if rows > len(labels):
-        raise RequestError(f"{size['source']} has {len(labels)} images, fewer than {clients} clients x {size['rows']}.")
-    kept = np.random.default_rng(seed).permutation(len(labels))[:rows]
-    dealt = dirichlet_mixtures(labels[kept], clients, size["concentration"], seed)
-    names = tuple(map(str, range(int(labels.max()) + 1)))
-    return Federation.from_arrays(images[kept], labels[kept], dealt.assignment, classes=names, split=split, seed=seed)
+    settings = _settings(chosen_size(spec, spec["name"]), name)
+    return _column(name, json.dumps(settings, sort_keys=True), spec["data_seed"])
 
 
 def settings_of(method: str, size: Mapping[str, Any]) -> dict[str, Any]:
     """A method's settings but its step: equal budgets, and the paper's own constants."""
-    whole = size["gradients"]
-    half, third = whole // 2, whole // 3
-    budgets: dict[str, dict[str, Any]] = {
-        FINE_TUNING: {"fine_tuning_steps": 2 * third},
-        "knn_per": {"neighbours": size["neighbours"], "own_share": size["vote_share"]},
-        "partialfed": {"local_steps": half, "strategy_steps": half},
-        "apfl": {"local_steps": half, "own_share": size["apfl_share"], "weighting": "samples"},
-        "ditto": {"local_steps": half, "personal_steps": half, "penalty": size["penalty"], "weighting": "samples"},
-        "fedrep": {"local_steps": half, "weighting": "samples"},
-        "hypcluster": {"clusters": 2},
-        "flow": {"local_steps": third, "routing_penalty": size["routing_penalty"]},
-        "pi_flow": {"local_steps": third, "routing_penalty": size["routing_penalty"]},
-    }
-    own = {"local_steps": whole, "batch_size": size["batch_size"]} | budgets.get(method, {})
-    if method in ROUTING:
-        own |= {"routing_widths": list(size["routing_widths"]), "routed": size["routed"]}
-        if size["source"] == "shakespeare":
-            own["token_routing"] = size.get("token_routing", "states")
+    own = {"batch_size": size["batch_size"]} | _constants(method, size)
+    own |= _epochs(method, size) if size.get("epochs") else _gradients(method, size["gradients"])
+    if method in ROUTING and size["source"] == "shakespeare":
+        own["token_routing"] = size.get("token_routing", "states")
     return own
 
 
-def algorithm(subject: Column, method: str, step: float, changes: Mapping[str, Any] | None = None) -> Algorithm:
-    """A method on a column; `changes` are what an ablation does to its settings."""
-    settings = settings_of(method, subject.size) | dict(changes or {}) | {"step_size": step}
+def _constants(method: str, size: Mapping[str, Any]) -> dict[str, Any]:
+    routing = {"routing_penalty": size["routing_penalty"], "routing_widths": list(size["routing_widths"])}
+    known: dict[str, dict[str, Any]] = {
+        "knn_per": {"neighbours": size["neighbours"], "own_share": size["vote_share"]},
+        "apfl": {"own_share": size["apfl_share"], "weighting": "samples"},
+        "ditto": {"penalty": size["penalty"], "weighting": "samples"},
+        "fedrep": {"weighting": "samples"},
+        "hypcluster": {"clusters": 2},
+    }
+    known |= {name: routing | {"routed": size["routed"]} for name in ROUTING}
+    return known.get(method, {})
+
+
+def _gradients(method: str, whole: int) -> dict[str, Any]:
+    """Equal gradients: `whole` batches in a round."""
+    half, third = whole // 2, whole // 3
+    budgets: dict[str, dict[str, Any]] = {
+        # what Flow computes before it predicts: a third each for w_l, psi and w_g
+        FINE_TUNING: {"fine_tuning_steps": whole},
+        "partialfed": {"local_steps": half, "strategy_steps": half},
+        "apfl": {"local_steps": half},
+        "ditto": {"local_steps": half, "personal_steps": half},
+        "fedrep": {"local_steps": half},
+    }
+    budgets |= {name: {"local_steps": third} for name in ROUTING}
+    return {"local_steps": whole} | budgets.get(method, {})
+
+
+def _epochs(method: str, size: Mapping[str, Any]) -> dict[str, Any]:
+    """Equal epochs: as many passes over the rows with every part."""
+    epochs = size["epochs"]
+    own: dict[str, dict[str, Any]] = {
+        FINE_TUNING: {"fine_tuning_epochs": epochs},
+        # preferences take steps, not epochs: as many as the passes have on a client of middle size
+        "partialfed": {"strategy_steps": size.get("strategy_steps", 1)},
+    }
+    return {"epochs": epochs} | own.get(method, {})
+
+
+def algorithm(subject: Column, variant: Variant, step: float) -> Algorithm:
+    """A method on a column."""
+    method = variant.method
+    settings = settings_of(method, subject.size) | dict(variant.changes) | {"step_size": step}
     entry = MethodSpec(label=method, algorithm=method, settings=settings)
     return assemble(entry, subject.loss, subject.federation.train.clients, method).algorithm
 
@@ -173,41 +209,41 @@ def useful_steps(subject: Column, seed: int) -> float:
     return float(steps.sum() / (steps.max(axis=1).sum() * steps.shape[1]))
 
 
-def best_step(subject: Column, method: str, spec: Spec, cells: Cells) -> tuple[float, str]:
+def best_step(subject: Column, variant: Variant, spec: Spec, cells: Cells) -> tuple[float, str]:
     """The step with the best validation accuracy of personal models, and how it was found.
 
     Where the best stands at an edge, as many steps again are tried beyond it. A step that diverges with any tuning seed
     is the worst.
     """
-    given = None if spec["tune"] else subject.size["steps"].get(method)
+    given = None if spec["tune"] else subject.size["steps"].get(variant.label)
     if given is not None:
         return float(given), "given"
     grid = sorted(float(step) for step in subject.size["grid"])
-    ratio, found = grid[1] / grid[0], _tried(subject, method, grid, spec, cells)
+    ratio, found = grid[1] / grid[0], _tried(subject, variant, grid, spec, cells)
     for _ in range(EXTENSIONS):
         best = max(found, key=lambda step: found[step])
         if best not in (min(found), max(found)):
             break
         edge, way = (min(found), 1 / ratio) if best == min(found) else (max(found), ratio)
         further = [float(f"{edge * way ** (place + 1):.2g}") for place in range(len(grid))]
-        found |= _tried(subject, method, further, spec, cells)
+        found |= _tried(subject, variant, further, spec, cells)
     best = max(found, key=lambda step: found[step])
     place = "inside" if best not in (min(found), max(found)) else "at the edge of"
     return best, f"{place} {min(found):g} to {max(found):g}"
 
 
-def _tried(subject: Column, method: str, steps: Sequence[float], spec: Spec, cells: Cells) -> dict[float, float]:
+def _tried(subject: Column, variant: Variant, steps: Sequence[float], spec: Spec, cells: Cells) -> dict[float, float]:
     """Validation accuracy after the last round with each step, mean over the tuning seeds."""
     found: dict[tuple[float, int], Cell | None] = {}
-    for seed in chosen_size(spec, spec["name"])[
-        "tuning_seeds"
-    ]:  # one after another: all at once would need as many times the memory
-        names = {step: f"{subject.name}/{method}/tuning-{step:g}-seed-{seed}" for step in steps}
-        known = {step: _made_of(subject, method, step, seed, spec) | {"for": "tuning"} for step in steps}
+    more: Cell = {"for": "tuning"} | ({"changes": dict(variant.changes)} if variant.changes else {})
+    # one seed after another: all at once would need as many times the memory
+    for seed in chosen_size(spec, spec["name"])["tuning_seeds"]:
+        names = {step: f"{subject.name}/{variant.label}/tuning-{step:g}-seed-{seed}" for step in steps}
+        known = {step: _made_of(subject, variant.method, step, seed, spec) | more for step in steps}
         found |= {(step, seed): cells.find(names[step], known[step]) for step in steps}
         if all(found[step, seed] for step in steps):
             continue
-        tried = train(subject, [algorithm(subject, method, step) for step in steps], [seed] * len(steps), lanes.train)
+        tried = train(subject, [algorithm(subject, variant, step) for step in steps], [seed] * len(steps), lanes.train)
         for step, last, diverged in zip(steps, tried.last("validation_personal_accuracy_mean"), tried.diverged):
             lost = diverged is not None or not np.isfinite(last)
             found[step, seed] = cells.keep(names[step], known[step], {"validation": -1.0 if lost else float(last)})
@@ -217,27 +253,25 @@ def _tried(subject: Column, method: str, steps: Sequence[float], spec: Spec, cel
 
 def cells_of(
     subject: Column,
-    method: str,
+    variant: Variant,
     spec: Spec,
     cells: Cells,
     *,
-    label: str = "",
     step: tuple[float, str] | None = None,
-    changes: Mapping[str, Any] | None = None,
     soft: bool = True,
 ) -> list[Cell]:
     """A cell per seed: accuracies per client, who is right on which rows, what it cost.
 
-    `label` names a method with changes; without `soft`, Flow's models are not asked for soft answers too.
+    Without `soft`, Flow's models are not asked for soft answers too.
     """
-    chosen, how = step or best_step(subject, method, spec, cells)
-    names = {seed: f"{subject.name}/{label or method}/seed-{seed}" for seed in spec["seeds"]}
-    more = {"changes": dict(changes or {})} | ({"soft": soft} if method in ROUTING else {})
-    known = {seed: _made_of(subject, method, chosen, seed, spec) | more for seed in spec["seeds"]}
+    chosen, how = step or best_step(subject, variant, spec, cells)
+    names = {seed: f"{subject.name}/{variant.label}/seed-{seed}" for seed in spec["seeds"]}
+    more = {"changes": dict(variant.changes)} | ({"soft": soft} if variant.method in ROUTING else {})
+    known = {seed: _made_of(subject, variant.method, chosen, seed, spec) | more for seed in spec["seeds"]}
     found = {seed: cells.find(names[seed], known[seed]) for seed in spec["seeds"]}
     missing = [seed for seed, one in found.items() if one is None]
     if missing:
-        same = [algorithm(subject, method, chosen, changes)] * len(missing)
+        same = [algorithm(subject, variant, chosen)] * len(missing)
         for trained in train(subject, same, missing, lanes.simulate_many)[: len(missing)]:
             own = {"step": chosen, "tuned": how} | measured(trained, subject, soft)
             found[trained.seed] = cells.keep(names[trained.seed], known[trained.seed], own)
@@ -246,7 +280,7 @@ def cells_of(
 
 def _made_of(subject: Column, method: str, step: float, seed: int, spec: Spec) -> dict[str, Any]:
     # by which way a result is found, not what it is; and what is among the settings of those whom it concerns
-    how = ("steps", "grid", "executor", "chunk", "token_routing")
+    how = ("steps", "grid", "executor", "chunk", "token_routing", "only")
     size = {key: value for key, value in subject.size.items() if key not in how}
     kind = ROUTING_KIND if method in ROUTING else KIND
     made_of = {"kind": kind, "size": size, "method": method, "settings": settings_of(method, subject.size)}

@@ -20,6 +20,12 @@ TITLES = {
     "emnist": "EMNIST, Dirichlet 0.6",
     "fashion_0.1": "Fashion-MNIST, Dirichlet 0.1",
     "fashion_0.6": "Fashion-MNIST, Dirichlet 0.6",
+    "half": "Fashion-MNIST, half relabelled",
+    "quarter": "Fashion-MNIST, a quarter relabelled",
+    "none": "Fashion-MNIST, as it is",
+    "half_of_400": "half relabelled, 400 rows to train",
+    "merged_writers": "MNIST, four writers a client",
+    "merged_roles": "Shakespeare, several roles a client",
     "cifar10_0.1": "CIFAR-10, Dirichlet 0.1",
     "cifar10_0.6": "CIFAR-10, Dirichlet 0.6",
 }
@@ -105,6 +111,19 @@ def draw_ablations(curves: Table, bars: Table, routing: Mapping[str, Any]) -> Fi
         axes.set_xlabel("test accuracy, %")
         _routing(panels[2, column], *routing[name])
     _legend(figure, MODELS | {"both right": GREEN, "neither": LINE})
+    return figure
+
+
+def draw_gains(gains: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figure:
+    """Points of accuracy over fine-tuning and half their intervals, a panel per column; label -> (mean, half)."""
+    figure, panels = _panels(len(gains), 3)
+    for axes, (name, row) in zip(panels, gains.items()):
+        axes.set_title(TITLES.get(name, name))
+        axes.axvline(0, color=MUTED, linestyle="--", linewidth=1)
+        for place, (mean, half) in enumerate(row.values()):
+            axes.errorbar(mean, place, xerr=half, fmt="o", color=VERMILION if mean - half > 0 else BLUE, markersize=4)
+        _name_rows(axes, [label.replace("_", " ") for label in row])
+        axes.set_xlabel("gain over fine-tuning, points of accuracy")
     return figure
 
 

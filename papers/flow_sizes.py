@@ -28,12 +28,16 @@ class ColumnSize:
     split: list[float] = dataclasses.field(default_factory=list, metadata={"range": Range(at_least=0)})
     rows: int | None = setting(default=None, at_least=1)  # of a client, where images are dealt out
     concentration: float | None = setting(default=None, above=0)
+    relabelled: float = setting(default=0.0, at_least=0, at_most=1)  # of every client's rows, where they are dealt out
+    merged: int = setting(default=1, at_least=1)  # natural clients that are one client here
     length: int | None = setting(default=None, at_least=1)  # of a text's rows
     model: str = setting(default="", choices=MODEL_NAMES)
     model_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     rounds: int = setting(default=0, at_least=1)
     cohort: int = setting(default=0, at_least=1)
-    gradients: int = setting(default=0, at_least=6)
+    gradients: int = setting(default=6, at_least=6)  # batches per client and round, where epochs is 0
+    epochs: int = setting(default=0, at_least=0)  # passes over a client's rows per round
+    strategy_steps: int = setting(default=1, at_least=1)  # of PartialFed's preferences, with epochs
     batch_size: int = setting(default=0, at_least=1)
     record_every: int = setting(default=0, at_least=1)
     executor: str = setting(default="", choices=EXECUTORS)
@@ -48,6 +52,7 @@ class ColumnSize:
     vote_share: float = setting(default=0.0, at_least=0, at_most=1)
     grid: list[float] = dataclasses.field(default_factory=list, metadata={"range": Range(above=0)})
     steps: dict[str, float] = dataclasses.field(default_factory=dict)
+    only: list[str] = dataclasses.field(default_factory=list)  # rows that the column has; empty: all
 
 
 def check_column(table: Any, where: str) -> None:

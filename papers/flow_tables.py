@@ -32,6 +32,11 @@ NAMES = {
     "lg_fedavg": "LG-FedAvg",
     "hypcluster": "HypCluster",
     "flow": "Flow",
+    "flow_no_split": "Flow, no split",
+    "flow_printed": "Flow, eq. 5",
+}
+VARIANTS = {name: flow.plain(name) for name in NAMES} | {
+    "flow_no_split": flow.Variant("flow_no_split", "flow", {"split_rows": "never"})
 }
 # the paper's own numbers by column, method and quantity; writers stand in for its EMNIST by writer
 PUBLISHED: dict[str, dict[str, dict[str, float]]] = tomllib.loads(
@@ -63,8 +68,13 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
     groups: dict[tuple[str, str], list[str]] = {}
     for name, size in named.items():
         groups.setdefault((size["source"], size["model"]), []).append(name)
-    pairs = [(method, tuple(names)) for names in groups.values() for method in spec["methods"]]
-    pairs.sort(key=lambda pair: pair[0] not in flow.ROUTING)  # Flow's take longest: none should be begun last
+    pairs = [
+        (method, tuple(own))
+        for names in groups.values()
+        for method in spec["methods"]
+        if (own := [name for name in names if flow.has_row(named[name], method)])
+    ]
+    pairs.sort(key=lambda pair: VARIANTS[pair[0]].method not in flow.ROUTING)  # Flow's take longest: begun first
     tasks = {f"{method} on {', '.join(names)}": (method, names) for method, names in pairs}
     in_processes(functools.partial(_fill_some, dict(spec), cells), tasks, **flow.processes(spec), told=progress)
     table: dict[str, dict[str, Summary]] = {}
@@ -72,7 +82,8 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
     useful: dict[str, float] = {}
     for name in named:
         subject = flow.column(name, spec)
-        found = {method: flow.cells_of(subject, method, spec, cells) for method in NAMES if method in spec["methods"]}
+        asked = [method for method in NAMES if method in spec["methods"] and flow.has_row(subject.size, method)]
+        found = {method: flow.cells_of(subject, VARIANTS[method], spec, cells) for method in asked}
         table[name] = {method: summarise(own) for method, own in found.items()}
         routed[name] = found.get("flow", [])
         useful[name] = flow.useful_steps(subject, spec["seeds"][0])
@@ -82,7 +93,7 @@ def fill(spec: Spec, progress: Progress, cells: Cells) -> Results:
 def _fill_some(spec: Spec, cells: Cells, task: tuple[str, tuple[str, ...]]) -> None:
     method, names = task
     for name in names:
-        flow.cells_of(flow.column(name, spec), method, spec, cells)
+        flow.cells_of(flow.column(name, spec), VARIANTS[method], spec, cells)
 
 
 def cell_text(value: float | None) -> str:

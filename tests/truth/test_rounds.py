@@ -290,6 +290,7 @@ ELSEWHERE = {
     "per_fedavg",
     "partialfed",
     "flow",
+    "flow_printed",
     "pi_flow",
     "pc_flow",  # another name of fedavg_fine_tuning
 }

@@ -51,6 +51,7 @@ TABLE = [
     ("all_for_one", {}, (1, 1), 1),
     # a net of one exit beside a linear model of 12 parameters: 3 inputs, one layer of 350, two outputs are 2,102
     ("flow", {}, (2114 / 12, 2114 / 12), 2114 / 12),
+    ("flow_printed", {}, (2114 / 12, 2114 / 12), 2114 / 12),
     ("flow", {"fixed_share": 0.5}, (1, 1), 1),
     ("pi_flow", {}, (2126 / 12, 2126 / 12), 2126 / 12),
     ("pc_flow", {}, (1, 1), 1),
