@@ -17,8 +17,9 @@ from idiolect.record.schema import SCHEMA
 from papers.catalogue import find_code, find_entry, load_expected, load_spec, sized
 from papers.cells import Cells
 from papers.drawing import drawing, to_bytes
+from papers.outcome import Outcome
 from papers.reproduction import Progress
-from papers.verdicts import Outcome, compare
+from papers.verdicts import compare
 
 
 def reproduce(

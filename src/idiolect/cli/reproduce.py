@@ -24,7 +24,7 @@ def reproduce(
         Path | None, typer.Option("--cells", help="Where a table's finished cells are kept. Default: OUT/cells.")
     ] = None,
 ) -> None:
-    """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a miss."""
+    """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a change."""
     from idiolect.cli.training import Bar
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.reproductions import reproductions
@@ -40,4 +40,4 @@ def reproduce(
     else:
         typer.echo(outcome.to_text())
         typer.echo(f"Numbers and figure: {folder}")
-    raise typer.Exit(0 if outcome.passed else 1)
+    raise typer.Exit(1 if outcome.changed else 0)
