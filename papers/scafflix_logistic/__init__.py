@@ -97,14 +97,10 @@ def _numbers(courses: dict[str, Course], spec: Spec) -> dict[str, float]:
     gd, scafflix = courses["gd"], courses["scafflix"]
     needed, ours = gd.communications(spec["target"]), scafflix.communications(spec["target"])
     return {
-        "gd_communications": float(needed.max()),
         "scafflix_communications": float(ours.mean(axis=1).max()),
-        "gain": float((needed / ours.mean(axis=1, keepdims=True)).mean()),
         "least_gain": float((needed / ours).min()),  # not a number where a method has not got there
         "bound_over_gap": float((scafflix.bounds / scafflix.gaps.mean(axis=1)).min()),
         "alphas_out_of_order": float(_out_of_order(gd.gaps) + _out_of_order(scafflix.gaps)),
-        "gd_end": float(gd.relative[..., -1].max()),
-        "scafflix_end": float(scafflix.relative[..., -1].max()),
     }
 
 
