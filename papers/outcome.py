@@ -40,6 +40,7 @@ class Outcome:
     rows: tuple[Row, ...]
     folder: Path
     table: str = ""
+    left_out: tuple[str, ...] = ()  # data sets that are not here, with their numbers
 
     @property
     def changed(self) -> tuple[Row, ...]:
@@ -57,7 +58,8 @@ class Outcome:
         counts = {origin: dataclasses.asdict(found) for origin, found in self.counts.items()}
         changed = [row.name for row in self.changed]
         return facts | {
-            "counts": counts, "changed": changed, "numbers": [dataclasses.asdict(row) for row in self.rows],
+            "counts": counts, "changed": changed, "left_out": list(self.left_out),
+            "numbers": [dataclasses.asdict(row) for row in self.rows],
         }  # fmt: skip
 
     def to_text(self) -> str:
@@ -69,6 +71,11 @@ class Outcome:
         for row in self.rows:
             numbers = f"{KINDS[row.kind]:>2} {row.expected:>12.7g} {row.measured:>12.7g} {row.tolerance:>10.2g}"
             lines.append(f"{row.name:<{width}}  {numbers}  {row.origin:<11}  {row.verdict}")
+        for name in self.left_out:
+            lines += [
+                "",
+                f"Left out: the numbers of {name}, which is not here; `idiolect datasets fetch {name}` gets it.",
+            ]
         return "\n".join([*lines, *_explanations(self.rows), "", count_line(self.rows)])
 
 

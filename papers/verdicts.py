@@ -56,10 +56,12 @@ class Expectation:
         return {"equal": above and below, "at_most": above, "at_least": below}[self.kind]
 
     def belongs_to(self, spec: Mapping[str, Any]) -> bool:
-        """Whether the number is one of the chosen size and, where only some columns of a table are computed, of one."""
+        """Whether the number is one of the chosen size and, where only some columns or data sets are here, of one."""
         columns = spec.get("data", ()) if "size" in spec else ()
-        return self.size in (None, spec.get("size")) and (
-            not columns or any(self.name.startswith(f"{column}_") for column in columns)
+        return (
+            self.size in (None, spec.get("size"))
+            and (not columns or any(self.name.startswith(f"{column}_") for column in columns))
+            and not any(self.name.startswith(f"{absent}_") for absent in spec.get("left_out", ()))
         )
 
     def verdict(self, measured: float) -> str:

@@ -19,7 +19,6 @@ from papers.reproduction import Measured, Progress, Spec
 from papers.scafflix import (
     IN_ORDER,
     Problem,
-    check_files,
     communications_to,
     constants_of,
     deal,
@@ -28,6 +27,7 @@ from papers.scafflix import (
     run,
     solver,
 )
+from papers.scafflix import reduce as reduce
 
 METHODS = {"gd": "flix_gd", "scafflix": "scafflix"}
 
@@ -56,7 +56,6 @@ Results = dict[tuple[str, str], dict[str, Course]]  # (data set, split) -> metho
 
 def measure(spec: Spec, progress: Progress) -> Measured:
     """How many communications both methods need, how alpha orders the gaps, and the released script's p."""
-    check_files(spec["data_sets"])
     results: Results = {}
     numbers: dict[str, float] = {}
     total = len(spec["data_sets"]) * (len(spec["splits"]) + 1)

@@ -365,6 +365,13 @@ def test_a_reproduction_that_changed_exits_1(idiolect, monkeypatch, changed, cod
     assert json.loads(idiolect("reproduce", "anything", "--format", "json").out)["folder"] == "runs/anything"
 
 
+def test_reproduce_all_takes_no_option_of_one(idiolect):
+    for option in (("--set", "rounds = 3"), ("--cells", "kept")):
+        answer = idiolect("reproduce", "all", *option)
+        assert answer.code == 2
+        assert "one reproduction" in answer.error
+
+
 def test_a_run_folder_runs_again_with_what_was_chosen_unless_the_request_changes(idiolect, here):
     asked = ("doses.csv", "--client", "site", "--target", "ill", "--methods", "local", "--rounds", "3")
     assert idiolect("compare", *asked, "--out", "first").code == 0

@@ -16,13 +16,14 @@ from idiolect.theory.joint import joint_problem
 from papers import (
     scafflix,
     scafflix_condition,
-    scafflix_exact,
     scafflix_inexact,
     scafflix_logistic,
     scafflix_stepsizes,
 )
 from papers.catalogue import find_entry, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
+from papers.outcome import Outcome
+from papers.runner import make_spec
 from papers.scafflix import Problem, communications_to, flix, released_probability
 from papers.verdicts import compare
 
@@ -97,7 +98,6 @@ def test_smaller_alpha_out_of_order_is_counted():
 
 
 def test_logistic_at_a_small_size(monkeypatch):
-    monkeypatch.setattr(scafflix_logistic, "check_files", lambda names: None)
     monkeypatch.setattr(scafflix_logistic, "deal", small_federation)
     spec = load_spec("scafflix-logistic") | SPEC
     spec |= {"data_sets": ["a"], "splits": ["iid"], "alphas": [1.0, 0.1], "seeds": 2, "record_every": 20}
@@ -180,11 +180,19 @@ def test_every_slug_is_registered_documented_and_can_fail(slug):
     assert all(row.verdict == "changed" and row.source for row in rows)
 
 
-def test_an_absent_folder_is_one_clear_sentence(monkeypatch, tmp_path):
+@pytest.mark.parametrize("slug", ["scafflix-logistic", "scafflix-exact"])
+def test_data_sets_that_are_not_here_are_left_out_and_named(monkeypatch, tmp_path, slug):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    for module, slug in ((scafflix_logistic, "scafflix-logistic"), (scafflix_exact, "scafflix-exact")):
-        with pytest.raises(RequestError, match="idiolect datasets fetch w6a"):
-            module.measure(load_spec(slug), lambda *news: None)
+    spec = make_spec(slug)
+    assert (spec["data_sets"], spec["left_out"]) == (["mushrooms", "a6a"], ["w6a"])  # the bundled ones remain
+    kept = [one.name for one in load_expected(slug) if one.belongs_to(spec)]
+    assert kept
+    assert not any(name.startswith("w6a") for name in kept)
+    rows = compare(slug, [load_expected(slug)[0]], {load_expected(slug)[0].name: 0.0})
+    text = Outcome(slug, *find_entry(slug), rows, tmp_path, left_out=("w6a",)).to_text()
+    assert "idiolect datasets fetch w6a" in text
+    with pytest.raises(RequestError, match="idiolect datasets fetch w6a"):
+        make_spec(slug, overrides=('data_sets = ["w6a"]',))
 
 
 def test_the_printed_p_comes_out_in_the_files_order():
