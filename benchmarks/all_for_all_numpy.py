@@ -42,12 +42,12 @@ def errors(models: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 def main(draws: int = 40) -> None:
     """The full experiment, on the rows that the reproductions draw."""
-    from papers.afa_problems import bernoulli_means
+    from papers import afa, afa_problems
 
     found: dict[str, list[np.ndarray]] = {}
     for draw in range(draws):
-        problem = bernoulli_means(100, 1000, draw, dtype=np.float64)
-        places, tosses = problem.truth[:, 0], problem.federation.train.targets.reshape(100, 1000)
+        problem = afa_problems.bernoulli_means(100, 1000, draw, dtype=np.float64)
+        places, tosses = afa.true_means(problem)[:, 0], problem.federation.train.targets.reshape(100, 1000)
         found.setdefault("exact", []).append(errors(phases(distances(places), tosses), places))
         noise = np.random.default_rng([4, draw])
         for level in (0.02, 0.08, 0.18, 0.32, 0.5):

@@ -56,7 +56,7 @@ def measure(spec: Spec, progress: Progress) -> Measured:
     for place in (0, -1):  # what the local solves cost, whatever alpha is
         name = f"{spec['tolerances'][place]:.0e}_gradients"
         numbers[name] = float(results[spec["alphas"][0], "tolerance"].gradients[place])
-    many = deal(spec["data_set"], spec["split"], spec | {"clients": spec["price_clients"]})
+    many = deal(spec["data_set"], spec["split"], {**spec, "clients": spec["price_clients"]})
     steps = 1 / constants_of(flix(many, spec, 1.0), many).client_smoothness
     for start in (0, 100):
         numbers[f"price_from_{start}"] = _price_of_accuracy(Problem.of(many.train, spec["l2"]), steps, start)

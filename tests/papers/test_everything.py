@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from benchmarks import reproductions as kept
 from idiolect.core.checks import RequestError
 from idiolect.data.dataset_files import VARIABLE
 from papers import everything
@@ -62,15 +63,41 @@ def test_what_is_finished_is_found_again_and_judged_anew(runs, tmp_path):
     reproduce_all(folder)
     with pytest.raises(RequestError, match="--resume"):
         reproduce_all(folder)
-    kept = folder / FINE / "numbers.json"
+    written = folder / FINE / "numbers.json"
     again = reproduce_all(folder, resume=True)
     assert runs == [FINE]
     assert again.lines[2].verdict == "as documented"
-    changed = json.loads(kept.read_text())
+    changed = json.loads(written.read_text())
     changed["numbers"][0]["measured"] += 1
-    kept.write_text(json.dumps(changed))
+    written.write_text(json.dumps(changed))
     assert reproduce_all(folder, resume=True).lines[2].verdict == "changed"
     (folder / FINE / "spec.toml").write_text("name = 'another'")
     assert "another request" in reproduce_all(folder, resume=True).lines[2].remark
     with pytest.raises(RequestError, match="nothing to resume"):
         reproduce_all(tmp_path / "nowhere", resume=True)
+
+
+def test_what_was_found_is_kept_for_the_page(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "kept.json")
+    reproduce_all(tmp_path / "all")
+    for _ in range(2):  # the second time replaces the entry
+        kept.main([str(tmp_path / "all")])
+        (entry,) = json.loads((tmp_path / "kept.json").read_text())
+    assert entry["counts"]["paper"] == {"of": 8, "hold": 7, "miss": 1}
+    assert entry["misses"][0]["names"] == ["equation_21_measured_over_printed"]
+    assert entry["date"] > "2026"
+
+
+ENTRIES = json.loads(kept.RESULTS.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["slug"])
+def test_the_page_counts_what_is_expected_today(entry):
+    spec = {"left_out": entry["left_out"]} | ({"size": entry["size"]} if entry["size"] else {})
+    expected = [one for one in load_expected(entry["slug"]) if one.belongs_to(spec)]
+    found = {origin: (count["of"], count["miss"]) for origin, count in entry["counts"].items()}
+    for origin, (of, miss) in found.items():
+        own = [one.outcome for one in expected if one.origin == origin]
+        assert (len(own), own.count("miss")) == (of, miss), "run it again, and `python -m benchmarks.reproductions`"
+    assert sum(of for of, _ in found.values()) == len(expected)
+    assert entry["changed"] == []
