@@ -8,6 +8,7 @@ import pytest
 
 from idiolect.algorithms import LocalSGD, Scafflix
 from idiolect.core.checks import RequestError
+from idiolect.data.dataset_files import VARIABLE
 from idiolect.data.federation import Federation
 from idiolect.experiments.build import build_client_loss
 from idiolect.experiments.spec import ModelSpec
@@ -92,3 +93,9 @@ def test_the_figure_is_drawn_and_a_size_must_exist():
         assert to_bytes(networks.draw(load_spec(SLUG), results()), "svg").endswith(b"</svg>\n")
     with pytest.raises(RequestError, match=r"There is no size 'gpus'\. Did you mean 'gpu'"):
         networks.problem("writers", load_spec(SLUG, ["size = 'gpus'"]))
+
+
+def test_absent_writers_are_refused_with_the_command_that_gets_them(monkeypatch, tmp_path):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(RequestError, match="idiolect datasets fetch mnist_writers"):
+        networks.check(load_spec(SLUG))
