@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import typing
 from pathlib import Path
@@ -38,6 +39,7 @@ from idiolect.models import MLP, MODELS, Linear
 from idiolect.objectives import OBJECTIVES, ClientLoss
 
 DOCS = Path(__file__).resolve().parent
+REPRODUCED = DOCS.parent / "benchmarks" / "results" / "reproductions.json"
 MARK = re.compile(r"<!-- table (?P<name>[\w ]+) -->\n(?P<body>.*?)<!-- end -->", re.S)
 
 # Meanings of the settings whose dataclass has no `doc`; a missing or a left-over entry is an error.
@@ -426,6 +428,35 @@ def papers_table() -> str:
     return markdown(("slug", "what it shows", "in the paper", "paper"), rows)
 
 
+def reproduced_table() -> str:
+    """What the reproductions found, from the file that `python -m benchmarks.reproductions` writes."""
+    rows = []
+    for entry in json.loads(REPRODUCED.read_text(encoding="utf-8")):
+        counts = {origin: f"{one['hold']} of {one['of']}" for origin, one in entry["counts"].items()}
+        others = [f"{counts[origin]} {origin}" for origin in ("theory", "released", "independent") if origin in counts]
+        reasons = [f"{_few(one['names'])}: {one['because']}" for one in entry["misses"]]
+        reasons += [f"changed: {', '.join(entry['changed'])}"] if entry["changed"] else []
+        reasons += [f"left out: {', '.join(entry['left_out'])}"] if entry["left_out"] else []
+        size = f" `--{entry['size']}`" if entry["size"] else ""
+        claims = counts.get("paper", "none")
+        kept = counts.get("regression", "none")
+        cells = (f"`{entry['slug']}`{size}", claims, ", ".join(others) or "none", kept, "; ".join(reasons) or "none")
+        rows.append((*cells, _machine_words(entry), f"{entry['date']}, {entry['commit']}"))
+    head = ("slug", "claims of the paper that hold", "other numbers that hold", "regression values unchanged")
+    return markdown((*head, "which claims do not hold, and why", "machine", "date, commit"), rows)
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:2])
+    return shown + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def _machine_words(entry: dict[str, Any]) -> str:
+    machine = entry["machine"]
+    device = f"{machine['cpu_count']} cores" if machine["devices"] == ["cpu"] else ", ".join(machine["devices"])
+    return f"{device}, load {machine['load_average'][0]:.0f}, {entry['seconds']:.0f} s"
+
+
 def readers() -> tuple[str, ...]:
     """Readers of a user's own file."""
     return tuple(READERS)
@@ -443,6 +474,7 @@ SINGLE = {
     "networks": networks_table,
     "time models": time_models_table,
     "papers": papers_table,
+    "reproduced": reproduced_table,
 }
 BY_PAGE = {"names": names_table, "settings": settings_table, "traffic": traffic_table}
 

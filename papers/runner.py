@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from idiolect.record.schema import SCHEMA
 from papers.catalogue import find_code, find_entry, load_expected, load_spec, sized
 from papers.cells import Cells
 from papers.drawing import drawing, to_bytes
+from papers.outcome import Outcome
 from papers.reproduction import Progress
-from papers.verdicts import Outcome, compare
+from papers.verdicts import compare
 
 
 def reproduce(
@@ -36,10 +39,9 @@ def reproduce(
     A result that is made of cells keeps them in `cells` (default: a folder of that name in `folder`) and finds there
     what an earlier command computed; with `resume`, `folder` is one that an earlier command left unfinished.
     """
-    spec = load_spec(slug, (*sized(slug, sizes), *overrides))
-    expected = [entry for entry in load_expected(slug) if entry.belongs_to(spec)]
-    code = find_code(slug)
-    in_cells = "cells" in inspect.signature(code.measure).parameters
+    begun, code = time.monotonic(), find_code(slug)
+    spec = make_spec(slug, sizes, overrides)
+    in_cells = is_in_cells(slug)
     if hasattr(code, "check"):
         code.check(spec)
     if not in_cells and (resume or cells is not None):
@@ -51,12 +53,30 @@ def reproduce(
         tell = progress or (lambda label, done, total: None)
         kept = {"cells": Cells(cells or folder / "cells")} if in_cells else {}
         measured = code.measure(spec, tell, **kept)
-        outcome = Outcome(slug, *find_entry(slug), compare(slug, expected, measured.numbers), folder, measured.table)
+        outcome = judge(slug, spec, measured.numbers, folder, measured.table)
         with drawing(slug):
             figure = code.draw(spec, measured.curves)
             images = {kind: to_bytes(figure, kind) for kind in ("png", "svg")}
-        _write(target, outcome, images)
+        _write(target, outcome, images, time.monotonic() - begun)
     return outcome
+
+
+def make_spec(slug: str, sizes: Sequence[str] = (), overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The settings that a request asks for, without the data sets that are not here where the others say enough."""
+    code, spec = find_code(slug), load_spec(slug, (*sized(slug, sizes), *overrides))
+    return code.reduce(spec) if hasattr(code, "reduce") else spec
+
+
+def is_in_cells(slug: str) -> bool:
+    """Whether the reproduction is made of cells."""
+    return "cells" in inspect.signature(find_code(slug).measure).parameters
+
+
+def judge(slug: str, spec: Mapping[str, Any], numbers: Mapping[str, float], folder: Path, table: str = "") -> Outcome:
+    """Measured numbers beside what expected.toml says today."""
+    expected = [entry for entry in load_expected(slug) if entry.belongs_to(spec)]
+    absent = tuple(spec.get("left_out", ()))
+    return Outcome(slug, *find_entry(slug), compare(slug, expected, numbers), folder, table, absent)
 
 
 def _check_folders(target: RunFolder, spec: dict[str, Any], resume: bool, cells: Path | None) -> None:
@@ -72,13 +92,23 @@ def _check_folders(target: RunFolder, spec: dict[str, Any], resume: bool, cells:
         )
 
 
-def _write(target: RunFolder, outcome: Outcome, images: Mapping[str, bytes]) -> None:
+def _write(target: RunFolder, outcome: Outcome, images: Mapping[str, bytes], seconds: float) -> None:
     summary = {"schema": SCHEMA} | outcome.as_dict()
     target.write_table("numbers.parquet", summary["numbers"])
     for kind, content in images.items():
         target.write_bytes(f"figure.{kind}", content)
     facts = machine_facts("")
     facts.pop("time_model")  # nothing is modelled: no bytes are sent anywhere slow
-    target.write_json("machine.json", facts)
+    target.write_json("machine.json", facts | {"seconds": round(seconds, 1), "commit": _find_commit()})
     target.write_json("numbers.json", summary)
     target.finish()
+
+
+def _find_commit() -> str:
+    """The commit of this checkout, with a plus where files differ from it; empty where git does not know."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return found.stdout.strip()

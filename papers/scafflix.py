@@ -8,7 +8,7 @@ paper prints come out only with a column of ones (and the released script's cons
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -20,12 +20,13 @@ from idiolect.algorithms import Scafflix, find
 from idiolect.core import NOTHING, ClientData, Rows, settings
 from idiolect.core.tree import Params
 from idiolect.data import Partition, shared_files
-from idiolect.data.dataset_files import dataset_file
+from idiolect.data.dataset_files import dataset_file, find_file
 from idiolect.objectives import FLIX
 from idiolect.objectives.flix import Prepared
 from idiolect.theory import Constants, client_constants, from_theory
 from idiolect.theory.scafflix import contraction
 from papers import lanes
+from papers.catalogue import load_spec
 from papers.lanes import Standing
 from papers.reproduction import Spec
 
@@ -56,10 +57,13 @@ class FromOnes(FLIX):
         return Prepared(cast(Params, self.known), jnp.asarray(True)), NOTHING
 
 
-def check_files(data_sets: Iterable[str]) -> None:
-    """Refuse a reproduction whose last data set is not here before it trains on the first."""
-    for name in data_sets:
-        dataset_file(f"libsvm/{name}.bz2")
+def reduce(spec: Spec) -> Spec:
+    """The spec with the data sets that are here, and those of the full experiment that are not in `left_out`."""
+    present = [name for name in spec["data_sets"] if find_file(f"libsvm/{name}.bz2")]
+    if not present:
+        dataset_file(f"libsvm/{spec['data_sets'][0]}.bz2")  # says which is absent, and how to get it
+    absent = [name for name in load_spec(spec["name"])["data_sets"] if name not in present]
+    return {**spec, "data_sets": present, "left_out": absent}
 
 
 def deal(data_set: str, split: str, spec: Spec) -> Federation:

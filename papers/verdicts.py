@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from idiolect import RequestError
@@ -17,19 +16,32 @@ from idiolect.core import setting
 from idiolect.core.checks import nearest
 
 KINDS = {"equal": "=", "at_most": "<=", "at_least": ">="}
+ORIGINS = ("paper", "theory", "released", "independent", "regression")  # as the last line counts them
+OUTCOMES = ("hold", "miss")
 
 
 @dataclasses.dataclass(frozen=True)
 class Expectation:
-    """One line of expected.toml. A tolerance is `absolute` or `relative` to the value; bounds may do without."""
+    """One line of expected.toml. A tolerance is `absolute` or `relative` to the value; bounds may do without.
+
+    `origin` is who states the number (the paper, theory, the released code, an independent implementation, or our own
+    earlier output), `source` the place. A claim that is known not to reproduce has the outcome "miss", and `because`.
+    """
 
     name: str
     value: float
     source: str
+    origin: str = setting(choices=ORIGINS)
     kind: str = setting("equal", choices=tuple(KINDS))
     absolute: float | None = setting(None, at_least=0)
     relative: float | None = setting(None, at_least=0)
+    outcome: str = setting("hold", choices=OUTCOMES)
+    because: str = ""
     size: str | None = None  # the only size of the experiment that has this number; unset: all
+
+    def __post_init__(self) -> None:
+        if (self.outcome == "miss") != bool(self.because):
+            raise RequestError(f'Expectation {self.name!r} must have both outcome = "miss" and because, or neither.')
 
     @property
     def slack(self) -> float:
@@ -37,31 +49,47 @@ class Expectation:
         return (self.absolute or 0.0) + (self.relative or 0.0) * abs(self.value)
 
     def admits(self, measured: float) -> bool:
-        """Whether a measured number is as expected; one that is not finite never is."""
+        """Whether a measured number is as stated; one that is not finite never is."""
         if not math.isfinite(measured):
             return False
         above, below = measured <= self.value + self.slack, measured >= self.value - self.slack
         return {"equal": above and below, "at_most": above, "at_least": below}[self.kind]
 
     def belongs_to(self, spec: Mapping[str, Any]) -> bool:
-        """Whether the number is one of the chosen size and, where only some columns of a table are computed, of one."""
+        """Whether the number is one of the chosen size and, where only some columns or data sets are here, of one."""
         columns = spec.get("data", ()) if "size" in spec else ()
-        return self.size in (None, spec.get("size")) and (
-            not columns or any(self.name.startswith(f"{column}_") for column in columns)
+        return (
+            self.size in (None, spec.get("size"))
+            and (not columns or any(self.name.startswith(f"{column}_") for column in columns))
+            and not any(self.name.startswith(f"{absent}_") for absent in spec.get("left_out", ()))
         )
+
+    def verdict(self, measured: float) -> str:
+        """`holds`, `misses` where that is documented, and `changed` for every other outcome."""
+        if not math.isfinite(measured) or self.admits(measured) != (self.outcome == "hold"):
+            return "changed"
+        return {"hold": "holds", "miss": "misses"}[self.outcome]
 
     def judge(self, measured: float) -> Row:
         """The row of the table for a measured number."""
         relative = self.relative is not None
-        tolerance = (self.relative if relative else self.absolute) or 0.0
-        verdict = "pass" if self.admits(measured) else "miss"
-        kind = "relative" if relative else "absolute"
-        return Row(self.name, self.kind, self.value, measured, tolerance, kind, verdict, self.source)
+        return Row(
+            name=self.name,
+            kind=self.kind,
+            expected=self.value,
+            measured=measured,
+            tolerance=(self.relative if relative else self.absolute) or 0.0,
+            tolerance_kind="relative" if relative else "absolute",
+            origin=self.origin,
+            verdict=self.verdict(measured),
+            source=self.source,
+            because=self.because,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One number: what was expected, what came out, and whether that is a "pass" or a "miss"."""
+    """One number: what was expected, what came out, and its verdict: `holds`, `misses` or `changed`."""
 
     name: str
     kind: str
@@ -69,16 +97,22 @@ class Row:
     measured: float
     tolerance: float
     tolerance_kind: str  # absolute, relative
+    origin: str
     verdict: str
     source: str
+    because: str  # of a documented miss
 
 
 def compare(slug: str, expected: Sequence[Expectation], measured: Mapping[str, float]) -> tuple[Row, ...]:
     """One row per number, in the order of expected.toml. Both sides must name exactly the same numbers."""
     names = [expectation.name for expectation in expected]
-    for name in names:
-        if names.count(name) > 1:
-            raise RequestError(f"The expected.toml of {slug} must name a number once, got {name!r} twice; delete one.")
+    stated = [(one.name, one.origin, one.kind) for one in expected]  # the paper may claim what theory knows better
+    for name, origin, kind in stated:
+        if stated.count((name, origin, kind)) > 1:
+            raise RequestError(
+                f"The expected.toml of {slug} must state a number once by each origin, got {name!r} twice from "
+                f"{origin!r}; delete one."
+            )
         if name not in measured:
             raise RequestError(
                 f"{slug} expects {name!r}, which was not measured.{nearest(name, measured)} "
@@ -91,43 +125,3 @@ def compare(slug: str, expected: Sequence[Expectation], measured: Mapping[str, f
                 "Add an expectation, or leave out the override that made it."
             )
     return tuple(expectation.judge(float(measured[expectation.name])) for expectation in expected)
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """A finished reproduction."""
-
-    slug: str
-    title: str
-    paper: str
-    shows: str
-    rows: tuple[Row, ...]
-    folder: Path
-    table: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether every number is as expected."""
-        return not self.misses
-
-    @property
-    def misses(self) -> tuple[Row, ...]:
-        """The numbers that are not."""
-        return tuple(row for row in self.rows if row.verdict != "pass")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        rows = [dataclasses.asdict(row) for row in self.rows]
-        facts = {"slug": self.slug, "title": self.title, "paper": self.paper, "shows": self.shows}
-        return facts | {"passed": self.passed, "numbers": rows}
-
-    def to_text(self) -> str:
-        """Expected, measured, tolerance and verdict, one line per number."""
-        width = max(len(row.name) for row in self.rows)
-        lines = [f"{self.title} ({self.paper}; {self.shows})", "", *([self.table, ""] if self.table else [])]
-        lines.append(f"{'number':<{width}}     {'expected':>12} {'measured':>12} {'tolerance':>10}  verdict")
-        for row in self.rows:
-            numbers = f"{KINDS[row.kind]:>2} {row.expected:>12.7g} {row.measured:>12.7g} {row.tolerance:>10.2g}"
-            lines.append(f"{row.name:<{width}}  {numbers}  {row.verdict}")
-        passed = len(self.rows) - len(self.misses)
-        return "\n".join([*lines, "", f"{passed} of {len(self.rows)} numbers as expected."])

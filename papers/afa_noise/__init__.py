@@ -29,8 +29,9 @@ def measure(spec: Spec, progress: Progress) -> Measured:
 
     curves = measure_draws(spec, progress, lanes)
     mean = curves.mean()
-    numbers = {f"{label}_at_end": own[-1] for label, own in mean.items()}
+    numbers = {}
     for label in (label for label in mean if label.startswith("noise_")):
+        numbers[f"{label}_at_end"] = mean[label][-1]
         numbers[f"{label}_over_alone_at_end"] = mean[label][-1] / mean["alone"][-1]
         numbers[f"{label}_over_single_at_end"] = mean[label][-1] / mean["single"][-1]
         ahead = np.flatnonzero(mean[label] < mean["alone"])

@@ -57,11 +57,10 @@ def _numbers(spec: Spec, curves: Curves) -> dict[str, float]:
     """Ratios of mean errors over the draws."""
     numbers = {}
     for place, amount in enumerate(curves.samples):
-        alone, single, told, estimated = curves.errors["clustered"][:, place].mean(axis=1)
+        alone, _, told, estimated = curves.errors["clustered"][:, place].mean(axis=1)
         apart = curves.errors["uniform"][:, place].mean(axis=1)
         numbers[f"uniform_{amount}_over_alone"] = apart[3] / apart[0]
         numbers[f"clustered_{amount}_over_alone"] = estimated / alone
-        numbers[f"clustered_{amount}_over_single"] = estimated / single
         if amount == spec["told_at"]:
             numbers[f"clustered_{amount}_over_told"] = estimated / told
     return {name: float(value) for name, value in numbers.items()}

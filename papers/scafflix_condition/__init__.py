@@ -115,10 +115,7 @@ def measure(spec: Spec, progress: Progress) -> Measured:
     for done, kappa in enumerate(kappas, 1):
         problem = family(spec, kappa)
         courses = results[kappa] = {kind: _course(problem, name, spec) for kind, name in METHODS.items()}
-        gd, ours = courses["gd"].needed(target), courses["scafflix"].needed(target)
-        numbers[f"kappa_{kappa:g}_gd"], numbers[f"kappa_{kappa:g}_scafflix"] = gd, ours
-        numbers[f"kappa_{kappa:g}_gain"] = gd / ours
-        numbers[f"kappa_{kappa:g}_promised_over_scafflix"] = courses["scafflix"].promised / ours
+        numbers |= {f"kappa_{kappa:g}_{kind}": course.needed(target) for kind, course in courses.items()}
         over = problem.bound(courses["scafflix"].communications) / courses["scafflix"].gaps.mean(axis=0)
         numbers[f"kappa_{kappa:g}_bound_over_gap"] = float(over.min())
         progress(f"kappa {kappa:g}", done, len(kappas))

@@ -20,7 +20,8 @@ from papers import lanes
 from papers.drawing import BLUE, GREEN, MUTED, VERMILION, blank
 from papers.lanes import Standing
 from papers.reproduction import Measured, Progress, Spec
-from papers.scafflix import check_files, constants_of, solver
+from papers.scafflix import constants_of, solver
+from papers.scafflix import reduce as reduce
 
 COLORS = (BLUE, VERMILION, GREEN)
 
@@ -37,7 +38,6 @@ Results = dict[tuple[str, int], Course]  # (data set, clients)
 
 def measure(spec: Spec, progress: Progress) -> Measured:
     """The distance at the end, on every data set and number of clients."""
-    check_files(spec["data_sets"])
     results: Results = {}
     numbers = {}
     cases = [(name, clients) for name in spec["data_sets"] for clients in spec["clients"]]

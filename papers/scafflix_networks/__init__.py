@@ -15,6 +15,7 @@ import numpy as np
 
 from idiolect import Algorithm, ClientLoss, Federation, GlobalModel, Training
 from idiolect.algorithms import LocalSGD, Scafflix
+from idiolect.data.dataset_files import dataset_file
 from idiolect.objectives import FLIX
 from papers import lanes
 from papers.problems import natural_federation, network_loss
@@ -57,6 +58,11 @@ class Results(NamedTuple):
     table: dict[str, dict[str, Trained]]  # data set -> method
     alone: dict[str, float]  # data set -> accuracy of x*_m itself
     ablations: dict[str, dict[float, Trained]]  # alpha | cohort | p -> value
+
+
+def check(spec: Spec) -> None:
+    """Refuse before a folder is begun; the roles are bundled, the writers are not."""
+    dataset_file("images/mnist_writers.npz.xz")
 
 
 def measure(spec: Spec, progress: Progress) -> Measured:

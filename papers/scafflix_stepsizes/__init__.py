@@ -46,7 +46,7 @@ Results = dict[str, Course]  # by split
 
 
 def measure(spec: Spec, progress: Progress) -> Measured:
-    """Communications with a common step over those with individual ones, mean over seeds and the worst seed."""
+    """Communications with a common step over those with individual ones, mean over seeds."""
     results: Results = {}
     numbers: dict[str, float] = {}
     for done, split in enumerate(spec["splits"], 1):
@@ -54,11 +54,9 @@ def measure(spec: Spec, progress: Progress) -> Measured:
         lanes = course.gaps.reshape(-1, len(course.rounds))
         needed = np.array([communications_to(course.rounds, lane, spec["target"]) for lane in lanes])
         individual, common = np.moveaxis(needed.reshape(course.gaps.shape[:-1]), 1, 0)
-        numbers[f"{split}_spread"] = course.spread
         numbers[f"{split}_bound_over_gap"] = float((course.bounds / course.gaps[:, 0].mean(axis=1)).min())
         for place, alpha in enumerate(spec["alphas"]):
             numbers[f"{split}_alpha_{alpha:g}_gain"] = float((common / individual)[place].mean())
-            numbers[f"{split}_alpha_{alpha:g}_least_gain"] = float((common / individual)[place].min())
         progress(split, done, len(spec["splits"]))
     return Measured(numbers, results)
 

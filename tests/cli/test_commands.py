@@ -356,13 +356,20 @@ def test_reproduce_prints_expected_and_measured(idiolect, here):
     assert "choose another --out" in idiolect("reproduce", "plsgd-trajectory", "--out", "out").error
 
 
-@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
-def test_a_reproduction_that_misses_its_numbers_exits_1(idiolect, monkeypatch, passed, code):
-    outcome = SimpleNamespace(passed=passed, to_text=lambda: "expected 1, measured 2", as_dict=lambda: {"rows": []})
+@pytest.mark.parametrize(("changed", "code"), [((), 0), (("a number",), 1)])
+def test_a_reproduction_that_changed_exits_1(idiolect, monkeypatch, changed, code):
+    outcome = SimpleNamespace(changed=changed, to_text=lambda: "expected 1, measured 2", as_dict=lambda: {"rows": []})
     monkeypatch.setattr("papers.runner.reproduce", lambda *arguments, **options: outcome)
     answer = idiolect("reproduce", "anything", "--out", "out")
     assert (answer.code, answer.out) == (code, "expected 1, measured 2\nNumbers and figure: out\n")
     assert json.loads(idiolect("reproduce", "anything", "--format", "json").out)["folder"] == "runs/anything"
+
+
+def test_reproduce_all_takes_no_option_of_one(idiolect):
+    for option in (("--set", "rounds = 3"), ("--cells", "kept")):
+        answer = idiolect("reproduce", "all", *option)
+        assert answer.code == 2
+        assert "one reproduction" in answer.error
 
 
 def test_a_run_folder_runs_again_with_what_was_chosen_unless_the_request_changes(idiolect, here):

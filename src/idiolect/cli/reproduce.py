@@ -11,33 +11,46 @@ import typer
 
 from idiolect.cli.options import Writing, command, free_folder
 
+EVERY = "all"  # the slug that stands for all of them
+
 
 @command
 def reproduce(
-    slug: Annotated[str, typer.Argument(help="What to reproduce (`idiolect list papers`).")],
+    slug: Annotated[str, typer.Argument(help="What to reproduce (`idiolect list papers`), or `all`.")],
     writing: Writing,
     quick: Annotated[bool, typer.Option("--quick", help="The size for a laptop.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="The size for one large GPU.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The paper's rounds and networks.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished folder: a table's cells.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an unfinished folder: a table's cells, or `all`.")
+    ] = False,
     cells: Annotated[
         Path | None, typer.Option("--cells", help="Where a table's finished cells are kept. Default: OUT/cells.")
     ] = None,
 ) -> None:
-    """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a miss."""
+    """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a change."""
     from idiolect.cli.training import Bar
+    from idiolect.core.checks import RequestError
     from idiolect.experiments.compilation import enable_cache
     from idiolect.experiments.reproductions import reproductions
+    from idiolect.record import standing
 
     enable_cache()
     sizes = [name for name, asked in (("quick", quick), ("gpu", gpu), ("full", full)) if asked]
-    folder = writing.out or free_folder(Path("runs") / slug)
-    with reproductions("runner") as papers, Bar(writing.quiet) as bar:
-        options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
-        outcome = papers.reproduce(slug, folder, progress=bar.update, **options)
+    every, usual = slug == EVERY, Path("runs") / slug
+    folder = writing.out or (usual if every and resume else free_folder(usual))
+    if every and (writing.overrides or cells is not None):
+        raise RequestError("--set and --cells are for one reproduction; name its slug instead of 'all'.")
+    with reproductions("everything" if every else "runner") as papers, Bar(writing.quiet) as bar:
+        if every:
+            with standing.at(folder, f"`idiolect reproduce all --out {folder} --resume` goes on from there"):
+                outcome = papers.reproduce_all(folder, bar.update, sizes=sizes, resume=resume)
+        else:
+            options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
+            outcome = papers.reproduce(slug, folder, progress=bar.update, **options)
     if writing.as_json:
         typer.echo(json.dumps(outcome.as_dict() | {"folder": str(folder)}))
     else:
         typer.echo(outcome.to_text())
-        typer.echo(f"Numbers and figure: {folder}")
-    raise typer.Exit(0 if outcome.passed else 1)
+        typer.echo(f"Numbers and figure{'s' * every}: {folder}")
+    raise typer.Exit(1 if outcome.changed else 0)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from idiolect.record.errors import AbsentDataError as AbsentDataError
 from idiolect.record.errors import DivergedError as DivergedError
 from idiolect.record.errors import NeedsRidgeError as NeedsRidgeError
 from idiolect.record.errors import RequestError as RequestError

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import AbsentDataError
 from idiolect.data.catalogue import DATASETS, Dataset
 
 VARIABLE = "IDIOLECT_DATASETS"
@@ -36,7 +36,7 @@ def dataset_file(relative: str) -> Path:
     owner = next((one for one in DATASETS.values() if relative in one.files), None)
     way_out = f"get it with `idiolect datasets fetch {owner.name}`" if owner else "add it"
     subject = f"The data set {owner.name} is not here: its" if owner else "The"
-    raise RequestError(
+    raise AbsentDataError(
         f"{subject} file {relative} is not in the folder {datasets_folder()}; {way_out}, or set the environment "
         f"variable {VARIABLE} to a folder that holds it."
     )

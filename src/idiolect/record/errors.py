@@ -12,6 +12,10 @@ class DamagedError(RequestError):
     """A file is not what was written: cut short, changed or gone. The command line exits 2."""
 
 
+class AbsentDataError(RequestError):
+    """The file of a data set is not here; the sentence names the command that gets it. The command line exits 2."""
+
+
 class NeedsRidgeError(RequestError):
     """A method needs a strongly convex loss, and this one has no ridge: a command can say so by its own option."""
 

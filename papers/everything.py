@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every reproduction, one after another: what is finished is found again, and a failure does not end the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import tomli_w
+
+from idiolect import RequestError
+from idiolect.core.checks import AbsentDataError
+from papers.catalogue import SLUGS, load_spec
+from papers.outcome import Count, Outcome
+from papers.reproduction import Progress
+from papers.runner import is_in_cells, judge, make_spec, reproduce
+
+COLUMNS = ("paper", "theory", "released", "independent", "regression")
+CELLS = "cells"  # a folder that all tables of cells share
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One reproduction in the summary."""
+
+    slug: str
+    verdict: str  # as documented, changed, no data, failed
+    remark: str = ""  # what changed, or the sentence of what went wrong
+    seconds: float | None = None
+    counts: Mapping[str, Count] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """All of them."""
+
+    lines: tuple[Line, ...]
+    folder: Path
+
+    @property
+    def changed(self) -> tuple[Line, ...]:
+        """Those that are not as documented; data that are not here are no change."""
+        return tuple(line for line in self.lines if line.verdict in ("changed", "failed"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"reproductions": [dataclasses.asdict(line) for line in self.lines]}
+
+    def to_text(self) -> str:
+        """One line per reproduction: how many numbers of each origin hold, how long it took, and its verdict."""
+        width = max(len(line.slug) for line in self.lines)
+        head = " ".join(f"{name:>11}" for name in ("claims", *COLUMNS[1:], "seconds"))
+        lines = [f"{'':{width}} {head}  verdict"]
+        for line in self.lines:
+            parts = [line.counts.get(name) for name in COLUMNS]
+            shown = " ".join(f"{'-' if part is None else f'{part.hold} of {part.of}':>11}" for part in parts)
+            seconds = "-" if line.seconds is None else f"{line.seconds:.0f}"
+            lines.append(f"{line.slug:<{width}} {shown} {seconds:>11}  {line.verdict}")
+        remarks = [f"{line.slug}: {line.remark}" for line in self.lines if line.remark]
+        known = sum(part.miss for line in self.lines for part in line.counts.values())
+        last = f"{len(self.lines) - len(self.changed)} of {len(self.lines)} are as documented"
+        return "\n".join([*lines, "", *remarks, f"{last}, with {known} claims that are known not to hold."])
+
+
+def reproduce_all(
+    folder: Path, progress: Progress | None = None, *, sizes: Sequence[str] = (), resume: bool = False
+) -> Summary:
+    """Each into a folder of its own in `folder`; with `resume` those that are finished there are not repeated."""
+    if folder.is_file() or (not resume and folder.is_dir() and any(folder.iterdir())):
+        raise RequestError(
+            f"The folder {folder} holds other files; add --resume to go on in it, or choose another --out."
+        )
+    if resume and not folder.is_dir():
+        raise RequestError(f"There is nothing to resume in {folder}; start without --resume.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return Summary(tuple(_lines(folder, progress or (lambda *news: None), sizes)), folder)
+
+
+def _lines(folder: Path, progress: Progress, sizes: Sequence[str]) -> Iterator[Line]:
+    for place, slug in enumerate(SLUGS):
+        progress(slug, place, len(SLUGS))
+        try:
+            yield _line(find_or_reproduce(slug, folder, sizes, _within(progress, place)))
+        except AbsentDataError as error:
+            yield Line(slug, "no data", str(error))
+        except Exception as error:  # whatever it is, the others can still be had
+            yield Line(slug, "failed", f"{type(error).__name__}: {error}")
+        jax.clear_caches()  # programs of one are of no use to the next, and take memory
+    progress("all", len(SLUGS), len(SLUGS))
+
+
+def _within(progress: Progress, place: int) -> Progress:
+    """News of one reproduction as those of all; how far it is itself is in the label."""
+    return lambda label, done, total: progress(f"{SLUGS[place]}, {label}, {done} of {total}", place, len(SLUGS))
+
+
+def find_or_reproduce(slug: str, folder: Path, sizes: Sequence[str], progress: Progress) -> Outcome:
+    """The outcome in the folder's part for this slug, judged by today's expectations, or a new one."""
+    own = folder / slug
+    asked = sizes if "size" in load_spec(slug) else ()
+    if (own / "done").is_file():
+        spec = make_spec(slug, asked)
+        if (own / "spec.toml").read_text(encoding="utf-8") != tomli_w.dumps(spec):
+            raise RequestError(f"The folder {own} holds another request; delete it, or choose another --out.")
+        kept = json.loads((own / "numbers.json").read_text(encoding="utf-8"))
+        return judge(slug, spec, {row["name"]: row["measured"] for row in kept["numbers"]}, own)
+    if not is_in_cells(slug):
+        return reproduce(slug, own, progress, sizes=asked)
+    begun = (own / "spec.toml").is_file()
+    return reproduce(slug, own, progress, sizes=asked, resume=begun, cells=folder / CELLS)
+
+
+def _line(outcome: Outcome) -> Line:
+    seconds = json.loads((outcome.folder / "machine.json").read_text(encoding="utf-8"))["seconds"]
+    changed = ", ".join(row.name for row in outcome.changed)
+    absent = ", ".join(outcome.left_out)
+    remark = (
+        f"changed: {changed}." if changed else f"without {absent}, which `idiolect datasets fetch` gets." * bool(absent)
+    )
+    return Line(outcome.slug, "changed" if changed else "as documented", remark, seconds, outcome.counts)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect reproduce all`: one row per slug, whatever happens to the others, and nothing is computed twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import reproductions as kept
+from idiolect.core.checks import RequestError
+from idiolect.data.dataset_files import VARIABLE
+from papers import everything
+from papers.catalogue import find_code, load_expected
+from papers.everything import reproduce_all
+from papers.reproduction import Measured
+
+FINE, FAILING, ABSENT = "plsgd-consensus", "plsgd-rates", "unified-images"
+
+
+@pytest.fixture
+def runs(monkeypatch, tmp_path):
+    """Three slugs: one whose numbers are as documented, one that fails, one without its data; counts what is run."""
+    from matplotlib.figure import Figure
+
+    started = []
+    numbers = {one.name: one.value + (1.0 if one.outcome == "miss" else 0.0) for one in load_expected(FINE)}
+
+    def fine(spec, progress):
+        started.append(spec["name"])
+        progress("part", 1, 2)
+        return Measured(dict(numbers), None)
+
+    def failing(spec, progress):
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(everything, "SLUGS", (ABSENT, FAILING, FINE))
+    monkeypatch.setattr(find_code(FINE), "measure", fine)
+    monkeypatch.setattr(find_code(FINE), "draw", lambda spec, curves: Figure(figsize=(1, 1)))
+    monkeypatch.setattr(find_code(FAILING), "measure", failing)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "no data"))
+    return started
+
+
+def test_one_row_each_whatever_happens_to_the_others(runs, tmp_path):
+    heard = []
+    found = reproduce_all(tmp_path / "all", lambda *news: heard.append(news))
+    assert [line.verdict for line in found.lines] == ["no data", "failed", "as documented"]
+    assert "idiolect datasets fetch" in found.lines[0].remark
+    assert "by nothing" in found.lines[1].remark
+    assert found.lines[2].seconds >= 0
+    assert [line.slug for line in found.changed] == [FAILING]  # data that are absent are no change
+    assert (f"{FINE}, part, 1 of 2", 2, 3) in heard
+    assert heard[-1][1:] == (3, 3)
+    text = found.to_text()
+    assert all(slug in text for slug in (FINE, FAILING, ABSENT))
+    assert "7 of 8" in text  # claims of the paper, one of which is known not to hold
+    assert json.loads(json.dumps(found.as_dict()))["reproductions"][2]["counts"]["paper"]["miss"] == 1
+
+
+def test_what_is_finished_is_found_again_and_judged_anew(runs, tmp_path):
+    folder = tmp_path / "all"
+    reproduce_all(folder)
+    with pytest.raises(RequestError, match="--resume"):
+        reproduce_all(folder)
+    written = folder / FINE / "numbers.json"
+    again = reproduce_all(folder, resume=True)
+    assert runs == [FINE]
+    assert again.lines[2].verdict == "as documented"
+    changed = json.loads(written.read_text())
+    changed["numbers"][0]["measured"] += 1
+    written.write_text(json.dumps(changed))
+    assert reproduce_all(folder, resume=True).lines[2].verdict == "changed"
+    (folder / FINE / "spec.toml").write_text("name = 'another'")
+    assert "another request" in reproduce_all(folder, resume=True).lines[2].remark
+    with pytest.raises(RequestError, match="nothing to resume"):
+        reproduce_all(tmp_path / "nowhere", resume=True)
+
+
+def test_what_was_found_is_kept_for_the_page(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "kept.json")
+    reproduce_all(tmp_path / "all")
+    for _ in range(2):  # the second time replaces the entry
+        kept.main([str(tmp_path / "all")])
+        (entry,) = json.loads((tmp_path / "kept.json").read_text())
+    assert entry["counts"]["paper"] == {"of": 8, "hold": 7, "miss": 1}
+    assert entry["misses"][0]["names"] == ["equation_21_measured_over_printed"]
+    assert entry["date"] > "2026"
+
+
+ENTRIES = json.loads(kept.RESULTS.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["slug"])
+def test_the_page_counts_what_is_expected_today(entry):
+    spec = {"left_out": entry["left_out"]} | ({"size": entry["size"]} if entry["size"] else {})
+    expected = [one for one in load_expected(entry["slug"]) if one.belongs_to(spec)]
+    found = {origin: (count["of"], count["miss"]) for origin, count in entry["counts"].items()}
+    for origin, (of, miss) in found.items():
+        own = [one.outcome for one in expected if one.origin == origin]
+        assert (len(own), own.count("miss")) == (of, miss), "run it again, and `python -m benchmarks.reproductions`"
+    assert sum(of for of, _ in found.values()) == len(expected)
+    assert entry["changed"] == []
