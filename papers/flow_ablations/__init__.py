@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from papers import flow, flow_figures, flow_variants
 from papers.cells import Cells
 from papers.flow import FINE_TUNING, Variant, plain
-from papers.flow_variants import Comparison, Found, accuracy, taken
+from papers.flow_variants import Comparison, Found, accuracy
 from papers.reproduction import Measured, Progress, Spec
 
 FLOW, PRINTED = "flow", "flow_printed"
@@ -78,25 +78,22 @@ def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
-    """What the paper says of its ablations, in points of per cent or fractions of rows."""
+    """What the paper says of its ablations, in points of per cent."""
 
     def mean(label: str, key: str) -> float:
         return float(accuracy(row[label], key).mean())
 
-    def over(label: str, key: str = "personal") -> float:
-        return mean(FLOW, key) - mean(label, key)
+    def over(label: str) -> float:
+        return mean(FLOW, "personal") - mean(label, "personal")
 
     return {
         "soft_minus_hard": mean(FLOW, "soft") - mean(FLOW, "hard"),
         "flow_minus_pc_flow": over("pc_flow"),
         "flow_minus_pi_flow": over("pi_flow"),
         "flow_minus_no_penalty": over("no_penalty"),
-        "flow_minus_no_penalty_shared": over("no_penalty", "shared"),
         "flow_minus_split_75_25": over("split_75_25"),
         "flow_minus_printed": over(PRINTED),
         "printed_soft_minus_hard": mean(PRINTED, "soft") - mean(PRINTED, "hard"),
-        "fixed_0.25_taken": taken(row["fixed_0.25"]),
-        "fixed_0.5_taken": taken(row["fixed_0.5"]),
     }
 
 

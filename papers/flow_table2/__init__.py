@@ -23,6 +23,8 @@ def measure(spec: Spec, progress: Progress, cells: Cells) -> Measured:
         numbers[f"{name}_flow_minus_fine_tuning"] = float(np.nanmean(gap))
         soft, hard = (100 * np.mean([np.nanmean(one[key]) for one in results.flow[name]]) for key in ("soft", "hard"))
         numbers[f"{name}_soft_minus_hard"] = float(soft - hard)
+        # before any row of a client has moved a parameter; fine-tuning's shared model is FedAvg's
+        numbers[f"{name}_shared_flow_minus_fedavg"] = float((row["flow"].shared - row[FINE_TUNING].shared).mean())
     return Measured(numbers, results, _accuracy_text(results, spec))
 
 
@@ -33,7 +35,7 @@ def _accuracy_text(results: Results, spec: Spec) -> str:
             f"{name}: accuracy in per cent, mean over clients, then over seeds {spec['seeds']} (spread over seeds)"
         )
         lines.append(
-            f"{'':12} {'shared':>14} {'personal':>14} {'worst tenth':>11} {'new: shared':>11} {'personal':>8} "
+            f"{'':14} {'shared':>14} {'personal':>14} {'worst tenth':>11} {'new: shared':>11} {'personal':>8} "
             f"{'MB':>7} {'paper':>13}   step"
         )
         for method, one in row.items():
@@ -42,7 +44,7 @@ def _accuracy_text(results: Results, spec: Spec) -> str:
             published = PUBLISHED.get(name, {}).get(method, {})
             paper = f"{cell_text(published.get('shared'))} / {cell_text(published.get('personal'))}"
             lines.append(
-                f"{NAMES[method]:12} {ours} {new} {one.megabytes:7.0f} {paper:>13}   {one.step:g}, {one.tuned}"
+                f"{NAMES[method]:14} {ours} {new} {one.megabytes:7.0f} {paper:>13}   {one.step:g}, {one.tuned}"
             )
         lines.append(
             "Steps useful / executed: 1, since all clients make equally many; "

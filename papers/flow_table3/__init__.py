@@ -24,7 +24,7 @@ def _helped_text(results: Results) -> str:
     for name, row in results.table.items():
         lines.append(f"{name}: per cent of clients, then of test rows")
         lines.append(
-            f"{'':12} {'helped':>7} {'hurt':>7} {'paper':>7}    {'both':>7} {'shared only':>11} {'personal only':>13} "
+            f"{'':14} {'helped':>7} {'hurt':>7} {'paper':>7}    {'both':>7} {'shared only':>11} {'personal only':>13} "
             f"{'neither':>8}"
         )
         for method, one in row.items():
@@ -33,7 +33,7 @@ def _helped_text(results: Results) -> str:
             shares = " ".join(f"{cell_text(part):>{width}}" for part, width in zip(parts, (7, 11, 13, 8)))
             paper = PUBLISHED.get(name, {}).get(method, {}).get("helped")
             clients = " ".join(f"{cell_text(part):>7}" for part in (one.helped, one.hurt, paper))
-            lines.append(f"{NAMES[method]:12} {clients}    {shares}")
+            lines.append(f"{NAMES[method]:14} {clients}    {shares}")
         lines.append("")
     return "\n".join(lines).rstrip()
 

@@ -15,14 +15,24 @@ from idiolect.data.federation import Federation
 from idiolect.data.split import Split
 from idiolect.engines.debug import debug
 from idiolect.engines.simulate import Training
-from papers import flow, flow_ablations, flow_table2, flow_table3, flow_tables, lanes
+from papers import (
+    flow,
+    flow_ablations,
+    flow_data,
+    flow_gains,
+    flow_table2,
+    flow_table3,
+    flow_tables,
+    flow_variants,
+    lanes,
+)
 from papers.catalogue import load_expected, load_spec
 from papers.cells import Cells
 from papers.drawing import drawing, to_bytes
 from papers.flow_summary import summarise
 from papers.runner import reproduce
 
-SLUGS = ("flow-table2", "flow-table3", "flow-ablations")
+SLUGS = ("flow-table2", "flow-table3", "flow-ablations")  # of one experiment
 METHODS = ["local", "fedavg_fine_tuning", "flow"]
 CHANGES = {"rounds": 2, "cohort": 2, "batch_size": 2, "record_every": 2, "routing_widths": [4]}
 
@@ -39,7 +49,7 @@ def tiny(size, seed):
 
 @pytest.fixture
 def spec(monkeypatch):
-    monkeypatch.setattr(flow, "_federation", tiny)
+    monkeypatch.setattr(flow, "make_federation", tiny)
     flow._column.cache_clear()
     table = load_spec("flow-table2")
     table["quick"]["writers"] |= CHANGES | {"model_settings": {"hidden": [3]}, "steps": {"local": 0.1, "flow": 0.1}}
@@ -52,7 +62,9 @@ def spec(monkeypatch):
 def test_a_round_costs_every_method_the_same_gradients(spec, method):
     """12 batches on each client of the cohort, whatever the method makes of them."""
     subject = flow.column("writers", spec)
-    run = debug(flow.algorithm(subject, method, 0.1), subject.federation, Training(rounds=1, cohort=1))
+    run = debug(
+        flow.algorithm(subject, flow_tables.VARIANTS[method], 0.1), subject.federation, Training(rounds=1, cohort=1)
+    )
     gradients = run.tally.shared + run.tally.personal + run.tally.both
     assert gradients == 12 * subject.size["batch_size"]
 
@@ -61,7 +73,8 @@ def test_both_tables_read_the_same_cells(spec, tmp_path, monkeypatch):
     cells = Cells(tmp_path)
     told = []
     measured = flow_table2.measure(spec, lambda *news: told.append(news), cells)
-    assert set(measured.numbers) == {"writers_flow_minus_fine_tuning", "writers_soft_minus_hard"}
+    named = ("flow_minus_fine_tuning", "soft_minus_hard", "shared_flow_minus_fedavg")
+    assert set(measured.numbers) == {f"writers_{name}" for name in named}
     assert told[-1][1:] == (3, 3)
     assert "Flow" in measured.table
     assert "useful / executed" in measured.table
@@ -104,10 +117,12 @@ LSTM = {"model": "character_lstm", "model_settings": {"settings": {"embedding": 
     ids=["images", "texts", "texts at a fixed share"],
 )
 def test_a_cell_has_the_routes_of_every_client_by_itself(spec, monkeypatch, data, changes):
-    monkeypatch.setattr(flow, "_federation", data)
+    monkeypatch.setattr(flow, "make_federation", data)
     spec["quick"]["writers"] |= {"executor": "chunked", "chunk": 3} | (LSTM if data is texts else {})
     subject = flow.column("writers", spec)
-    run = flow.train(subject, [flow.algorithm(subject, "flow", 0.3, changes)], [0], lanes.simulate_many)[0]
+    run = flow.train(
+        subject, [flow.algorithm(subject, flow.Variant("flow", "flow", changes), 0.3)], [0], lanes.simulate_many
+    )[0]
     cell = flow.measured(run, subject, soft=False)
     models, outputs, test = run.personal_models(), run.outputs(), subject.federation.test
     parts = []
@@ -142,16 +157,16 @@ def test_a_cell_has_the_routes_of_every_client_by_itself(spec, monkeypatch, data
 def test_the_grid_grows_where_the_best_stands_at_an_edge(spec, tmp_path, monkeypatch, scores, best, place):
     asked = []
 
-    def tried(subject, method, steps, spec, cells):
+    def tried(subject, variant, steps, spec, cells):
         asked.append(list(steps))
         return {step: scores[step] for step in steps}
 
     monkeypatch.setattr(flow, "_tried", tried)
-    assert flow.best_step(flow.column("writers", spec), "ditto", spec, Cells(tmp_path)) == (best, place)
+    assert flow.best_step(flow.column("writers", spec), flow.plain("ditto"), spec, Cells(tmp_path)) == (best, place)
     assert len(asked) == len(scores) / 3
-    given = flow.best_step(flow.column("writers", spec), "flow", spec, Cells(tmp_path))
+    given = flow.best_step(flow.column("writers", spec), flow.plain("flow"), spec, Cells(tmp_path))
     assert given == (0.1, "given")
-    anew = flow.best_step(flow.column("writers", spec), "flow", spec | {"tune": True}, Cells(tmp_path))
+    anew = flow.best_step(flow.column("writers", spec), flow.plain("flow"), spec | {"tune": True}, Cells(tmp_path))
     assert anew == (best, place)
 
 
@@ -169,15 +184,15 @@ def test_a_step_is_judged_by_all_tuning_seeds_and_one_that_ever_diverges_is_the_
     spec["quick"]["tuning_seeds"] = [7, 8]
     subject, cells = flow.column("writers", spec), Cells(tmp_path)
     for _ in range(2):  # the second time from the cells
-        found = flow._tried(subject, "ditto", [0.03, 0.1], spec, cells)
+        found = flow._tried(subject, flow.plain("ditto"), [0.03, 0.1], spec, cells)
         assert found == {0.03: pytest.approx(0.6), 0.1: -1}
     assert trained == [[(0.03, 7), (0.1, 7)], [(0.03, 8), (0.1, 8)]]
 
 
-def test_cells_of_routed_methods_from_before_their_slopes_were_mended_are_not_found(spec):
+def test_cells_of_routed_methods_from_before_flow_had_its_own_loss_are_not_found(spec):
     subject = flow.column("writers", spec)
     kinds = {method: flow._made_of(subject, method, 0.1, 0, spec)["kind"] for method in ("local", "flow", "pi_flow")}
-    assert kinds == {"local": 2, "flow": 3, "pi_flow": 3}
+    assert kinds == {"local": 2, "flow": 4, "pi_flow": 4}
 
 
 def cell(personal, shared, **more):
@@ -215,23 +230,21 @@ def test_ties_in_float32_help_and_hurt_nobody():
 
 def test_ablations_state_what_is_robust():
     own = {"soft": [0.5, 0.7], "hard": [0.5, 0.6], "taken": [1.0, 1.0]}
-    row = {label: [cell([0.5, 0.6], [0.5, 0.6], **own)] for label in flow_ablations.VARIANTS}
-    row["fixed_0.25"] = [cell([0.4, 0.4], [0.5, 0.6], **own | {"taken": [0.0, 0.0]})]
+    row = {label: [cell([0.5, 0.6], [0.5, 0.6], **own)] for label in flow_ablations.COMPARISON.variants}
     row["pc_flow"] = [cell([0.4, 0.6], [0.4, 0.5])]
     numbers = flow_ablations._numbers(row)
     assert numbers["soft_minus_hard"] == pytest.approx(5)
     assert numbers["flow_minus_pc_flow"] == pytest.approx(5)
-    assert numbers["fixed_0.25_taken"] == 0
-    assert numbers["fixed_1_taken"] == 1
-    assert numbers["fixed_0.5_gain"] == 0
+    assert numbers["flow_minus_printed"] == 0
+    assert numbers["flow_minus_no_penalty"] == 0
     expected = {entry.name for entry in load_expected("flow-ablations") if entry.size == "quick"}
     assert expected == {f"fashion_0.1_{key}" for key in numbers}
 
 
 def test_every_variant_is_a_valid_algorithm(spec):
     subject = flow.column("writers", spec)
-    for method, changes in flow_ablations.VARIANTS.values():
-        assert flow.algorithm(subject, method, 0.1, changes).step_size == pytest.approx(0.1)
+    for variant in (*flow_ablations.COMPARISON.variants.values(), *flow_gains.VARIANTS.values()):
+        assert flow.algorithm(subject, variant, 0.1).step_size == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("slug", SLUGS)
@@ -324,10 +337,10 @@ def test_a_folder_that_was_left_unfinished_goes_on(spec, tmp_path, monkeypatch):
     monkeypatch.setattr("papers.runner.load_spec", lambda slug, overrides=(): spec)
     folder, stopped = tmp_path / "run", flow.cells_of
 
-    def interrupt(subject, method, spec, cells):
-        if method == "flow":
+    def interrupt(subject, variant, spec, cells):
+        if variant.label == "flow":
             raise KeyboardInterrupt
-        return stopped(subject, method, spec, cells)
+        return stopped(subject, variant, spec, cells)
 
     monkeypatch.setattr(flow, "cells_of", interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -336,5 +349,69 @@ def test_a_folder_that_was_left_unfinished_goes_on(spec, tmp_path, monkeypatch):
         reproduce("flow-table2", folder)
     monkeypatch.setattr(flow, "cells_of", stopped)
     outcome = reproduce("flow-table2", folder, resume=True)
-    assert len(outcome.rows) == 2
+    assert len(outcome.rows) == 3
     assert (folder / "figure.png").is_file()
+
+
+def test_relabelled_rows_are_inverted_and_renamed_by_a_permutation_of_the_client(monkeypatch):
+    draw = np.random.default_rng(0)
+    images, labels = draw.random((400, 2, 2, 1)), draw.integers(0, 4, 400).astype(np.int32)
+    images[:, 0, 0, 0] = np.arange(400) / 1000  # below one half: an inverted image can be told, and found
+    monkeypatch.setattr(flow_data, "image_arrays", lambda name: (images, labels, images[:0], labels[:0]))
+    size = {"source": "fashion_mnist", "split": [1.0, 0.0, 0.0], "clients": 4, "rows": 100, "concentration": 10.0}
+    rows = flow_data.make_federation(size | {"relabelled": 0.25}, 0).train
+    maps = []
+    for client in range(4):
+        inputs, targets = rows.of(client)
+        mark = inputs[:, 0, 0, 0]
+        changed = mark > 0.5
+        assert changed.sum() == 25
+        place = np.rint(1000 * np.where(changed, 1 - mark, mark)).astype(int)
+        np.testing.assert_allclose(np.where(changed[:, None, None, None], 1 - inputs, inputs), images[place], atol=1e-6)
+        assert (targets[~changed] == labels[place[~changed]]).all()
+        renamed = dict(zip(labels[place[changed]], targets[changed]))
+        assert (targets[changed] == [renamed[label] for label in labels[place[changed]]]).all()
+        assert len(set(renamed.values())) == len(renamed)  # no two classes get one name
+        maps.append(renamed)
+    assert maps[0] != maps[1]
+
+
+def test_merged_clients_have_the_rows_of_those_they_are_made_of(monkeypatch):
+    monkeypatch.setattr(flow_data, "natural_federation", lambda source, size, seed: tiny(size, seed))
+    size = {"source": "mnist_writers", "split": [0.6, 0.2, 0.2]}
+    single, merged = (flow_data.make_federation(size | {"merged": several}, 0) for several in (1, 2))
+    assert (single.clients, merged.clients) == (4, 2)
+    for part in ("train", "validation", "test"):
+        before, after = getattr(single, part), getattr(merged, part)
+        np.testing.assert_array_equal(after.of(1)[0], np.concatenate([before.of(2)[0], before.of(3)[0]]))
+    assert merged.names[0] == "+".join(single.names[:2])
+    assert merged.held_out.clients == 1
+
+
+def test_a_column_like_another_has_its_settings_and_only_the_rows_it_names(spec):
+    size = {"a": {"rounds": 1, "cohort": 2}, "b": {"like": "a", "rounds": 3, "only": ["flow"]}}
+    assert flow._settings(size, "b") == {"rounds": 3, "cohort": 2, "only": ["flow"]}
+    assert flow.has_row(size["b"], "flow")
+    assert not flow.has_row(size["b"], "ditto")
+    assert flow.has_row(size["a"], "ditto")
+
+
+def test_equal_epochs_give_every_part_as_many_passes(spec):
+    spec["quick"]["writers"] |= {"epochs": 2}
+    subject = flow.column("writers", spec)
+    for name, passes in {"fedavg": 2, "flow": 3, "flow_no_split": 6}.items():  # of Flow w_l, psi, w_g on their parts
+        run = debug(
+            flow.algorithm(subject, flow_tables.VARIANTS[name], 0.1), subject.federation, Training(rounds=1, cohort=4)
+        )
+        gradients = run.tally.shared + run.tally.personal + run.tally.both
+        assert gradients == passes * int(subject.federation.train.counts.sum())
+
+
+def test_gains_are_over_the_fine_tuning_that_validation_rows_prefer():
+    def one(personal, validation):
+        return [cell([personal, personal + 0.1], None, history=[[1, validation, None]])]
+
+    row = {"fedavg_fine_tuning": one(0.5, 0.9), "fine_tuning_10": one(0.8, 0.6), "flow": one(0.6, 0.5)}
+    assert flow_gains._better(row) == "fedavg_fine_tuning"
+    assert flow_variants.gain(row["flow"], row["fedavg_fine_tuning"]) == (pytest.approx(10), pytest.approx(0, abs=1e-9))
+    assert "+10.0 [+10.0, +10.0]" in flow_variants.table_text("half", row, "fedavg_fine_tuning")
