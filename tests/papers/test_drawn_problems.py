@@ -25,6 +25,16 @@ def test_weight_sharing_starts_at_the_published_error(heterogeneity, error):
     assert found == pytest.approx(error, abs=6e-4)
 
 
+def test_labels_follow_the_sign_of_the_code():
+    # E002-9: sections 5.1 and 5.2 print 1/(1 + exp(+x.beta)), by which large x.beta would mean label 0
+    problem = unified_problems.logistic_mixture(1.0, rows=200)
+    rows = problem.federation.train
+    outputs = np.einsum("mnd,md->mn", rows.inputs.reshape(20, 200, 15), problem.truth).reshape(-1)
+    right = expit(outputs)
+    agreement = np.mean((rows.targets - 0.5) * (right - 0.5)) / np.mean((right - 0.5) ** 2)
+    assert agreement == pytest.approx(1, abs=0.1)  # the printed sign has -1
+
+
 def least(objective, size):
     options = {"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-8, "maxcor": 30}
     return minimize(objective, np.zeros(size), jac=True, method="L-BFGS-B", options=options).fun

@@ -29,7 +29,7 @@ def theorem_1_bound(
 
     exp(-(2 alpha R/(1+alpha)) (1 - exp(-eta(1+alpha) mu K))) B^2 + (4 eta sigma^2/mu)(alpha + beta^2/(M
     alpha)). Holds for beta = 1 and alpha >= 1; not for every beta <= sqrt(M) (E000-4); for alpha < 1 and
-    different Hessians it may be exceeded by a factor of up to 1.85 (E000-5).
+    different Hessians it can be exceeded, 2.11 times in a random search and up to 4 times by design (E000-5).
     """
     if personal_step_scale == 0:
         return math.inf  # local SGD: nothing draws a client to its own optimum
