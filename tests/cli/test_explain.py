@@ -35,6 +35,9 @@ def test_acd_pfl_on_the_example(idiolect, facts):
     assert "strong_convexity = from theory (above 0)" in text
     assert "Settings of mx2" in text
     assert "at least: Unified 2023, theorem 6, up to a constant factor" in text
+    assert "E002-1: algorithm 2 updates w with probability p_w" in text
+    assert "(docs/errata.md#e002-1)" in text
+    assert [one["number"] for one in facts("acd_pfl")["errata"]] == list(ALGORITHMS["acd_pfl"].errata)
     theory = facts("acd_pfl")["theory"]
     predicted, least = theory["predicted"], theory["at_least"]
     # sqrt(0.05/(0.01/60)) * ln(1e6) = 17.32 * 13.816

@@ -69,6 +69,12 @@ def _ratio(above: Scalar, below: Scalar) -> jnp.ndarray:
 
 METHODS = {
     "acd_pfl": Method(
-        ACDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks, exact gradients, few rounds", theory=ACD_PFL
+        ACDPFL,
+        "mx2",
+        {},
+        UNIFIED,
+        "accelerated descent by blocks, exact gradients, few rounds",
+        theory=ACD_PFL,
+        errata=("E002-1", "E002-2", "E002-3", "E002-7"),
     ),
 }

@@ -41,5 +41,6 @@ METHODS = {
         EVEN,
         "a model per client, gradients shared with those who are alike",
         theory=ALL_FOR_ALL,
+        errata=("E004-1", "E004-4", "E004-5", "E004-6", "E004-7"),
     ),
 }

@@ -124,6 +124,11 @@ class AllForAllAdaptive(ModelPerAgent):
 
 METHODS = {
     "all_for_all_adaptive": Method(
-        AllForAllAdaptive, "local_only", {}, EVEN, "all-for-all whose neighbourhoods shrink as samples come in"
+        AllForAllAdaptive,
+        "local_only",
+        {},
+        EVEN,
+        "all-for-all whose neighbourhoods shrink as samples come in",
+        errata=("E004-3", "E004-4", "E004-8"),
     ),
 }

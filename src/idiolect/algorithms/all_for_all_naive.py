@@ -115,5 +115,6 @@ METHODS = {
         EVEN,
         "a model per client, each with gradients taken at it; many messages",
         theory=ALL_FOR_ALL_NAIVE,
+        errata=("E004-7",),
     ),
 }

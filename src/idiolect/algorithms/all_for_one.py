@@ -133,5 +133,6 @@ METHODS = {
         EVEN,
         "one client's model from the gradients of those who are alike",
         theory=ALL_FOR_ONE,
+        errata=("E004-2", "E004-7"),
     ),
 }

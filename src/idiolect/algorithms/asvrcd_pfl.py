@@ -87,9 +87,21 @@ class ASVRCDPFL(VarianceReduced):
 
 METHODS = {
     "asvrcd_pfl": Method(
-        ASVRCDPFL, "mx2", {}, UNIFIED, "accelerated, variance-reduced descent by blocks; exact", theory=ASVRCD_PFL
+        ASVRCDPFL,
+        "mx2",
+        {},
+        UNIFIED,
+        "accelerated, variance-reduced descent by blocks; exact",
+        theory=ASVRCD_PFL,
+        errata=("E002-4", "E002-7", "E002-11", "E002-12"),
     ),
     "svrcd_pfl": Method(
-        SVRCDPFL, "mx2", {}, UNIFIED, "variance-reduced descent by blocks, no momentum; exact", theory=SVRCD_PFL
+        SVRCDPFL,
+        "mx2",
+        {},
+        UNIFIED,
+        "variance-reduced descent by blocks, no momentum; exact",
+        theory=SVRCD_PFL,
+        errata=("E002-5",),
     ),
 }

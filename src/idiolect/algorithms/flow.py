@@ -110,7 +110,9 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         default="own", choices=SHARED_LOSSES, doc="what w_g descends: f(w_g), or f(w_p) as in equation 5"
     )
     adaptation: str = setting(
-        default="both", choices=ADAPTATIONS, doc="what a client adapts on Z_g before it predicts: psi and w_g, psi, none"
+        default="both",
+        choices=ADAPTATIONS,
+        doc="what a client adapts on Z_g before it predicts: psi and w_g, psi, none",
     )
     soft_inference: bool = setting(default=False, doc="predict with the mixture instead of one version of each layer")
     second_route: str = setting(
@@ -355,9 +357,21 @@ def _has_routes(model: Params) -> bool:
 _INSTANCE = {"second_route": "shared"}
 _PRINTED = {"shared_loss": "mixture"}
 _TUNED = BY_ROWS | {"fine_tuning_steps": 10}
+_ERRATA = ("E003-1", "E003-2", "E003-3", "E003-4", "E003-6", "E003-8")
 METHODS = {
-    "flow": Method(Flow, "global_model", {}, FLOW, "every input chooses, layer by layer, the shared or the own model"),
-    "flow_printed": Method(Flow, "global_model", _PRINTED, FLOW, "Flow by the letter of its equation 5"),
-    "pi_flow": Method(Flow, "global_model", _INSTANCE, FLOW, "Flow by instance alone: both routes are shared"),
+    "flow": Method(
+        Flow,
+        "global_model",
+        {},
+        FLOW,
+        "every input chooses, layer by layer, the shared or the own model",
+        errata=_ERRATA,
+    ),
+    "flow_printed": Method(
+        Flow, "global_model", _PRINTED, FLOW, "Flow by the letter of its equation 5", errata=_ERRATA
+    ),
+    "pi_flow": Method(
+        Flow, "global_model", _INSTANCE, FLOW, "Flow by instance alone: both routes are shared", errata=_ERRATA
+    ),
     "pc_flow": Method(LocalSGD, "global_model", _TUNED, FLOW, "Flow by client alone: FedAvg, then own steps"),
 }

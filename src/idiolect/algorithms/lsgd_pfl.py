@@ -187,5 +187,13 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 METHODS = {
-    "lsgd_pfl": Method(LSGDPFL, "additive", {}, UNIFIED, "local SGD on a shared and a personal block", theory=LSGD_PFL),
+    "lsgd_pfl": Method(
+        LSGDPFL,
+        "additive",
+        {},
+        UNIFIED,
+        "local SGD on a shared and a personal block",
+        theory=LSGD_PFL,
+        errata=("E002-6", "E002-13", "E002-10"),
+    ),
 }

@@ -188,5 +188,6 @@ METHODS = {
         PLSGD,
         "a shared model plus a correction per client",
         theory=PERSONALIZED_LOCAL_SGD,
+        errata=("E000-1", "E000-2", "E000-3", "E000-4", "E000-5", "E000-6"),
     ),
 }

@@ -123,6 +123,12 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 _DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
 METHODS = {
     "pfedme": Method(
-        PFedMe, "mx2", {}, _DINH, "a shared model learnt from proximal steps toward personal ones", theory=PFEDME
+        PFedMe,
+        "mx2",
+        {},
+        _DINH,
+        "a shared model learnt from proximal steps toward personal ones",
+        theory=PFEDME,
+        errata=("E002-12",),
     ),
 }

@@ -202,10 +202,22 @@ _GASANOV = "Gasanov et al. 2022, FLIX: a simple and communication-efficient alte
 _MISHCHENKO = "Mishchenko et al. 2022, ProxSkip: yes! local gradient steps provably lead to acceleration"
 METHODS = {
     "scafflix": Method(
-        Scafflix, "flix", {}, FLIX, "own optima mixed in, local steps without drift; exact", theory=SCAFFLIX
+        Scafflix,
+        "flix",
+        {},
+        FLIX,
+        "own optima mixed in, local steps without drift; exact",
+        theory=SCAFFLIX,
+        errata=("E001-1", "E001-2", "E001-3", "E001-4", "E001-5", "E001-6", "E001-7"),
     ),
     "i_scaffnew": Method(
-        Scafflix, "global_model", {}, FLIX, "one model, local steps without drift, own steps; exact", theory=SCAFFLIX
+        Scafflix,
+        "global_model",
+        {},
+        FLIX,
+        "one model, local steps without drift, own steps; exact",
+        theory=SCAFFLIX,
+        errata=("E001-2", "E001-3", "E001-4"),
     ),
     "scaffnew": Method(
         Scafflix, "global_model", {}, _MISHCHENKO, "one model, local steps without drift; exact", theory=SCAFFNEW

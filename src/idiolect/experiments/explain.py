@@ -16,6 +16,7 @@ import numpy as np
 
 from idiolect.accounting.bytes import wire
 from idiolect.algorithms import ALGORITHMS, find
+from idiolect.algorithms.errata import ERRATA, anchor
 from idiolect.core import tree
 from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
@@ -112,6 +113,7 @@ def explain(
         **_traffic(ready.algorithm),
         "theory": _theory_of(name, ready, settings, loss, asked),
         "reference": method.reference,
+        "errata": [{"number": one, "text": ERRATA[one], "link": anchor(one)} for one in method.errata],
     }
 
 

@@ -32,7 +32,14 @@ def explanation_text(facts: dict[str, Any]) -> str:
     lines += [f"  {warning}" for warning in wire["warnings"]]
     lines.append(f"Leaves a client: {', '.join(facts['leaves_the_client']) or 'nothing'}")
     lines.append(f"Stays on a client: {', '.join(facts['stays_on_the_client']) or 'nothing is kept between rounds'}")
-    return "\n".join([*lines, "", *_theory(facts["theory"]), f"Reference: {facts['reference']}"])
+    lines += ["", *_theory(facts["theory"]), f"Reference: {facts['reference']}"]
+    return "\n".join([*lines, *_errata(facts["errata"])])
+
+
+def _errata(entries: list[dict[str, str]]) -> list[str]:
+    """Printed mistakes of its paper, each with its place on the page of errata."""
+    head = ["", "Errata of its paper"] if entries else []
+    return [*head, *(f"  {one['number']}: {one['text']} ({one['link']})" for one in entries)]
 
 
 def _settings(title: str, entries: list[dict[str, Any]]) -> list[str]:
