@@ -93,6 +93,16 @@ def test_a_head_that_no_round_trains_is_everybodys(runs, federation):
     np.testing.assert_allclose(found, PARTS.predict(whole, held), atol=1e-5)
 
 
+def test_one_model_for_all_is_w_or_the_mean_of_the_last_round(runs, federation):
+    means = jax.tree.map(lambda leaf: np.asarray(leaf).mean(0), runs["mixture"].selected.states.personal)
+    wanted = {name: jax.tree.map(np.asarray, runs[name].selected.server.shared) for name in ("fine_tuning", "additive")}
+    for name, model in (wanted | {"mixture": means}).items():  # a step toward the mean does not move the mean
+        outputs = runs[name].outputs(runs[name].selected)["shared"]
+        for client in (0, 3):
+            held, _ = federation.test.of(client)
+            np.testing.assert_allclose(outputs[client, : len(held)], softmax(model, held), atol=1e-4, err_msg=name)
+
+
 @pytest.mark.parametrize("name", ["clusters", "fedbabu", "local"])
 def test_new_clients_have_both(name, runs):
     found = runs[name].personalization("new_clients")

@@ -210,7 +210,7 @@ def outcomes(algorithm, state, data, tag=""):
 
 
 def asvrcd_settings(mu, components, rows):
-    """Section 3.5 from eigenvalues."""
+    """Theorem 9's parameters from eigenvalues."""
     p = components[0] / sum(components)
     rho, expected = p / rows, 2 * max(components[0] / p, components[1] / (1 - p))
     eta = 1 / (4 * expected)
@@ -275,7 +275,7 @@ def test_acd_with_a_stale_unsampled_block_breaks_the_inequality(monkeypatch):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_asvrcd_contracts_its_lyapunov_function_in_expectation(name):
-    """Section 3.5's Psi, with the worst factor 1 - (1/4) min{rho, sqrt(mu / (2 max{L_F, Lx/rho}))}."""
+    """Theorem 9's Psi, with the worst factor 1 - (1/4) min{rho, sqrt(mu / (2 max{L_F, Lx/rho}))}."""
     worst = 0.0
     for seed in range(2):
         data, objective, quadratic, constants = set_up(name, seed)
@@ -369,7 +369,7 @@ def test_scd_is_unbiased_over_coins_components_and_cohorts():
 
 
 def test_printed_steps_of_acd_diverge():
-    """E002-2: grad_beta f_m instead of (1/M) grad_beta f_m; check A, M = 10: above 1e30 within 42 iterations."""
+    """E002-2: grad_beta f_m instead of (1/M) grad_beta f_m; M = 10: above 1e30 within 42 iterations."""
     draw = np.random.default_rng(0)
     clients, features, penalty, mu = 10, 5, 0.5, 0.01
     hessians = []

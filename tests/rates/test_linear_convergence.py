@@ -135,7 +135,7 @@ def test_l2sgd_plus_converges_linearly(criterion, sizes):
 
 
 def check_b(sizes=(20,) * 5):
-    """ALGORITHMS section 9, check B: MX2 least squares, M = 5, n = 20, d = 4, unit-norm features, lam = 0.3."""
+    """MX2 least squares, M = 5, n = 20, d = 4, unit-norm features, lam = 0.3."""
     rows = rows_of(sizes, "squared", features=4, seed=2)
     loss = ClientLoss(model=Linear(4, bias=False), criterion="squared")
     return Case(MX2(loss, penalty=0.3, clients=rows.clients), rows)
@@ -160,7 +160,7 @@ class ScaledSnapshot(ASVRCDPFL):
         return tree.scale(0.02, slope), tree.scale(0.02, own), tally
 
 
-# check B at 10,000 iterations: 1e-29 as corrected, 0.17 for either of these; a round is about five iterations there
+# another program, 10,000 iterations, about five of them a round: 1e-29 as corrected, 0.17 for either of these
 @pytest.mark.parametrize("cls", [ASVRCDPFL, AlgorithmThree, ScaledSnapshot])
 def test_asvrcd_as_printed_or_released_stalls(cls):
     own = check_b()

@@ -94,7 +94,7 @@ def test_modes_of_a_common_hessian_shrink_exactly(quadratic, train, scale, serve
 
 @pytest.mark.parametrize(("clients", "stable"), [(4, True), (9, False), (16, False), (100, False)])
 def test_outer_step_sqrt_m_breaks_theorem_1_as_predicted(quadratic, train, squared_distance, clients, stable):
-    # E000-4 on check I's problem: alpha = 1, K = 20, R = 10, eta = 0.45: nu = 0.1 on the stiffest axis, so a round
+    # E000-4: alpha = 1, K = 20, R = 10, eta = 0.45: nu = 0.1 on the stiffest axis, so a round
     # multiplies the mean by psi = 1 - (1+sqrt(M))/2: -0.5, -1 (stands still), -1.5, -4.5
     optima = np.random.default_rng(2).normal(size=(clients, 3)) * 0.1 + 1.0
     loss, rows = quadratic(np.tile([1.0, 0.3, 0.05], (clients, 1)), optima)
@@ -183,7 +183,7 @@ def test_equation_21_corrected(quadratic, consensus, scale, fraction, local_step
 
 
 def test_equation_21_as_printed_is_no_bound(quadratic, consensus):
-    # E000-2, check I: alpha = 0.1, eta = 0.85, K = 5, R = 50: true 0.0736, printed 0.0153, corrected 0.156
+    # E000-2: alpha = 0.1, eta = 0.85, K = 5, R = 50: true 0.0736, printed 0.0153, corrected 0.156
     loss, rows = quadratic([[1.0], [1.0]], [[-1.0], [1.0]])
     settings = {"personal_step_scale": 0.1, "step_size": 0.85, "local_steps": 5}
     measured = consensus(personalized(loss, **settings), rows, 50).mean()

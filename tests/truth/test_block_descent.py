@@ -112,7 +112,7 @@ class Reference:
 
 
 def acd(ref, plan, w, b, s):
-    """Section 3.4, S, nu, theta and eta from the constants; nothing is shared with the package's coefficients."""
+    """ACD-PFL: S, nu, theta and eta from the constants; nothing is shared with the package's coefficients."""
     total = np.sqrt(SHARED) + np.sqrt(PERSONAL)
     nu = MU / total**2
     theta = (np.sqrt(nu**2 + 4 * nu) - nu) / 2
@@ -135,7 +135,7 @@ def acd(ref, plan, w, b, s):
 
 
 def variance_reduced(ref, plan, w, b, s):
-    """Sections 3.5 and 3.6 (SVRCD: x = y, no z). The printed algorithms 3 and 7 differ (E002-4, E002-5)."""
+    """ASVRCD and SVRCD (x = y, no z). The printed algorithms 3 and 7 differ (E002-4, E002-5)."""
     p, eta = s["shared_probability"], s["step_size"]
     theta1, theta2, gamma = s.get("momentum", 0.0), s.get("anchor", 0.0), s.get("mirror_step", 0.0)
     nu = 1 - gamma * s.get("strong_convexity", 0.0)
@@ -169,7 +169,7 @@ def variance_reduced(ref, plan, w, b, s):
 
 
 def stochastic(ref, plan, w, b, s):
-    """ASCD with either rule for the block that is not sampled, and SCD (theta = 0: x = y), section 3.6."""
+    """ASCD with either rule for the block that is not sampled, and SCD (theta = 0: x = y)."""
     p, eta, theta, gamma = s["shared_probability"], s["step_size"], s.get("momentum", 0.0), s.get("mirror_step", 0.0)
     nu = 1 - gamma * s.get("strong_convexity", 0.0)
     (wy, wz), (by, bz) = (w, w), (b, b)

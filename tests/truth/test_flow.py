@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow (2023): whole rounds against straight-line code, and the invariants of ALGORITHMS 10.8."""
+"""Flow (2023): whole rounds against straight-line code, and its invariants."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def flow(model=MODEL, **settings):
     return Flow(objective, **(SMALL | BATCHING | settings))
 
 
-# --- the reference: plain code from section 5 of ALGORITHMS for a net of two dense layers, rows by rows ---
+# --- the reference: plain code of the method for a net of two dense layers, rows by rows ---
 
 
 def dense(p, x):

@@ -99,7 +99,7 @@ def test_shares_sum_to_one_and_soft_is_hard_when_they_are_one_hot(name):
 
 
 def walk(psi, shared, local, tokens, weigh):
-    """Section 5 for a text, position by position: psi reads the token's shared vector and both hidden states."""
+    """Flow for a text, position by position: psi reads the token's shared vector and both hidden states."""
 
     def dense(p, x):
         return x @ p["weights"] + p["bias"]
@@ -181,7 +181,7 @@ def test_no_answer_sees_the_tokens_it_is_to_guess(token_routing):
 
 
 def test_routing_nets_have_the_published_sizes():
-    """336,158 (EMNIST) and 4,151,512 (CIFAR): the released nets, counted in ALGORITHMS section 5."""
+    """336,158 (EMNIST) and 4,151,512 (CIFAR): the released nets, counted."""
     stages = ", ".join(["stem", *(f"stage_{stage}*" for stage in range(4)), "dense"])
     published = {
         336_158: (CNN(28, 28, 1, 62), "", (350, 150, 50)),

@@ -59,7 +59,7 @@ def drawn_by_the_package(algorithm, server, data):
 
 
 def plain_loop(plus, x, gradient, sizes, iterations, components, present):
-    """Section 3.7, one client and one coin at a time; the table is kept whole and its mean taken anew every time."""
+    """L2GD or L2SGD+, one client and one coin at a time; the table is kept whole and its mean taken anew every time."""
     a, p = COIN["step_size"], COIN["averaging_probability"]
     x, psi = x.copy(), np.zeros_like(x)
     table = [np.zeros((n, x.shape[1])) for n in sizes]
@@ -196,7 +196,7 @@ def test_the_averaging_step_of_l2gd_keeps_the_mean(lab, softmax):
 
 
 def least_squares(same=False, sizes=(20,) * CLIENTS, penalty=0.3):
-    """Check B of ALGORITHMS section 9: unit-norm features, d = 4; (objective, data, optimum x*, smallest mu')."""
+    """Least squares: unit-norm features, d = 4; (objective, data, optimum x*, smallest mu')."""
     draw = np.random.default_rng(2)
     capacity, d = max(sizes), 4
     x = draw.normal(size=(CLIENTS, capacity, d))
@@ -222,7 +222,7 @@ def relative_gap(lab, run, optimum):
 
 @pytest.mark.parametrize("sizes", [(20,) * CLIENTS, (20, 11, 15, 9, 20)])
 def test_l2sgd_plus_converges_linearly_to_the_optimum(lab, sizes):
-    # section 3.7 with Lc' = 1: p = (4 lam + mu') / (4 lam + 4 Lc' + (n+1) mu'), a = M min{...}
+    # with Lc' = 1: p = (4 lam + mu') / (4 lam + 4 Lc' + (n+1) mu'), a = M min{...}
     objective, data, optimum, mu = least_squares(sizes=sizes)
     n, lam = max(sizes), objective.penalty
     p = (4 * lam + mu) / (4 * lam + 4 + (n + 1) * mu)

@@ -80,7 +80,7 @@ def test_more_local_steps_stop_near_the_optimum(lab):
     objective, data, w, _, _ = mixture_problem(lab)
     run = lab.simulate(LSGDPFL(objective, local_steps=5, **CORRECTED), data, 1000)
     gap = np.linalg.norm(lab.flat(run.server.shared) - w) / np.linalg.norm(w)
-    assert 1e-6 < gap < 0.2  # the heterogeneity bias of section 3.3: neither exact nor far
+    assert 1e-6 < gap < 0.2  # the heterogeneity bias: neither exact nor far
 
 
 def test_the_printed_personal_step_diverges(lab):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The personalization baselines of Flow 2023 against plain NumPy loops: three rounds, ragged clients, to 1e-12.
 
-The references are written from section 6 of ALGORITHMS, over flat vectors (bias first), one client and one step at a
+The references are written from the papers' algorithms, over flat vectors (bias first), one client and one step at a
 time. They only take random numbers from the package: rows of batches, and PartialFed's noise.
 """
 

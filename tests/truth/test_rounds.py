@@ -59,7 +59,7 @@ class Problem:
 
 
 def local_sgd(p, s, w, personal):
-    """FedAvg and relatives: sections 1.2 and 6; server moments as in Reddi et al. 2021, algorithm 2."""
+    """FedAvg and relatives; server moments as in Reddi et al. 2021, algorithm 2."""
     first, second = np.zeros_like(w), np.full_like(w, 1e-6)
     for r in range(ROUNDS):
         moves = []
@@ -109,7 +109,7 @@ def local(p, s, w, personal):
 
 
 def scaffold(p, s, w, personal):
-    """Section 6."""
+    """Scaffold."""
     eta, c, own = s["step_size"], np.zeros_like(w), np.zeros((CLIENTS, w.size))
     for r in range(ROUNDS):
         moves, changes = [], []
@@ -130,7 +130,7 @@ def scaffold(p, s, w, personal):
 
 
 def personalized(p, s, w, personal):
-    """Section 1.1, outputs I, II and III."""
+    """Personalized local SGD, outputs I, II and III."""
     eta, alpha, theta = s["step_size"], s.get("personal_step_scale", 1), personal.copy()
     shared_means, own_means, own_models = [], [], [[] for _ in range(CLIENTS)]
     for r in range(ROUNDS):
@@ -160,7 +160,7 @@ def personalized(p, s, w, personal):
 
 
 def lsgd_pfl(p, s, w, personal):
-    """Section 3.3 with the 1/M of E002-6; the average runs over k = 0..K, the last iterates included."""
+    """LSGD-PFL with the 1/M of E002-6; the average runs over k = 0..K, the last iterates included."""
     eta, beta, average = s["step_size"], personal.copy(), s.get("output") == "weighted_average"
     pairs = []  # (wbar^k, beta^k), kept as whole history
     for r in range(ROUNDS):

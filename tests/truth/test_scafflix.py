@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scafflix, i-Scaffnew, Scaffnew and GD on FLIX: plain loops, the invariant, reductions, limits, errata (section 2)."""
+"""Scafflix, i-Scaffnew, Scaffnew and GD on FLIX: plain loops, the invariant, reductions, limits, errata."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def drawn_by_the_package(algorithm, server, data, sizes):
 
 
 def plain_loop(w, control, optima, gradient, components, present):
-    """Section 2.2, one client and one coin at a time; a client with alpha = 0 never takes part."""
+    """Algorithm 1, one client and one coin at a time; a client with alpha = 0 never takes part."""
     h = control.copy()
     for lines, here in zip(components, present):
         cohort = [m for m in np.flatnonzero(here) if ALPHAS[m] > 0]
@@ -154,7 +154,7 @@ def test_networks_are_solved_by_epochs(lab, softmax):
     assert (int(tally.personal), int(tally.full_personal), bool(prepared.reached)) == (3 * n, 0, True)
 
 
-# Check F of ALGORITHMS section 9: six quadratics in R^4, L in [1, 20], unequal alpha.
+# Six quadratics in R^4, L in [1, 20], unequal alpha.
 SHARES = np.array([1.0, 0.8, 0.5, 0.3, 0.9, 0.2])
 
 
@@ -230,7 +230,7 @@ def test_alpha_one_is_i_scaffnew(lab):
     other = check.run(plain, 30)
     np.testing.assert_allclose(w, other[0], rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(h, other[1], rtol=1e-13, atol=1e-13)
-    # and that is section 2.3: the 1/gamma-weighted mean, h_i + (p/gamma_i)(xbar - xh_i)
+    # and that is algorithm 2: the 1/gamma-weighted mean, h_i + (p/gamma_i)(xbar - xh_i)
     iterations = coin_0_iterations(plain, 30)
     mean, own = np.zeros(4), np.zeros((6, 4))
     for count in iterations:
@@ -348,7 +348,7 @@ class Unsettled(Scafflix):
 
 
 def test_a_cohort_of_three_reaches_the_optimum_because_it_settles(lab):
-    # section 2.2, partial participation: 9e-16 and sum alpha h = 2e-14 with settling, 0.92 and 7.2 without
+    # another program, partial participation: 9e-16 and sum alpha h = 2e-14 with settling, 0.92 and 7.2 without
     check = CheckF(lab)
     rounds = 3000
     present = cohorts(rounds, 3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes per round in model units: sections 1, 3 and 6 of ALGORITHMS say what each method sends."""
+"""Bytes per round in model units: what each method sends."""
 
 from __future__ import annotations
 
