@@ -51,9 +51,9 @@ def test_logistic_mixture_has_the_known_least_value():
         vectors = flat.reshape(20, 15)
         outputs = np.einsum("mnd,md->mn", inputs, vectors)
         gap = vectors - vectors.mean(axis=0)
-        slope = np.einsum("mnd,mn->md", inputs, expit(outputs) - targets) / 20_000 + 0.1 * gap / 20
+        gradient = np.einsum("mnd,mn->md", inputs, expit(outputs) - targets) / 20_000 + 0.1 * gap / 20
         value = np.mean(np.logaddexp(0, outputs) - targets * outputs) + 0.05 * (gap**2).sum() / 20
-        return value, slope.reshape(-1)
+        return value, gradient.reshape(-1)
 
     assert least(objective, 300) == pytest.approx(0.275408, abs=2e-6)
 
@@ -70,10 +70,10 @@ def test_weight_sharing_has_the_known_least_value():
         shared, personal = flat[:10], flat[10:].reshape(20, 5)
         outputs = inputs[:, :, :10] @ shared + np.einsum("mnd,md->mn", inputs[:, :, 10:], personal)
         residual = (expit(outputs) - targets) / 20_000
-        slope_shared = np.einsum("mnd,mn->d", inputs[:, :, :10], residual)
-        slope_personal = np.einsum("mnd,mn->md", inputs[:, :, 10:], residual)
+        gradient_shared = np.einsum("mnd,mn->d", inputs[:, :, :10], residual)
+        gradient_personal = np.einsum("mnd,mn->md", inputs[:, :, 10:], residual)
         value = np.mean(np.logaddexp(0, outputs) - targets * outputs)
-        return value, np.concatenate([slope_shared, slope_personal.reshape(-1)])
+        return value, np.concatenate([gradient_shared, gradient_personal.reshape(-1)])
 
     assert least(objective, 110) == pytest.approx(0.583665, abs=2e-6)
 

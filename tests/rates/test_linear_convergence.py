@@ -155,9 +155,9 @@ class AlgorithmThree(ASVRCDPFL):
 class ScaledSnapshot(ASVRCDPFL):
     """E002-11, as in the released image code: the full gradient at the snapshot is 0.02 of the true one."""
 
-    def _full_slopes(self, key: Any, shared: Any, personal: Any, data: Any) -> tuple[Any, Any, Any]:
-        slope, own, tally = super()._full_slopes(key, shared, personal, data)
-        return tree.scale(0.02, slope), tree.scale(0.02, own), tally
+    def _full_gradients(self, key: Any, shared: Any, personal: Any, data: Any) -> tuple[Any, Any, Any]:
+        gradient, own, tally = super()._full_gradients(key, shared, personal, data)
+        return tree.scale(0.02, gradient), tree.scale(0.02, own), tally
 
 
 # another program, 10,000 iterations, about five of them a round: 1e-29 as corrected, 0.17 for either of these

@@ -61,7 +61,7 @@ def one_at_a_time(algorithm, data, agents):
     return run_lane(Lane(algorithm, root, server, (), cohorts), data, rounds, how=How(uniform=False, chunk=0))[0]
 
 
-def slopes(lab, rows, x):
+def gradients(lab, rows, x):
     return np.array([lab.softmax_gradient(x[m], *rows[m]) for m in range(len(rows))])
 
 
@@ -73,7 +73,7 @@ def test_rounds_equal_the_reference(lab, dense):
     for who in (np.ones((ROUNDS, CLIENTS), bool), present):
         x = np.zeros((CLIENTS, 12))
         for here in who:
-            x = x - ETA * W @ (slopes(lab, rows, x) * here[:, None])
+            x = x - ETA * W @ (gradients(lab, rows, x) * here[:, None])
         run = lab.simulate(algorithm, data, ROUNDS, present=who)
         np.testing.assert_allclose(lab.flat_rows(run.server.models), x, rtol=0, atol=1e-13)
         assert run.tally()["personal"] == sum(int(n) for n in (who * np.asarray(data.count)).ravel())
@@ -86,14 +86,14 @@ def test_x_is_lambda_y(lab):
     algorithm = all_for_all(client_loss, LAMBDA, dense=False)
     y = np.zeros((CLIENTS, 12))
     for _ in range(20):
-        y = y - ETA * LAMBDA.T @ slopes(lab, rows, LAMBDA @ y)
+        y = y - ETA * LAMBDA.T @ gradients(lab, rows, LAMBDA @ y)
     run = lab.simulate(algorithm, data, 20)
     np.testing.assert_allclose(lab.flat_rows(run.server.models), LAMBDA @ y, rtol=0, atol=1e-13)
 
     order, y = [3, 0, 1, 1, 4, 2, 0], np.zeros((CLIENTS, 12))
     for agent in order:
         only = np.arange(CLIENTS)[:, None] == agent
-        y = y - ETA * LAMBDA.T @ (slopes(lab, rows, LAMBDA @ y) * only)
+        y = y - ETA * LAMBDA.T @ (gradients(lab, rows, LAMBDA @ y) * only)
     models = one_at_a_time(algorithm, data, order).models
     np.testing.assert_allclose(lab.flat_rows(models), LAMBDA @ y, rtol=0, atol=1e-13)
 
@@ -222,12 +222,12 @@ def test_padding_of_chunks_is_nobody(lab):
     algorithm = all_for_all(client_loss, matrix, clients=11)
     there = np.array([0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 2**31 - 1, 2**31 - 1], np.int32)
     present = jnp.asarray(there < 11)
-    slopes = draw.normal(size=(12, 2)) * np.asarray(present)[:, None]
-    uploads = Upload({"location": jnp.asarray(slopes)}, jnp.ones(12))
+    gradients = draw.normal(size=(12, 2)) * np.asarray(present)[:, None]
+    uploads = Upload({"location": jnp.asarray(gradients)}, jnp.ones(12))
     received = gather.lower(gather.collect(uploads, jnp.asarray(there), present))
     server = algorithm.init_server(keys.root_key(0))
     moved = algorithm.server_step(keys.root_key(0), server, None, received)
-    expected = -ETA * matrix @ (matrix.T[:, there[:10]] @ slopes[:10])
+    expected = -ETA * matrix @ (matrix.T[:, there[:10]] @ gradients[:10])
     np.testing.assert_allclose(moved.models["location"], expected, rtol=0, atol=1e-14)
 
 
@@ -316,7 +316,7 @@ def test_adaptive_rounds_equal_the_reference(lab, dense, between):
         if between == "restart" and number in PHASES.end:
             x = np.zeros_like(x)
         weights = phase_weights(place)
-        x = x - 0.9 * PHASES.step_size[place] * weights @ weights.T @ slopes(lab, rows, x)
+        x = x - 0.9 * PHASES.step_size[place] * weights @ weights.T @ gradients(lab, rows, x)
         delivered.append(x)
     for rounds in (1, 4, 8):
         run = lab.simulate(algorithm, data, rounds)

@@ -88,8 +88,8 @@ def of_w(w, psi, v, x, y):
 D_PLAIN, D_PSI, D_W = (jax.jit(jax.grad(loss)) for loss in (plain, of_psi, of_w))
 
 
-def descend(params, slope):
-    return jax.tree.map(lambda a, b: a - ETA * b, params, slope)
+def descend(params, gradient):
+    return jax.tree.map(lambda a, b: a - ETA * b, params, gradient)
 
 
 def parts(key, data, n, percent=50):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow's routes through every kind of network: slopes, shares, ties, sizes."""
+"""Flow's routes through every kind of network: gradients, shares, ties, sizes."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_gradients_of_all_three_are_those_of_finite_differences(name):
 
     both = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2)))
     at = (shared, local, routing)
-    slopes = both(*at)[1]
+    gradients = both(*at)[1]
     for place in range(3):
         along = jax.tree.map(lambda leaf: np.random.default_rng(leaf.size).normal(size=leaf.shape), at[place])
-        promised = float(tree.inner(slopes[place], along))
+        promised = float(tree.inner(gradients[place], along))
         assert promised != 0
         ends = []
         for h in (1e-6, -1e-6):

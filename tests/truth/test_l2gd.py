@@ -103,10 +103,10 @@ def test_rounds_equal_a_plain_loop(lab, softmax, cls):
         counts = dict.fromkeys(("shared", "both", "forward", "full_shared", "full_personal", "proximal"), 0)
         if cls is L2SGDPlus:
             for m, n in enumerate(sizes):
-                table = lab.flat_rows(jax.tree.map(lambda leaf, m=m: leaf[m], run.states.slopes))
+                table = lab.flat_rows(jax.tree.map(lambda leaf, m=m: leaf[m], run.states.gradients))
                 np.testing.assert_allclose(table[:n], truth[1][m], rtol=1e-12, atol=1e-12)
                 assert not table[n:].any()
-                mean = lab.flat(take(run.states.mean_slope, m))
+                mean = lab.flat(take(run.states.mean_gradient, m))
                 np.testing.assert_allclose(mean, truth[1][m].mean(0), rtol=1e-12, atol=1e-12)
             np.testing.assert_allclose(lab.flat_rows(run.states.pull), truth[2], rtol=1e-12, atol=1e-12)
             counts |= dict.fromkeys(("personal", "samples"), work.sum())
@@ -168,8 +168,8 @@ def test_table_and_pull_start_at_zero(lab, softmax):
     objective, data, _, _ = softmax
     algorithm = L2SGDPlus(objective, clients=CLIENTS, **COIN)
     _, states = lab.begin(algorithm, data, SEED)
-    assert not any(np.any(leaf) for leaf in jax.tree.leaves((states.slopes, states.mean_slope, states.pull)))
-    assert lab.flat_rows(jax.tree.map(lambda leaf: leaf[0], states.slopes)).shape == (7, 12)  # capacity, parameters
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves((states.gradients, states.mean_gradient, states.pull)))
+    assert lab.flat_rows(jax.tree.map(lambda leaf: leaf[0], states.gradients)).shape == (7, 12)  # capacity, parameters
 
 
 def test_pulls_sum_to_zero_once_set(lab, softmax):
@@ -204,12 +204,12 @@ def least_squares(same=False, sizes=(20,) * CLIENTS, penalty=0.3):
     goal = draw.normal(size=(CLIENTS, d)) * (0 if same else 1) + 1
     y = np.einsum("mnd,md->mn", x, goal) + (0 if same else 0.3) * draw.normal(size=(CLIENTS, capacity))
     hessians = [x[m, :n].T @ x[m, :n] / n for m, n in enumerate(sizes)]
-    slopes = [x[m, :n].T @ y[m, :n] / n for m, n in enumerate(sizes)]
+    gradients = [x[m, :n].T @ y[m, :n] / n for m, n in enumerate(sizes)]
     # (H_m + lam) x_m - lam xbar = b_m: one linear system in all x_m
     system = np.kron(penalty * (np.eye(CLIENTS) - 1 / CLIENTS), np.eye(d))
     for m, hessian in enumerate(hessians):
         system[m * d : (m + 1) * d, m * d : (m + 1) * d] += hessian
-    optimum = np.linalg.solve(system, np.concatenate(slopes)).reshape(CLIENTS, d)
+    optimum = np.linalg.solve(system, np.concatenate(gradients)).reshape(CLIENTS, d)
     data = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.asarray(sizes, jnp.int32))
     client_loss = ClientLoss(model=Linear(d, bias=False), criterion="squared")
     smallest = min(np.linalg.eigvalsh(hessian)[0] for hessian in hessians)

@@ -35,17 +35,17 @@ BATCHING: dict[str, dict[str, int]] = {
 class Problem:
     """What a reference sees: plain rows, plain gradients (counted), the batches of every round, who is present."""
 
-    def __init__(self, rows, steps, tuning_rows, present, slope, exact):
+    def __init__(self, rows, steps, tuning_rows, present, gradient, exact):
         self.exact = exact  # every step is on all rows
         self.rows, self.steps, self.tuning_rows, self.present = rows, steps, tuning_rows, present
-        self.slope, self.examples, self.passes = slope, 0, 0
+        self.gradient, self.examples, self.passes = gradient, 0, 0
 
     def gradient(self, v, m, chosen, whole=False):
         """grad f'_m on some rows, counted."""
         x, y = self.rows[m][0][chosen], self.rows[m][1][chosen]
         self.examples += len(y)
         self.passes += self.exact or whole
-        return self.slope(v, x, y)
+        return self.gradient(v, x, y)
 
     def full(self, m):
         return np.arange(len(self.rows[m][1]))
@@ -90,12 +90,12 @@ def local_sgd(p, s, w, personal):
 
 def minibatch_sgd(p, s, w, personal):
     for r in range(ROUNDS):
-        slopes = []
+        gradients = []
         for m in p.cohort(r):
             steps = [(p.gradient(w, m, chosen), len(chosen)) for chosen in p.steps[r][m]]
             # the mean over all drawn rows: an epoch's last batch is short and weighs less
-            slopes.append(sum(rows * slope for slope, rows in steps) / sum(rows for _, rows in steps))
-        w = w - s["step_size"] * (p.weights(r, s.get("weighting", "equal")) @ np.array(slopes))
+            gradients.append(sum(rows * gradient for gradient, rows in steps) / sum(rows for _, rows in steps))
+        w = w - s["step_size"] * (p.weights(r, s.get("weighting", "equal")) @ np.array(gradients))
     return {"shared": w}, {}, np.tile(w, (CLIENTS, 1))
 
 

@@ -172,7 +172,7 @@ class CheckF:
         self.steps = 1 / self.smoothness
         self.chance = float(np.sqrt((self.steps * self.convexity).min()))
 
-    def slope(self, w):
+    def gradient(self, w):
         """grad f'_m at the mixed points, (6, 4)."""
         return self.curvature * self.shares[:, None] * (w - self.own)
 
@@ -272,7 +272,7 @@ def test_always_communicating_is_gradient_descent_on_flix(lab):
     w, _ = check.run(check.algorithm(communication_probability=1.0), 25)
     expected, step = np.zeros(4), 1 / np.mean(check.shares**2 / check.steps)
     for _ in range(25):
-        expected = expected - step * (check.shares[:, None] * check.slope(expected)).mean(0)
+        expected = expected - step * (check.shares[:, None] * check.gradient(expected)).mean(0)
     np.testing.assert_allclose(w, expected, rtol=1e-13, atol=1e-13)
     assert np.abs(w - check.solve()).max() > 1e-9  # still on its way
     assert step == pytest.approx(1 / np.mean(check.shares**2 * check.smoothness))
@@ -281,7 +281,7 @@ def test_always_communicating_is_gradient_descent_on_flix(lab):
 def test_the_solution_is_a_fixed_point_and_the_limit(lab):
     check = CheckF(lab)
     best = check.solve()
-    control = check.slope(best)
+    control = check.gradient(best)
     np.testing.assert_allclose(check.shares @ control, 0, atol=1e-13)
     algorithm = check.algorithm()
     server, states = check.start(algorithm, control)
@@ -313,7 +313,7 @@ def test_the_printed_initial_condition_has_a_wrong_limit(lab):
 def test_starting_control_at_the_gradients_has_a_wrong_limit(lab):
     # E001-2: h^0 = grad f'_m(xt^0), which the discussion after corollary 6 takes
     check = CheckF(lab)
-    control = check.slope(np.zeros(4))
+    control = check.gradient(np.zeros(4))
     w, _ = check.run(check.algorithm(), 400, control)
     assert np.linalg.norm(w - check.solve()) > 0.5
     np.testing.assert_allclose(w, check.solve(check.shares @ control), atol=1e-12)
@@ -409,8 +409,8 @@ def test_flix_sgd_steps_along_the_objectives_gradient(lab):
 def test_added_noise_has_the_stated_variance(lab):
     check = CheckF(lab)
     algorithm = address(check.algorithm(noise=0.7), 2)
-    slope = {"location": jnp.zeros(4)}
-    draws = jax.vmap(lambda key: algorithm._noise(key, slope)["location"])(jax.random.split(jax.random.key(0), 4000))
+    gradient = {"location": jnp.zeros(4)}
+    draws = jax.vmap(lambda key: algorithm._noise(key, gradient)["location"])(jax.random.split(jax.random.key(0), 4000))
     # E |alpha noise|^2 = alpha^2 0.49; the mean of 4000 squares of 4 normals has a relative deviation of 0.011
     assert float((draws**2).sum(1).mean()) == pytest.approx(0.25 * 0.49, rel=0.05)
     quiet, noisy = (check.run(check.algorithm(noise=size), 400)[0] for size in (1e-9, 0.7))
@@ -440,7 +440,7 @@ def test_what_does_not_fit_is_refused(lab, ragged):
 
 @pytest.mark.parametrize("run", [simulate, debug])
 def test_a_client_whose_solve_fails_is_named(ragged, workbench, run):
-    # separable rows without l2: the slope vanishes at infinity only
+    # separable rows without l2: the gradient vanishes at infinity only
     objective = FLIX(workbench.client_loss(l2=None), solver_steps=50)
     algorithm = Scafflix(objective, local_step=0.1, communication_probability=0.5)
     training = Training(rounds=1, precision="float64", executor="batched")

@@ -56,12 +56,12 @@ class AllForAllNaive(ModelPerAgent):
         """The listeners' models."""
         return sent.models
 
-    def slope(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
+    def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j at every listener's model, counted without the padding; the rows are read once."""
-        slopes = jax.vmap(lambda model: self.objective.gradient_personal(key, (), model, batch)[0])(sent.models)
+        gradients = jax.vmap(lambda model: self.objective.gradient_personal(key, (), model, batch)[0])(sent.models)
         _, tally = self.objective.gradient_personal(key, (), tree.take(sent.models, 0), batch)
         counted = {"personal": tally.personal * sent.helps, "full_personal": tally.full_personal * sent.helps}
-        return slopes, tally._replace(**counted)
+        return gradients, tally._replace(**counted)
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
         """Every x_i moves along the gradients taken at it."""

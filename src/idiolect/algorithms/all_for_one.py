@@ -82,10 +82,10 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         """x."""
         return sent.shared
 
-    def slope(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
+    def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j(x) on a batch; not worked out, and not counted, where nobody wants it."""
-        slope, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
-        return slope, tally.times(jnp.asarray(sent.share > 0, jnp.int32))
+        gradient, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
+        return gradient, tally.times(jnp.asarray(sent.share > 0, jnp.int32))
 
     def weight(self, sent: Broadcast, data: ClientData) -> Array:
         """lambda_j."""

@@ -60,7 +60,7 @@ class ServerState(NamedTuple):
 class Upload(NamedTuple):
     """A gradient of w as in `block_descent`, or f_m(y) when the round evaluates."""
 
-    slope: Params
+    gradient: Params
     value: Any
     weight: Array
 
@@ -121,13 +121,13 @@ class ASCDThenASVRCD(VarianceReduced):
 
         def late() -> tuple[Upload, ClientState, Tally]:
             upload, kept, tally = super(ASCDThenASVRCD, self).send(key, sent, working, client, data)
-            return Upload(upload.slope, nothing, upload.weight), kept, tally.counters()
+            return Upload(upload.gradient, nothing, upload.weight), kept, tally.counters()
 
         def early() -> tuple[Upload, ClientState, Tally]:
             own = _without_snapshots(working)
             upload, kept, tally = self._first.send(key, sent, own, client, data)
             kept = _with_snapshots_of(working, kept)
-            return Upload(upload.slope, nothing, upload.weight), kept, tally.counters()
+            return Upload(upload.gradient, nothing, upload.weight), kept, tally.counters()
 
         def evaluate() -> tuple[Upload, ClientState, Tally]:
             batch = data.batch()
@@ -138,14 +138,14 @@ class ASCDThenASVRCD(VarianceReduced):
 
         def take_over() -> tuple[Upload, ClientState, Tally]:
             restarted = Working(self._start(working.shared.y), self._start(working.personal.y), working.drawn)
-            slope, personal, tally = self._end_in_refresh(key, sent, restarted, data)
-            return Upload(slope, nothing, jnp.ones(())), ClientState(restarted.shared, personal), tally.counters()
+            gradient, personal, tally = self._end_in_refresh(key, sent, restarted, data)
+            return Upload(gradient, nothing, jnp.ones(())), ClientState(restarted.shared, personal), tally.counters()
 
         return switch(_branch(sent.ending), (late, early, evaluate, take_over))
 
     def server_step(self, key: Key, server: Any, sent: Broadcast, received: Mean) -> Any:
         """The server's copy of w follows the clients'; an evaluation decides whether to switch."""
-        mean, ending = received.mean.slope, sent.ending
+        mean, ending = received.mean.gradient, sent.ending
         chosen = self.coefficients
 
         def early(iterate: Iterate) -> Iterate:
@@ -187,7 +187,7 @@ class ASCDThenASVRCD(VarianceReduced):
             lambda: late(iterate, jnp.minimum(ending, REFRESH), mean),
             early,
             lambda: iterate,
-            lambda: iterate._replace(slope=mean),
+            lambda: iterate._replace(gradient=mean),
         )
         return switch(_branch(ending), branches)
 
@@ -220,11 +220,11 @@ def _whole(number: Any) -> Array:
 
 
 def _narrow(iterate: Iterate) -> Iterate:
-    return iterate._replace(snapshot=(), slope=())
+    return iterate._replace(snapshot=(), gradient=())
 
 
 def _widen(iterate: Iterate, like: Iterate) -> Iterate:
-    return iterate._replace(snapshot=like.snapshot, slope=like.slope)
+    return iterate._replace(snapshot=like.snapshot, gradient=like.gradient)
 
 
 def _without_snapshots(working: Working) -> Working:

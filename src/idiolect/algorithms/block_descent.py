@@ -47,7 +47,7 @@ class Iterate(NamedTuple):
     y: Params
     z: Params
     snapshot: Params
-    slope: Params
+    gradient: Params
 
 
 class Coefficients(NamedTuple):
@@ -189,12 +189,12 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             ends = (self._end_in_sample, self._end_in_sample, self._end_in_step_and_refresh, self._end_in_refresh)
             # traced, since the server drew it: one branch is computed, and only a refresh pays for every row
             branches = [functools.partial(_counted, end, key, sent, working, data) for end in ends]
-            slope, personal, tally = switch(sent.ending, branches)
+            gradient, personal, tally = switch(sent.ending, branches)
         elif self.objective.has_shared:
-            slope, personal, tally = self._end_in_sample(key, sent, working, data)
+            gradient, personal, tally = self._end_in_sample(key, sent, working, data)
         else:
-            slope, personal, tally = (), working.personal, NOTHING
-        return Upload(slope, jnp.ones(())), ClientState(working.shared, personal), tally
+            gradient, personal, tally = (), working.personal, NOTHING
+        return Upload(gradient, jnp.ones(())), ClientState(working.shared, personal), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """The server's copy of w goes the same way as the clients'."""
@@ -202,7 +202,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         # the server replays what every client did to its copy: no message carries it, and both copies stay equal bit by
         # bit
         shared = repeat(self.steps(sent, 0), lambda _, own: self._coast(own, step), server.shared)
-        mean, due = received.mean.slope, server.refresh_due
+        mean, due = received.mean.gradient, server.refresh_due
         if self.reduces_variance:
             due = sent.ending == SAMPLE_BEFORE_REFRESH
         return ServerState(self._exchanged(shared, sent.ending, mean), mean, sent.ending, due)
@@ -269,7 +269,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         if not self.moves_unsampled:
             return iterate
         if self.reduces_variance:
-            return self._moved(iterate, self._mixed(iterate), iterate.slope, step)
+            return self._moved(iterate, self._mixed(iterate), iterate.gradient, step)
         if not self.accelerated:
             return iterate
         x = self._mixed(iterate)
@@ -279,15 +279,15 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """g of the sampled block."""
         if not self.reduces_variance:
             return tree.scale(scale, difference)
-        return jax.tree.map(lambda d, s: scale * d + s, difference, iterate.slope)
+        return jax.tree.map(lambda d, s: scale * d + s, difference, iterate.gradient)
 
     def _difference(self, gradient: Gradient, key: Key, working: Working, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j(x) - grad f_j(v), or grad f_j(x) alone."""
-        slope, tally = gradient(key, self._mixed(working.shared), self._mixed(working.personal), batch)
+        at_x, tally = gradient(key, self._mixed(working.shared), self._mixed(working.personal), batch)
         if not self.reduces_variance:
-            return slope, tally
+            return at_x, tally
         at_snapshot, more = gradient(key, working.shared.snapshot, working.personal.snapshot, batch)
-        return tree.subtract(slope, at_snapshot), tally.plus(more)
+        return tree.subtract(at_x, at_snapshot), tally.plus(more)
 
     def _sample_personal(self, key: Key, working: Working, batch: Batch) -> tuple[Iterate, Tally]:
         """beta_m after an iteration that samples it."""
@@ -308,8 +308,8 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         branches = [
             lambda: sampled,
             lambda: sampled._replace(snapshot=iterate.y),
-            lambda: self._coast(iterate, step)._replace(snapshot=iterate.y, slope=mean),
-            lambda: iterate._replace(slope=mean),
+            lambda: self._coast(iterate, step)._replace(snapshot=iterate.y, gradient=mean),
+            lambda: iterate._replace(gradient=mean),
         ]
         return switch(ending, branches)
 
@@ -317,35 +317,35 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         self, key: Key, sent: Broadcast, working: Working, data: ClientData
     ) -> tuple[Params, Iterate, Tally]:
         batch = schedule.one_batch(key, self.batch_size, data)
-        slope, tally = self._difference(self.objective.gradient_shared, key, working, batch)
+        gradient, tally = self._difference(self.objective.gradient_shared, key, working, batch)
         personal = self._coast(working.personal, self.coefficients.personal_step)
         if self.reduces_variance:  # v takes the old y at once: it is read no more before the refresh that follows
             refreshes = sent.ending == SAMPLE_BEFORE_REFRESH
             snapshot = tree.choose(refreshes, working.personal.y, working.personal.snapshot)
             personal = personal._replace(snapshot=snapshot)
-        return slope, personal, tally
+        return gradient, personal, tally
 
     def _end_in_step_and_refresh(
         self, key: Key, sent: Broadcast, working: Working, data: ClientData
     ) -> tuple[Params, Iterate, Tally]:
         batch = schedule.one_batch(key, self.batch_size, data)
         moved, tally = self._sample_personal(key, working, batch)
-        slope, own_slope, more = self._full_slopes(key, working.shared.y, working.personal.y, data)
-        return slope, moved._replace(snapshot=working.personal.y, slope=own_slope), tally.plus(more)
+        gradient, own_gradient, more = self._full_gradients(key, working.shared.y, working.personal.y, data)
+        return gradient, moved._replace(snapshot=working.personal.y, gradient=own_gradient), tally.plus(more)
 
     def _end_in_refresh(
         self, key: Key, sent: Broadcast, working: Working, data: ClientData
     ) -> tuple[Params, Iterate, Tally]:
         point = working.shared.snapshot, working.personal.snapshot
-        slope, own_slope, tally = self._full_slopes(key, *point, data)
-        return slope, working.personal._replace(slope=own_slope), tally
+        gradient, own_gradient, tally = self._full_gradients(key, *point, data)
+        return gradient, working.personal._replace(gradient=own_gradient), tally
 
-    def _full_slopes(
+    def _full_gradients(
         self, key: Key, shared: Params, personal: Params, data: ClientData
     ) -> tuple[Params, Params, Tally]:
         """grad_w f_m and (1/M) grad_beta f_m on every row."""
-        (slope, own), tally = self.objective.gradients(key, shared, personal, data.batch())
-        return slope, tree.scale(1 / population(self), own), tally
+        (gradient, own), tally = self.objective.gradients(key, shared, personal, data.batch())
+        return gradient, tree.scale(1 / population(self), own), tally
 
 
 def _kind(ending: ArrayLike) -> Array:
@@ -358,5 +358,5 @@ def _toward(start: Params, end: Params, part: Scalar) -> Params:
 
 def _counted(end: Callable[..., tuple[Params, Iterate, Tally]], *at: Any) -> tuple[Params, Iterate, Tally]:
     """What a round ends in, with counters: branches must agree in their types."""
-    slope, personal, tally = end(*at)
-    return slope, personal, tally.counters()
+    gradient, personal, tally = end(*at)
+    return gradient, personal, tally.counters()

@@ -26,8 +26,8 @@ class L2GD(PulledToMean):
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """Coin 0: one gradient step at home."""
         state = working.state
-        slope, tally = self._own_slope(step_key(key, t), state.personal, data.batch())
-        moved = tree.descend(state.personal, self._scale / (1 - self.averaging_probability), slope)
+        gradient, tally = self._own_gradient(step_key(key, t), state.personal, data.batch())
+        moved = tree.descend(state.personal, self._scale / (1 - self.averaging_probability), gradient)
         return Working(state._replace(personal=moved), working.drawn), tally
 
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:

@@ -117,12 +117,12 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both blocks, from the same point."""
         batch = self.batch(t, working.drawn, data)
-        slopes, tally = self.objective.gradients(step_key(key, t), working.shared, working.personal, batch)
+        gradients, tally = self.objective.gradients(step_key(key, t), working.shared, working.personal, batch)
         averaged = working.averaged
         if self._averages:  # the iterates before each step
             averaged = toward(averaged, (working.shared, working.personal), share(1, t + 1, self._decay))
-        shared = tree.descend(working.shared, self.step_size, slopes[0])
-        personal = tree.descend(working.personal, self.step_size / population(self), slopes[1])
+        shared = tree.descend(working.shared, self.step_size, gradients[0])
+        personal = tree.descend(working.personal, self.step_size / population(self), gradients[1])
         return Working(shared, personal, averaged, working.drawn), tally
 
     def send(

@@ -60,7 +60,7 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
         """w."""
         return sent.shared
 
-    def slope(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
+    def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(w) on a batch."""
         return self.objective.gradient_shared(key, sent.shared, (), batch)
 

@@ -102,7 +102,7 @@ class ModelPerAgent(OnePoint, Listens):
         """x_i."""
         return sent.model
 
-    def slope(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
+    def gradient(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
         """grad f_i(x_i) on a batch."""
         return self.objective.gradient_personal(key, (), sent.model, batch)
 

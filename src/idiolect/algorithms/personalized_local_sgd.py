@@ -121,12 +121,14 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         """One gradient, one step on each block."""
         shared, personal, averaged, covered, drawn = working
         batch = self.batch(t, drawn, data)
-        (shared_slope, personal_slope), tally = self.objective.gradients(step_key(key, t), shared, personal, batch)
+        (shared_gradient, personal_gradient), tally = self.objective.gradients(
+            step_key(key, t), shared, personal, batch
+        )
         if self.output != "last":  # the iterates before each step
             iterate = (shared, personal) if self._means else self.objective.deployed(shared, personal)
             averaged = toward(averaged, iterate, share(1, covered + t + 1, 0.0))
-        shared = tree.descend(shared, self.step_size, shared_slope)
-        personal = tree.descend(personal, self.personal_step_scale * self.step_size, personal_slope)
+        shared = tree.descend(shared, self.step_size, shared_gradient)
+        personal = tree.descend(personal, self.personal_step_scale * self.step_size, personal_gradient)
         return Working(shared, personal, averaged, covered, drawn), tally
 
     def send(

@@ -111,8 +111,8 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         stored = self._mixture.from_model(shared)
 
         def inner(k: ArrayLike, personal: Params) -> tuple[Params, Tally]:
-            slope, cost = self.objective.gradient_personal(step_key(key, k), stored, personal, batch)
-            return tree.descend(personal, self.inner_step, slope), cost
+            gradient, cost = self.objective.gradient_personal(step_key(key, k), stored, personal, batch)
+            return tree.descend(personal, self.inner_step, gradient), cost
 
         # the first step stands outside of the loop and tells what each of them costs
         moved, cost = inner(0, start)

@@ -25,8 +25,8 @@ class ClientState(NamedTuple):
     """x_m; for L2SGD+ also J_m, its mean Jbar_m, and Psi_m."""
 
     personal: Params
-    slopes: Params
-    mean_slope: Params
+    gradients: Params
+    mean_gradient: Params
     pull: Params
 
 
@@ -124,11 +124,11 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
         """a / M."""
         return self.step_size / population(self)
 
-    def _own_slope(self, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+    def _own_gradient(self, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f'_m: the objective's gradient without its penalty, so that w, here any, does not matter."""
         plain = dataclasses.replace(cast(Any, self.objective), penalty=0.0)
-        slope, tally = plain.gradient_personal(key, personal, personal, batch)
-        return slope, tally
+        gradient, tally = plain.gradient_personal(key, personal, personal, batch)
+        return gradient, tally
 
     def _away(self, sent: Broadcast, client: ClientState) -> Params:
         """lam (x_m - xbar)."""

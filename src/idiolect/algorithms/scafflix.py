@@ -163,10 +163,10 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         return self._share**2 / self._step
 
     def _moved(self, key: Key, working: Working, batch: Batch) -> tuple[Params, Tally]:
-        """xh_m = x_m - (gamma_m/alpha_m^2) (alpha_m g_m - alpha_m h_m): the objective's slope is alpha_m g_m."""
-        slope, tally = self.objective.gradient_shared(key, working.iterate, working.prepared, batch)
+        """xh_m = x_m - (gamma_m/alpha_m^2) (alpha_m g_m - alpha_m h_m): the objective's gradient is alpha_m g_m."""
+        gradient, tally = self.objective.gradient_shared(key, working.iterate, working.prepared, batch)
         if self.noise is not None:
-            slope = tree.add(slope, self._noise(key, slope))
+            gradient = tree.add(gradient, self._noise(key, gradient))
         share = self._share
         # both sides of a `where` are computed: the inner one keeps 0 out of the division, whose NaN would spread
         # through gradients
@@ -175,7 +175,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         def moved(x: Array, g: Array, h: Array) -> Array:
             return x - stretch * (g - share * h)
 
-        return jax.tree.map(moved, working.iterate, slope, working.control), tally
+        return jax.tree.map(moved, working.iterate, gradient, working.control), tally
 
     def _noise(self, key: Key, like: Params) -> Params:
         """alpha_m times a normal vector of standard deviation `noise` in all: E |.|^2 = noise^2 of g_m."""

@@ -42,7 +42,7 @@ class Broadcast(NamedTuple):
 class Upload(NamedTuple):
     """A gradient of the shared block goes up."""
 
-    slope: Params
+    gradient: Params
     weight: Array
 
 

@@ -226,8 +226,8 @@ def quick_models(
     scale = np.maximum(np.trace(curvature, axis1=1, axis2=2) / sample.size, 1e-30)
     places = np.arange(sample.size)
     curvature[:, places, places] += ridge + _TINY * scale[:, None]
-    slope = weights @ gradients + ridge * expansion.point
-    return expansion.point - np.linalg.solve(curvature, slope[..., None])[..., 0]
+    gradient = weights @ gradients + ridge * expansion.point
+    return expansion.point - np.linalg.solve(curvature, gradient[..., None])[..., 0]
 
 
 def own_weights(sample: Sample) -> np.ndarray:
@@ -304,12 +304,12 @@ def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarr
     point, now = start.copy(), value(start)
     for _ in range(steps):
         coefficients = point.reshape(loss.shape)
-        slope = loss.gradient(mine.design, mine.goals, per_row, coefficients).reshape(-1) + ridge * point
+        gradient = loss.gradient(mine.design, mine.goals, per_row, coefficients).reshape(-1) + ridge * point
         curvature = loss.hessian(mine.design, mine.goals, per_row, coefficients) + np.diag(ridge)
         # a direction without curvature (an unpenalised bias of a class nobody has) stays where it is
         curvature += (_TINY * np.trace(curvature) / len(point) + 1e-30) * np.eye(len(point))
-        step = np.linalg.solve(curvature, slope)
-        decrease, length = float(slope @ step), 1.0
+        step = np.linalg.solve(curvature, gradient)
+        decrease, length = float(gradient @ step), 1.0
         if decrease <= 1e-12 * (1 + abs(now)):
             break
         # Armijo's rule: far from its optimum a log loss is flat, and a whole Newton step would jump beyond it

@@ -243,7 +243,7 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
     for _ in range(1 if sample.loss.criterion == "squared" else _EXPANSIONS):
         answer = np.einsum("rco,c->ro", outputs, mixture)
         moves = outputs - answer[:, None]
-        gradient = np.einsum("rco,ro,r->c", moves, sample.loss.row_slopes(answer, sample.goals), per_row)
+        gradient = np.einsum("rco,ro,r->c", moves, sample.loss.row_gradients(answer, sample.goals), per_row)
         curvature = np.einsum("rco,rdo,r->cd", moves, _curved(sample, answer, moves), per_row)
         step = _on_simplex(gradient, curvature) - mixture
         length = 1.0
@@ -263,7 +263,7 @@ def _curved(sample: Sample, at: np.ndarray, moves: np.ndarray) -> np.ndarray:
     """Second derivative of every row's loss at the answers `at`, times each move."""
     if sample.loss.criterion == "squared":
         return moves
-    chances = (sample.loss.row_slopes(at, sample.goals) + sample.goals)[:, None]
+    chances = (sample.loss.row_gradients(at, sample.goals) + sample.goals)[:, None]
     weighed = chances * moves
     others = weighed if sample.loss.criterion == "logistic" else weighed.sum(axis=2, keepdims=True)
     return weighed - chances * others
