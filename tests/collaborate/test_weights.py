@@ -114,7 +114,7 @@ def test_online_estimates_when_rows_have_doubled(bench):
     assert across[-1] < 0.02
     assert across[-1] <= across[0]
     assert online.exchange.pairs == sum(one.exchange.pairs for one in online.history)
-    with pytest.raises(RequestError, match="16 agents, got 2"):
+    with pytest.raises(RequestError, match="16 clients, got 2"):
         online.add(bench.tosses(values[:2]))
     with pytest.raises(RequestError, match="growth must be above 1"):
         OnlineWeights(bench.mean, 3, growth=1)

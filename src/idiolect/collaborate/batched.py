@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Newton's method for many models at once: every agent's own, or weighted models of a block of agents."""
+"""Newton's method for many models at once: every client's own, or weighted models of a block of clients."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _newton(problem: _Groups | _Weighted, ridge: np.ndarray, start: np.ndarray) 
         gradient = gradient + ridge * point
         curvature[:, places, places] += ridge
         scale = np.trace(curvature, axis1=1, axis2=2) / len(ridge)
-        # a direction without curvature, such as the bias of a class that nobody has, would make the system singular
+        # a direction without curvature, such as the bias of a class without rows, would make the system singular
         curvature[:, places, places] += (_TINY * scale + 1e-30)[:, None]
         step = np.linalg.solve(curvature, gradient[..., None])[..., 0]
         decrease = (gradient * step).sum(axis=1)
