@@ -80,17 +80,17 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
     """The state `rounds` rounds later. Use no more than a block has: a longer one compiles anew.
 
     A lane whose numbers are no longer finite is marked in its account. A single one is also left where it was. Where
-    rounds are not `paid` for, nobody looks at either.
+    rounds are not `paid` for, neither is looked at.
     """
     began, reached = time.perf_counter(), state.round + rounds
-    if plan.widest == 0:  # nobody takes part in any lane: nothing moves, nothing is sent
+    if plan.widest == 0:  # no client takes part in any lane: nothing moves, nothing is sent
         plan.population.mark(reached)
         return state._replace(round=reached)
     moved = move(plan, state, rounds)
     accounts = state.accounts
     if paid:
         accounts = _mark_diverged(plan, state, moved)
-        # several lanes go on without the lost one, whose numbers nobody reads again; a single run ends
+        # several lanes go on without the lost one, whose numbers are not read again; a single run ends
         if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
             return state._replace(accounts=accounts)
         each = zip(accounts, plan.algorithms, plan.participations)

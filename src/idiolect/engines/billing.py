@@ -36,7 +36,7 @@ class Account(NamedTuple):
     client_bytes: np.ndarray  # the ledger's, by client; empty: not known
     slowest_gradients: int = 0  # sum over rounds of the largest gradient count of one client: the critical path
     diverged_round: int = -1  # -1: it has not
-    diverged_client: int = -1  # whose parameters stopped being finite; -1: the server's, or nobody's
+    diverged_client: int = -1  # whose parameters stopped being finite; -1: the server's, or no client's
 
     @property
     def sound(self) -> bool:
@@ -74,7 +74,7 @@ def bill_block(
 ) -> Account:
     """Charge the rounds of one block. A broadcast goes to the whole cohort; an upload counts where it arrived.
 
-    Rounds in which nobody takes part are none.
+    Rounds without a client are none.
     """
     if participation.cohort == 0:
         return account

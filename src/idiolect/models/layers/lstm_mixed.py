@@ -78,7 +78,7 @@ recur_mixed.defvjp(_forward, _backward)
 
 
 def recur_chosen(compute: str, branches: tuple[Array, Array], inputs: Array, picked: Array) -> Array:
-    """h_t (time, rows, width) where every row follows version 0 or 1 at every step; a version nobody follows is idle.
+    """h_t (time, rows, width) where every row follows version 0 or 1 at every step; one that no row follows is idle.
 
     `branches` are the parameters of both versions, inputs (time, rows, inside), `picked` (time, rows, 1) holds
     where version 0 is followed. For inference: no reverse pass.
