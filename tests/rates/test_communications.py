@@ -18,7 +18,7 @@ import pytest
 
 from idiolect.algorithms import ACDPFL, ALGORITHMS, LSGDPFL
 from idiolect.algorithms.block_descent import SAMPLE
-from idiolect.algorithms.schedule import iterations_before_exchange
+from idiolect.algorithms.schedule import iterations_before_message
 from idiolect.core.data import Rows
 from idiolect.core.keys import step_key
 from idiolect.core.settings import settings
@@ -156,7 +156,7 @@ def test_acd_keeps_its_promise(which):
     problem = check_a(*BADLY_CONDITIONED[which])
     algorithm = acd(problem)
     blocks = block_constants(problem.objective, problem.constants)
-    promised = predict(ALGORITHMS["acd_pfl"].theory, algorithm, problem.constants, blocks, FEATURES, GAP).cost.exchanges
+    promised = predict(ALGORITHMS["acd_pfl"].theory, algorithm, problem.constants, blocks, FEATURES, GAP).cost.rounds
     count = mean_of_acd(problem, algorithm, 60)
     assert count < promised < 8 * count  # a bound, and one that says something
 
@@ -175,7 +175,7 @@ class SwappedCoin(ACDPFL):
     """E002-1, as printed: the coin that should sample beta samples w."""
 
     def _schedule(self, key: Any, refresh_due: Any) -> tuple[Any, Any]:
-        return iterations_before_exchange(step_key(key, 0), 1 - self.coefficients.shared_probability), np.int32(SAMPLE)
+        return iterations_before_message(step_key(key, 0), 1 - self.coefficients.shared_probability), np.int32(SAMPLE)
 
 
 @pytest.mark.parametrize("which", BADLY_CONDITIONED)

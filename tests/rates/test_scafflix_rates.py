@@ -365,7 +365,7 @@ def test_what_is_promised():
     found, _ = from_theory(ALGORITHMS["scafflix"].theory, Scafflix(objective, clients=CLIENTS), own, float(ROWS))
     p, zeta = float(found.communication_probability), float(found.communication_probability) ** 2
     promise = predict(ALGORITHMS["scafflix"].theory, found, own, blocks, float(ROWS), 1e-8)
-    assert promise.cost.exchanges == pytest.approx(p * promise.iterations)
+    assert promise.cost.rounds == pytest.approx(p * promise.iterations)
     assert promise.cost.full_shared_gradients == promise.iterations
     # Psi^0/(2 gmin) over the gap at zero, both written out
     alpha, at = np.asarray(objective.personalization.values), scafflix.solution(objective, rows)
@@ -384,5 +384,5 @@ def test_what_is_promised():
     assert predict(ALGORITHMS["scafflix"].theory, drawn, own, blocks, float(ROWS), 1e-8) is None  # it stops at a floor
     descent = dataclasses.replace(found, communication_probability=1.0)
     steps = predict(ALGORITHMS["flix_gd"].theory, descent, own, blocks, float(ROWS), 1e-8)
-    assert steps.iterations == steps.cost.exchanges
+    assert steps.iterations == steps.cost.rounds
     assert steps.iterations == np.ceil(np.log(1e8) / -np.log1p(-blocks.strong_convexity / blocks.shared_smoothness))

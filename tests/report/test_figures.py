@@ -70,8 +70,8 @@ def test_the_distance_from_a_solved_optimum_is_drawn_by_both_sides_of_the_ledger
     run = read(make_run(solved=True))
     with drawing("optimum"):
         figure = suboptimality_against_cost(run)
-    exchanges, _, shared, personal = figure.axes
-    assert exchanges.get_yscale() == "log"
+    rounds, _, shared, personal = figure.axes
+    assert rounds.get_yscale() == "log"
     lines = {axes: {tuple(line.get_xdata()) for line in axes.get_lines()} for axes in (shared, personal)}
     work = tuple(640.0 * 20 * np.unique(run.history["rounds"])[1:])  # the axis is logarithmic
     assert work in lines[shared]  # fedavg: the shared block alone

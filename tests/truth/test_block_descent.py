@@ -268,7 +268,7 @@ def test_the_switching_solver_is_ascd_then_asvrcd_and_bills_what_it_measures(lab
             break
     endings = [ending for _, ending in plan]
     checks = endings.count(EVALUATE)
-    # an evaluation first, then one after every two exchanges; the last stretch gained less than 1.5 of the mean one
+    # an evaluation first, then one after every two rounds; the last stretch gained less than 1.5 of the mean one
     assert endings == [EVALUATE] + ([PLAIN, PLAIN, EVALUATE] * checks)[: len(endings) - 2] + [SWITCH]
     gains = -np.diff(values)
     slow = gains < 1.5 * np.cumsum(gains) / np.arange(1, checks)

@@ -26,7 +26,7 @@ from idiolect.theory.all_for_all import ALL_FOR_ALL_NAIVE
 
 
 class Broadcast(NamedTuple):
-    """Agent j gets the models of its listeners, padded, and how many they are; at the end it gets its own."""
+    """Client j gets the models of its listeners, padded, and how many they are; at the end it gets its own."""
 
     models: PerClient  # (K', ...) of the listeners, the true ones first; delivered: x_j
     helps: Any  # PerClient; nothing when delivered
@@ -34,7 +34,7 @@ class Broadcast(NamedTuple):
 
 @settings
 class AllForAllNaive(ModelPerAgent):
-    """One weighted gradient averaging per agent, side by side."""
+    """One weighted gradient averaging per client, side by side."""
 
     cohorts = "the paper treats one client or all of them per round; the estimator stays unbiased over cohorts"
 
@@ -43,13 +43,13 @@ class AllForAllNaive(ModelPerAgent):
     )
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
-        """The models of those who listen to agent j."""
+        """The models of those who listen to client j."""
         listeners, weights = self._listeners()
         models = jax.tree.map(lambda leaf: leaf[listeners.T], server.models)
         return Broadcast(PerClient(models), PerClient(jnp.sum(weights > 0, axis=0, dtype=jnp.int32)))
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
-        """x_j to agent j."""
+        """x_j to client j."""
         return Broadcast(PerClient(server.models), ())
 
     def evaluated(self, sent: Broadcast) -> Params:
@@ -94,7 +94,7 @@ class AllForAllNaive(ModelPerAgent):
         return Messages(number, number, number * each, number * each)
 
     def _listeners(self) -> tuple[Any, Any]:
-        """(K', N) who listens to each agent, the true ones first, and how much."""
+        """(K', N) who listens to each client, the true ones first, and how much."""
         if self.neighbours is not None and not self.neighbours.is_dense:
             return self.neighbours.listeners, self.neighbours.listener_weights
         agents = population(self)

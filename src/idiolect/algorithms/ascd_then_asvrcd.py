@@ -45,13 +45,13 @@ PLAIN, EVALUATE, SWITCH = START + 1, START + 2, START + 3
 
 
 class ServerState(NamedTuple):
-    """w's iterates, the last exchange's result, what comes next, and the values of F that decide."""
+    """w's iterates, the last round's result, what comes next, and the values of F that decide."""
 
     shared: Iterate
     mean: Params
     ended: Array
     due: Array  # what the next round ends in; SAMPLE leaves it to ASVRCD's own schedule
-    exchanges: Array  # of ASCD's, so far
+    plain_rounds: Array  # ASCD's, so far
     checks: Array
     first_value: Array
     last_value: Array
@@ -80,7 +80,7 @@ class ASCDThenASVRCD(VarianceReduced):
     )
 
     def fit(self, chance: float = 1.0) -> Fit:
-        """Needs a block to exchange."""
+        """Needs a block to send."""
         if not self.objective.has_shared:
             return Fit("without a shared block there is nothing to send; asvrcd_pfl takes it")
         return super().fit(chance)
@@ -157,15 +157,15 @@ class ASCDThenASVRCD(VarianceReduced):
         shared = repeat(self.steps(sent, 0), coast, server.shared)
         # ASVRCD begins with momentum of its own: that of ASCD belongs to other coefficients
         shared = tree.choose(ending == SWITCH, self._start(shared.y), shared)
-        exchanges = server.exchanges + _whole(ending == PLAIN)
+        plain_rounds = server.plain_rounds + _whole(ending == PLAIN)
         decided = self._decide(server, received.mean.value, ending == EVALUATE)
         checks, first_value, last_value, slow = decided
-        after_plain = jnp.where(exchanges % self.check_every == 0, EVALUATE, PLAIN)
+        after_plain = jnp.where(plain_rounds % self.check_every == 0, EVALUATE, PLAIN)
         after_late = jnp.where(ending == SAMPLE_BEFORE_REFRESH, REFRESH, SAMPLE)
         after_evaluation = jnp.where(slow, SWITCH, PLAIN)
         due = jnp.where(ending == PLAIN, after_plain, jnp.where(ending == EVALUATE, after_evaluation, after_late))
-        moved = self._exchanged(shared, ending, mean)
-        return ServerState(moved, mean, ending, _whole(due), exchanges, checks, first_value, last_value)
+        moved = self._received(shared, ending, mean)
+        return ServerState(moved, mean, ending, _whole(due), plain_rounds, checks, first_value, last_value)
 
     def _decide(self, server: ServerState, value: Any, evaluated: Any) -> tuple[Any, Any, Any, Any]:
         """(further values of F so far, the first, the last, whether progress has slowed)."""
@@ -176,12 +176,12 @@ class ASCDThenASVRCD(VarianceReduced):
         first = jnp.where(evaluated & fresh, value, server.first_value)
         return checks, first, jnp.where(evaluated, value, server.last_value), slow
 
-    def _exchanged(self, iterate: Iterate, ending: Any, mean: Params) -> Iterate:
+    def _received(self, iterate: Iterate, ending: Any, mean: Params) -> Iterate:
         """w once the mean is known, by what the round ended in."""
-        late = super(ASCDThenASVRCD, self)._exchanged  # noqa: UP008 - inside the branches `super()` has no class
+        late = super(ASCDThenASVRCD, self)._received  # noqa: UP008 - inside the branches `super()` has no class
 
         def early() -> Iterate:
-            return _widen(self._first._exchanged(_narrow(iterate), SAMPLE, mean), iterate)
+            return _widen(self._first._received(_narrow(iterate), SAMPLE, mean), iterate)
 
         branches = (
             lambda: late(iterate, jnp.minimum(ending, REFRESH), mean),

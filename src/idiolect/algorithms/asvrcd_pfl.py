@@ -67,7 +67,7 @@ class SVRCDPFL(VarianceReduced):
 
 @settings
 class ASVRCDPFL(VarianceReduced):
-    """Accelerated and variance-reduced: optimal in exchanges or in gradients of beta, from components."""
+    """Accelerated and variance-reduced: optimal in rounds or in gradients of beta, from components."""
 
     momentum: float = setting(default=None, at_least=0, below=1, theory=True, doc="theta1, weight of z in x")
     anchor: float = setting(default=0.5, at_least=0, below=1, doc="theta2, weight of v in x")

@@ -64,7 +64,7 @@ class Coefficients(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """The server's copy of w's iterates, the last exchange's result, and whether a refresh is due."""
+    """The server's copy of w's iterates, the last round's result, and whether a refresh is due."""
 
     shared: Iterate
     mean: Params
@@ -161,7 +161,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         return ClientState(self._start(shared), self._start(personal)), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
-        """The last exchange's mean, and the schedule of the next one."""
+        """The last round's mean, and the schedule of the next one."""
         return Broadcast(server.mean, server.ended, *self._schedule(key, server.refresh_due))
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
@@ -205,11 +205,11 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         mean, due = received.mean.gradient, server.refresh_due
         if self.reduces_variance:
             due = sent.ending == SAMPLE_BEFORE_REFRESH
-        return ServerState(self._exchanged(shared, sent.ending, mean), mean, sent.ending, due)
+        return ServerState(self._received(shared, sent.ending, mean), mean, sent.ending, due)
 
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
         """w finishes the iteration, or stores its full gradient."""
-        return client._replace(shared=self._exchanged(client.shared, sent.ended, sent.mean))
+        return client._replace(shared=self._received(client.shared, sent.ended, sent.mean))
 
     def shared_model(self, server: ServerState) -> Params | None:
         """What w alone stands for, where that is a whole model."""
@@ -239,10 +239,10 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         chosen = self.coefficients
         stays = 1 - chosen.refresh_probability
         exchanging = 1 - (1 - chosen.shared_probability) * stays
-        iterations = schedule.iterations_before_exchange(step_key(key, 0), exchanging)
+        iterations = schedule.iterations_before_message(step_key(key, 0), exchanging)
         if not self.reduces_variance:
             return iterations, _kind(SAMPLE)
-        # the exchange is due to w alone, to both, or to the refresh alone: p_w (1 - rho), p_w rho, p_beta rho
+        # the message is due to w alone, to both, or to the refresh alone: p_w (1 - rho), p_w rho, p_beta rho
         place = jax.random.uniform(step_key(key, 1), (), jnp.result_type(exchanging)) * exchanging
         both = jnp.where(place < chosen.shared_probability, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH)
         ending = jnp.where(place < chosen.shared_probability * stays, SAMPLE, both)
@@ -298,7 +298,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         x = self._mixed(working.personal)
         return self._moved(working.personal, x, estimate, chosen.personal_step), tally
 
-    def _exchanged(self, iterate: Iterate, ending: Array | int, mean: Params) -> Iterate:
+    def _received(self, iterate: Iterate, ending: Array | int, mean: Params) -> Iterate:
         """w once the mean of the uploads is known."""
         step = self.coefficients.shared_step
         estimate = self._estimate(1 / self.coefficients.shared_probability, mean, iterate)

@@ -6,8 +6,8 @@ It minimises MX2 in beta alone, F(x) = mean_m f'_m(x_m) + (lam/2) mean_m |x_m - 
     0: x_m <- x_m - (a/((1-p) M)) grad f'_m(x_m);    1 (chance p): x_m <- x_m - (a/(p M)) lam (x_m - xbar)
 
 `step_size` is a, `averaging_probability` p, `personal` x_m, lam the objective's penalty; the step of coin 1 uses the
-old x_m and xbar. It stops near the optimum, at a distance that falls with a. A round is the coin-0 iterations before an
-exchange, as many as the server drew, and then the exchange: x_m itself goes up, xbar comes back and finishes coin 1.
+old x_m and xbar. It stops near the optimum, at a distance that falls with a. A round is the coin-0 iterations before a
+message, as many as the server drew, and then the message: x_m itself goes up, xbar comes back and finishes coin 1.
 """
 
 from __future__ import annotations

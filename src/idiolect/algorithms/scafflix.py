@@ -65,7 +65,7 @@ class Upload(NamedTuple):
 
 @settings
 class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
-    """Local steps corrected by h_m, an exchange now and then; linear convergence to the exact optimum."""
+    """Local steps corrected by h_m, a message now and then; linear convergence to the exact optimum."""
 
     batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
     local_step: float | PerClient = setting(
@@ -104,7 +104,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """xbar and the schedule."""
-        return Broadcast(server.shared, schedule.iterations_before_exchange(key, self.communication_probability))
+        return Broadcast(server.shared, schedule.iterations_before_message(key, self.communication_probability))
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """x_m = xbar: one that was absent starts where the others are."""
@@ -124,7 +124,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         return Upload(moved, self._weight), client._replace(iterate=moved), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
-        """xbar; it stays where nobody who came has a weight."""
+        """xbar; it stays where no client that came has a weight."""
         return ServerState(tree.choose(received.weight > 0, received.mean.iterate, server.shared))
 
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
@@ -140,7 +140,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
     def carry(self, earlier: Algorithm, server: ServerState, clients: ClientState) -> tuple[ServerState, ClientState]:
         """h_m follows alpha: near the optimum h_m = grad f'_m(xt_m) is proportional to alpha_m.
 
-        One ratio of new to old alpha_m for everybody keeps sum_m alpha_m h_m = 0; with several h_m starts anew at 0.
+        One ratio of new to old alpha_m for all keeps sum_m alpha_m h_m = 0; with several h_m starts anew at 0.
         """
         before, now = _rows(earlier.objective, clients), _rows(self.objective, clients)
         ratio = jnp.where(before > 0, now / jnp.where(before > 0, before, 1), 0)
@@ -191,7 +191,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
 
 
 def _rows(objective: Any, clients: ClientState) -> Array:
-    """Everybody's alpha_m."""
+    """The alpha_m of all clients."""
     alpha = getattr(objective, "personalization", 1.0)
     values = alpha.values if isinstance(alpha, PerClient) else alpha
     number = jax.tree.leaves(clients.control)[0].shape[0]

@@ -40,7 +40,7 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
     )
 
     def fit(self, chance: float = 1.0) -> Fit:
-        """Needs a block to exchange; which components it draws is its own affair."""
+        """Needs a block to send; which components it draws is its own affair."""
         if not self.objective.has_shared:
             return Fit("without a shared block there is nothing to send; local trains every client alone")
         if not self.objective.keeps_convexity:
@@ -55,7 +55,7 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """w and the schedule."""
-        drawn = schedule.iterations_before_exchange(key, self._probability) if self.objective.has_personal else ()
+        drawn = schedule.iterations_before_message(key, self._probability) if self.objective.has_personal else ()
         return Broadcast(server.shared, drawn)
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice on the user's own table: for every client train alone, join everybody, or join these neighbours.
+"""Advice on the user's own table: for every client train alone, join all clients, or join these neighbours.
 
 Test rows are never read unless the advice is verified: training and validation rows together are dealt to folds, and
 everything - penalties, weights, gains - is chosen on rows that the models in question have not seen.

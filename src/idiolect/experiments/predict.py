@@ -71,7 +71,7 @@ def predict(
     the run kept it, otherwise the shared one. The column `model` says which. `say` hears, in sentences, who answers
     and what is doubtful about the rows: these begin with "Warning: ", and without `say` become Python warnings. With
     `strict` a doubt is a RequestError. Columns of a typed file or a frame come out as they are; of a text file, numbers
-    are numbers and the rest texts as written, with `as_written` every cell. The folder may come from somebody else: of
+    are numbers and the rest texts as written, with `as_written` every cell. The folder may come from another user: of
     the code that it names, only the paths in `trust` are imported.
     """
     check_address_space()
@@ -162,7 +162,7 @@ def _clients(table: pa.Table, column: str | None) -> list[str | None]:
 
 
 def _without_column(table: pa.Table, column: str | None, model: str) -> list[str]:
-    """What to say where nobody's client is known, because the column is not there."""
+    """What to say where no row's client is known, because the column is not there."""
     if column is None or column in table.column_names or model == "shared":
         return []
     return [f"The table has no client column {column!r}.{nearest(column, table.column_names)}"]
@@ -280,9 +280,9 @@ def _others(clients: Sequence[str | None], place: dict[str, int]) -> str:
     if new:
         who = "1 client that did not train" if len(new) == 1 else f"{len(new)} clients that did not train"
         parts.append(f"{count_rows(sum(new.values()))} of {who} ({_names(list(new), place)})")
-    nobody = sum(client is None for client in clients)
-    if nobody:
-        parts.append(f"{count_rows(nobody)} without a client")
+    unnamed = sum(client is None for client in clients)
+    if unnamed:
+        parts.append(f"{count_rows(unnamed)} without a client")
     return " and ".join(parts)
 
 

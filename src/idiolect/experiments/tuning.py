@@ -127,7 +127,7 @@ def _times(base: float | None, factors: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _strength_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
-    """The setting that says how personal the method is, where it has one that nobody gave."""
+    """The setting that says how personal the method is, where it has one that was not given."""
     entry = find(method.algorithm)
     given = {*method.settings, *entry.preset, *entry.objective_preset}
     for name, about in _strength_fields(method).items():
@@ -284,7 +284,7 @@ def _raced(axes: list[Axis], request: Request, raced: list[Lane]) -> list[Axis]:
 
 
 def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> dict[str, Any]:
-    """Settings of FLIX's own solves, where nobody gave any: the steps that serve a client best alone.
+    """Settings of FLIX's own solves, where none were given: the steps that serve a client best alone.
 
     An exact optimum of few rows would be overfitted, or would not exist.
     """

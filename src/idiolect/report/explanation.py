@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 COUNTS = {
-    "exchanges": "rounds",
+    "rounds": "rounds",
     "full_shared_gradients": "gradients by w, all rows",
     "full_personal_gradients": "gradients by beta, all rows",
     "shared_gradients": "gradients by w, single rows",
@@ -95,6 +95,6 @@ def _promise(facts: dict[str, Any], of_algorithm: bool) -> list[str]:
         lines.append(f"    {predicted['statement']}")
     elif of_algorithm:
         lines.append("    no prediction: theory states no linear rate for it here")
-    reference = facts["gradient_descent"]["exchanges"]
+    reference = facts["gradient_descent"]["rounds"]
     lines.append(f"    gradient descent on F: {reference:,.0f} rounds, predicted")
     return [*lines, "    at least: Unified 2023, theorem 6, up to a constant factor"]

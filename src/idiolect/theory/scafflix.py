@@ -90,7 +90,7 @@ def parameters(
     noise_terms: np.ndarray | None = None,
     given: Mapping[str, Any],
 ) -> Parameters:
-    """gamma_m = 1/A_m (their least for everybody, unless `individual`), p = sqrt(min gamma_m mu_m).
+    """gamma_m = 1/A_m (their least for all, unless `individual`), p = sqrt(min gamma_m mu_m).
 
     With exact gradients p = 1/sqrt(max L_m/mu_m). Corollary 6: gamma_m = min(1/A_m, eps mu/(2 C_m)), mu = min mu_m,
     reaches E Psi <= eps; `noise_terms` are the C_m.

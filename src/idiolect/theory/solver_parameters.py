@@ -108,7 +108,7 @@ def asvrcd_pfl(
 ) -> Parameters:
     """Unified 2023, theorems 8 and 9: p_w, rho, eta = 1/(4 Lx), theta1, gamma, mu.
 
-    rho = p_w/n makes exchanges and w-gradients optimal (`optimal_for` "shared"), rho = p_beta/n beta-gradients
+    rho = p_w/n makes rounds and w-gradients optimal (`optimal_for` "shared"), rho = p_beta/n beta-gradients
     ("personal").
     """
     derived = _Derivation(given)
