@@ -108,7 +108,7 @@ def _lines(axes: Axes, one: Shown, values: Callable[[str], np.ndarray], places: 
 
 
 def _draw_bounds(axes: Axes, one: Shown, field: str) -> None:
-    """What theorem 7 promises of ACD-PFL, and what theorem 6 asks of everybody."""
+    """What theorem 7 promises of ACD-PFL, and what theorem 6 asks of every method."""
     if "acd" not in one.case.methods:
         return
     method = one.case.methods["acd"]

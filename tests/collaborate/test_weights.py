@@ -45,7 +45,7 @@ def test_the_map_counts_neighbours(grouped):
     assert {means[other] for other, _ in found.neighbours(30)} == {4.0}
     assert sorted(found.order) == list(range(35))
     assert np.abs(found.places).max() <= 1 + 1e-9
-    # equal shares of k agents of equal size are worth k times the own rows; by rows, everybody is worth all rows
+    # equal shares of k agents of equal size are worth k times the own rows; by rows, all together are worth all rows
     quarter = np.kron(np.eye(2), np.full((4, 4), 0.25))
     assert collaboration_map(quarter, np.full(8, 5)).effective == pytest.approx(np.full(8, 4.0))
     counts = np.array([1, 2, 5])

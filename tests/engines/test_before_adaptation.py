@@ -80,7 +80,7 @@ def test_a_cluster_is_received_as_it_is_and_chosen_by_the_training_rows(runs, fe
     assert set(chosen) == {0, 1}  # otherwise nothing was chosen
 
 
-def test_a_head_that_no_round_trains_is_everybodys(runs, federation):
+def test_a_head_that_no_round_trains_is_the_same_for_all(runs, federation):
     run = runs["fedbabu"]
     start = PARTS.init_personal(jax.random.key(0))
     assert set(run.selected.states.personal) == set(start)

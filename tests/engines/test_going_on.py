@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session that goes on after another with other settings: what is kept, what is mended, what is paid."""
+"""A session that goes on after another with other settings: what is kept, what is adjusted, what is paid."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_names_are_text_never_markup(make_run):
     assert {"$x_1$", "Ålesund", '<b id="#0072b2">'} <= shown
     inline = for_page(svg, "gain", "about")
     assert "<b" not in inline
-    # The page's ids and colours replace those of tags, not those in somebody's name.
+    # The page's ids and colours replace those of tags, not those in a client's name.
     assert '&lt;b id="#0072b2"&gt;' in inline.replace("&quot;", '"')
     assert 'id="gain-figure_1"' in inline
     assert "var(--ink)" in inline

@@ -26,7 +26,7 @@ from idiolect.objectives.mx2 import MX2
 
 ROUNDS, CLIENTS, SEED, PENALTY = 4, 5, 3, 0.7
 COIN = {"step_size": 0.4, "averaging_probability": 0.03}
-EVERYBODY = np.ones((ROUNDS, CLIENTS), bool)
+ALL_PRESENT = np.ones((ROUNDS, CLIENTS), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0], [1, 0, 1, 1, 0]], bool)
 
 
@@ -93,7 +93,7 @@ def test_rounds_equal_a_plain_loop(lab, softmax, cls):
     server, states = lab.begin(algorithm, data, SEED, scale=0.5)
     iterations, components = drawn_by_the_package(algorithm, server, data)
     assert max(iterations) > AHEAD  # rows are drawn more than once in a round
-    for present in (EVERYBODY, PARTIAL):
+    for present in (ALL_PRESENT, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
         truth = plain_loop(
             cls is L2SGDPlus, lab.flat_rows(states.personal), gradient, sizes, iterations, components, present
@@ -176,7 +176,7 @@ def test_pulls_sum_to_zero_once_set(lab, softmax):
     objective, data, _, _ = softmax
     algorithm = L2SGDPlus(objective, clients=CLIENTS, **COIN)
     start = lab.begin(algorithm, data, SEED, scale=0.5)
-    run = lab.simulate(algorithm, data, 3, present=EVERYBODY[:3], start=start, seed=SEED)
+    run = lab.simulate(algorithm, data, 3, present=ALL_PRESENT[:3], start=start, seed=SEED)
     pulls = lab.flat_rows(run.states.pull)
     assert np.abs(pulls).max() > 0.01
     np.testing.assert_allclose(pulls.sum(0), 0, atol=1e-13)
@@ -266,8 +266,8 @@ def test_one_model_each_way_and_none_delivered(lab, softmax, cls):
     assert (model_units(sent, model), model_units(upload, model), model_units(delivered, model)) == (1, 1, 0)
     assert bytes_of((sent, upload)) - 2 * bytes_of(model) == 4 + 8  # the number of iterations, the weight
     assert wire(sent, upload).warnings  # the personal model goes up, openly
-    run = lab.simulate(algorithm, data, 1, present=EVERYBODY[:1])
-    assert algorithm.shared_model(run.server) is run.server.mean  # for newcomers: nobody is sent it at the end
+    run = lab.simulate(algorithm, data, 1, present=ALL_PRESENT[:1])
+    assert algorithm.shared_model(run.server) is run.server.mean  # for newcomers: no client is sent it at the end
     client = take(run.states, 0)
     assert algorithm.point(algorithm.deliver(None, run.server), client) == ((), client.personal)
 

@@ -141,7 +141,7 @@ def test_one_block_is_local_sgd_or_local_training(lab, output):
 def test_unequal_numbers_of_steps_have_no_weighted_average(lab):
     client_loss, _, _ = lab.softmax_problem()
     algorithm = LSGDPFL(GlobalModel(client_loss), output="weighted_average", epochs=2)
-    assert fit_of(algorithm).refused is None  # all rows at once: two steps for everybody
+    assert fit_of(algorithm).refused is None  # all rows at once: two steps for every client
     assert "set local_steps instead of epochs" in fit_of(dataclasses.replace(algorithm, batch_size=3)).refused
 
 

@@ -24,7 +24,7 @@ from idiolect.core.tree import take
 from idiolect.objectives import OBJECTIVES
 
 ROUNDS, CLIENTS, SEED = 3, 5, 7
-EVERYBODY = np.ones((ROUNDS, CLIENTS), bool)
+ALL_PRESENT = np.ones((ROUNDS, CLIENTS), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 1, 0], [1, 0, 1, 1, 0]], bool)  # client 4 never takes part
 BATCHING: dict[str, dict[str, int]] = {
     "full": {"local_steps": 3},
@@ -300,7 +300,7 @@ def test_three_rounds_equal_the_reference(lab, case, batching):
         near = np.array([-lab.softmax_gradient(np.zeros(12), *rows[m]) for m in (0, 3)])
         shared = {"bias": jnp.asarray(near[:, :3]), "weights": jnp.asarray(near[:, 3:].reshape(2, 3, 3))}
         server = server._replace(shared=shared)
-    for present in (EVERYBODY, PARTIAL):
+    for present in (ALL_PRESENT, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
         p = Problem(lab, algorithm, data, rows, present)
         personal = lab.flat_rows(states.personal) if hasattr(states, "personal") else None

@@ -23,7 +23,7 @@ from idiolect.core.tree import take
 from idiolect.objectives import OBJECTIVES
 
 ROUNDS, CLIENTS, SEED = 3, 5, 7
-EVERYBODY = np.ones((ROUNDS, CLIENTS), bool)
+ALL_PRESENT = np.ones((ROUNDS, CLIENTS), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 1, 0], [1, 0, 1, 1, 0]], bool)  # client 4 never takes part
 BATCHING: dict[str, dict[str, int]] = {
     "full": {"local_steps": 3},
@@ -324,7 +324,7 @@ def test_three_rounds_equal_the_reference(lab, plans, case, batching):
     if batching not in plans:  # the draws are the same for every algorithm
         plans[batching] = batches_of(algorithm, data, sizes)
     plan = plans[batching], tuning_rows_of(algorithm, data, sizes)
-    for present in (EVERYBODY, PARTIAL):
+    for present in (ALL_PRESENT, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
         p = Problem(rows, *plan, present, lab.softmax_gradient, batching == "full")
         server_truth, client_truth, models = case.reference(p, settings, w, personal)

@@ -30,7 +30,7 @@ from idiolect.objectives import FLIX, MX2, GlobalModel
 ROUNDS, SEED, P = 4, 3, 0.03
 ALPHAS = np.array([1.0, 0.5, 0.3, 0.9, 0.0])  # one client for all, one for itself
 STEPS = np.array([0.1, 0.05, 0.2, 0.03, 0.1])
-EVERYBODY = np.ones((ROUNDS, 5), bool)
+ALL_PRESENT = np.ones((ROUNDS, 5), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1], [0, 0, 0, 0, 1], [1, 0, 1, 1, 0]], bool)
 
 
@@ -105,7 +105,7 @@ def test_rounds_equal_a_plain_loop(lab, softmax, batch_size):
     assert max(iterations) > AHEAD  # rows are drawn more than once in a round
     optima = lab.flat_rows(states.prepared.optimum)
     start = lab.flat(server.shared), np.zeros_like(optima)
-    for present in (EVERYBODY, PARTIAL):
+    for present in (ALL_PRESENT, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
         w, h = plain_loop(*start, optima, gradient, components, present)
         np.testing.assert_allclose(lab.flat(run.server.shared), w, rtol=1e-11, atol=1e-12)
@@ -209,7 +209,7 @@ def test_the_sum_of_alpha_h_never_changes(lab, seed):
     check = CheckF(lab)
     control = np.random.default_rng(seed).normal(size=(6, 4))  # whatever it is
     total = check.shares @ control
-    dropout = np.random.default_rng(seed).random((40, 6)) < 0.4  # rounds of nobody among them
+    dropout = np.random.default_rng(seed).random((40, 6)) < 0.4  # rounds without a client among them
     for batch_size in (0, 1):
         algorithm = check.algorithm(batch_size=batch_size)
         for present in (None, cohorts(40, 3, seed), dropout):
@@ -358,7 +358,7 @@ def test_a_cohort_of_three_reaches_the_optimum_because_it_settles(lab):
     w, h = check.run(check.algorithm(Unsettled), rounds, present=present)
     assert not np.linalg.norm(w - check.solve()) < 0.05
     assert not np.abs(check.shares @ h).max() < 0.1
-    # with everybody there both are the same: the next broadcast is what settles
+    # with all clients there both are the same: the next broadcast is what settles
     ends = [check.run(check.algorithm(cls), 300)[0] for cls in (Scafflix, Unsettled)]
     np.testing.assert_allclose(*ends, atol=1e-12)
 
@@ -376,16 +376,16 @@ def test_messages_are_the_iterations_of_coin_1(lab):
     assert run.tally()["full_shared"] == 6 * total
 
 
-def test_who_is_purely_local_moves_nobody(lab):
+def test_purely_local_clients_move_no_other(lab):
     shares = np.array([0.0, 0.8, 0.5, 0.0, 0.9, 0.2])
     check = CheckF(lab, shares)
     w, h = check.run(check.algorithm(), 400)
     np.testing.assert_allclose(w, check.solve(), atol=1e-12)
     assert not h[[0, 3]].any()
-    nobody = np.tile(shares == 0, (5, 1))  # a cohort without any weight leaves xbar alone
+    weightless = np.tile(shares == 0, (5, 1))  # a cohort without any weight leaves xbar alone
     start = check.start(check.algorithm())
     start = start[0]._replace(shared={"location": jnp.ones(4)}), start[1]
-    run = lab.simulate(check.algorithm(), check.data, 5, start=start, present=nobody, seed=SEED)
+    run = lab.simulate(check.algorithm(), check.data, 5, start=start, present=weightless, seed=SEED)
     np.testing.assert_array_equal(lab.flat(run.server.shared), 1)
 
 

@@ -17,7 +17,7 @@ from idiolect.core.tree import Tree
 from idiolect.engines import demand, door
 from idiolect.engines.billing import Account, bill_block
 from idiolect.engines.block import Lane, Rounds, run_block
-from idiolect.engines.cohorts import NOBODY
+from idiolect.engines.cohorts import PADDING
 from idiolect.engines.looped import run_looped
 from idiolect.engines.plan import Plan
 from idiolect.engines.population import Gathered
@@ -59,12 +59,12 @@ def move(plan: Plan, state: State, count: int) -> Moved:
 
 def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | None]:
     """Who is in these rounds, and what they hold; no cohort: all clients, every round."""
-    if all(who.everybody for who in plan.participations):
+    if all(who.whole for who in plan.participations):
         return plan.population.gather(state.clients, None), None
     drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
     members, present = (np.stack(part) for part in zip(*drawn))
-    # NOBODY pads lanes of smaller cohorts and is no row of any table: read client 0, which nothing is written back to
-    gathered = plan.population.gather(state.clients, np.where(members == NOBODY, 0, members))
+    # PADDING pads lanes of smaller cohorts and is no row of any table: read client 0, which nothing is written back to
+    gathered = plan.population.gather(state.clients, np.where(members == PADDING, 0, members))
     return gathered, Cohort(members, gathered.places, present)
 
 

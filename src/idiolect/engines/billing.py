@@ -12,7 +12,7 @@ from idiolect.accounting.ledger import Ledger
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.kinds import Bills
 from idiolect.core.tally import Tally
-from idiolect.engines.cohorts import NOBODY, Participation
+from idiolect.engines.cohorts import PADDING, Participation
 from idiolect.engines.round import RoundCost
 from idiolect.engines.start import WireTypes
 
@@ -134,7 +134,7 @@ def _without_nobodies(costs: RoundCost, cohort: int) -> tuple[np.ndarray, np.nda
     """(rounds, cohort): the numbers of those asked, and who of them was present; what pads a chunk is left out."""
     if costs.clients.shape[1] == cohort:
         return costs.clients, costs.present
-    real = costs.clients != NOBODY
+    real = costs.clients != PADDING
     return costs.clients[real].reshape(-1, cohort), costs.present[real].reshape(-1, cohort)
 
 

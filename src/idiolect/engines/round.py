@@ -22,12 +22,12 @@ from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.engines.client import Number, Round, Task, client_settle, for_clients, receive, send
-from idiolect.engines.cohorts import NOBODY
+from idiolect.engines.cohorts import PADDING
 from idiolect.engines.server import open_round, server_step
 
 
 class Cohort(NamedTuple):
-    """Who takes part in a round. Padding has the largest client number, NOBODY, and is never present."""
+    """Who takes part in a round. Padding has the largest client number and is never present."""
 
     clients: Array  # (cohort,) client numbers
     rows: Array  # (cohort,) where their data and state stand in the tables at hand
@@ -197,7 +197,7 @@ def finite_rows(stacked: Tree, rows: int) -> jax.Array:
 
 def run_round(now: Round, server: Tree, clients: Clients, cohort: Cohort | None, how: How) -> Outcome:
     """One whole round: local work, reduction, server step, settle. `cohort` None means all clients."""
-    members = everybody(clients.data) if cohort is None else cohort
+    members = whole_cohort(clients.data) if cohort is None else cohort
     if cohort is None and not how.chunk:  # rows are used where they are: no gather, no scatter
         uploads, states, cost = local_work(now, members, clients, how.uniform)
         partial = now.algorithm.reduction.collect(uploads, members.clients, members.present)
@@ -226,7 +226,7 @@ def finish_round(
     return moved, put_back(clients.states, members, settled) if partial_cohort else settled
 
 
-def everybody(data: ClientData) -> Cohort:
+def whole_cohort(data: ClientData) -> Cohort:
     """The full cohort."""
     clients = jnp.arange(data.count.shape[0], dtype=jnp.int32)
     return Cohort(clients, clients, jnp.ones(clients.shape, bool))
@@ -269,8 +269,8 @@ def _chunks_by_size(cohort: Cohort, data: ClientData, chunk: int) -> Cohort:
         # a stable sort, so that clients of one size keep their order, and sums over them their rounding
         cohort = tree.take(cohort, jnp.argsort(data.count[cohort.rows], stable=True))
     missing = -size % chunk
-    nobody = Cohort(*(jnp.full((missing,), value) for value in (NOBODY, 0, False)))
-    padded = jax.tree.map(lambda a, b: jnp.concatenate([a, b.astype(a.dtype)]), cohort, nobody)
+    padding = Cohort(*(jnp.full((missing,), value) for value in (PADDING, 0, False)))
+    padded = jax.tree.map(lambda a, b: jnp.concatenate([a, b.astype(a.dtype)]), cohort, padding)
     return jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), padded)
 
 
