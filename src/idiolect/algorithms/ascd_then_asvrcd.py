@@ -137,6 +137,7 @@ class ASCDThenASVRCD(VarianceReduced):
             return upload, ClientState(working.shared, working.personal), tally.counters()
 
         def take_over() -> tuple[Upload, ClientState, Tally]:
+            # both blocks begin anew at y: z of ASCD belongs to other coefficients, and there is no snapshot yet
             restarted = Working(self._start(working.shared.y), self._start(working.personal.y), working.drawn)
             gradient, personal, tally = self._end_in_refresh(key, sent, restarted, data)
             return Upload(gradient, nothing, jnp.ones(())), ClientState(restarted.shared, personal), tally.counters()
@@ -170,8 +171,11 @@ class ASCDThenASVRCD(VarianceReduced):
     def _decide(self, server: ServerState, value: Any, evaluated: Any) -> tuple[Any, Any, Any, Any]:
         """(further values of F so far, the first, the last, whether progress has slowed)."""
         fresh = server.ended == START
+        # the first value is where progress starts from, not progress
         checks = server.checks + _whole(evaluated & ~fresh)
         mean_gain = (server.first_value - value) / jnp.maximum(checks, 1).astype(value.dtype)
+        # compared with the mean stretch so far, not with a tolerance: values of F have no scale that is known
+        # beforehand
         slow = ~fresh & (server.last_value - value < self.slowdown * mean_gain)
         first = jnp.where(evaluated & fresh, value, server.first_value)
         return checks, first, jnp.where(evaluated, value, server.last_value), slow
@@ -220,6 +224,7 @@ def _whole(number: Any) -> Array:
 
 
 def _narrow(iterate: Iterate) -> Iterate:
+    # iterates of ASCD have no snapshot: its functions take and give this form
     return iterate._replace(snapshot=(), gradient=())
 
 

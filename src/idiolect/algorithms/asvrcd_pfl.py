@@ -42,6 +42,7 @@ class VarianceReduced(BlockDescent):
     def without_momentum(self) -> Coefficients:
         """Coefficients of plain variance-reduced descent."""
         return Coefficients(
+            # x = y: neither z nor v is mixed in, so that the one rule of `BlockDescent` serves both solvers
             momentum=0.0,
             anchor=0.0,
             keep=0.0,
@@ -80,6 +81,7 @@ class ASVRCDPFL(VarianceReduced):
         return self.without_momentum._replace(
             momentum=self.momentum,
             anchor=self.anchor,
+            # nu: z is drawn to x as strongly as F is convex; without strong convexity it is pure momentum
             keep=1 - self.mirror_step * self.strong_convexity,
             mirror_step=self.mirror_step,
         )

@@ -157,6 +157,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """beta_m at the objective's start; the copy of w starts with the first broadcast."""
+        # zeros: the copy of w has the right form only, its start comes from the server, whose key may be another
         shared, personal = tree.zeros(self.objective.init_shared(keys.own)), self.objective.init_personal(keys.own)
         return ClientState(self._start(shared), self._start(personal)), NOTHING
 
@@ -166,6 +167,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Both blocks as they stand."""
+        # only the first broadcast carries w itself; later ones carry a mean gradient, which `settle` has used already
         shared = tree.choose(sent.ended == START, self._start(sent.mean), client.shared)
         return Working(shared, client.personal, schedule.no_rows(self.batch_size)), NOTHING
 
@@ -238,6 +240,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             return (), _kind(SAMPLE)
         chosen = self.coefficients
         stays = 1 - chosen.refresh_probability
+        # an iteration is silent if it neither samples w nor refreshes; the first that is not ends the round
         exchanging = 1 - (1 - chosen.shared_probability) * stays
         iterations = schedule.iterations_before_message(step_key(key, 0), exchanging)
         if not self.reduces_variance:
@@ -246,6 +249,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         place = jax.random.uniform(step_key(key, 1), (), jnp.result_type(exchanging)) * exchanging
         both = jnp.where(place < chosen.shared_probability, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH)
         ending = jnp.where(place < chosen.shared_probability * stays, SAMPLE, both)
+        # a refresh that follows a step on w needs the new y: it is a round of its own, without iterations
         return jnp.where(refresh_due, 0, iterations), _kind(jnp.where(refresh_due, REFRESH, ending))
 
     def _mixed(self, iterate: Iterate) -> Params:
@@ -254,6 +258,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         if self.accelerated:
             mixed = _toward(mixed, iterate.z, chosen.momentum)
         if self.reduces_variance and self.accelerated:
+            # x = theta1 z + theta2 v + (1 - theta1 - theta2) y, written as y plus two differences
             mixed = jax.tree.map(lambda x, y, v: x + chosen.anchor * (v - y), mixed, iterate.y, iterate.snapshot)
         return mixed
 
@@ -269,6 +274,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         if not self.moves_unsampled:
             return iterate
         if self.reduces_variance:
+            # with variance reduction g of this block is not 0 but its full gradient at v
             return self._moved(iterate, self._mixed(iterate), iterate.gradient, step)
         if not self.accelerated:
             return iterate
@@ -293,6 +299,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """beta_m after an iteration that samples it."""
         difference, tally = self._difference(self.objective.gradient_personal, key, working, batch)
         chosen = self.coefficients
+        # 1/M turns grad f_m into the gradient of F (E002-2); 1/p_beta makes the estimate unbiased over coins
         scale = 1 / ((1 - chosen.shared_probability) * population(self))
         estimate = self._estimate(scale, difference, working.personal)
         x = self._mixed(working.personal)
@@ -305,6 +312,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         sampled = self._moved(iterate, self._mixed(iterate), estimate, step)
         if not self.reduces_variance:
             return sampled
+        # in the order of the kinds: SAMPLE, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH, REFRESH; v takes the OLD y
         branches = [
             lambda: sampled,
             lambda: sampled._replace(snapshot=iterate.y),
@@ -330,6 +338,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     ) -> tuple[Params, Iterate, Tally]:
         batch = schedule.one_batch(key, self.batch_size, data)
         moved, tally = self._sample_personal(key, working, batch)
+        # at the old y of both blocks: the snapshot is taken where the iteration began
         gradient, own_gradient, more = self._full_gradients(key, working.shared.y, working.personal.y, data)
         return gradient, moved._replace(snapshot=working.personal.y, gradient=own_gradient), tally.plus(more)
 

@@ -57,6 +57,7 @@ class PartialAveraging(FineTuned[ClientState, Working]):
         """Start from w and the client's own part, which walks at once if it walks first."""
         personal, tally = client.personal, NOTHING
         if self.trains == PERSONAL_FIRST:
+            # draws of its own: the same batches in both phases would tie them together
             own = jax.random.fold_in(key, _FIRST_PHASE)
             personal, tally = walk(
                 self,

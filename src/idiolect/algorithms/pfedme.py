@@ -71,6 +71,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         batch = batches.take_drawn(data, working.drawn, t) if self.batch_size else data.batch()
         personal, tally = self._solve(step_key(key, t), working.shared, working.personal, batch)
         apart = tree.subtract(working.shared, personal)
+        # lam (w_m - theta_m) is the gradient of the Moreau envelope where theta_m solves the proximal problem
         shared = tree.descend(working.shared, self.step_size * self._mixture.penalty, apart)
         return Working(shared, personal, working.drawn), tally
 

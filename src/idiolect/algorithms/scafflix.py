@@ -97,6 +97,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """h_m = 0, and what the objective prepares; x_m comes with the first broadcast."""
         nothing = tree.zeros(self.objective.init_shared(keys.common))
+        # FLIX solves for the client's own optimum here, once, before any round
         prepared: tuple[Any, Tally] = ((), NOTHING)
         if isinstance(self.objective, Prepares):
             prepared = self.objective.prepare(keys.common, data)
@@ -129,6 +130,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
 
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
         """h_m takes what separates xbar from xh_m."""
+        # xbar - xh_m holds about 1/p local steps of gamma_m/alpha_m: this factor makes the mean gradient's error of it
         change = self.communication_probability * self._share / self._step
 
         def corrected(h: Array, mean: Array, mine: Array) -> Array:
@@ -144,6 +146,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         """
         before, now = _rows(earlier.objective, clients), _rows(self.objective, clients)
         ratio = jnp.where(before > 0, now / jnp.where(before > 0, before, 1), 0)
+        # different ratios would break the sum that must stay 0, and with it the limit (E001-1)
         ratio = jnp.where((ratio == ratio[0]).all(), ratio[0], 0)
         return server, clients._replace(control=tree.scale(ratio, clients.control))
 
@@ -182,6 +185,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         leaves, form = jax.tree.flatten(like)
         size = sum(leaf.size for leaf in leaves)
         assert self.noise is not None
+        # per coordinate, so that the whole vector has the stated deviation whatever the size of the model
         scale = self._share * self.noise * size**-0.5
         drawn = [
             scale * jax.random.normal(jax.random.fold_in(key, place), leaf.shape, leaf.dtype)

@@ -102,6 +102,7 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
         else:
             control, tally = self._mean_gradient(sent, working, drift, client, data), NOTHING
         change = tree.subtract(control, client.control)
+        # equal weights whatever the rows: c must remain the plain mean of all c_m
         return Upload(drift, change, jnp.ones(())), ClientState(control), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
@@ -109,6 +110,7 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
         clients = population(self)
 
         def moved(old: Array, change: Array) -> Array:
+            # those who stayed away changed nothing: the mean change of the cohort is |S|/M of that of all
             return old + received.cohort.astype(old.dtype) / clients * change
 
         control = jax.tree.map(moved, server.control, received.mean.control_change)

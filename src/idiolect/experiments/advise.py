@@ -71,6 +71,7 @@ def advise_on(
     seconds, verdict = {"advice": time.perf_counter() - began}, None
     if verify:
         began = time.perf_counter()
+        # the first split is the one that was advised on; the others measure and advise anew, each on its own rows
         verdicts = [_judge(trial, splits[0])]
         for seed in splits[1:]:
             verdicts.append(_judge(_measure(spec["data"], seed, verify, lambda text: None, report, rows), seed))

@@ -56,7 +56,9 @@ def acd_pfl(
     chance = roots[0] / sum(roots) if shared_probability is None else shared_probability
     total = max(root / p if p > 0 else 0.0 for root, p in zip(roots, (chance, 1 - chance)))
     nu = constants.strong_convexity / total**2
+    # the positive root of theta^2 = nu (1 - theta)
     theta = (math.sqrt(nu**2 + 4 * nu) - nu) / 2
+    # 2: P^0 counts the gap and the distance, and by strong convexity the distance is worth no more than the gap
     steps = iterations_until(theta, 2.0, epsilon)
     cost = full_gradients(chance * steps, chance * steps, (1 - chance) * steps, rows)
     return Prediction(steps, cost, True, f"Unified 2023, theorem 7: 2 (1 - theta)^k, theta = {theta:.3g}")
@@ -82,10 +84,13 @@ def asvrcd_pfl(
     """
     mu, rho = constants.strong_convexity, refresh_probability
     seen = components(constants, rows, batch_size)
+    # L_F is not known by itself; Lx bounds it, and rho <= 1 makes Lx/rho the larger of the two
     contraction = 0.25 * min(rho, math.sqrt(mu * rho / (2 * expected_smoothness(seen, shared_probability))))
     keep = 1 - mirror_step * mu
+    # how many gaps Psi^0 holds at most: from its distance, its y and its v, all of which start at x^0
     start = momentum / (mirror_step * keep * mu) + 1 + (1 + momentum) / (2 * rho)
     steps = iterations_until(contraction, start, epsilon)
+    # + 1: the snapshot has a gradient before the first iteration. 2: a component is evaluated at x and at v
     refreshes, draws = rho * steps + 1, 2 * (batch_size or rows) * steps
     cost = Complexity(
         shared_probability * steps + refreshes,
@@ -107,6 +112,7 @@ def lsgd_pfl(
     speed = step_size * constants.strong_convexity
     steps = iterations_until(speed, 4 / speed, epsilon)
     counts = [steps * (smooth > 0) for smooth in (constants.shared_smoothness, constants.personal_smoothness)]
+    # an objective without a shared block sends nothing, however many steps it takes
     rounds = math.ceil(steps / local_steps) * (constants.shared_smoothness > 0)
     floor = "" if local_steps == 1 and batch_size == 0 else "; a floor eta Psi^0 of drift and noise comes on top"
     text = f"Unified 2023, theorem 5: {4 / speed:.3g} (1 - eta mu)^k, eta mu = {speed:.3g}{floor}"
