@@ -64,6 +64,7 @@ def neighbourhoods_from_pairs(
     """
     own, other, b = _both_ways(agents, first, second, values)
     close = b <= check_accuracy(accuracy) / 2
+    # each client is among its own pairs, so no count is 0
     number = np.bincount(own[close], minlength=agents)
     return mixing.from_pairs(agents, own[close], other[close], 1 / number[own[close]])
 
@@ -105,6 +106,7 @@ def _symmetric(b: np.ndarray, asymmetric: str) -> np.ndarray:
     """The larger of b_ij and b_ji; RequestError where they differ by more than rounding and `asymmetric` refuses."""
     finite = np.where(np.isfinite(b), b, 0)
     with np.errstate(invalid="ignore"):
+        # two infinities differ by not-a-number, which is no smaller than anything: the second test lets them pass
         apart = ~(np.abs(b - b.T) <= _ROUNDING * finite.max()) & (b != b.T)
     if asymmetric == "refuse" and apart.any():
         i, j = np.argwhere(apart)[0]

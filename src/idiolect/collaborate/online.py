@@ -82,6 +82,7 @@ class OnlineWeights:
         learned = learn_weights(sample, self.penalty)
         self.shares = learned.shares
         self.history.append(Estimation(self._rows, learned, exchange_of(sample)))
+        # a multiple, not a number of rows: the work of all estimates together stays within a constant of the last one
         self._next = int(np.ceil(self.growth * self._rows))
         return learned
 

@@ -80,6 +80,7 @@ def predict(
         label, reason = choose_method(run, method)
         seed = _choose_seed(run, seed)
         recipe = read_recipe(run)
+        # the method is built anew from the spec: stored are numbers alone, and nothing that could run
         algorithm = _algorithm(run, label, recipe)
         kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
     client = recipe.client or run.spec.data.client
@@ -125,6 +126,7 @@ def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
     tuned = {} if resolved is None else resolved.tuned or {}
     entry = next(entry for entry in spec.methods if entry.label == label)
     entry = dataclasses.replace(entry, settings=entry.settings | tuned)
+    # as many clients as trained: settings with a row per client have that many
     algorithm = assemble(entry, loss, len(read_clients(run.folder)), f"methods.{label}").algorithm
     chosen = {} if resolved is None else resolved.chosen or {}
     values: dict[str, Any] = {name: addressed(one) for name, one in chosen.items()}
@@ -134,6 +136,7 @@ def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
 
 def _read_rows(source: Any, recipe: Preprocessing, client: str | None) -> Reading:
     """The new rows, each column read as it was in training, so that a row's answer depends on no other row."""
+    # a column of new rows may look like another kind, all whole numbers for instance: its kind in training decides
     kinds = {name: kind for name, kind in recipe.kinds.items() if name not in recipe.target.names}  # not needed
     reading = read(source, kinds if client is None else kinds | {client: TEXT})
     new = ["prediction", "model", *(_probability(name) for name in recipe.task.classes)]
@@ -268,6 +271,7 @@ def _check_kept(label: str, kept: Kept, model: str, others: str) -> None:
         f"The run has no shared model of {label!r} that could answer {others}; predict for clients that trained, or "
         "choose another --method.": bool(others) and not shared,
     }
+    # the first that holds, from what the caller can change to what only another run can
     sentence = next((text for text, holds in refused.items() if holds), None)
     if sentence is not None:
         raise RequestError(sentence)

@@ -66,6 +66,7 @@ def synchronous_step(
 ) -> float:
     """Theorem 4.2: eta = min{1/(2 L rho(W)), mu N eps/(4 L sigma^2 Ssum)}."""
     most = stable_step(smoothness, spectral_radius)
+    # exact gradients leave no floor to stay above: only stability limits the step
     if noise == 0:
         return most
     return min(most, strong_convexity * agents * accuracy / (4 * smoothness * noise * shares))
@@ -117,6 +118,7 @@ def synchronous_samples(
 def contraction(strong_convexity: float, step_size: float, weights: np.ndarray) -> float:
     """Noise-free, per round: F falls by 1 - eta mu lambda_min^+(W) at least; the paper prints 1 - eta mu (E004-5)."""
     eigenvalues = np.linalg.eigvalsh(weights @ weights.T)
+    # directions in which W is 0 never move: the least of its other eigenvalues sets the pace
     least = eigenvalues[eigenvalues > 1e-10 * eigenvalues.max()].min()
     return 1 - step_size * strong_convexity * float(least)
 
