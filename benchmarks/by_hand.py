@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one would write without idiolect: LSGD-PFL on the additive logistic loss, and softmax regression in PyTorch.
 
-f_m(w, beta_m) = log(1 + exp(-s x . (w + beta_m))), s = 2 y - 1: both blocks have the slope -s sigmoid(-s x . v) x.
+f_m(w, beta_m) = log(1 + exp(-s x . (w + beta_m))), s = 2 y - 1: both blocks have the gradient -s sigmoid(-s x . v) x.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def compiled(root: Any, inputs: Any, signs: Any, step_size: float, *, rounds: in
         def step(t: Any, point: Any) -> Any:
             local, own = point
             x, sign = inputs[members, drawn[:, t]], signs[members, drawn[:, t]]
-            slope = -(sign * jax.nn.sigmoid(-sign * jnp.sum(x * (local + own), axis=1)))[:, None] * x
-            return local - step_size * slope, own - step_size / clients * slope
+            gradient = -(sign * jax.nn.sigmoid(-sign * jnp.sum(x * (local + own), axis=1)))[:, None] * x
+            return local - step_size * gradient, own - step_size / clients * gradient
 
         start = (jnp.broadcast_to(shared, personal.shape), personal)
         local, personal = jax.lax.fori_loop(0, steps, step, start)
@@ -64,9 +64,9 @@ def in_numpy(
         for chosen in drawn:
             x, sign = inputs[members, chosen], signs[members, chosen]
             margin = sign * np.einsum("md,md->m", x, local + personal)
-            slope = (-sign / (1 + np.exp(margin)))[:, None] * x
-            local -= step_size * slope
-            personal -= step_size / clients * slope
+            gradient = (-sign / (1 + np.exp(margin)))[:, None] * x
+            local -= step_size * gradient
+            personal -= step_size / clients * gradient
         shared = local.mean(axis=0)
     return shared, personal
 

@@ -11,7 +11,7 @@ from benchmarks.scale_child import memory
 
 
 def main(agents: int, rounds: int) -> None:
-    """All-for-all on mean estimation, everybody in every round, one row each."""
+    """All-for-all on mean estimation, all clients in every round, one row each."""
     import numpy as np
 
     from benchmarks.neighbours import DIMENSION, ROWS, neighbourhoods

@@ -85,7 +85,7 @@ def engine_clock(
 
 
 def check_same(torch: Any, model: Any, loss: ClientLoss, params: Any, rows: Rows, data: Any) -> None:
-    """Same loss, and the same slope of the last layer's bias, on a few rows of the first client."""
+    """Same loss, and the same gradient of the last layer's bias, on a few rows of the first client."""
     inputs, targets = (part[:8] for part in data[0])
     outputs = model(inputs)
     theirs = torch.nn.CrossEntropyLoss()(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1))
@@ -93,10 +93,10 @@ def check_same(torch: Any, model: Any, loss: ClientLoss, params: Any, rows: Rows
     last = list(params)[-1] if "dense" not in params else "dense"
     batch = Batch(*(part[:8] for part in rows.of(0)))
     with jax.default_matmul_precision("highest"):
-        ours, slope = jax.jit(jax.value_and_grad(lambda own: loss.value(None, own, batch)[0]))(params)
+        ours, gradient = jax.jit(jax.value_and_grad(lambda own: loss.value(None, own, batch)[0]))(params)
     np.testing.assert_allclose(float(ours), float(theirs.detach()), rtol=1e-4)
-    their_slope = getattr(model, last).bias.grad.cpu().numpy()
-    np.testing.assert_allclose(slope[last]["bias"], their_slope, rtol=1e-3, atol=1e-5)
+    their_gradient = getattr(model, last).bias.grad.cpu().numpy()
+    np.testing.assert_allclose(gradient[last]["bias"], their_gradient, rtol=1e-3, atol=1e-5)
 
 
 def _rows(inputs: np.ndarray, targets: np.ndarray, clients: int) -> Rows:

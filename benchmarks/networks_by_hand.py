@@ -53,8 +53,8 @@ def fedavg_round(
         order = draw_orders(client_key(root, Purpose.RECEIVE, round_number, number), 1, own)[0]
 
         def step(params: Any, rows: Any) -> tuple[Any, None]:
-            slope = jax.grad(loss)(params, own.inputs[rows], own.targets[rows])
-            return jax.tree.map(lambda leaf, along: leaf - step_size * along, params, slope), None
+            gradient = jax.grad(loss)(params, own.inputs[rows], own.targets[rows])
+            return jax.tree.map(lambda leaf, along: leaf - step_size * along, params, gradient), None
 
         return jax.lax.scan(step, shared, order.reshape(-1, batch_size))[0]
 

@@ -2,7 +2,7 @@
 """The methods of tables 4 and 5 of Unified 2023 as one would write them in NumPy: plain loops, vectorised over clients.
 
 Each takes the rounds' numbers of local iterations from outside, so that both sides of a comparison do the same work;
-which rows is its own draw, a round at a time. f'_m(v) = log(1 + exp(-s x . v)), s = 2 y - 1, has the slope
+which rows is its own draw, a round at a time. f'_m(v) = log(1 + exp(-s x . v)), s = 2 y - 1, has the gradient
 -s sigmoid(-s x . v) x. Everything is float64 and starts at zero.
 """
 
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
 
 
 class Problem(abc.ABC):
-    """Logistic rows (M, n, d) with signs (M, n), and the slopes of f_m on given rows."""
+    """Logistic rows (M, n, d) with signs (M, n), and the gradients of f_m on given rows."""
 
     def __init__(self, inputs: np.ndarray, signs: np.ndarray) -> None:
         self.inputs, self.signs = inputs, signs
@@ -78,15 +78,15 @@ class Mixture(Problem):
         return self.shrink * self.penalty * (self.shrink * w - beta)
 
     def personal(self, w: np.ndarray, beta: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
-        return row_slopes(beta, x, s) + self.penalty * (beta - self.shrink * w)
+        return row_gradients(beta, x, s) + self.penalty * (beta - self.shrink * w)
 
     def both(self, w: np.ndarray, beta: np.ndarray, x: np.ndarray, s: np.ndarray) -> Point:
         away = self.penalty * (beta - self.shrink * w)
-        return -self.shrink * away, row_slopes(beta, x, s) + away
+        return -self.shrink * away, row_gradients(beta, x, s) + away
 
     def full(self, w: np.ndarray, beta: np.ndarray) -> Point:
         away = self.penalty * (beta - self.shrink * w)
-        own = batch_slopes(beta, self.inputs, self.signs) + away
+        own = batch_gradients(beta, self.inputs, self.signs) + away
         return -self.shrink * away.mean(axis=0), own / self.clients
 
 
@@ -112,12 +112,12 @@ class WeightSharing(Problem):
         return row_factors(self.joined(w, beta), x, s)[:, None] * x[:, self.split :]
 
     def both(self, w: np.ndarray, beta: np.ndarray, x: np.ndarray, s: np.ndarray) -> Point:
-        slopes = row_slopes(self.joined(w, beta), x, s)
-        return self.shrink * slopes[:, : self.split], slopes[:, self.split :]
+        gradients = row_gradients(self.joined(w, beta), x, s)
+        return self.shrink * gradients[:, : self.split], gradients[:, self.split :]
 
     def full(self, w: np.ndarray, beta: np.ndarray) -> Point:
-        slopes = batch_slopes(self.joined(w, beta), self.inputs, self.signs)
-        return self.shrink * slopes[:, : self.split].mean(axis=0), slopes[:, self.split :] / self.clients
+        gradients = batch_gradients(self.joined(w, beta), self.inputs, self.signs)
+        return self.shrink * gradients[:, : self.split].mean(axis=0), gradients[:, self.split :] / self.clients
 
 
 def row_factors(models: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
@@ -125,12 +125,12 @@ def row_factors(models: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
     return -s / (1 + np.exp(s * np.einsum("md,md->m", x, models)))
 
 
-def row_slopes(models: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
+def row_gradients(models: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
     """grad f'_m on one row per client."""
     return row_factors(models, x, s)[:, None] * x
 
 
-def batch_slopes(models: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
+def batch_gradients(models: np.ndarray, x: np.ndarray, s: np.ndarray) -> np.ndarray:
     """grad f'_m on several rows per client."""
     factors = -s / (1 + np.exp(s * (x @ models[:, :, None])[..., 0]))
     return (factors[:, None] @ x)[:, 0] / x.shape[1]
@@ -208,7 +208,7 @@ def pfedme(problem: Mixture, plan: Sequence[Plan], draw: np.random.Generator, of
         local = np.tile(u, (clients, 1))
         for x, s in problem.take(draw, iterations, (size,)):
             for _ in range(int(of["inner_steps"])):
-                theta = theta - inner * (batch_slopes(theta, x, s) + problem.penalty * (theta - local))
+                theta = theta - inner * (batch_gradients(theta, x, s) + problem.penalty * (theta - local))
             local -= outer * (local - theta)
         u = local.mean(axis=0)
     return u / problem.shrink, theta
@@ -223,10 +223,10 @@ def l2sgd_plus(problem: Mixture, plan: Sequence[Plan], draw: np.random.Generator
     members = problem.members
     for iterations, _ in plan:
         for rows in draw.integers(problem.rows, size=(iterations, problem.clients)):
-            slope = row_slopes(beta, problem.inputs[members, rows], problem.signs[members, rows])
-            news = slope - table[members, rows]
+            gradient = row_gradients(beta, problem.inputs[members, rows], problem.signs[members, rows])
+            news = gradient - table[members, rows]
             beta = beta - scale * (news / (1 - p) + mean + pull)
-            table[members, rows] = slope
+            table[members, rows] = gradient
             mean = mean + news / problem.rows
         away = problem.penalty * (beta - beta.mean(axis=0))
         beta, pull = beta - scale * (away / p - (1 / p - 1) * pull + mean), away

@@ -25,6 +25,7 @@ LINK = re.compile(r"(?P<before>^(?P<indent> *)```.*?^(?P=indent)```|\]\()(?P<tar
 RUN = re.compile(r"^( *```console) run$", re.M)
 NAMED = re.compile(r"^( *```toml) file=(\S+)$", re.M)
 ORDERED = re.compile(r"^\d+\. .*(?:\n(?: {3}.*)?)+", re.M)
+ERRATUM = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`|\[[^\]]*\]\([^)]*\)|^#.*?$|\b(?P<number>E00\d-\d+)\b", re.S | re.M)
 MATH = re.compile(r"<(?P<tag>span|div) class=\"arithmatex\">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>", re.S)
 SPACES = {"<mi>;</mi>": "<mo>;</mo>", "<mi>log</mi>": '<mi>log</mi><mspace width="0.17em" />'}
 
@@ -102,8 +103,19 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         goal = page_of(resolve(source_of(here), target))
         return match["before"] + posixpath.relpath(goal, posixpath.dirname(here) or ".")
 
-    markdown = dialect(LINK.sub(moved, markdown))
+    markdown = with_errata(LINK.sub(moved, markdown), posixpath.relpath("errata.md", posixpath.dirname(here) or "."))
+    markdown = dialect(markdown)
     return markdown.replace("<!-- api -->", api()) if here == "api.md" else markdown
+
+
+def with_errata(markdown: str, page: str) -> str:
+    """Lead the number of an erratum to its place on their page; not in code, links and headings."""
+
+    def linked(match: re.Match[str]) -> str:
+        number = match["number"]
+        return f"[{number}]({page}#{number.lower()})" if number else match[0]
+
+    return ERRATUM.sub(linked, markdown)
 
 
 def dialect(markdown: str) -> str:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from idiolect.accounting.bytes import model_units
 from idiolect.accounting.time_model import TIME_MODELS
 from idiolect.algorithms import ALGORITHMS
+from idiolect.algorithms.errata import ERRATA
 from idiolect.core.algorithm import fit_of
 from idiolect.core.checks import unset
 from idiolect.core.data import ClientData
@@ -276,6 +277,30 @@ def objective_settings_table() -> str:
     return markdown(("objective", "setting", "default", "rule", "meaning"), rows)
 
 
+def errata_table(page: str) -> str:
+    """The errata that concern the names of one algorithm file."""
+    named: dict[str, list[str]] = {}
+    for name in pages()[page]:
+        for number in ALGORITHMS[name].errata:
+            named.setdefault(number, []).append(name)
+    rows = [
+        (f"[{number}](../errata.md#{number.lower()})", ", ".join(f"`{name}`" for name in names), ERRATA[number])
+        for number, names in sorted(named.items(), key=lambda entry: _place(entry[0]))
+    ]
+    return markdown(("erratum", "concerns", "in one line"), rows)
+
+
+def paper_errata_table(paper: str) -> str:
+    """The errata of one paper."""
+    rows = [(f"[{one}](#{one.lower()})", ERRATA[one]) for one in sorted(ERRATA, key=_place) if one.startswith(paper)]
+    return markdown(("erratum", "in one line"), rows)
+
+
+def _place(number: str) -> tuple[int, int]:
+    paper, _, place = number.removeprefix("E").partition("-")
+    return int(paper), int(place)
+
+
 def traffic_table(page: str) -> str:
     """What one client is sent and sends in a round, and is sent at the end, in models (scalars are ignored)."""
     rows = []
@@ -477,6 +502,7 @@ SINGLE = {
     "reproduced": reproduced_table,
 }
 BY_PAGE = {"names": names_table, "settings": settings_table, "traffic": traffic_table}
+SOME_PAGES = {"errata": errata_table, "errata_of": paper_errata_table}
 
 
 def table(name: str) -> str:
@@ -484,7 +510,8 @@ def table(name: str) -> str:
     if name in SINGLE:
         return SINGLE[name]()
     kind, _, subject = name.partition(" ")
-    return BY_PAGE[kind](subject) if kind in BY_PAGE else record_table(name)
+    on_pages = BY_PAGE | SOME_PAGES
+    return on_pages[kind](subject) if kind in on_pages else record_table(name)
 
 
 def filled(text: str) -> str:

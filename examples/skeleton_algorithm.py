@@ -49,8 +49,8 @@ class Skeleton(Batched):
 
     def step(self, key, t, sent, working, data):
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
-        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
+        gradient, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
+        return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), tally
 
     def send(self, key, sent, working, client, data):
         return Upload(working.shared, data.count.astype(float)), client, NOTHING

@@ -193,11 +193,11 @@ class Problem:
 
     def squared_gradients(self, alpha: float, shared: np.ndarray) -> np.ndarray:
         """|grad F(w)|^2 at every w of (records, d)."""
-        slope = np.zeros_like(shared)
+        gradient = np.zeros_like(shared)
         for design, own in zip(self.designs, self.own):
             models = alpha * shared + (1 - alpha) * own
-            slope += (_sigmoid(design @ models.T).T @ design / len(design) + self.l2 * models) / len(self.designs)
-        return alpha**2 * (slope**2).sum(axis=1)
+            gradient += (_sigmoid(design @ models.T).T @ design / len(design) + self.l2 * models) / len(self.designs)
+        return alpha**2 * (gradient**2).sum(axis=1)
 
     def value(self, alpha: float) -> float:
         """F*."""
@@ -213,9 +213,9 @@ class Problem:
         steps, chance = np.broadcast_to(_values(algorithm.local_step), own.clients), algorithm.communication_probability
         best = self.optimum(alpha)
         models = best + (1 - alpha) * self.own
-        slopes = np.array([self.gradient(client, model) for client, model in enumerate(models)])
+        gradients = np.array([self.gradient(client, model) for client, model in enumerate(models)])
         apart = ((alpha - best) ** 2).sum() * np.mean(1 / steps)  # xt_m - xt*_m is the same for all clients
-        start = (apart + np.mean(steps * (slopes**2).sum(axis=1)) / chance**2) / 2
+        start = (apart + np.mean(steps * (gradients**2).sum(axis=1)) / chance**2) / 2
         zeta = contraction(steps, own, np.ones(own.clients), chance)
         return start * (1 - zeta) ** (rounds / chance)
 
@@ -238,12 +238,12 @@ def released_probability(rows: Rows, l2: float) -> float:
 
 
 def _newton(designs: Sequence[np.ndarray], l2: float, start: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """argmin over u of mean_m f'_m(u + shift_m), to rounding: Newton's method with steps halved until the slope falls.
+    """argmin over u of mean_m f'_m(u + shift_m), to rounding: Newton steps, halved until the gradient falls.
 
-    A Hessian, as dear as hundreds of slopes, is kept as long as its steps divide the slope by four.
+    A Hessian, as dear as hundreds of gradients, is kept as long as its steps divide the gradient by four.
     """
 
-    def slope(point: np.ndarray) -> np.ndarray:
+    def gradient(point: np.ndarray) -> np.ndarray:
         parts = [
             _sigmoid(design @ (point + shift)) @ design / len(design) + l2 * (point + shift)
             for design, shift in zip(designs, shifts)
@@ -258,21 +258,21 @@ def _newton(designs: Sequence[np.ndarray], l2: float, start: np.ndarray, shifts:
             total += scaled.T @ scaled
         return np.linalg.inv(total)
 
-    point, now = start, slope(start)
+    point, now = start, gradient(start)
     inverse, fresh = inverse_hessian(point), True
     for _ in range(200):
         step, norm = inverse @ now, np.linalg.norm(now)
-        after = slope(point - step)
+        after = gradient(point - step)
         if np.linalg.norm(after) <= norm / 4:
             point, now, fresh = point - step, after, False
         elif not fresh:
             inverse, fresh = inverse_hessian(point), True
-        elif norm <= 1e-10:  # a new Hessian's step squares so small a slope: the rest is rounding
+        elif norm <= 1e-10:  # a new Hessian's step squares so small a gradient: the rest is rounding
             return point - step if np.linalg.norm(after) < norm else point
         else:
-            while np.linalg.norm(after) >= norm:  # Newton's step points down |slope|^2: it ends
+            while np.linalg.norm(after) >= norm:  # Newton's step points down |gradient|^2: it ends
                 step = step / 2
-                after = slope(point - step)
+                after = gradient(point - step)
             point, now = point - step, after
             inverse = inverse_hessian(point)
     return point

@@ -53,11 +53,11 @@ THIN = 0.9  # lines that nothing was run for
 
 
 def draw(spec: Spec, shown: Sequence[Shown]) -> Figure:
-    """A column per level of heterogeneity; rows: gap by exchanges, gap by beta-gradients, error by exchanges."""
+    """A column per level of heterogeneity; rows: gap by rounds, gap by beta-gradients, error by rounds."""
     figure = blank(10.8, 10.2)
     grid = figure.subplots(3, len(shown), squeeze=False, sharex="row", sharey="row")
     for place, one in enumerate(shown):
-        _gap_by_exchanges(grid[0, place], one)
+        _gap_by_rounds(grid[0, place], one)
         _gap_by_gradients(grid[1, place], one)
         _error(grid[2, place], one)
         grid[0, place].set_title(rf"$\sigma_h = {one.case.heterogeneity:g}$")
@@ -72,9 +72,9 @@ def draw(spec: Spec, shown: Sequence[Shown]) -> Figure:
 _GAP = r"$(F-F^*)\,/\,(F_0-F^*)$"
 
 
-def _gap_by_exchanges(axes: Axes, one: Shown) -> None:
+def _gap_by_rounds(axes: Axes, one: Shown) -> None:
     _lines(axes, one, lambda key: one.gap(key), lambda curves: curves.rounds)
-    _draw_bounds(axes, one, "exchanges")
+    _draw_bounds(axes, one, "rounds")
     axes.set_yscale("log")
     axes.set_ylim(FLOOR, 1.6)
     axes.set_xlim(0, next(iter(one.curves.values())).rounds[-1])
@@ -108,7 +108,7 @@ def _lines(axes: Axes, one: Shown, values: Callable[[str], np.ndarray], places: 
 
 
 def _draw_bounds(axes: Axes, one: Shown, field: str) -> None:
-    """What theorem 7 promises of ACD-PFL, and what theorem 6 asks of everybody."""
+    """What theorem 7 promises of ACD-PFL, and what theorem 6 asks of every method."""
     if "acd" not in one.case.methods:
         return
     method = one.case.methods["acd"]

@@ -217,7 +217,7 @@ def _tuned(spec: Spec, done: Callable[[], None]) -> dict[str, Any]:
 
 
 def _left_of_start(spec: Spec, clients: int, spectrum: Sequence[float], setting: dict[str, Any]) -> float:
-    """The squared error after all rounds over that at the start, along the axis that is flattest for everybody."""
+    """The squared error after all rounds over that at the start, along the axis that is flattest for all clients."""
     problem = _problem(spec, clients, spectrum, 0.0, common=True)
     repeats = spec["seeds"] * len(spec["bound"]["personal_step_scale"])  # the program is there; its lanes agree
     errors = _lanes(problem, [setting], repeats, spec["tuned"]["rounds"])[0, 0] - problem.optimum

@@ -52,7 +52,7 @@ class Family(NamedTuple):
         assert blocks is not None  # a quadratic
         promised = predict(find(name).theory, self.algorithm(name), self.own, blocks, 1.0, target)
         assert promised is not None  # exact gradients, steps within 1/L_m
-        return promised.cost.exchanges
+        return promised.cost.rounds
 
     def bound(self, communications: np.ndarray) -> np.ndarray:
         """Theorem 4 on the relative gap, after as many iterations as have so many communications on average."""

@@ -37,7 +37,7 @@ class Course(NamedTuple):
 
     rounds: np.ndarray  # (records,)
     gaps: np.ndarray  # (alphas, seeds, records): F(w) - F*
-    slopes: np.ndarray  # the same: |grad F(w)|^2
+    gradients: np.ndarray  # the same: |grad F(w)|^2
     bounds: np.ndarray  # (alphas, records): theorem 4's, on the mean gap
 
     @property
@@ -80,14 +80,14 @@ def _courses(data_set: str, split: str, spec: Spec) -> tuple[dict[str, Course], 
     courses = {}
     for kind, name in METHODS.items():
         lanes = [solver(name, flix(federation, spec, alpha, known=problem.known), own) for alpha in alphas]
-        gaps, slopes = [], []
+        gaps, gradients = [], []
         for seed in range(spec["seeds"] if kind == "scafflix" else 1):  # p = 1 draws nothing
             schedule = {"rounds": spec[f"{kind}_rounds"][data_set], "every": spec["record_every"]}
             traces = run(lanes, federation, **schedule, seeds=[seed] * len(lanes))
             gaps.append([problem.gaps(alpha, lane) for alpha, lane in zip(alphas, traces.shared)])
-            slopes.append([problem.squared_gradients(alpha, lane) for alpha, lane in zip(alphas, traces.shared)])
+            gradients.append([problem.squared_gradients(alpha, lane) for alpha, lane in zip(alphas, traces.shared)])
         bounds = np.array([problem.theorem_4(alpha, own, lane, traces.rounds) for alpha, lane in zip(alphas, lanes)])
-        courses[kind] = Course(traces.rounds, np.swapaxes(gaps, 0, 1), np.swapaxes(slopes, 0, 1), bounds)
+        courses[kind] = Course(traces.rounds, np.swapaxes(gaps, 0, 1), np.swapaxes(gradients, 0, 1), bounds)
     return courses, problem.value(1.0)
 
 
@@ -112,7 +112,7 @@ DASHES: dict[str, Any] = {"scafflix": "-", "gd": (0, (4, 2)), "bound": ":"}
 
 
 def draw(spec: Spec, results: Results) -> Figure:
-    """A column per split; for every data set a row of gaps, with theorem 4's bound, and a row of squared slopes."""
+    """A column per split; for every data set a row of gaps, with theorem 4's bound, and a row of squared gradients."""
     sets, splits = spec["data_sets"], spec["splits"]
     figure = blank(2.7 * len(splits) + 0.6, 2 * 2.0 * len(sets) + 0.9)
     grid = figure.subplots(2 * len(sets), len(splits), squeeze=False, sharex="row", sharey="row")
@@ -122,7 +122,7 @@ def draw(spec: Spec, results: Results) -> Figure:
             upper, lower = grid[2 * place, column], grid[2 * place + 1, column]
             for method, course in results[data_set, split].items():
                 _draw_lines(upper, course.rounds, course.gaps, shades, DASHES[method])
-                _draw_lines(lower, course.rounds, course.slopes, shades, DASHES[method])
+                _draw_lines(lower, course.rounds, course.gradients, shades, DASHES[method])
             ours = results[data_set, split]["scafflix"]
             along, bound = np.array([0, 2 * ours.rounds[-1]]), ours.bounds[0]
             # a straight line on this scale; those of the other alpha run below it

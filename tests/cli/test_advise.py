@@ -110,7 +110,7 @@ def test_json_over_several_splits(idiolect, clinics):
 
 
 def test_odd_clients_get_a_default_that_is_said(idiolect, here):
-    """One client with two rows, one with one class only, two with the same rows, one like nobody else."""
+    """One client with two rows, one with one class only, two with the same rows, one like no other."""
     draws = np.random.default_rng(1)
     lines = ["clinic,age,weight,ill"]
     for clinic in range(6):

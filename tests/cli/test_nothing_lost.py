@@ -70,7 +70,7 @@ def test_a_folder_without_a_manifest_is_read_with_a_warning(idiolect, finished):
     assert answer.code == 0
     assert "earlier version" in answer.err
     summary = json.loads((finished / "summary.json").read_text())
-    summary["methods"][0]["score"] = [1]  # nobody vouches for it
+    summary["methods"][0]["score"] = [1]  # no checksum vouches for it
     (finished / "summary.json").write_text(json.dumps(summary))
     answer = idiolect("report", "out")
     assert answer.code == 2

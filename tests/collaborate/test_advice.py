@@ -30,7 +30,7 @@ def test_without_noise_nothing_is_shrunk_and_without_differences_everything():
     noise = np.tile(np.eye(2), (20, 1, 1))
     drawn = np.array([0.3, -0.1]) + draws.normal(size=(20, 2))
     common = shrink(drawn, noise, np.full(20, 10)).expected
-    # nobody is moved by more than its noise, hence what is beyond it stays
+    # no client is moved by more than its noise, hence what is beyond it stays
     assert (common.std(axis=0) < 0.6 * drawn.std(axis=0)).all()
     assert np.abs(common - drawn).max() <= 1 + 1e-9
 
@@ -129,7 +129,7 @@ def test_the_verdict_of_test_rows(two_kinds):
     pick = advise(sample, options.losses).pick
     verdict = judge(test, losses, pick)
     assert verdict.right.all()
-    assert verdict.decidable.all()  # everybody's model is measurably worse for all of them
+    assert verdict.decidable.all()  # one model for all is measurably worse for all of them
     regret, saved = regrets([verdict], OPTIONS), savings([verdict], OPTIONS)
     assert regret["advice"].mean < min(regret["always alone"].mean, regret["always everybody"].mean)
     assert saved["always everybody"].low > 0

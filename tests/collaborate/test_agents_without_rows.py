@@ -13,7 +13,7 @@ def _one_row_each(bench, agents):
     return bench.line_sample(bench.lines(np.tile([[1.0, -0.5]], (agents, 1)), [1] * agents))
 
 
-def test_groups_without_a_row_have_no_slope_and_no_curvature(bench):
+def test_groups_without_a_row_have_no_gradient_and_no_curvature(bench):
     sample = _one_row_each(bench, 8)
     nothing = np.zeros((0, 1))
     gradients, hessians = group_derivatives(sample.loss, sample.design[:0], nothing, nothing, np.zeros(3, int))

@@ -94,10 +94,10 @@ def test_what_cannot_be_compared_is_refused(bench):
 def test_summaries_that_would_be_rows_are_refused(bench, features, least):
     """Sums of fewer rows than that are as many numbers as the rows themselves."""
     large, small = ((np.ones((count, features)), np.ones(count)) for count in (2 * least, least - 1))
-    with pytest.raises(RequestError, match=f"at least {least} rows of every client.*agent 1 has {least - 1}"):
+    with pytest.raises(RequestError, match=f"at least {least} rows of every client.*client 1 has {least - 1}"):
         moment_differences(bench.rows_of([large, small]), 1.0)
     assert moment_differences(bench.rows_of([large, large]), 1.0).value[0, 1] == 0
-    with pytest.raises(RequestError, match="agent 1 has 19"):
+    with pytest.raises(RequestError, match="client 1 has 19"):
         wasserstein_distances(bench.rows_of([large, (np.ones((19, features)), np.ones(19))]))
 
 

@@ -106,8 +106,8 @@ def test_optima_of_log_losses_are_stationary_and_a_single_class_stays_finite(ben
     for agent in range(2):
         point = optimum(sample, np.eye(2)[agent], 1.0, np.zeros(sample.size))
         mine = sample.owner == agent
-        slope = loss.gradient(sample.design[mine], sample.goals[mine], np.ones(20), point.reshape(loss.shape))
-        assert np.abs(slope.reshape(-1) + sample.ridge(1.0) * point).max() < 1e-5
+        gradient = loss.gradient(sample.design[mine], sample.goals[mine], np.ones(20), point.reshape(loss.shape))
+        assert np.abs(gradient.reshape(-1) + sample.ridge(1.0) * point).max() < 1e-5
         assert np.isfinite(point).all()
     # the loss of a row by hand
     models = draws.normal(size=(2, sample.size))

@@ -45,7 +45,7 @@ def test_the_map_counts_neighbours(grouped):
     assert {means[other] for other, _ in found.neighbours(30)} == {4.0}
     assert sorted(found.order) == list(range(35))
     assert np.abs(found.places).max() <= 1 + 1e-9
-    # equal shares of k agents of equal size are worth k times the own rows; by rows, everybody is worth all rows
+    # equal shares of k agents of equal size are worth k times the own rows; by rows, all together are worth all rows
     quarter = np.kron(np.eye(2), np.full((4, 4), 0.25))
     assert collaboration_map(quarter, np.full(8, 5)).effective == pytest.approx(np.full(8, 4.0))
     counts = np.array([1, 2, 5])
@@ -114,7 +114,7 @@ def test_online_estimates_when_rows_have_doubled(bench):
     assert across[-1] < 0.02
     assert across[-1] <= across[0]
     assert online.exchange.pairs == sum(one.exchange.pairs for one in online.history)
-    with pytest.raises(RequestError, match="16 agents, got 2"):
+    with pytest.raises(RequestError, match="16 clients, got 2"):
         online.add(bench.tosses(values[:2]))
     with pytest.raises(RequestError, match="growth must be above 1"):
         OnlineWeights(bench.mean, 3, growth=1)

@@ -23,7 +23,7 @@ def random_weights(agents=AGENTS, share=0.3, seed=0):
 
 
 def star(agents=100):
-    """Everybody listens to itself and to agent 0, which listens to everybody: neighbourhoods, all within reach."""
+    """Every client listens to itself and to client 0, which listens to all: neighbourhoods, all within reach."""
     matrix = (np.eye(agents) + np.eye(agents)[0]) / 2
     matrix[0] = 1 / agents
     return matrix
@@ -90,7 +90,9 @@ def test_far_pairs_need_not_be_listed():
     with jax.enable_x64(True):
         found = mixing.within(jax.tree.map(jnp.asarray, lists), jnp.asarray(0.2))
     np.testing.assert_array_equal(mixing.dense(found)[:2, :2], 0.5)
-    np.testing.assert_array_equal(mixing.dense(found)[2:, 2:], np.eye(2))  # who is near nobody listens to itself
+    np.testing.assert_array_equal(
+        mixing.dense(found)[2:, 2:], np.eye(2)
+    )  # a client without neighbours listens to itself
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_each_mean_by_hand():
 def test_an_empty_group_is_zero_and_says_so():
     rule = reduction.grouped_mean(GROUPS)
     grouped = rule.lower(rule.collect(four_uploads(), IDS, HERE))
-    # group 0: (1*1 + 3*3) / 4 = 2.5, (3*4) / 4 = 3; group 1: nobody; group 2: the third upload alone
+    # group 0: (1*1 + 3*3) / 4 = 2.5, (3*4) / 4 = 3; group 1: none; group 2: the third upload alone
     np.testing.assert_allclose(grouped.means.drift, [[2.5, 3.0], [0.0, 0.0], [10.0, 10.0]])
     np.testing.assert_allclose(grouped.weights, [4.0, 0.0, 2.0])
     assert int(grouped.cohort) == 3

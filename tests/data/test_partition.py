@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every partitioner gives each row to exactly one client and leaves nobody empty, for any skew and seed."""
+"""Every partitioner gives each row to exactly one client and leaves no client empty, for any skew and seed."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_cluster_is_received_as_it_is_and_chosen_by_the_training_rows(runs, fe
     assert set(chosen) == {0, 1}  # otherwise nothing was chosen
 
 
-def test_a_head_that_no_round_trains_is_everybodys(runs, federation):
+def test_a_head_that_no_round_trains_is_the_same_for_all(runs, federation):
     run = runs["fedbabu"]
     start = PARTS.init_personal(jax.random.key(0))
     assert set(run.selected.states.personal) == set(start)
@@ -91,6 +91,16 @@ def test_a_head_that_no_round_trains_is_everybodys(runs, federation):
     held, _ = federation.test.of(2)
     found = run.outputs(run.selected)["shared"][2, : len(held)]
     np.testing.assert_allclose(found, PARTS.predict(whole, held), atol=1e-5)
+
+
+def test_one_model_for_all_is_w_or_the_mean_of_the_last_round(runs, federation):
+    means = jax.tree.map(lambda leaf: np.asarray(leaf).mean(0), runs["mixture"].selected.states.personal)
+    wanted = {name: jax.tree.map(np.asarray, runs[name].selected.server.shared) for name in ("fine_tuning", "additive")}
+    for name, model in (wanted | {"mixture": means}).items():  # a step toward the mean does not move the mean
+        outputs = runs[name].outputs(runs[name].selected)["shared"]
+        for client in (0, 3):
+            held, _ = federation.test.of(client)
+            np.testing.assert_allclose(outputs[client, : len(held)], softmax(model, held), atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["clusters", "fedbabu", "local"])

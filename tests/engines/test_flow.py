@@ -101,6 +101,42 @@ def test_a_run_says_where_its_inputs_go(batched, executor, together, monkeypatch
         np.testing.assert_allclose(found.by_category[category], wanted, rtol=1e-5)
 
 
+def test_routes_and_both_models_are_those_of_the_definition(batched, federation):
+    """q = softmax of each exit of psi_m; the personal model takes, layer by layer, the version with the larger q."""
+    _, run = batched
+    models, shared = jax.tree.map(np.asarray, (run.personal_models(run.selected), run.selected.server.shared))
+    report, outputs = run.routing(), run.outputs(run.selected)  # both of the selected round
+
+    def dense(part, inputs):
+        return inputs @ part["weights"] + part["bias"]
+
+    found, right = [], []
+    for client in range(6):
+        inputs, targets = federation.test.of(client)
+        own = jax.tree.map(lambda leaf: leaf[client], models)  # noqa: B023
+        psi, seen = own["routing"], inputs
+        first = np.maximum(dense(psi["trunk_0"], inputs), 0)
+        logits = np.stack([dense(psi[f"exit_{layer}"], first) for layer in range(2)], 1)  # rows, layers, versions
+        q_0 = 1 / (1 + np.exp(logits[:, :, 1] - logits[:, :, 0]))
+        for layer in range(2):
+            one, other = (dense(own[version][f"dense_{layer}"], seen) for version in ("shared", "local"))
+            seen = np.where(q_0[:, [layer]] >= 0.5, one, other)
+            seen = np.maximum(seen, 0) if layer == 0 else seen
+        plain = dense(shared["dense_1"], np.maximum(dense(shared["dense_0"], inputs), 0))
+        np.testing.assert_allclose(outputs["personal"][client, : len(inputs)], seen, atol=1e-4)
+        np.testing.assert_allclose(outputs["shared"][client, : len(inputs)], plain, atol=1e-4)
+        found.append(q_0)
+        right.append(np.stack([plain.argmax(1) == targets, seen.argmax(1) == targets], 1))
+    q_0, right = np.concatenate(found), np.concatenate(right)
+    np.testing.assert_allclose(report.shared_share, q_0.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(report.taken, (q_0 >= 0.5).mean(0))
+    for name, both in {"both": (1, 1), "shared_only": (1, 0), "personal_only": (0, 1), "neither": (0, 0)}.items():
+        of_kind = (right == both).all(1)
+        assert report.rows[name] == of_kind.sum()
+        if of_kind.any():
+            np.testing.assert_allclose(report.by_category[name], q_0[of_kind].mean(0), rtol=1e-4)
+
+
 def test_routes_are_found_within_the_memory_of_a_chunk(workbench):
     federation = workbench.make_federation((8,) * 32)
     algorithm = dataclasses.replace(flow(MLP(3, 3, (256,)), epochs=1, step_size=0.0), clients=32)

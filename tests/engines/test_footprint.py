@@ -45,7 +45,7 @@ def test_bytes_by_hand():
     # the last layer stays: 4 x 10 + 10 numbers; the first layer is shared: 200 x 4 + 4
     net = WS2(ClientLoss(model=MLP(FEATURES, CLASSES, (4,))), personal_part="head", rescale=False)
     assert kept(PartialAveraging(net)) == (4 * 50, 4 * 804, 4 * 854)
-    # a model, its mean slope and its pull, and a slope per row of the client with most rows
+    # a model, its mean gradient and its pull, and a gradient per row of the client with most rows
     assert kept(L2SGDPlus(MX2(LOSS), step_size=0.1, averaging_probability=0.5))[0] == (3 + 70) * MODEL
     # the model carries the client's own rows along
     assert kept(KNNPer(GlobalModel(LOSS)))[2] >= MODEL + 70 * FEATURES * 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session that goes on after another with other settings: what is kept, what is mended, what is paid."""
+"""A session that goes on after another with other settings: what is kept, what is adjusted, what is paid."""
 
 from __future__ import annotations
 
@@ -197,11 +197,11 @@ def test_a_block_solver_starts_anew_at_its_iterates(workbench, ragged):
     assert bool(session.snapshot().server.refresh_due)
     assert int(session.snapshot().server.ended) == int(fresh.snapshot().server.ended)
     for block in (session.snapshot().server.shared, session.snapshot().states.personal):
-        for y, z, v, slope in zip(*(jax.tree.leaves(part) for part in block)):
+        for y, z, v, gradient in zip(*(jax.tree.leaves(part) for part in block)):
             assert np.abs(y).max() > 1e-3
             np.testing.assert_array_equal(z, y)
             np.testing.assert_array_equal(v, y)
-            assert not np.asarray(slope).any()
+            assert not np.asarray(gradient).any()
 
 
 def test_what_cannot_follow_is_refused(scafflix, workbench, ragged, tmp_path):

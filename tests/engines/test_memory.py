@@ -34,7 +34,7 @@ def looks(bench, ragged, tmp_path):
         options = Options(state_folder=folder, progress=look)
         session = open_session([bench.stateful], ragged, request, [0], ("log_loss",), options)
         session.train()
-        assert all(session.recorders[0].client_bytes)  # everybody has taken part
+        assert all(session.recorders[0].client_bytes)  # every client has taken part
         return seen[EARLY], seen[LATE - EVERY]
 
     return train

@@ -145,7 +145,7 @@ def test_new_clients_are_started_trained_once_and_scored(bench, workbench):
     assert np.isfinite(scores["test"]["personal"]["log_loss"]).all()
     again = run.new_clients()
     assert again == scores
-    # new clients change nothing in the run, and a run without them has nobody to score
+    # new clients change nothing in the run, and a run without them has no client to score
     plain = simulate(bench.personal, workbench.make_federation((3, 5, 4, 5, 3, 4)), bench.full, seed=2)
     assert workbench.same_bits((plain.server, plain.states), (run.server, run.states))
     assert plain.new_clients() == {}

@@ -31,14 +31,14 @@ def test_gradients_agree_with_finite_differences(criterion):
         batch = Batch(inputs, targets, np.ones(12, bool))
         params = {"weights": draw.normal(size=3), "bias": np.asarray(0.3)}
         key = jax.random.key(0)
-        slope = loss.gradient(key, params, batch)
+        gradient = loss.gradient(key, params, batch)
         for place in range(3):
             step = np.zeros(3)
             step[place] = 1e-6
             ends = [
                 loss.value(key, params | {"weights": params["weights"] + sign * step}, batch)[0] for sign in (1, -1)
             ]
-            assert float(slope["weights"][place]) == pytest.approx(float(ends[0] - ends[1]) / 2e-6, abs=1e-6)
+            assert float(gradient["weights"][place]) == pytest.approx(float(ends[0] - ends[1]) / 2e-6, abs=1e-6)
 
 
 def test_neither_loss_has_known_constants():

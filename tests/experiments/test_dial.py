@@ -265,7 +265,7 @@ def test_a_sweep_over_alpha_is_one_batched_program(small, tmp_path, monkeypatch)
     assert found["chosen"]["test"]["clients"] == test[places, np.arange(4)].tolist()
     for entry, recorder in zip(found["values"], recorders):
         assert entry["spent"]["total_bytes"] == sum(entry["client_bytes"]) == recorder.ledger.total_bytes
-    assert [entry["rounds"] for entry in found["values"]] == [4, 4, 0]  # alpha = 0 asks nobody for anything
+    assert [entry["rounds"] for entry in found["values"]] == [4, 4, 0]  # alpha = 0 asks no client for anything
     assert len(pq.read_table(tmp_path / "sweep" / "choices.parquet")) == 3 * 4
     for value, entry in zip(VALUES[:2], done.trained):
         single = expand(spec, {"personalization": [value]})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled programs on disk: private, bounded, and never loaded where they are damaged or somebody else's."""
+"""Compiled programs on disk: private, bounded, and never loaded where they are damaged or another user's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules of Flax (linen, nnx) and Equinox as models: their own outputs and slopes, training, splits, refusals."""
+"""Modules of Flax (linen, nnx) and Equinox as models: their own outputs and gradients, training, splits, refusals."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def own_pass(kind):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_outputs_and_slopes_are_the_modules_own(kind):
+def test_outputs_and_gradients_are_the_modules_own(kind):
     model, rows = MODELS[kind], batch()
     params, outputs = own_pass(kind)
     ours = model.init(keys.root_key(3))

@@ -43,7 +43,7 @@ def naive(params, inputs, state):
 
 @pytest.fixture(scope="module")
 def lstm_case():
-    """An LSTM, a point, a number that depends on all its outputs, and that number's slope: compiled once."""
+    """An LSTM, a point, a number that depends on all its outputs, and that number's gradient: compiled once."""
     with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
         rows, time, inside, width = 3, 9, 4, 5  # 9 steps: no multiple of the unrolling
         layer = LSTM(inside, width)
@@ -71,7 +71,7 @@ def test_lstm_has_the_gradient_of_finite_differences(lstm_case):
     along = jax.tree.map(lambda leaf: normal(leaf.size, *leaf.shape), point)
     promised = sum(jnp.sum(a * b) for a, b in zip(jax.tree.leaves(ours(point)[1]), jax.tree.leaves(along), strict=True))
     ends = [ours(jax.tree.map(lambda a, b, h=h: a + h * b, point, along))[0] for h in (1e-5, -1e-5)]
-    # the error of a central difference is O(h^2) + O(1e-16 / h): 1e-10 at h = 1e-5, and slopes are of order 10
+    # the error of a central difference is O(h^2) + O(1e-16 / h): 1e-10 at h = 1e-5, and gradients are of order 10
     assert float((ends[0] - ends[1]) / 2e-5) == pytest.approx(float(promised), rel=1e-7)
 
 
@@ -117,7 +117,7 @@ def test_convolution_is_the_librarys(kernel, stride, padding, pairs, monkeypatch
     weight = normal(3, *jax.eval_shape(library, params, images).shape)
 
     @jax.jit
-    def both(params, images):  # value and slopes, of a number that weighs every output differently
+    def both(params, images):  # value and gradients, of a number that weighs every output differently
         return [
             (f(params, images), jax.grad(lambda p, x, f=f: jnp.sum(weight * f(p, x)), argnums=(0, 1))(params, images))
             for f in (layer.apply, library)
@@ -128,14 +128,14 @@ def test_convolution_is_the_librarys(kernel, stride, padding, pairs, monkeypatch
 
 
 @pytest.mark.parametrize("clients", [0, 3])
-def test_slopes_of_a_bias_summed_in_bfloat16_are_close(clients, monkeypatch):
+def test_gradients_of_a_bias_summed_in_bfloat16_are_close(clients, monkeypatch):
     monkeypatch.setattr(Convolution, "_in_pairs", True)
     layer = Convolution(2, 3, compute="bfloat16")
     params = layer.init(jax.random.key(0)) | {"bias": normal(1, 3)}
     images, weight = normal(2, 40, 8, 8, 2), normal(3, 40, 6, 6, 3)
-    weight = weight + 1.0  # slopes whose sums are far from zero: rounding is all that may be seen
+    weight = weight + 1.0  # gradients whose sums are far from zero: rounding is all that may be seen
 
-    def slopes(factor):
+    def gradients(factor):
         def value(own):
             outputs = layer.apply(own, images)
             return jnp.sum(factor * weight * outputs), outputs
@@ -144,7 +144,7 @@ def test_slopes_of_a_bias_summed_in_bfloat16_are_close(clients, monkeypatch):
         return outputs, found
 
     factors = jnp.arange(1.0, 1 + clients)
-    outputs, found = jax.jit(jax.vmap(slopes))(factors) if clients else jax.jit(slopes)(1.0)
+    outputs, found = jax.jit(jax.vmap(gradients))(factors) if clients else jax.jit(gradients)(1.0)
     bare = Convolution(2, 3, compute="bfloat16", bias=False).apply(params, images)
     np.testing.assert_array_equal(outputs[-1] if clients else outputs, bare + params["bias"])  # as precise as before
     true = weight.sum(axis=(0, 1, 2)) * (factors[:, None] if clients else 1)
@@ -158,9 +158,9 @@ def test_pooling_takes_the_largest_and_its_gradient_the_first_of_equals():
     windows = np.asarray(images)[:, :4].reshape(2, 2, 2, 2, 2, 3)
     np.testing.assert_array_equal(max_pool(images, 2), windows.max(axis=(2, 4)))
     np.testing.assert_allclose(mean_pool(images, 2), windows.mean(axis=(2, 4)), **CLOSE)
-    slope = jax.grad(lambda x: jnp.sum(max_pool(x, 2) * 3))(images)
+    gradient = jax.grad(lambda x: jnp.sum(max_pool(x, 2) * 3))(images)
     expected = np.where(windows == windows.max(axis=(2, 4), keepdims=True), 3.0, 0.0).reshape(2, 4, 4, 3)
-    np.testing.assert_array_equal(slope, np.concatenate([expected, np.zeros((2, 1, 4, 3))], axis=1))
+    np.testing.assert_array_equal(gradient, np.concatenate([expected, np.zeros((2, 1, 4, 3))], axis=1))
     flat = jax.grad(lambda x: jnp.sum(max_pool(x, 2)))(jnp.ones((1, 2, 2, 1)))
     np.testing.assert_array_equal(flat[0, :, :, 0], [[1, 0], [0, 0]])
 
@@ -176,10 +176,10 @@ def test_the_gradient_of_pooling_finds_the_largest_however_a_pass_is_rounded():
         shares = Shares(jax.nn.sigmoid(margins), jax.nn.sigmoid(-margins), None)
         return jnp.sum(jnp.square(routes.mixed(shares, shared, local, images)))
 
-    slopes = jax.jit(jax.vmap(jax.grad(value), in_axes=(None, None, 0, 0)))
+    gradients = jax.jit(jax.vmap(jax.grad(value), in_axes=(None, None, 0, 0)))
     exact = (shared, local, images, margins)
-    single = slopes(*jax.tree.map(lambda leaf: leaf.astype(jnp.float32), exact))
-    for mine, other in zip(jax.tree.leaves(single), jax.tree.leaves(slopes(*exact)), strict=True):
+    single = gradients(*jax.tree.map(lambda leaf: leaf.astype(jnp.float32), exact))
+    for mine, other in zip(jax.tree.leaves(single), jax.tree.leaves(gradients(*exact)), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4 * float(jnp.abs(other).max()))
 
 

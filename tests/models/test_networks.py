@@ -67,8 +67,8 @@ def test_gradients_are_those_of_finite_differences(name):
             jax.tree.map(lambda leaf, c=c: 0.5 * np.random.default_rng([c, leaf.size]).normal(size=leaf.shape), shapes)
             for c in range(2)
         )
-        slope = both(start)[1]
-        promised = sum(np.sum(a * b) for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(along), strict=True))
+        gradient = both(start)[1]
+        promised = sum(np.sum(a * b) for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(along), strict=True))
         ends = [both(jax.tree.map(lambda a, b, h=h: a + h * b, start, along))[0] for h in (1e-6, -1e-6)]
         assert float((ends[0] - ends[1]) / 2e-6) == pytest.approx(float(promised), rel=1e-6)
 
@@ -84,13 +84,13 @@ def test_bfloat16_products_leave_state_and_gradients_in_float32(name):
             params
         )
 
-    (theirs, slope), (ours, half_slope) = (
+    (theirs, gradient), (ours, half_gradient) = (
         answer(dataclasses.replace(SMALL[name], compute=compute), params) for compute in ("float32", "bfloat16")
     )
     assert ours.dtype == jnp.float32
     assert not np.array_equal(ours, theirs)
     np.testing.assert_allclose(ours, theirs, atol=0.1 * float(np.abs(theirs).max()))  # 8 bits, a few layers deep
-    for mine, other in zip(jax.tree.leaves(half_slope), jax.tree.leaves(slope), strict=True):
+    for mine, other in zip(jax.tree.leaves(half_gradient), jax.tree.leaves(gradient), strict=True):
         assert mine.dtype == jnp.float32
         np.testing.assert_allclose(mine, other, atol=0.1 * float(np.abs(other).max()) + 1e-6)
 

@@ -62,7 +62,7 @@ def test_every_readme_says_how_and_which_errata(slug):
 
 
 def test_alone_and_single_are_running_means():
-    """Lanes with steps 1/k: the mean of an agent's own samples, and of everybody's."""
+    """Lanes with steps 1/k: the mean of a client's own samples, and of all."""
     problem = bernoulli_means(5, 12, 3, dtype=np.float64)
     b = afa.squared_distances(problem.truth)
     lanes = [afa.streaming(problem, b, schedule(12)) for schedule in (afa_means.alone, afa_means.single)]

@@ -25,6 +25,16 @@ def test_weight_sharing_starts_at_the_published_error(heterogeneity, error):
     assert found == pytest.approx(error, abs=6e-4)
 
 
+def test_labels_follow_the_sign_of_the_code():
+    # E002-9: sections 5.1 and 5.2 print 1/(1 + exp(+x.beta)), by which large x.beta would mean label 0
+    problem = unified_problems.logistic_mixture(1.0, rows=200)
+    rows = problem.federation.train
+    outputs = np.einsum("mnd,md->mn", rows.inputs.reshape(20, 200, 15), problem.truth).reshape(-1)
+    right = expit(outputs)
+    agreement = np.mean((rows.targets - 0.5) * (right - 0.5)) / np.mean((right - 0.5) ** 2)
+    assert agreement == pytest.approx(1, abs=0.1)  # the printed sign has -1
+
+
 def least(objective, size):
     options = {"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-8, "maxcor": 30}
     return minimize(objective, np.zeros(size), jac=True, method="L-BFGS-B", options=options).fun
@@ -41,9 +51,9 @@ def test_logistic_mixture_has_the_known_least_value():
         vectors = flat.reshape(20, 15)
         outputs = np.einsum("mnd,md->mn", inputs, vectors)
         gap = vectors - vectors.mean(axis=0)
-        slope = np.einsum("mnd,mn->md", inputs, expit(outputs) - targets) / 20_000 + 0.1 * gap / 20
+        gradient = np.einsum("mnd,mn->md", inputs, expit(outputs) - targets) / 20_000 + 0.1 * gap / 20
         value = np.mean(np.logaddexp(0, outputs) - targets * outputs) + 0.05 * (gap**2).sum() / 20
-        return value, slope.reshape(-1)
+        return value, gradient.reshape(-1)
 
     assert least(objective, 300) == pytest.approx(0.275408, abs=2e-6)
 
@@ -60,10 +70,10 @@ def test_weight_sharing_has_the_known_least_value():
         shared, personal = flat[:10], flat[10:].reshape(20, 5)
         outputs = inputs[:, :, :10] @ shared + np.einsum("mnd,md->mn", inputs[:, :, 10:], personal)
         residual = (expit(outputs) - targets) / 20_000
-        slope_shared = np.einsum("mnd,mn->d", inputs[:, :, :10], residual)
-        slope_personal = np.einsum("mnd,mn->md", inputs[:, :, 10:], residual)
+        gradient_shared = np.einsum("mnd,mn->d", inputs[:, :, :10], residual)
+        gradient_personal = np.einsum("mnd,mn->md", inputs[:, :, 10:], residual)
         value = np.mean(np.logaddexp(0, outputs) - targets * outputs)
-        return value, np.concatenate([slope_shared, slope_personal.reshape(-1)])
+        return value, np.concatenate([gradient_shared, gradient_personal.reshape(-1)])
 
     assert least(objective, 110) == pytest.approx(0.583665, abs=2e-6)
 

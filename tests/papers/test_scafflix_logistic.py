@@ -49,22 +49,22 @@ def problem():
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.3, 1e-4])
-def test_optimum_gap_and_slope_agree_with_theory(problem, alpha):
+def test_optimum_gap_and_gradient_agree_with_theory(problem, alpha):
     federation = small_federation()
     theory = joint_problem(flix(federation, SPEC, alpha), federation.train)
     best = theory.optimum()
     flat = np.concatenate([best.shared["weights"].ravel(), np.ravel(best.shared["bias"])])
     assert problem.optimum(alpha) == pytest.approx(alpha * flat, abs=1e-9)
     points = np.random.default_rng(1).normal(size=(3, 6))
-    gaps, slopes = problem.gaps(alpha, points), problem.squared_gradients(alpha, points)
-    for point, gap, slope in zip(points, gaps, slopes):
+    gaps, gradients = problem.gaps(alpha, points), problem.squared_gradients(alpha, points)
+    for point, gap, gradient in zip(points, gaps, gradients):
         params = {
             "weights": point[:5].reshape(best.shared["weights"].shape),
             "bias": point[5].reshape(np.shape(best.shared["bias"])),
         }
         value = theory.value(params, ())
         assert gap == pytest.approx(value - best.value, rel=1e-6, abs=1e-15)
-        assert slope == pytest.approx(theory.gradient_norm(params, ()) ** 2, rel=1e-6)
+        assert gradient == pytest.approx(theory.gradient_norm(params, ()) ** 2, rel=1e-6)
 
 
 def test_gaps_are_true_below_the_precision_of_the_loss(problem):

@@ -137,7 +137,7 @@ def test_released_variants():
     methods = unified_mx2.mixture(spec, 0.1).methods
     assert methods["lsgd"].setup.objective.rescale
     assert not methods["lsgd_released"].setup.objective.rescale
-    # section 5.1: L2SGD+ takes ASVRCD's step and probability; ALGORITHMS E002-8: 6.3 iterations per communication
+    # section 5.1: L2SGD+ takes ASVRCD's step and probability; E002-8: 6.3 iterations per communication
     borrowed, lender = methods["l2sgd_plus"].algorithm, methods["asvrcd"].algorithm
     assert (borrowed.step_size, borrowed.averaging_probability) == (lender.step_size, lender.shared_probability)
     assert 1 / methods["ascd_released"].algorithm.shared_probability == pytest.approx(6.33, abs=0.01)

@@ -105,7 +105,7 @@ def consensus():
         clients = jnp.arange(rows.clients, dtype=jnp.int32)
         server = init_server(algorithm, root)
         states, _ = init_clients(algorithm, root, clients, data)
-        everybody = jnp.ones(rows.clients, bool)
+        everyone_there = jnp.ones(rows.clients, bool)
 
         @jax.jit
         def one_round(server, states):
@@ -117,7 +117,7 @@ def consensus():
                 errors.append(squared_norm(deviations) / rows.clients)
                 working = jax.vmap(lambda w, d: algorithm.step(root, t, sent, w, d)[0])(working, data)  # noqa: B023
             uploads, kept, _ = jax.vmap(lambda w, s, d: algorithm.send(root, sent, w, s, d))(working, states, data)
-            received = algorithm.reduction.lower(algorithm.reduction.collect(uploads, clients, everybody))
+            received = algorithm.reduction.lower(algorithm.reduction.collect(uploads, clients, everyone_there))
             return algorithm.server_step(root, server, sent, received), kept, jnp.stack(errors)
 
         errors = []

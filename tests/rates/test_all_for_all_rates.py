@@ -82,7 +82,7 @@ def test_neighbourhoods_bias_and_doubling(dense):
 def test_the_convex_schedule_and_a_phase_per_round():
     b = mixing.discrepancies_from_dense(B)
     phases = theory.doubling_convex(b, 1000, first_accuracy=1.0, radius=1.0, second_moment=0.5)
-    # eps = 1: everybody is close, Ssum = 1: K = 4 * 0.5 = 2 rounds, eta = 4/(2 * 0.5) = 4 (E004-3)
+    # eps = 1: all are close, Ssum = 1: K = 4 * 0.5 = 2 rounds, eta = 4/(2 * 0.5) = 4 (E004-3)
     assert (phases.end[0], phases.step_size[0]) == (2, 4.0)
     often = theory.one_over_k(b, 50, smoothness=1.0, strong_convexity=1.0, noise=0.25)
     np.testing.assert_array_equal(often.end, np.arange(1, 51))

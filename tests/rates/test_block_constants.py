@@ -126,7 +126,7 @@ def test_blocks_of_one_model_are_exact(loss):
 
 
 def scalar_problem(curvature, clients=10):
-    """f'_m(v) = (curvature/2) v^2 in one dimension: section 9, check D."""
+    """f'_m(v) = (curvature/2) v^2 in one dimension."""
     rows = Rows(np.full((clients, 1), np.sqrt(curvature)), np.zeros((clients, 1)), np.arange(clients + 1))
     return ClientLoss(model=Location(1), criterion="squared"), rows
 
@@ -230,7 +230,7 @@ def test_mx2_has_half_of_mu_where_the_table_says_a_third():
 
 
 def test_the_image_experiments_break_their_own_condition():
-    # section 6.1: Lam = 1, lam = 1/2, mu' = 0.01 needs 3 * 0.5 / 0.02 = 75
+    # Unified 2023, section 6.1: Lam = 1, lam = 1/2, mu' = 0.01 needs 3 * 0.5 / 0.02 = 75
     loss, rows = scalar_problem(1.0, clients=20)
     own = client_constants(loss, rows).assuming(0.01)
     objective = MT2(loss, penalty=0.5, relaxation=1.0, clients=20)

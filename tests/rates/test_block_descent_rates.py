@@ -100,8 +100,8 @@ def second_order(objective, data):
 
 def quadratic_of(objective, data):
     """F is quadratic, so its derivatives at zero tell all."""
-    slope, hessian = map(np.asarray, second_order(objective, data))
-    return Quadratic(hessian, np.linalg.solve(hessian, -slope))
+    gradient, hessian = map(np.asarray, second_order(objective, data))
+    return Quadratic(hessian, np.linalg.solve(hessian, -gradient))
 
 
 def true_constants(quadratic, objective, data):
@@ -126,7 +126,7 @@ def one_row(data, rows):
 
 
 def random_state(algorithm, quadratic, seed):
-    """Iterates anywhere; a snapshot's slope is the gradient of F there."""
+    """Iterates anywhere; a snapshot's gradient is the gradient of F there."""
     draw = np.random.default_rng(seed)
     objective = algorithm.objective
     w, read_w = jax.flatten_util.ravel_pytree(objective.init_shared(None))
@@ -140,12 +140,12 @@ def random_state(algorithm, quadratic, seed):
         return jnp.asarray(quadratic.optimum + 2.0 * draw.normal(size=quadratic.optimum.size))
 
     y, z, v = point(), point(), point()
-    slope = jnp.asarray(quadratic.hessian @ (np.asarray(v) - quadratic.optimum))
+    gradient = jnp.asarray(quadratic.hessian @ (np.asarray(v) - quadratic.optimum))
     absent = ((), ())
     parts = [
         blocks(y),
         blocks(z) if algorithm.accelerated else absent,
-        *((blocks(v), blocks(slope)) if algorithm.reduces_variance else (absent, absent)),
+        *((blocks(v), blocks(gradient)) if algorithm.reduces_variance else (absent, absent)),
     ]
     state = ClientState(Iterate(*(part[0] for part in parts)), Iterate(*(part[1] for part in parts)))
     return state, tuple(map(np.asarray, (y, z, v)))
@@ -173,10 +173,10 @@ def exchange(algorithm, state, view, ending, tag=""):
     def one(own, rows):
         working = Working(shared, own, no_rows(algorithm.batch_size))
         upload, kept, _ = algorithm.send(key, sent, working, ClientState(shared, own), rows)
-        return upload.slope, kept.personal
+        return upload.gradient, kept.personal
 
-    slopes, personal = jax.vmap(one)(state.personal, view)
-    mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), slopes)
+    gradients, personal = jax.vmap(one)(state.personal, view)
+    mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), gradients)
     back = sent._replace(mean=mean, ended=ending)
     return algorithm.settle(key, back, ClientState(shared, ()), None).shared, personal
 
@@ -210,7 +210,7 @@ def outcomes(algorithm, state, data, tag=""):
 
 
 def asvrcd_settings(mu, components, rows):
-    """Section 3.5 from eigenvalues."""
+    """Theorem 9's parameters from eigenvalues."""
     p = components[0] / sum(components)
     rho, expected = p / rows, 2 * max(components[0] / p, components[1] / (1 - p))
     eta = 1 / (4 * expected)
@@ -275,7 +275,7 @@ def test_acd_with_a_stale_unsampled_block_breaks_the_inequality(monkeypatch):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_asvrcd_contracts_its_lyapunov_function_in_expectation(name):
-    """Section 3.5's Psi, with the worst factor 1 - (1/4) min{rho, sqrt(mu / (2 max{L_F, Lx/rho}))}."""
+    """Theorem 9's Psi, with the worst factor 1 - (1/4) min{rho, sqrt(mu / (2 max{L_F, Lx/rho}))}."""
     worst = 0.0
     for seed in range(2):
         data, objective, quadratic, constants = set_up(name, seed)
@@ -316,8 +316,8 @@ def test_estimators_are_unbiased(cls, name):
     theta1, theta2 = float(chosen.momentum), float(chosen.anchor) if cls is ASVRCDPFL else 0.0
     x = theta1 * z + theta2 * v + (1 - theta1 - theta2) * y
     mean = sum(q * own[0] for q, own in outcomes(algorithm, state, data))
-    slope = quadratic.hessian @ (x - quadratic.optimum)
-    np.testing.assert_allclose(mean, x - float(algorithm.step_size) * slope, atol=1e-12)
+    gradient = quadratic.hessian @ (x - quadratic.optimum)
+    np.testing.assert_allclose(mean, x - float(algorithm.step_size) * gradient, atol=1e-12)
     for _, own in outcomes(algorithm, state, data):  # v+ is v or the OLD y, never the new one
         if own[2] is not None:
             assert np.allclose(own[2], v, atol=1e-14) or np.allclose(own[2], y, atol=1e-14)
@@ -358,18 +358,18 @@ def test_scd_is_unbiased_over_coins_components_and_cohorts():
             working, _ = algorithm.receive(root_key(0), sent, state, rows)
             upload, _, _ = algorithm.send(root_key(1), sent, working, state, rows)
             moved, _ = algorithm.step(root_key(0), 0, sent, working, rows)
-            return upload.slope["weights"], moved.personal["weights"]
+            return upload.gradient["weights"], moved.personal["weights"]
 
-        slopes, moved = jax.vmap(one)(jnp.asarray(own), view)
+        gradients, moved = jax.vmap(one)(jnp.asarray(own), view)
         means_b += 0.5 * (np.asarray(moved) - own) / ROWS**CLIENTS  # present half of the time
-        means_w += np.asarray(slopes).mean(0) / ROWS**CLIENTS  # a uniform cohort's mean has this mean
-    slope = quadratic.hessian @ (pack(w, own) - quadratic.optimum)
-    np.testing.assert_allclose((1 - p) * means_b.ravel(), -eta * slope[FEATURES:], atol=1e-12)
-    np.testing.assert_allclose(means_w, slope[:FEATURES], atol=1e-12)
+        means_w += np.asarray(gradients).mean(0) / ROWS**CLIENTS  # a uniform cohort's mean has this mean
+    gradient = quadratic.hessian @ (pack(w, own) - quadratic.optimum)
+    np.testing.assert_allclose((1 - p) * means_b.ravel(), -eta * gradient[FEATURES:], atol=1e-12)
+    np.testing.assert_allclose(means_w, gradient[:FEATURES], atol=1e-12)
 
 
 def test_printed_steps_of_acd_diverge():
-    """E002-2: grad_beta f_m instead of (1/M) grad_beta f_m; check A, M = 10: above 1e30 within 42 iterations."""
+    """E002-2: grad_beta f_m instead of (1/M) grad_beta f_m; M = 10: above 1e30 within 42 iterations."""
     draw = np.random.default_rng(0)
     clients, features, penalty, mu = 10, 5, 0.5, 0.01
     hessians = []
@@ -388,9 +388,9 @@ def test_printed_steps_of_acd_diverge():
         """Largest entry of y after 60 iterations on beta-gradients `factor` times those of F."""
         constants = mu / (3 * clients), (penalty / clients, (1 + penalty) / clients), None
         algorithm = solver(ACDPFL, objective, data, constants)
-        slopes = type(objective).gradient_personal
+        of_f = type(objective).gradient_personal
         scaled = type("Scaled", (type(objective),), {
-            "gradient_personal": lambda self, *at: (tree.scale(factor, slopes(self, *at)[0]), slopes(self, *at)[1]),
+            "gradient_personal": lambda self, *at: (tree.scale(factor, of_f(self, *at)[0]), of_f(self, *at)[1]),
         })  # fmt: skip
         register(scaled, ["client_loss", "penalty"], ["rescale", "clients"])
         own = dataclasses.replace(algorithm, objective=scaled(**{

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communications to a relative gap of 1e-8, by the ledger: ALGORITHMS section 9, check A.
+"""Communications to a relative gap of 1e-8, by the ledger, on drawn quadratics.
 
 MX2 with random quadratics, eigenvalues log-uniform in [mu', 1]. Expected, for the last three of (M, d, lam, mu') =
 (10,5,0.5,0.01), (10,5,0.02,1e-3), (20,5,0.5,1e-4), (20,5,0.002,1e-3): ACD-PFL about 35, 120, 12, gradient descent 1099,
@@ -18,7 +18,7 @@ import pytest
 
 from idiolect.algorithms import ACDPFL, ALGORITHMS, LSGDPFL
 from idiolect.algorithms.block_descent import SAMPLE
-from idiolect.algorithms.schedule import iterations_before_exchange
+from idiolect.algorithms.schedule import iterations_before_message
 from idiolect.core.data import Rows
 from idiolect.core.keys import step_key
 from idiolect.core.settings import settings
@@ -143,11 +143,11 @@ def test_acd_needs_five_times_fewer_than_gradient_descent_where_kappa_is_large(w
     problem = check_a(*BADLY_CONDITIONED[which])
     assert problem.spectrum[-1] / problem.spectrum[0] > 200
     count = mean_of_acd(problem, acd(problem), 60)
-    # check A says about 35 and 12, on draws of its own
+    # another program found about 35 and 12, on draws of its own
     assert {"lam = 0.02": 20, "lam = 0.002": 7}[which] < count < {"lam = 0.02": 55, "lam = 0.002": 20}[which]
     # gradient descent falls monotonically: what it has not reached at five times the count, it needs more for
     assert min(gaps_of_gradient_descent(problem, int(5 * count))) > 1000 * GAP
-    # and in the end it gets there: check A says 1099 and 3807
+    # and in the end it gets there: the other program, after 1099 and 3807
     assert gaps_of_gradient_descent(problem, 4500)[0] < GAP
 
 
@@ -156,7 +156,7 @@ def test_acd_keeps_its_promise(which):
     problem = check_a(*BADLY_CONDITIONED[which])
     algorithm = acd(problem)
     blocks = block_constants(problem.objective, problem.constants)
-    promised = predict(ALGORITHMS["acd_pfl"].theory, algorithm, problem.constants, blocks, FEATURES, GAP).cost.exchanges
+    promised = predict(ALGORITHMS["acd_pfl"].theory, algorithm, problem.constants, blocks, FEATURES, GAP).cost.rounds
     count = mean_of_acd(problem, algorithm, 60)
     assert count < promised < 8 * count  # a bound, and one that says something
 
@@ -175,12 +175,12 @@ class SwappedCoin(ACDPFL):
     """E002-1, as printed: the coin that should sample beta samples w."""
 
     def _schedule(self, key: Any, refresh_due: Any) -> tuple[Any, Any]:
-        return iterations_before_exchange(step_key(key, 0), 1 - self.coefficients.shared_probability), np.int32(SAMPLE)
+        return iterations_before_message(step_key(key, 0), 1 - self.coefficients.shared_probability), np.int32(SAMPLE)
 
 
 @pytest.mark.parametrize("which", BADLY_CONDITIONED)
 def test_the_printed_coin_diverges(which):
-    """Check A: in 6 of 9 runs; here p_w is far below 1/2, so that the steps of w, made for rare ones, overshoot."""
+    """p_w is far below 1/2: the steps of w, made for rare ones, overshoot. Another program saw it in 6 of 9 runs."""
     problem = check_a(*BADLY_CONDITIONED[which])
     for history in histories(problem, [acd(problem, SwappedCoin)] * len(SEEDS), SEEDS, 100, every=100):
         assert history[-1]["gap"] > 1e6

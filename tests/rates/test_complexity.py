@@ -69,13 +69,13 @@ def test_acd_pfl():
     # p_w = 0.8 by hand: S = max(0.2/0.8, 0.3/0.2) = 1.5
     slower = complexity.acd_pfl(blocks(), 10, 1e-3, shared_probability=0.8)
     assert slower.iterations > 2 * promise.iterations
-    assert slower.cost.exchanges == pytest.approx(0.8 * slower.iterations)
+    assert slower.cost.rounds == pytest.approx(0.8 * slower.iterations)
 
 
 def test_acd_pfl_on_one_block_is_accelerated_gradient_descent():
     # only w: S = sqrt(L^w), nu = 0.25, theta = (sqrt(1.0625) - 0.25)/2
     only = complexity.acd_pfl(blocks(personal=0.0, component_personal=0.0), 10, 1e-3)
-    assert only.cost.exchanges == only.iterations == only.cost.full_shared_gradients
+    assert only.cost.rounds == only.iterations == only.cost.full_shared_gradients
     assert only.cost.personal_gradients == 0.0
 
 
@@ -88,7 +88,7 @@ def test_asvrcd_pfl():
     settings = {"shared_probability": 0.2, "refresh_probability": 0.02, "momentum": 0.3952847, "mirror_step": 0.3952847}
     promise = complexity.asvrcd_pfl(blocks(), 10, 1e-3, **settings)
     assert promise.iterations == 2985
-    # exchanges (0.2 + 0.02) k + 1; by w 0.4 k + 10 (0.02 k + 1); by beta 1.6 k + the same; full 0.02 k + 1
+    # rounds (0.2 + 0.02) k + 1; by w 0.4 k + 10 (0.02 k + 1); by beta 1.6 k + the same; full 0.02 k + 1
     assert promise.cost == pytest.approx((657.7, 1801.0, 5383.0, 60.7, 60.7))
     assert not promise.exact
 
@@ -98,12 +98,12 @@ def test_gradient_descent():
     promise = complexity.gradient_descent(blocks(), 10, 1e-3)
     assert promise.cost == pytest.approx((87.0, 870.0, 870.0, 87.0, 87.0))
     alone = complexity.gradient_descent(blocks(shared=0.0), 10, 1e-3)
-    assert alone.cost.exchanges == alone.cost.shared_gradients == 0
+    assert alone.cost.rounds == alone.cost.shared_gradients == 0
     assert alone.cost.full_personal_gradients == alone.iterations > 0
 
 
 def test_lsgd_pfl():
-    # eta mu = 0.02: ln(200/0.001)/-ln 0.98 = 12.20607/0.0202027 = 604.2; 605/5 = 121 exchanges
+    # eta mu = 0.02: ln(200/0.001)/-ln 0.98 = 12.20607/0.0202027 = 604.2; 605/5 = 121 rounds
     promise = complexity.lsgd_pfl(blocks(), 10, 1e-3, step_size=2.0, local_steps=5)
     assert promise.cost == pytest.approx((121.0, 6050.0, 6050.0, 605.0, 605.0))
     assert "floor" in promise.statement
@@ -122,9 +122,9 @@ def test_l2sgd_plus():
 
 @pytest.mark.parametrize("name", ["acd_pfl", "asvrcd_pfl"])
 def test_more_accuracy_and_worse_conditioning_cost_more(name):
-    by_accuracy = [prediction(name, epsilon=epsilon).cost.exchanges for epsilon in (1e-2, 1e-4, 1e-8)]
+    by_accuracy = [prediction(name, epsilon=epsilon).cost.rounds for epsilon in (1e-2, 1e-4, 1e-8)]
     assert by_accuracy == sorted(set(by_accuracy))
-    by_curvature = [prediction(name, known=constants(1.0, mu)).cost.exchanges for mu in (0.1, 0.01, 0.001)]
+    by_curvature = [prediction(name, known=constants(1.0, mu)).cost.rounds for mu in (0.1, 0.01, 0.001)]
     assert by_curvature == sorted(set(by_curvature))
 
 
@@ -141,15 +141,15 @@ def test_no_promise_is_below_the_limit(name):
         own, objective = constants(1.0, mu), MX2(LOSS, penalty=0.5, clients=20)
         promise = prediction(name, known=own).cost
         least = lower_bounds(block_constants(objective, own), 100, 1e-6)
-        assert promise.exchanges > least.exchanges
+        assert promise.rounds > least.rounds
         assert promise.shared_gradients > least.shared_gradients
         assert promise.personal_gradients > least.personal_gradients
 
 
-def test_few_exchanges_where_little_is_shared():
-    """Theorem 7: exchanges follow sqrt(L^w), so a hundredth of the penalty takes about a tenth of them."""
+def test_few_rounds_where_little_is_shared():
+    """Theorem 7: rounds follow sqrt(L^w), so a hundredth of the penalty takes about a tenth of them."""
     strong, weak = (
-        prediction("acd_pfl", MX2(LOSS, penalty=penalty, clients=20), known=constants(1.0, 1e-3)).cost.exchanges
+        prediction("acd_pfl", MX2(LOSS, penalty=penalty, clients=20), known=constants(1.0, 1e-3)).cost.rounds
         for penalty in (1.0, 0.01)
     )
     assert strong / weak == pytest.approx(10, rel=0.05)
@@ -180,7 +180,7 @@ def test_a_strong_convexity_by_hand_is_relied_on():
 
 
 def test_acd_pfl_keeps_its_promise(regression, train):
-    """Run for as many exchanges as predicted: the gap, of beta at its best w, is at most eps of the start's."""
+    """Run for as many rounds as predicted: the gap, of beta at its best w, is at most eps of the start's."""
     loss, rows = regression(3)
     objective, own = MX2(loss, penalty=0.5, clients=rows.clients), client_constants(loss, rows)
     algorithm = ALGORITHMS["acd_pfl"].algorithm(objective, clients=rows.clients)
@@ -190,7 +190,7 @@ def test_acd_pfl_keeps_its_promise(regression, train):
     best = problem.optimum()
     zero = [np.zeros_like(leaf) for leaf in best.personal.values()]
     start = problem.value((), dict(zip(best.personal, zero))) - best.value
-    reached = train(filled, rows, math.ceil(promise.cost.exchanges))
+    reached = train(filled, rows, math.ceil(promise.cost.rounds))
     assert problem.value((), reached) - best.value <= 1e-4 * start
     early = train(filled, rows, 2)
     assert problem.value((), early) - best.value > 1e-4 * start

@@ -76,7 +76,7 @@ def make(case, name, **changes):
     return kind(LOSSES[name], **given, **({} if case in PLAIN else {"clients": CLIENTS}), **changes)
 
 
-def value_and_slopes(objective, rows, shared, personal):
+def value_and_gradients(objective, rows, shared, personal):
     """F and its gradients by w and by every beta_m, from the loss that is trained."""
     total, by_shared, by_personal = 0.0, [], []
     for client in range(rows.clients):
@@ -85,9 +85,9 @@ def value_and_slopes(objective, rows, shared, personal):
         mine = jax.tree.map(lambda leaf, row=client: jnp.asarray(leaf)[row], personal)
         here = jax.tree.map(jnp.asarray, shared)
         total += own.loss(None, here, mine, batch)[0] / rows.clients
-        (w_slope, b_slope), _ = own.gradients(None, here, mine, batch)
-        by_shared.append(_flat(w_slope) / rows.clients)
-        by_personal.append(_flat(b_slope) / rows.clients)
+        (w_gradient, b_gradient), _ = own.gradients(None, here, mine, batch)
+        by_shared.append(_flat(w_gradient) / rows.clients)
+        by_personal.append(_flat(b_gradient) / rows.clients)
     return float(total), np.sum(by_shared, axis=0), np.array(by_personal)
 
 
@@ -110,15 +110,15 @@ def somewhere(objective, seed=1):
 def test_value_gradient_and_optimum_are_those_of_the_trained_loss(case, name):
     objective, rows = make(case, name), make_rows(name)
     point = somewhere(objective)
-    expected, *slopes = value_and_slopes(objective, rows, *point)
+    expected, *gradients = value_and_gradients(objective, rows, *point)
     problem = joint_problem(objective, rows)
     assert problem.value(*point) == pytest.approx(expected, rel=1e-12)
     assert joint.value(objective, rows, *point) == problem.value(*point)
-    norm = np.sqrt(sum((slope**2).sum() for slope in slopes))
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients))
     assert problem.gradient_norm(*point) == pytest.approx(norm, rel=1e-10)
     best = problem.optimum()
-    value, *slopes = value_and_slopes(objective, rows, best.shared, best.personal)
-    assert np.sqrt(sum((slope**2).sum() for slope in slopes)) < 2e-12
+    value, *gradients = value_and_gradients(objective, rows, best.shared, best.personal)
+    assert np.sqrt(sum((gradient**2).sum() for gradient in gradients)) < 2e-12
     assert best.gradient_norm < 2e-12
     assert best.value == pytest.approx(value, rel=1e-12)
     assert best.value < expected

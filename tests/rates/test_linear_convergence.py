@@ -135,7 +135,7 @@ def test_l2sgd_plus_converges_linearly(criterion, sizes):
 
 
 def check_b(sizes=(20,) * 5):
-    """ALGORITHMS section 9, check B: MX2 least squares, M = 5, n = 20, d = 4, unit-norm features, lam = 0.3."""
+    """MX2 least squares, M = 5, n = 20, d = 4, unit-norm features, lam = 0.3."""
     rows = rows_of(sizes, "squared", features=4, seed=2)
     loss = ClientLoss(model=Linear(4, bias=False), criterion="squared")
     return Case(MX2(loss, penalty=0.3, clients=rows.clients), rows)
@@ -155,12 +155,12 @@ class AlgorithmThree(ASVRCDPFL):
 class ScaledSnapshot(ASVRCDPFL):
     """E002-11, as in the released image code: the full gradient at the snapshot is 0.02 of the true one."""
 
-    def _full_slopes(self, key: Any, shared: Any, personal: Any, data: Any) -> tuple[Any, Any, Any]:
-        slope, own, tally = super()._full_slopes(key, shared, personal, data)
-        return tree.scale(0.02, slope), tree.scale(0.02, own), tally
+    def _full_gradients(self, key: Any, shared: Any, personal: Any, data: Any) -> tuple[Any, Any, Any]:
+        gradient, own, tally = super()._full_gradients(key, shared, personal, data)
+        return tree.scale(0.02, gradient), tree.scale(0.02, own), tally
 
 
-# check B at 10,000 iterations: 1e-29 as corrected, 0.17 for either of these; a round is about five iterations there
+# another program, 10,000 iterations, about five of them a round: 1e-29 as corrected, 0.17 for either of these
 @pytest.mark.parametrize("cls", [ASVRCDPFL, AlgorithmThree, ScaledSnapshot])
 def test_asvrcd_as_printed_or_released_stalls(cls):
     own = check_b()

@@ -52,11 +52,11 @@ def compiled(name):
     return jax.jit(jax.value_and_grad(lambda params, batch: LOSSES[name].value(None, params, batch)[0]))
 
 
-def value_and_slope(name, rows, client, params):
+def value_and_gradient(name, rows, client, params):
     data = rows.pad(np.array([client]), CAPACITY)
     batch = Batch(data.inputs[0], data.targets[0], np.arange(CAPACITY) < data.count[0])
-    value, slope = compiled(name)(params, batch)
-    return float(value), np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(slope)])
+    value, gradient = compiled(name)(params, batch)
+    return float(value), np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(gradient)])
 
 
 @pytest.mark.parametrize("dense_size", [1500, 0], ids=["factorised", "conjugate_gradients"])
@@ -67,22 +67,22 @@ def test_gradients_vanish_at_the_optima(name, dense_size, monkeypatch):
     own, weights = local_optima(loss, rows), np.array([1.0, 2.0, 0.5, 3.0])
     for client in range(CLIENTS):
         params = {leaf: values[client] for leaf, values in own.items()}
-        assert np.linalg.norm(value_and_slope(name, rows, client, params)[1]) < 1e-11
+        assert np.linalg.norm(value_and_gradient(name, rows, client, params)[1]) < 1e-11
     shared = shared_optimum(loss, rows, weights)
-    slopes = [value_and_slope(name, rows, client, shared)[1] for client in range(CLIENTS)]
-    assert np.linalg.norm(weights @ slopes / weights.sum()) < 1e-11
+    gradients = [value_and_gradient(name, rows, client, shared)[1] for client in range(CLIENTS)]
+    assert np.linalg.norm(weights @ gradients / weights.sum()) < 1e-11
     equal = shared_optimum(loss, rows)
-    slopes = [value_and_slope(name, rows, client, equal)[1] for client in range(CLIENTS)]
-    assert np.linalg.norm(np.mean(slopes, axis=0)) < 1e-11
-    assert np.linalg.norm(weights @ slopes) > 1e-3  # the unweighted optimum is another one
+    gradients = [value_and_gradient(name, rows, client, equal)[1] for client in range(CLIENTS)]
+    assert np.linalg.norm(np.mean(gradients, axis=0)) < 1e-11
+    assert np.linalg.norm(weights @ gradients) > 1e-3  # the unweighted optimum is another one
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_optimal_values_are_those_of_the_trained_loss(name):
     loss, rows = LOSSES[name], make_rows(name)
     own, shared = local_optima(loss, rows), shared_optimum(loss, rows)
-    apart = [value_and_slope(name, rows, c, {k: v[c] for k, v in own.items()})[0] for c in range(CLIENTS)]
-    together = [value_and_slope(name, rows, c, shared)[0] for c in range(CLIENTS)]
+    apart = [value_and_gradient(name, rows, c, {k: v[c] for k, v in own.items()})[0] for c in range(CLIENTS)]
+    together = [value_and_gradient(name, rows, c, shared)[0] for c in range(CLIENTS)]
     assert optimal_value(GlobalModel(loss), rows) == pytest.approx(np.mean(together), rel=1e-12)
     assert optimal_value(LocalOnly(loss), rows) == pytest.approx(np.mean(apart), rel=1e-12)
     assert optimal_value(Additive(loss), rows) == optimal_value(LocalOnly(loss), rows)
@@ -171,8 +171,8 @@ def test_noise_is_the_variance_of_single_row_gradients(name):
     for client in range(CLIENTS):
         inputs, targets = rows.of(client)
         single = Rows(inputs, targets, np.arange(len(inputs) + 1))
-        slopes = np.array([value_and_slope(name, single, row, point)[1] for row in range(len(inputs))])
-        assert noise[client] == pytest.approx(slopes.var(axis=0).sum(), rel=1e-10)
+        gradients = np.array([value_and_gradient(name, single, row, point)[1] for row in range(len(inputs))])
+        assert noise[client] == pytest.approx(gradients.var(axis=0).sum(), rel=1e-10)
 
 
 def test_noise_of_location_does_not_depend_on_the_point(noisy_means):

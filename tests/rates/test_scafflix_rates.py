@@ -106,7 +106,7 @@ def psi_of(objective, at, algorithm, gamma):
 
     def psi(x, h):
         distances = (alpha[:, None] * (np.asarray(x["weights"]) - solution)) ** 2
-        errors = (np.asarray(h["weights"]) - at.slopes[..., 0]) ** 2
+        errors = (np.asarray(h["weights"]) - at.gradients[..., 0]) ** 2
         chance = float(algorithm.communication_probability)
         return rates.scafflix_lyapunov(
             distances.sum(1), errors.sum(1), local_step=gamma, communication_probability=chance
@@ -136,7 +136,7 @@ def test_one_iteration_shrinks_psi_as_theorem_4_says(batch_size):
         psi = psi_of(objective, at, algorithm, gamma)
         alpha = np.asarray(objective.personalization.values)
         x = at.shared["weights"] + draw.normal(size=(CLIENTS, FEATURES)) * 10 ** draw.uniform(-3, 0)
-        h = at.slopes[..., 0] + draw.normal(size=(CLIENTS, FEATURES)) * 10 ** draw.uniform(-3, 0)
+        h = at.gradients[..., 0] + draw.normal(size=(CLIENTS, FEATURES)) * 10 ** draw.uniform(-3, 0)
         h -= np.outer(alpha / gamma, alpha @ h) / (alpha @ (alpha / gamma))  # sum alpha h = 0, as the theorem needs
         prepared = Prepared(stacked(local_optima(objective, rows)["weights"]), jnp.ones(CLIENTS, bool))
         choices = list(itertools.product(range(ROWS), repeat=CLIENTS))
@@ -167,7 +167,7 @@ def test_larger_steps_break_the_inequality():
     at, gamma = scafflix.solution(objective, rows), 2.5 / own.client_smoothness
     psi = psi_of(objective, at, algorithm, gamma)
     worst = [np.linalg.eigh(rows.of(m)[0].T @ rows.of(m)[0])[1][:, -1] for m in range(CLIENTS)]
-    x, h = at.shared["weights"] + np.array(worst), at.slopes[..., 0]
+    x, h = at.shared["weights"] + np.array(worst), at.gradients[..., 0]
     prepared = Prepared(stacked(local_optima(objective, rows)["weights"]), jnp.ones(CLIENTS, bool))
     quiet, _ = outcome(algorithm, stacked(x), stacked(h), prepared, device(rows))
     assert psi(*quiet) > 2 * psi(stacked(x), stacked(h))
@@ -192,8 +192,8 @@ def test_the_joint_optimum_solves_the_normal_equations(shares):
     objective = dataclasses.replace(objective, personalization=PerClient(np.array(shares)))
     alpha = np.array(shares)
     hessians = np.array([rows.of(m)[0].T @ rows.of(m)[0] / ROWS + 0.1 * np.eye(FEATURES) for m in range(CLIENTS)])
-    slopes = np.array([rows.of(m)[0].T @ rows.of(m)[1] / ROWS for m in range(CLIENTS)])
-    own = np.linalg.solve(hessians, slopes[..., None])[..., 0]
+    gradients = np.array([rows.of(m)[0].T @ rows.of(m)[1] / ROWS for m in range(CLIENTS)])
+    own = np.linalg.solve(hessians, gradients[..., None])[..., 0]
     # sum_m alpha_m H_m (alpha_m w + (1 - alpha_m) x*_m - x*_m) = 0
     weighted = alpha[:, None, None] ** 2 * hessians
     expected = np.linalg.solve(weighted.sum(0), (weighted @ own[..., None]).sum(0))[:, 0]
@@ -365,13 +365,13 @@ def test_what_is_promised():
     found, _ = from_theory(ALGORITHMS["scafflix"].theory, Scafflix(objective, clients=CLIENTS), own, float(ROWS))
     p, zeta = float(found.communication_probability), float(found.communication_probability) ** 2
     promise = predict(ALGORITHMS["scafflix"].theory, found, own, blocks, float(ROWS), 1e-8)
-    assert promise.cost.exchanges == pytest.approx(p * promise.iterations)
+    assert promise.cost.rounds == pytest.approx(p * promise.iterations)
     assert promise.cost.full_shared_gradients == promise.iterations
     # Psi^0/(2 gmin) over the gap at zero, both written out
     alpha, at = np.asarray(objective.personalization.values), scafflix.solution(objective, rows)
     gamma = 1 / own.client_smoothness
     w = at.shared["weights"]
-    start = np.mean(alpha**2 / gamma) * w @ w + np.mean(gamma * (at.slopes[..., 0] ** 2).sum(1)) / p**2
+    start = np.mean(alpha**2 / gamma) * w @ w + np.mean(gamma * (at.gradients[..., 0] ** 2).sum(1)) / p**2
     problem = joint_problem(objective, rows)
     gap = problem.value({"weights": np.zeros(FEATURES)}, ()) - at.value
     assert promise.iterations == np.ceil(np.log(start / (2 * gap) / 1e-8) / -np.log1p(-zeta))
@@ -384,5 +384,5 @@ def test_what_is_promised():
     assert predict(ALGORITHMS["scafflix"].theory, drawn, own, blocks, float(ROWS), 1e-8) is None  # it stops at a floor
     descent = dataclasses.replace(found, communication_probability=1.0)
     steps = predict(ALGORITHMS["flix_gd"].theory, descent, own, blocks, float(ROWS), 1e-8)
-    assert steps.iterations == steps.cost.exchanges
+    assert steps.iterations == steps.cost.rounds
     assert steps.iterations == np.ceil(np.log(1e8) / -np.log1p(-blocks.strong_convexity / blocks.shared_smoothness))

@@ -70,8 +70,8 @@ def test_the_distance_from_a_solved_optimum_is_drawn_by_both_sides_of_the_ledger
     run = read(make_run(solved=True))
     with drawing("optimum"):
         figure = suboptimality_against_cost(run)
-    exchanges, _, shared, personal = figure.axes
-    assert exchanges.get_yscale() == "log"
+    rounds, _, shared, personal = figure.axes
+    assert rounds.get_yscale() == "log"
     lines = {axes: {tuple(line.get_xdata()) for line in axes.get_lines()} for axes in (shared, personal)}
     work = tuple(640.0 * 20 * np.unique(run.history["rounds"])[1:])  # the axis is logarithmic
     assert work in lines[shared]  # fedavg: the shared block alone
@@ -141,7 +141,7 @@ def test_names_are_text_never_markup(make_run):
     assert {"$x_1$", "Ålesund", '<b id="#0072b2">'} <= shown
     inline = for_page(svg, "gain", "about")
     assert "<b" not in inline
-    # The page's ids and colours replace those of tags, not those in somebody's name.
+    # The page's ids and colours replace those of tags, not those in a client's name.
     assert '&lt;b id="#0072b2"&gt;' in inline.replace("&quot;", '"')
     assert 'id="gain-figure_1"' in inline
     assert "var(--ink)" in inline

@@ -16,7 +16,7 @@ from idiolect.core.data import ClientData
 from idiolect.core.keys import Purpose
 from idiolect.core.tally import Tally
 from idiolect.engines.block import Lane, Rounds, run_lane
-from idiolect.engines.round import Cohort, How, everybody
+from idiolect.engines.round import Cohort, How, whole_cohort
 from idiolect.engines.start import init_clients, init_server
 from idiolect.models import Linear, Location
 from idiolect.objectives import ClientLoss
@@ -94,7 +94,7 @@ def begin(algorithm, data, seed=0, scale=0.0):
 
 
 def simulate(algorithm, data, rounds, *, present=None, start=None, seed=0):
-    """`rounds` rounds of the compiled engine; `present` is (rounds, clients), None for everybody."""
+    """`rounds` rounds of the compiled engine; `present` is (rounds, clients), None for all."""
     server, states = start or begin(algorithm, data, seed)
     room = 64 if rounds <= 64 else rounds  # short runs share one program, whatever their length
     cohorts = None
@@ -109,7 +109,7 @@ def simulate(algorithm, data, rounds, *, present=None, start=None, seed=0):
 
 def trajectory(algorithm, data, rounds, *, start=None, seed=0):
     """The same rounds by hand, one list of stacked Working states per round: before each step and after the last."""
-    root, everyone = keys.root_key(seed), everybody(data)
+    root, everyone = keys.root_key(seed), whole_cohort(data)
     server, states = start or begin(algorithm, data, seed)
     receive, step, send = (
         jax.jit(jax.vmap(method, in_axes=axes))
@@ -138,7 +138,7 @@ def trajectory(algorithm, data, rounds, *, start=None, seed=0):
 @jax.jit
 def _personal_models(algorithm, root, rounds, server, states, data):
     sent = algorithm.deliver(keys.round_key(root, Purpose.DELIVER, rounds), server)
-    own = keys.client_keys(root, Purpose.PERSONAL_MODEL, rounds, everybody(data).clients)
+    own = keys.client_keys(root, Purpose.PERSONAL_MODEL, rounds, whole_cohort(data).clients)
     return jax.vmap(lambda key, state, rows: algorithm.models(key, sent, state, rows)[0].personal)(own, states, data)
 
 

@@ -61,7 +61,7 @@ def one_at_a_time(algorithm, data, agents):
     return run_lane(Lane(algorithm, root, server, (), cohorts), data, rounds, how=How(uniform=False, chunk=0))[0]
 
 
-def slopes(lab, rows, x):
+def gradients(lab, rows, x):
     return np.array([lab.softmax_gradient(x[m], *rows[m]) for m in range(len(rows))])
 
 
@@ -73,27 +73,27 @@ def test_rounds_equal_the_reference(lab, dense):
     for who in (np.ones((ROUNDS, CLIENTS), bool), present):
         x = np.zeros((CLIENTS, 12))
         for here in who:
-            x = x - ETA * W @ (slopes(lab, rows, x) * here[:, None])
+            x = x - ETA * W @ (gradients(lab, rows, x) * here[:, None])
         run = lab.simulate(algorithm, data, ROUNDS, present=who)
         np.testing.assert_allclose(lab.flat_rows(run.server.models), x, rtol=0, atol=1e-13)
         assert run.tally()["personal"] == sum(int(n) for n in (who * np.asarray(data.count)).ravel())
 
 
 def test_x_is_lambda_y(lab):
-    """y does gradient descent on f^Lambda: with step eta N for everybody, with step eta N for one agent's gradient
+    """y does gradient descent on f^Lambda: with step eta N for all, with step eta N for one agent's gradient
     of (1/N) f_j, which is eta lambda_j g_j: both are y <- y - eta Lambda^T g."""
     client_loss, data, rows = lab.softmax_problem()
     algorithm = all_for_all(client_loss, LAMBDA, dense=False)
     y = np.zeros((CLIENTS, 12))
     for _ in range(20):
-        y = y - ETA * LAMBDA.T @ slopes(lab, rows, LAMBDA @ y)
+        y = y - ETA * LAMBDA.T @ gradients(lab, rows, LAMBDA @ y)
     run = lab.simulate(algorithm, data, 20)
     np.testing.assert_allclose(lab.flat_rows(run.server.models), LAMBDA @ y, rtol=0, atol=1e-13)
 
     order, y = [3, 0, 1, 1, 4, 2, 0], np.zeros((CLIENTS, 12))
     for agent in order:
         only = np.arange(CLIENTS)[:, None] == agent
-        y = y - ETA * LAMBDA.T @ (slopes(lab, rows, LAMBDA @ y) * only)
+        y = y - ETA * LAMBDA.T @ (gradients(lab, rows, LAMBDA @ y) * only)
     models = one_at_a_time(algorithm, data, order).models
     np.testing.assert_allclose(lab.flat_rows(models), LAMBDA @ y, rtol=0, atol=1e-13)
 
@@ -214,20 +214,20 @@ def test_the_printed_step_diverges_on_a_star_and_the_corrected_one_converges(lab
     assert gap <= (matrix * b).sum() / agents + 1e-3
 
 
-def test_padding_of_chunks_is_nobody(lab):
-    """10 of 11 agents in chunks of 4 come as 12 rows, more than there are agents: two are nobody's."""
+def test_padding_of_chunks_is_no_client(lab):
+    """10 of 11 agents in chunks of 4 come as 12 rows, more than there are agents: two are padding."""
     client_loss, _ = lab.quadratic_problem(1.0, np.zeros((11, 2)))
     draw = np.random.default_rng(0)
     matrix = draw.dirichlet(np.ones(11), size=11)
     algorithm = all_for_all(client_loss, matrix, clients=11)
     there = np.array([0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 2**31 - 1, 2**31 - 1], np.int32)
     present = jnp.asarray(there < 11)
-    slopes = draw.normal(size=(12, 2)) * np.asarray(present)[:, None]
-    uploads = Upload({"location": jnp.asarray(slopes)}, jnp.ones(12))
+    gradients = draw.normal(size=(12, 2)) * np.asarray(present)[:, None]
+    uploads = Upload({"location": jnp.asarray(gradients)}, jnp.ones(12))
     received = gather.lower(gather.collect(uploads, jnp.asarray(there), present))
     server = algorithm.init_server(keys.root_key(0))
     moved = algorithm.server_step(keys.root_key(0), server, None, received)
-    expected = -ETA * matrix @ (matrix.T[:, there[:10]] @ slopes[:10])
+    expected = -ETA * matrix @ (matrix.T[:, there[:10]] @ gradients[:10])
     np.testing.assert_allclose(moved.models["location"], expected, rtol=0, atol=1e-14)
 
 
@@ -251,18 +251,18 @@ def test_peers_are_billed_by_their_neighbours(workbench, ragged, six):
     unit = 4 * (workbench.features + 1) * workbench.classes
     assert (ledger.messages_up, ledger.messages_down) == (messages, messages)
     assert (ledger.upload_bytes, ledger.download_bytes) == (messages * unit, messages * unit)
-    assert ledger.delivery_bytes == 0  # everybody holds its own model already
+    assert ledger.delivery_bytes == 0  # every client holds its own model already
 
 
 def test_who_is_billed(six):
-    """Everybody, twice: chain, mixture and alone; through a server the types tell."""
+    """All clients, twice: chain, mixture and alone; through a server the types tell."""
     shape = SimpleNamespace(gradient=jax.ShapeDtypeStruct((10,), np.float32))
-    everybody = (np.arange(2), np.tile(np.arange(6), (2, 1)), np.ones((2, 6), bool))
+    everyone = (np.arange(2), np.tile(np.arange(6), (2, 1)), np.ones((2, 6), bool))
     cases = [({"neighbours": mixing.from_dense(six)}, 10), ({"own_share": 0.9}, 30), ({"own_share": 1.0}, 0)]
     for given, messages in cases:
         algorithm = AllForAll(LocalOnly(None), clients=6, route="peers", **given)
-        assert algorithm.bill(None, shape, *everybody) == (2 * messages,) * 2 + (2 * messages * 40,) * 2
-        assert dataclasses.replace(algorithm, route="server").bill(None, shape, *everybody) is None
+        assert algorithm.bill(None, shape, *everyone) == (2 * messages,) * 2 + (2 * messages * 40,) * 2
+        assert dataclasses.replace(algorithm, route="server").bill(None, shape, *everyone) is None
 
 
 def test_lists_run_alike_compiled_and_in_plain_python(workbench, ragged, six):
@@ -316,7 +316,7 @@ def test_adaptive_rounds_equal_the_reference(lab, dense, between):
         if between == "restart" and number in PHASES.end:
             x = np.zeros_like(x)
         weights = phase_weights(place)
-        x = x - 0.9 * PHASES.step_size[place] * weights @ weights.T @ slopes(lab, rows, x)
+        x = x - 0.9 * PHASES.step_size[place] * weights @ weights.T @ gradients(lab, rows, x)
         delivered.append(x)
     for rounds in (1, 4, 8):
         run = lab.simulate(algorithm, data, rounds)
@@ -333,8 +333,8 @@ def test_adaptive_peers_are_billed_by_the_phase(six):
     rounds = np.array([1, 2, 7])
     sent = [(phase_weights(place) @ phase_weights(place).T > 0).sum() - CLIENTS for place in range(3)]
     assert len(set(sent)) == 3
-    everybody = (np.tile(np.arange(CLIENTS), (3, 1)), np.ones((3, CLIENTS), bool))
-    assert algorithm.bill(None, shape, rounds, *everybody).up == sum(sent)
+    everyone = (np.tile(np.arange(CLIENTS), (3, 1)), np.ones((3, CLIENTS), bool))
+    assert algorithm.bill(None, shape, rounds, *everyone).up == sum(sent)
 
 
 def test_adaptive_needs_all_of_its_parts(lab):
@@ -372,14 +372,14 @@ def test_naive_is_a_weighted_average_per_agent(lab, dense):
 @pytest.mark.parametrize(("route", "messages"), [("server", 9), ("peers", 10)])
 def test_naive_bills_true_listeners(route, messages):
     """Nine pairs listen; of the five that are not an agent and itself both ends send one message."""
-    everybody = (np.zeros(1, int), np.arange(CLIENTS)[None], np.ones((1, CLIENTS), bool))
+    everyone = (np.zeros(1, int), np.arange(CLIENTS)[None], np.ones((1, CLIENTS), bool))
     assert (LAMBDA > 0).sum() == 9
     for dense in (False, True):
         neighbours = mixing.from_dense(LAMBDA, dense=dense)
         algorithm = AllForAllNaive(LocalOnly(None), clients=CLIENTS, neighbours=neighbours, route=route)
         slots = algorithm._listeners()[0].shape[0]
         types = SimpleNamespace(gradient=jax.ShapeDtypeStruct((slots, 10), np.float32))
-        assert algorithm.bill(None, types, *everybody) == (messages, messages, 40 * messages, 40 * messages)
+        assert algorithm.bill(None, types, *everyone) == (messages, messages, 40 * messages, 40 * messages)
 
 
 @FORMS
@@ -401,8 +401,8 @@ def test_all_for_one(lab, dense):
     np.testing.assert_allclose(np.mean(each, axis=0), together, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(each[3], 0)
     wire = wire_types(algorithm, data)
-    everybody = (np.zeros(1, int), np.arange(CLIENTS)[None], np.array([[True, False, True, True, True]]))
-    bill = algorithm.bill(wire.sent, wire.upload, *everybody)
+    everyone = (np.zeros(1, int), np.arange(CLIENTS)[None], np.array([[True, False, True, True, True]]))
+    bill = algorithm.bill(wire.sent, wire.upload, *everyone)
     assert bill == (3, 2, 3 * (12 * 8 + 8), 2 * (12 * 8 + 8))  # agent 1 was asked and vanished
 
 
@@ -415,8 +415,8 @@ def test_all_for_one_special_cases(lab):
     for _ in range(5):
         v = v - ETA * lab.softmax_gradient(v, *rows[3])
     np.testing.assert_allclose(lab.flat(lab.simulate(alone, data, 5).server.shared), v, rtol=0, atol=1e-14)
-    everybody = in_precision(AllForOne(GlobalModel(client_loss), own_share=0.0, **settings), jnp.float64)
+    everyone = in_precision(AllForOne(GlobalModel(client_loss), own_share=0.0, **settings), jnp.float64)
     one = MinibatchSGD(GlobalModel(client_loss), step_size=ETA, clients=CLIENTS)
-    found, expected = (lab.flat(lab.simulate(algorithm, data, 5).server.shared) for algorithm in (everybody, one))
+    found, expected = (lab.flat(lab.simulate(algorithm, data, 5).server.shared) for algorithm in (everyone, one))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
     assert "clients are numbered from 0 to 4" in fit_of(dataclasses.replace(alone, target=5, clients=CLIENTS)).refused

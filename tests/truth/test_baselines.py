@@ -193,9 +193,9 @@ def test_fedbn_is_plain_training_but_for_what_is_averaged(lab):
     for name, leaf in bn.server.shared.items():
         layer, array = name.split(".")
         np.testing.assert_allclose(leaf, one.server.shared[layer][array], rtol=1e-12)
-    slopes = jax.jit(jax.vmap(lambda rows: loss.gradient(None, start, rows.batch())["norm_0"]))(data)
+    gradients = jax.jit(jax.vmap(lambda rows: loss.gradient(None, start, rows.batch())["norm_0"]))(data)
     for array in ("scale", "shift"):
-        expected = start["norm_0"][array] - 0.2 * slopes[array]
+        expected = start["norm_0"][array] - 0.2 * gradients[array]
         np.testing.assert_allclose(bn.states.personal[f"norm_0.{array}"], expected, rtol=1e-12, atol=1e-15)
 
 

@@ -81,7 +81,7 @@ def step_by_hand(v, x, y, pull=0.0, toward=None):
     back = (off @ v["dense_1.weights"].T) * (y_hat > 0)
     n["norm_0.scale"], n["norm_0.shift"] = (back * normal).sum(0), back.sum(0)
     back = back * v["norm_0.scale"]
-    # the batch's moments depend on every row: the two means are their share of the slope
+    # the batch's moments depend on every row: the two means are their share of the gradient
     back = (back - back.mean(0) - normal * (back * normal).mean(0)) / root
     n["dense_0.weights"], n["dense_0.bias"] = x.T @ back, back.sum(0)
     new = {k: v[k] - STEP * (g + L2 * v[k] + (pull * (v[k] - toward[k]) if pull else 0)) for k, g in n.items()}
@@ -194,7 +194,7 @@ def test_prediction_uses_running_moments_and_training_the_batchs(problem):
     np.testing.assert_allclose(whole[1]["running_variance"], moved["running_variance"], rtol=1e-12)
 
 
-def test_slopes_are_those_of_finite_differences_and_none_for_moments(problem):
+def test_gradients_are_those_of_finite_differences_and_none_for_moments(problem):
     client_loss, data, _ = problem
     batch = tree.take(data, 1).batch()
     params = jax.tree_util.tree_map_with_path(
@@ -207,10 +207,10 @@ def test_slopes_are_those_of_finite_differences_and_none_for_moments(problem):
             client_loss.gradient(None, v, batch),
         )
     )(params)
-    for name, slope in flat(plain).items():
-        assert (np.abs(slope).max() == 0) == ("running" in name)
+    for name, gradient in flat(plain).items():
+        assert (np.abs(gradient).max() == 0) == ("running" in name)
         if "running" not in name:
-            np.testing.assert_allclose(slope, flat(moved)[name], rtol=1e-12)
+            np.testing.assert_allclose(gradient, flat(moved)[name], rtol=1e-12)
     assert np.abs(flat(moved)["norm_0.running_mean"]).max() > 0  # old minus new
     along = jax.tree.map(lambda leaf: jnp.asarray(np.random.default_rng(leaf.size).normal(size=leaf.shape)), params)
     value = jax.jit(lambda h: client_loss.value(None, tree.descend(params, -h, along), batch)[0])
@@ -246,10 +246,10 @@ def test_moments_of_a_maml_start_move_with_both_passes(problem):
     client_loss, data, _ = problem
     objective, batch = MAML(client_loss, inner_step=0.2), tree.take(data, 0).batch()
     params = MODEL.init(keys.root_key(1))
-    slope, _ = jax.jit(lambda v: objective.gradient_shared(None, v, (), batch))(params)
+    gradient, _ = jax.jit(lambda v: objective.gradient_shared(None, v, (), batch))(params)
     step = jax.jit(lambda v: tree.descend(v, 0.2, client_loss.gradient(None, v, batch)))
     twice = step(step(params))
-    moved = flat(tree.descend(params, 0.7, slope))
+    moved = flat(tree.descend(params, 0.7, gradient))
     np.testing.assert_allclose(moved["norm_0.running_mean"], flat(twice)["norm_0.running_mean"], rtol=1e-12)
 
 

@@ -84,7 +84,7 @@ class Reference:
     def full(self, m):
         return np.arange(len(self.rows[m][1]))
 
-    def slopes(self, w, b):
+    def gradients(self, w, b):
         """grad_w F and (1/M) grad_beta f_m on every row, from one pass each."""
         for m in range(CLIENTS):
             self.charge("both", self.full(m), m)
@@ -112,7 +112,7 @@ class Reference:
 
 
 def acd(ref, plan, w, b, s):
-    """Section 3.4, S, nu, theta and eta from the constants; nothing is shared with the package's coefficients."""
+    """ACD-PFL: S, nu, theta and eta from the constants; nothing is shared with the package's coefficients."""
     total = np.sqrt(SHARED) + np.sqrt(PERSONAL)
     nu = MU / total**2
     theta = (np.sqrt(nu**2 + 4 * nu) - nu) / 2
@@ -135,18 +135,18 @@ def acd(ref, plan, w, b, s):
 
 
 def variance_reduced(ref, plan, w, b, s):
-    """Sections 3.5 and 3.6 (SVRCD: x = y, no z). The printed algorithms 3 and 7 differ (E002-4, E002-5)."""
+    """ASVRCD and SVRCD (x = y, no z). The printed algorithms 3 and 7 differ (E002-4, E002-5)."""
     p, eta = s["shared_probability"], s["step_size"]
     theta1, theta2, gamma = s.get("momentum", 0.0), s.get("anchor", 0.0), s.get("mirror_step", 0.0)
     nu = 1 - gamma * s.get("strong_convexity", 0.0)
     (wy, wz, wv), (by, bz, bv) = (w, w, w), (b, b, b)
-    slope = None
+    gradient = None
     for r, (iterations, ending) in enumerate(plan):
         last = iterations + (ending != REFRESH)
         for t in range(last):
             old = wy, by
             wx, bx = (theta1 * z + theta2 * v + (1 - theta1 - theta2) * y for y, z, v in ((wy, wz, wv), (by, bz, bv)))
-            gw, gb = slope[0], slope[1].copy()
+            gw, gb = gradient[0], gradient[1].copy()
             if t == iterations and ending in (SAMPLE, SAMPLE_BEFORE_REFRESH):
                 chosen = [ref.drawn(Purpose.SEND, r, m) for m in range(CLIENTS)]
                 [ref.charge("shared", chosen[m], m, times=2, reads=0) for m in range(CLIENTS)]
@@ -164,12 +164,12 @@ def variance_reduced(ref, plan, w, b, s):
         if ending != SAMPLE and ending != REFRESH:
             wv, bv = old  # v takes the OLD y
         if ending in (STEP_AND_REFRESH, REFRESH):
-            slope = ref.slopes(wv, bv)
+            gradient = ref.gradients(wv, bv)
     return wy, by
 
 
 def stochastic(ref, plan, w, b, s):
-    """ASCD with either rule for the block that is not sampled, and SCD (theta = 0: x = y), section 3.6."""
+    """ASCD with either rule for the block that is not sampled, and SCD (theta = 0: x = y)."""
     p, eta, theta, gamma = s["shared_probability"], s["step_size"], s.get("momentum", 0.0), s.get("mirror_step", 0.0)
     nu = 1 - gamma * s.get("strong_convexity", 0.0)
     (wy, wz), (by, bz) = (w, w), (b, b)
@@ -268,7 +268,7 @@ def test_the_switching_solver_is_ascd_then_asvrcd_and_bills_what_it_measures(lab
             break
     endings = [ending for _, ending in plan]
     checks = endings.count(EVALUATE)
-    # an evaluation first, then one after every two exchanges; the last stretch gained less than 1.5 of the mean one
+    # an evaluation first, then one after every two rounds; the last stretch gained less than 1.5 of the mean one
     assert endings == [EVALUATE] + ([PLAIN, PLAIN, EVALUATE] * checks)[: len(endings) - 2] + [SWITCH]
     gains = -np.diff(values)
     slow = gains < 1.5 * np.cumsum(gains) / np.arange(1, checks)
@@ -282,8 +282,8 @@ def test_the_switching_solver_is_ascd_then_asvrcd_and_bills_what_it_measures(lab
     np.testing.assert_allclose(lab.flat_rows(states.personal.y), b, atol=1e-12)
     # ASVRCD starts afresh at that point, with its full gradient at hand
     np.testing.assert_allclose(lab.flat(server.shared.z), w, atol=1e-12)
-    np.testing.assert_allclose(lab.flat(server.shared.slope), ref.slopes(w, b)[0], atol=1e-12)
-    np.testing.assert_allclose(lab.flat_rows(states.personal.slope), ref.slopes(w, b)[1], atol=1e-12)
+    np.testing.assert_allclose(lab.flat(server.shared.gradient), ref.gradients(w, b)[0], atol=1e-12)
+    np.testing.assert_allclose(lab.flat_rows(states.personal.gradient), ref.gradients(w, b)[1], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [name for name in DECIDED if name not in ("ascd_then_asvrcd", "scd_pfl")])

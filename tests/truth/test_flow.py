@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow (2023): whole rounds against straight-line code, and the invariants of ALGORITHMS 10.8."""
+"""Flow (2023): whole rounds against straight-line code, and its invariants."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def flow(model=MODEL, **settings):
     return Flow(objective, **(SMALL | BATCHING | settings))
 
 
-# --- the reference: plain code from section 5 of ALGORITHMS for a net of two dense layers, rows by rows ---
+# --- the reference: plain code of the method for a net of two dense layers, rows by rows ---
 
 
 def dense(p, x):
@@ -88,8 +88,8 @@ def of_w(w, psi, v, x, y):
 D_PLAIN, D_PSI, D_W = (jax.jit(jax.grad(loss)) for loss in (plain, of_psi, of_w))
 
 
-def descend(params, slope):
-    return jax.tree.map(lambda a, b: a - ETA * b, params, slope)
+def descend(params, gradient):
+    return jax.tree.map(lambda a, b: a - ETA * b, params, gradient)
 
 
 def parts(key, data, n, percent=50):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow's routes through every kind of network: slopes, shares, ties, sizes."""
+"""Flow's routes through every kind of network: gradients, shares, ties, sizes."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_gradients_of_all_three_are_those_of_finite_differences(name):
 
     both = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2)))
     at = (shared, local, routing)
-    slopes = both(*at)[1]
+    gradients = both(*at)[1]
     for place in range(3):
         along = jax.tree.map(lambda leaf: np.random.default_rng(leaf.size).normal(size=leaf.shape), at[place])
-        promised = float(tree.inner(slopes[place], along))
+        promised = float(tree.inner(gradients[place], along))
         assert promised != 0
         ends = []
         for h in (1e-6, -1e-6):
@@ -99,7 +99,7 @@ def test_shares_sum_to_one_and_soft_is_hard_when_they_are_one_hot(name):
 
 
 def walk(psi, shared, local, tokens, weigh):
-    """Section 5 for a text, position by position: psi reads the token's shared vector and both hidden states."""
+    """Flow for a text, position by position: psi reads the token's shared vector and both hidden states."""
 
     def dense(p, x):
         return x @ p["weights"] + p["bias"]
@@ -181,7 +181,7 @@ def test_no_answer_sees_the_tokens_it_is_to_guess(token_routing):
 
 
 def test_routing_nets_have_the_published_sizes():
-    """336,158 (EMNIST) and 4,151,512 (CIFAR): the released nets, counted in ALGORITHMS section 5."""
+    """336,158 (EMNIST) and 4,151,512 (CIFAR): the released nets, counted."""
     stages = ", ".join(["stem", *(f"stage_{stage}*" for stage in range(4)), "dense"])
     published = {
         336_158: (CNN(28, 28, 1, 62), "", (350, 150, 50)),

@@ -26,7 +26,7 @@ from idiolect.objectives.mx2 import MX2
 
 ROUNDS, CLIENTS, SEED, PENALTY = 4, 5, 3, 0.7
 COIN = {"step_size": 0.4, "averaging_probability": 0.03}
-EVERYBODY = np.ones((ROUNDS, CLIENTS), bool)
+ALL_PRESENT = np.ones((ROUNDS, CLIENTS), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0], [1, 0, 1, 1, 0]], bool)
 
 
@@ -59,7 +59,7 @@ def drawn_by_the_package(algorithm, server, data):
 
 
 def plain_loop(plus, x, gradient, sizes, iterations, components, present):
-    """Section 3.7, one client and one coin at a time; the table is kept whole and its mean taken anew every time."""
+    """L2GD or L2SGD+, one client and one coin at a time; the table is kept whole and its mean taken anew every time."""
     a, p = COIN["step_size"], COIN["averaging_probability"]
     x, psi = x.copy(), np.zeros_like(x)
     table = [np.zeros((n, x.shape[1])) for n in sizes]
@@ -93,7 +93,7 @@ def test_rounds_equal_a_plain_loop(lab, softmax, cls):
     server, states = lab.begin(algorithm, data, SEED, scale=0.5)
     iterations, components = drawn_by_the_package(algorithm, server, data)
     assert max(iterations) > AHEAD  # rows are drawn more than once in a round
-    for present in (EVERYBODY, PARTIAL):
+    for present in (ALL_PRESENT, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
         truth = plain_loop(
             cls is L2SGDPlus, lab.flat_rows(states.personal), gradient, sizes, iterations, components, present
@@ -103,10 +103,10 @@ def test_rounds_equal_a_plain_loop(lab, softmax, cls):
         counts = dict.fromkeys(("shared", "both", "forward", "full_shared", "full_personal", "proximal"), 0)
         if cls is L2SGDPlus:
             for m, n in enumerate(sizes):
-                table = lab.flat_rows(jax.tree.map(lambda leaf, m=m: leaf[m], run.states.slopes))
+                table = lab.flat_rows(jax.tree.map(lambda leaf, m=m: leaf[m], run.states.gradients))
                 np.testing.assert_allclose(table[:n], truth[1][m], rtol=1e-12, atol=1e-12)
                 assert not table[n:].any()
-                mean = lab.flat(take(run.states.mean_slope, m))
+                mean = lab.flat(take(run.states.mean_gradient, m))
                 np.testing.assert_allclose(mean, truth[1][m].mean(0), rtol=1e-12, atol=1e-12)
             np.testing.assert_allclose(lab.flat_rows(run.states.pull), truth[2], rtol=1e-12, atol=1e-12)
             counts |= dict.fromkeys(("personal", "samples"), work.sum())
@@ -168,15 +168,15 @@ def test_table_and_pull_start_at_zero(lab, softmax):
     objective, data, _, _ = softmax
     algorithm = L2SGDPlus(objective, clients=CLIENTS, **COIN)
     _, states = lab.begin(algorithm, data, SEED)
-    assert not any(np.any(leaf) for leaf in jax.tree.leaves((states.slopes, states.mean_slope, states.pull)))
-    assert lab.flat_rows(jax.tree.map(lambda leaf: leaf[0], states.slopes)).shape == (7, 12)  # capacity, parameters
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves((states.gradients, states.mean_gradient, states.pull)))
+    assert lab.flat_rows(jax.tree.map(lambda leaf: leaf[0], states.gradients)).shape == (7, 12)  # capacity, parameters
 
 
 def test_pulls_sum_to_zero_once_set(lab, softmax):
     objective, data, _, _ = softmax
     algorithm = L2SGDPlus(objective, clients=CLIENTS, **COIN)
     start = lab.begin(algorithm, data, SEED, scale=0.5)
-    run = lab.simulate(algorithm, data, 3, present=EVERYBODY[:3], start=start, seed=SEED)
+    run = lab.simulate(algorithm, data, 3, present=ALL_PRESENT[:3], start=start, seed=SEED)
     pulls = lab.flat_rows(run.states.pull)
     assert np.abs(pulls).max() > 0.01
     np.testing.assert_allclose(pulls.sum(0), 0, atol=1e-13)
@@ -196,7 +196,7 @@ def test_the_averaging_step_of_l2gd_keeps_the_mean(lab, softmax):
 
 
 def least_squares(same=False, sizes=(20,) * CLIENTS, penalty=0.3):
-    """Check B of ALGORITHMS section 9: unit-norm features, d = 4; (objective, data, optimum x*, smallest mu')."""
+    """Least squares: unit-norm features, d = 4; (objective, data, optimum x*, smallest mu')."""
     draw = np.random.default_rng(2)
     capacity, d = max(sizes), 4
     x = draw.normal(size=(CLIENTS, capacity, d))
@@ -204,12 +204,12 @@ def least_squares(same=False, sizes=(20,) * CLIENTS, penalty=0.3):
     goal = draw.normal(size=(CLIENTS, d)) * (0 if same else 1) + 1
     y = np.einsum("mnd,md->mn", x, goal) + (0 if same else 0.3) * draw.normal(size=(CLIENTS, capacity))
     hessians = [x[m, :n].T @ x[m, :n] / n for m, n in enumerate(sizes)]
-    slopes = [x[m, :n].T @ y[m, :n] / n for m, n in enumerate(sizes)]
+    gradients = [x[m, :n].T @ y[m, :n] / n for m, n in enumerate(sizes)]
     # (H_m + lam) x_m - lam xbar = b_m: one linear system in all x_m
     system = np.kron(penalty * (np.eye(CLIENTS) - 1 / CLIENTS), np.eye(d))
     for m, hessian in enumerate(hessians):
         system[m * d : (m + 1) * d, m * d : (m + 1) * d] += hessian
-    optimum = np.linalg.solve(system, np.concatenate(slopes)).reshape(CLIENTS, d)
+    optimum = np.linalg.solve(system, np.concatenate(gradients)).reshape(CLIENTS, d)
     data = ClientData(jnp.asarray(x), jnp.asarray(y), jnp.asarray(sizes, jnp.int32))
     client_loss = ClientLoss(model=Linear(d, bias=False), criterion="squared")
     smallest = min(np.linalg.eigvalsh(hessian)[0] for hessian in hessians)
@@ -222,7 +222,7 @@ def relative_gap(lab, run, optimum):
 
 @pytest.mark.parametrize("sizes", [(20,) * CLIENTS, (20, 11, 15, 9, 20)])
 def test_l2sgd_plus_converges_linearly_to_the_optimum(lab, sizes):
-    # section 3.7 with Lc' = 1: p = (4 lam + mu') / (4 lam + 4 Lc' + (n+1) mu'), a = M min{...}
+    # with Lc' = 1: p = (4 lam + mu') / (4 lam + 4 Lc' + (n+1) mu'), a = M min{...}
     objective, data, optimum, mu = least_squares(sizes=sizes)
     n, lam = max(sizes), objective.penalty
     p = (4 * lam + mu) / (4 * lam + 4 + (n + 1) * mu)
@@ -266,8 +266,8 @@ def test_one_model_each_way_and_none_delivered(lab, softmax, cls):
     assert (model_units(sent, model), model_units(upload, model), model_units(delivered, model)) == (1, 1, 0)
     assert bytes_of((sent, upload)) - 2 * bytes_of(model) == 4 + 8  # the number of iterations, the weight
     assert wire(sent, upload).warnings  # the personal model goes up, openly
-    run = lab.simulate(algorithm, data, 1, present=EVERYBODY[:1])
-    assert algorithm.shared_model(run.server) is run.server.mean  # for newcomers: nobody is sent it at the end
+    run = lab.simulate(algorithm, data, 1, present=ALL_PRESENT[:1])
+    assert algorithm.shared_model(run.server) is run.server.mean  # for newcomers: no client is sent it at the end
     client = take(run.states, 0)
     assert algorithm.point(algorithm.deliver(None, run.server), client) == ((), client.personal)
 

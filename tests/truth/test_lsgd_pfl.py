@@ -80,7 +80,7 @@ def test_more_local_steps_stop_near_the_optimum(lab):
     objective, data, w, _, _ = mixture_problem(lab)
     run = lab.simulate(LSGDPFL(objective, local_steps=5, **CORRECTED), data, 1000)
     gap = np.linalg.norm(lab.flat(run.server.shared) - w) / np.linalg.norm(w)
-    assert 1e-6 < gap < 0.2  # the heterogeneity bias of section 3.3: neither exact nor far
+    assert 1e-6 < gap < 0.2  # the heterogeneity bias: neither exact nor far
 
 
 def test_the_printed_personal_step_diverges(lab):
@@ -141,7 +141,7 @@ def test_one_block_is_local_sgd_or_local_training(lab, output):
 def test_unequal_numbers_of_steps_have_no_weighted_average(lab):
     client_loss, _, _ = lab.softmax_problem()
     algorithm = LSGDPFL(GlobalModel(client_loss), output="weighted_average", epochs=2)
-    assert fit_of(algorithm).refused is None  # all rows at once: two steps for everybody
+    assert fit_of(algorithm).refused is None  # all rows at once: two steps for every client
     assert "set local_steps instead of epochs" in fit_of(dataclasses.replace(algorithm, batch_size=3)).refused
 
 

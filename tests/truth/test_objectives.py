@@ -68,10 +68,10 @@ def somewhere(objective, seed=3):
 def differences(value, block, step=1e-5):
     """Central differences of a scalar function of one block."""
     flat, unravel = ravel_pytree(block)
-    slopes = []
+    gradients = []
     for direction in np.eye(flat.size) * step:
-        slopes.append((value(unravel(flat + direction)) - value(unravel(flat - direction))) / (2 * step))
-    return np.array(slopes)
+        gradients.append((value(unravel(flat + direction)) - value(unravel(flat - direction))) / (2 * step))
+    return np.array(gradients)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -233,9 +233,9 @@ def test_maml_on_a_quadratic():
     root = np.sqrt(curvature)[None]
     batch = WholeBatch(jnp.asarray(root), jnp.asarray(root * optimum))
     objective, shared = MAML(loss, inner_step=0.3), {"location": jnp.asarray(w)}
-    slope, _ = objective.gradient_shared(None, shared, (), batch)
+    gradient, _ = objective.gradient_shared(None, shared, (), batch)
     kept = 1 - 0.3 * curvature
-    np.testing.assert_allclose(slope["location"], kept * curvature * kept * (w - optimum), rtol=1e-12)
+    np.testing.assert_allclose(gradient["location"], kept * curvature * kept * (w - optimum), rtol=1e-12)
     model, cost = objective.personalize(None, shared, (), batch)
     np.testing.assert_allclose(model["location"], optimum + kept * (w - optimum), rtol=1e-12)
     assert (cost.shared, cost.samples, cost.full_shared) == (1, 1, 1)
@@ -251,8 +251,8 @@ def test_maml_gradient_is_the_hessian_formula_on_a_logistic_loss():
     value = lambda v: loss.value(None, unravel(v), batch)[0]  # noqa: E731
     hessian, gradient = jax.hessian(value)(flat), jax.grad(value)
     expected = (np.eye(flat.size) - 0.3 * hessian) @ gradient(flat - 0.3 * gradient(flat))
-    slope, _ = objective.gradient_shared(None, unravel(flat), (), batch)
-    np.testing.assert_allclose(ravel_pytree(slope)[0], expected, rtol=1e-10)
+    found, _ = objective.gradient_shared(None, unravel(flat), (), batch)
+    np.testing.assert_allclose(ravel_pytree(found)[0], expected, rtol=1e-10)
 
 
 NETWORK = MLP(FEATURES, 2, (3, 5))

@@ -17,7 +17,7 @@ CURVATURES, OPTIMA, OPTIMUM = [[1.0], [0.2]], [[0.0], [6.0]], 1.0
 def test_the_control_is_the_mean_of_all_controls(lab, option):
     client_loss, data, _ = lab.softmax_problem()
     present = np.random.default_rng(2).random((8, 5)) < 0.5
-    present[3] = False  # a round from which everybody drops out changes nothing
+    present[3] = False  # a round from which all clients drop out changes nothing
     present[:, 4] = False  # a client that never takes part
     algorithm = Scaffold(GlobalModel(client_loss), clients=5, option=option, epochs=1, batch_size=2)
     run = lab.simulate(algorithm, data, 8, present=present)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The personalization baselines of Flow 2023 against plain NumPy loops: three rounds, ragged clients, to 1e-12.
 
-The references are written from section 6 of ALGORITHMS, over flat vectors (bias first), one client and one step at a
+The references are written from the papers' algorithms, over flat vectors (bias first), one client and one step at a
 time. They only take random numbers from the package: rows of batches, and PartialFed's noise.
 """
 
@@ -24,7 +24,7 @@ from idiolect.core.tree import take
 from idiolect.objectives import OBJECTIVES
 
 ROUNDS, CLIENTS, SEED = 3, 5, 7
-EVERYBODY = np.ones((ROUNDS, CLIENTS), bool)
+ALL_PRESENT = np.ones((ROUNDS, CLIENTS), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 1, 0], [1, 0, 1, 1, 0]], bool)  # client 4 never takes part
 BATCHING: dict[str, dict[str, int]] = {
     "full": {"local_steps": 3},
@@ -104,11 +104,11 @@ def apfl(p, s, w, v):
         for m in p.cohort(r):
             y = w.copy()
             for chosen in p.batches(r, m):
-                slope = p.gradient(y, m, chosen, "shared")
+                gradient = p.gradient(y, m, chosen, "shared")
                 own = p.gradient(a[m] * v[m] + (1 - a[m]) * y, m, chosen, "personal")
                 learnt = np.clip(a[m] - eta * (v[m] - y) @ own, 0, 1)
                 v[m] = v[m] - eta * a[m] * own
-                y = y - eta * slope
+                y = y - eta * gradient
                 a[m] = learnt if s.get("learn_share") else a[m]
             moves[m] = y - w
         move = p.mean(r, moves)
@@ -124,8 +124,8 @@ def ditto(p, s, w, v):
     eta, steps = s["step_size"], s.get("personal_steps", 0)
 
     def pulled(m, chosen):
-        slope = p.gradient(v[m], m, chosen, "personal") + s["penalty"] * (v[m] - w)
-        v[m] = v[m] - s.get("personal_step_size", eta) * slope
+        gradient = p.gradient(v[m], m, chosen, "personal") + s["penalty"] * (v[m] - w)
+        v[m] = v[m] - s.get("personal_step_size", eta) * gradient
 
     for r in range(ROUNDS):
         moves = {}
@@ -149,8 +149,8 @@ def parts(p, s, w, b):
     def whole(shared, own):
         return np.concatenate([own, shared] if head else [shared, own])
 
-    def split(slope):
-        return (slope[3:], slope[:3]) if head else (slope[:3], slope[3:])
+    def split(gradient):
+        return (gradient[3:], gradient[:3]) if head else (gradient[:3], gradient[3:])
 
     for r in range(ROUNDS):
         moves = {}
@@ -163,8 +163,8 @@ def parts(p, s, w, b):
                     b[m] = b[m] - eta * split(p.gradient(whole(w, b[m]), m, chosen, "personal"))[1]
             for chosen in p.batches(r, m):
                 block = "both" if trains == "both" else "shared"
-                slope, own = split(p.gradient(whole(y, b[m]), m, chosen, block))
-                y, b[m] = y - eta * slope, b[m] - eta * own * (trains == "both")
+                gradient, own = split(p.gradient(whole(y, b[m]), m, chosen, block))
+                y, b[m] = y - eta * gradient, b[m] - eta * own * (trains == "both")
             moves[m] = y - w
         w = w + p.mean(r, moves)
 
@@ -237,8 +237,8 @@ def partialfed(p, s, w, v):
             own = p.key(Purpose.RECEIVE, r, m, FIRST)
             for t, chosen in enumerate(p.batches(r, m, own, local_steps=s["strategy_steps"], epochs=0)):
                 q = 1 / (1 + np.exp(-(preference[m] + noise(keys.step_key(own, t))) / s["temperature"]))
-                slope = p.gradient(mixed(q, m), m, chosen, "personal")
-                along = np.array([slope[at] @ (w[at] - v[m, at]) for at in layers])
+                gradient = p.gradient(mixed(q, m), m, chosen, "personal")
+                along = np.array([gradient[at] @ (w[at] - v[m, at]) for at in layers])
                 preference[m] -= s["strategy_step_size"] * along * q * (1 - q) / s["temperature"]
             start = preference[m] + noise(p.key(Purpose.RECEIVE, r, m))
             y = mixed((start >= 0).astype(float), m)
@@ -300,7 +300,7 @@ def test_three_rounds_equal_the_reference(lab, case, batching):
         near = np.array([-lab.softmax_gradient(np.zeros(12), *rows[m]) for m in (0, 3)])
         shared = {"bias": jnp.asarray(near[:, :3]), "weights": jnp.asarray(near[:, 3:].reshape(2, 3, 3))}
         server = server._replace(shared=shared)
-    for present in (EVERYBODY, PARTIAL):
+    for present in (ALL_PRESENT, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
         p = Problem(lab, algorithm, data, rows, present)
         personal = lab.flat_rows(states.personal) if hasattr(states, "personal") else None

@@ -124,7 +124,7 @@ def two_clients(lab, **settings):
 
 
 def test_consensus_error_of_local_sgd_repeats(lab):
-    # section 1.2: xi = (1 - (1 - eta)^k)^2, so 0, 1/4, 9/16, 49/64, 225/256 for eta = 1/2 in every round
+    # xi = (1 - (1 - eta)^k)^2, so 0, 1/4, 9/16, 49/64, 225/256 for eta = 1/2 in every round
     algorithm, data = two_clients(lab, step_size=0.5, local_steps=5)
     expected = np.tile([0, 1 / 4, 9 / 16, 49 / 64, 225 / 256], (3, 1))
     np.testing.assert_allclose(consensus_errors(lab, algorithm, data, 3), expected, atol=1e-14)
@@ -132,7 +132,7 @@ def test_consensus_error_of_local_sgd_repeats(lab):
 
 @pytest.mark.parametrize(("K", "eta", "average"), [(3, 0.5, 0.2708333), (10, 0.3, 0.5480870), (20, 0.05, 0.1638887)])
 def test_time_average_of_the_consensus_error(lab, K, eta, average):
-    algorithm, data = two_clients(lab, step_size=eta, local_steps=K)  # equation 20's values, section 8.1
+    algorithm, data = two_clients(lab, step_size=eta, local_steps=K)  # equation 20's values
     np.testing.assert_allclose(consensus_errors(lab, algorithm, data, 2).mean(), average, atol=5e-8)
 
 

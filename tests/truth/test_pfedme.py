@@ -22,7 +22,7 @@ from idiolect.objectives import ClientLoss, GlobalModel
 from idiolect.objectives.mx2 import MX2
 
 ROUNDS, CLIENTS, SEED, PENALTY = 3, 5, 7, 0.7
-EVERYBODY = np.ones((ROUNDS, CLIENTS), bool)
+ALL_PRESENT = np.ones((ROUNDS, CLIENTS), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 1, 0], [1, 0, 1, 1, 0]], bool)
 STEPS = {"step_size": 0.3, "inner_step": 0.2, "inner_steps": 3}
 CASES = [
@@ -51,10 +51,10 @@ def test_rounds_equal_a_plain_loop(lab, case):
     assert fit_of(algorithm).refused is None
     start = lab.begin(algorithm, data, SEED, scale=0.5)
     eta, a, inner_steps = STEPS["step_size"], STEPS["inner_step"], STEPS["inner_steps"]
-    for present in (EVERYBODY, PARTIAL):
+    for present in (ALL_PRESENT, PARTIAL):
         w, theta = lab.flat(start[0].shared), lab.flat_rows(start[1].personal)
         outer = examples = passes = 0
-        for r in range(ROUNDS):  # section 3.8
+        for r in range(ROUNDS):
             copies, weights = [], []
             for m in np.flatnonzero(present[r]):
                 x, y = rows[m]
@@ -174,7 +174,7 @@ def test_where_it_stands(lab):
 
 
 def test_defaults_are_the_papers_text(lab):
-    # ALGORITHMS section 3.8: R = 20, K = 5, batch 5, eta = 0.005, b = 1, theta persists, clients weigh equally
+    # Unified 2023, section 5.1: R = 20, K = 5, batch 5, eta = 0.005, b = 1, theta persists, clients weigh equally
     algorithm = PFedMe(MX2(lab.softmax_problem()[0]))
     assert (algorithm.local_steps, algorithm.inner_steps, algorithm.batch_size) == (20, 5, 5)
     assert (algorithm.step_size, algorithm.server_step_size) == (0.005, 1.0)

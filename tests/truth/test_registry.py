@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of algorithms: names, presets, refusals, and strangers by path."""
+"""The registry of algorithms: names, presets, refusals, and a user's own by path."""
 
 from __future__ import annotations
 

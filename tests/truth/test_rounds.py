@@ -23,7 +23,7 @@ from idiolect.core.tree import take
 from idiolect.objectives import OBJECTIVES
 
 ROUNDS, CLIENTS, SEED = 3, 5, 7
-EVERYBODY = np.ones((ROUNDS, CLIENTS), bool)
+ALL_PRESENT = np.ones((ROUNDS, CLIENTS), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 1, 0], [1, 0, 1, 1, 0]], bool)  # client 4 never takes part
 BATCHING: dict[str, dict[str, int]] = {
     "full": {"local_steps": 3},
@@ -35,17 +35,17 @@ BATCHING: dict[str, dict[str, int]] = {
 class Problem:
     """What a reference sees: plain rows, plain gradients (counted), the batches of every round, who is present."""
 
-    def __init__(self, rows, steps, tuning_rows, present, slope, exact):
+    def __init__(self, rows, steps, tuning_rows, present, gradient, exact):
         self.exact = exact  # every step is on all rows
         self.rows, self.steps, self.tuning_rows, self.present = rows, steps, tuning_rows, present
-        self.slope, self.examples, self.passes = slope, 0, 0
+        self.gradient, self.examples, self.passes = gradient, 0, 0
 
     def gradient(self, v, m, chosen, whole=False):
         """grad f'_m on some rows, counted."""
         x, y = self.rows[m][0][chosen], self.rows[m][1][chosen]
         self.examples += len(y)
         self.passes += self.exact or whole
-        return self.slope(v, x, y)
+        return self.gradient(v, x, y)
 
     def full(self, m):
         return np.arange(len(self.rows[m][1]))
@@ -59,7 +59,7 @@ class Problem:
 
 
 def local_sgd(p, s, w, personal):
-    """FedAvg and relatives: sections 1.2 and 6; server moments as in Reddi et al. 2021, algorithm 2."""
+    """FedAvg and relatives; server moments as in Reddi et al. 2021, algorithm 2."""
     first, second = np.zeros_like(w), np.full_like(w, 1e-6)
     for r in range(ROUNDS):
         moves = []
@@ -90,12 +90,12 @@ def local_sgd(p, s, w, personal):
 
 def minibatch_sgd(p, s, w, personal):
     for r in range(ROUNDS):
-        slopes = []
+        gradients = []
         for m in p.cohort(r):
             steps = [(p.gradient(w, m, chosen), len(chosen)) for chosen in p.steps[r][m]]
             # the mean over all drawn rows: an epoch's last batch is short and weighs less
-            slopes.append(sum(rows * slope for slope, rows in steps) / sum(rows for _, rows in steps))
-        w = w - s["step_size"] * (p.weights(r, s.get("weighting", "equal")) @ np.array(slopes))
+            gradients.append(sum(rows * gradient for gradient, rows in steps) / sum(rows for _, rows in steps))
+        w = w - s["step_size"] * (p.weights(r, s.get("weighting", "equal")) @ np.array(gradients))
     return {"shared": w}, {}, np.tile(w, (CLIENTS, 1))
 
 
@@ -109,7 +109,7 @@ def local(p, s, w, personal):
 
 
 def scaffold(p, s, w, personal):
-    """Section 6."""
+    """Scaffold."""
     eta, c, own = s["step_size"], np.zeros_like(w), np.zeros((CLIENTS, w.size))
     for r in range(ROUNDS):
         moves, changes = [], []
@@ -130,7 +130,7 @@ def scaffold(p, s, w, personal):
 
 
 def personalized(p, s, w, personal):
-    """Section 1.1, outputs I, II and III."""
+    """Personalized local SGD, outputs I, II and III."""
     eta, alpha, theta = s["step_size"], s.get("personal_step_scale", 1), personal.copy()
     shared_means, own_means, own_models = [], [], [[] for _ in range(CLIENTS)]
     for r in range(ROUNDS):
@@ -160,7 +160,7 @@ def personalized(p, s, w, personal):
 
 
 def lsgd_pfl(p, s, w, personal):
-    """Section 3.3 with the 1/M of E002-6; the average runs over k = 0..K, the last iterates included."""
+    """LSGD-PFL with the 1/M of E002-6; the average runs over k = 0..K, the last iterates included."""
     eta, beta, average = s["step_size"], personal.copy(), s.get("output") == "weighted_average"
     pairs = []  # (wbar^k, beta^k), kept as whole history
     for r in range(ROUNDS):
@@ -325,7 +325,7 @@ def test_three_rounds_equal_the_reference(lab, plans, case, batching):
     if batching not in plans:  # the draws are the same for every algorithm
         plans[batching] = batches_of(algorithm, data, sizes)
     plan = plans[batching], tuning_rows_of(algorithm, data, sizes)
-    for present in (EVERYBODY, PARTIAL):
+    for present in (ALL_PRESENT, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
         p = Problem(rows, *plan, present, lab.softmax_gradient, batching == "full")
         server_truth, client_truth, models = case.reference(p, settings, w, personal)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scafflix, i-Scaffnew, Scaffnew and GD on FLIX: plain loops, the invariant, reductions, limits, errata (section 2)."""
+"""Scafflix, i-Scaffnew, Scaffnew and GD on FLIX: plain loops, the invariant, reductions, limits, errata."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from idiolect.objectives import FLIX, MX2, GlobalModel
 ROUNDS, SEED, P = 4, 3, 0.03
 ALPHAS = np.array([1.0, 0.5, 0.3, 0.9, 0.0])  # one client for all, one for itself
 STEPS = np.array([0.1, 0.05, 0.2, 0.03, 0.1])
-EVERYBODY = np.ones((ROUNDS, 5), bool)
+ALL_PRESENT = np.ones((ROUNDS, 5), bool)
 PARTIAL = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1], [0, 0, 0, 0, 1], [1, 0, 1, 1, 0]], bool)
 
 
@@ -68,7 +68,7 @@ def drawn_by_the_package(algorithm, server, data, sizes):
 
 
 def plain_loop(w, control, optima, gradient, components, present):
-    """Section 2.2, one client and one coin at a time; a client with alpha = 0 never takes part."""
+    """Algorithm 1, one client and one coin at a time; a client with alpha = 0 never takes part."""
     h = control.copy()
     for lines, here in zip(components, present):
         cohort = [m for m in np.flatnonzero(here) if ALPHAS[m] > 0]
@@ -105,7 +105,7 @@ def test_rounds_equal_a_plain_loop(lab, softmax, batch_size):
     assert max(iterations) > AHEAD  # rows are drawn more than once in a round
     optima = lab.flat_rows(states.prepared.optimum)
     start = lab.flat(server.shared), np.zeros_like(optima)
-    for present in (EVERYBODY, PARTIAL):
+    for present in (ALL_PRESENT, PARTIAL):
         run = lab.simulate(algorithm, data, ROUNDS, present=present, start=(server, states), seed=SEED)
         w, h = plain_loop(*start, optima, gradient, components, present)
         np.testing.assert_allclose(lab.flat(run.server.shared), w, rtol=1e-11, atol=1e-12)
@@ -154,7 +154,7 @@ def test_networks_are_solved_by_epochs(lab, softmax):
     assert (int(tally.personal), int(tally.full_personal), bool(prepared.reached)) == (3 * n, 0, True)
 
 
-# Check F of ALGORITHMS section 9: six quadratics in R^4, L in [1, 20], unequal alpha.
+# Six quadratics in R^4, L in [1, 20], unequal alpha.
 SHARES = np.array([1.0, 0.8, 0.5, 0.3, 0.9, 0.2])
 
 
@@ -172,7 +172,7 @@ class CheckF:
         self.steps = 1 / self.smoothness
         self.chance = float(np.sqrt((self.steps * self.convexity).min()))
 
-    def slope(self, w):
+    def gradient(self, w):
         """grad f'_m at the mixed points, (6, 4)."""
         return self.curvature * self.shares[:, None] * (w - self.own)
 
@@ -209,7 +209,7 @@ def test_the_sum_of_alpha_h_never_changes(lab, seed):
     check = CheckF(lab)
     control = np.random.default_rng(seed).normal(size=(6, 4))  # whatever it is
     total = check.shares @ control
-    dropout = np.random.default_rng(seed).random((40, 6)) < 0.4  # rounds of nobody among them
+    dropout = np.random.default_rng(seed).random((40, 6)) < 0.4  # rounds without a client among them
     for batch_size in (0, 1):
         algorithm = check.algorithm(batch_size=batch_size)
         for present in (None, cohorts(40, 3, seed), dropout):
@@ -230,7 +230,7 @@ def test_alpha_one_is_i_scaffnew(lab):
     other = check.run(plain, 30)
     np.testing.assert_allclose(w, other[0], rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(h, other[1], rtol=1e-13, atol=1e-13)
-    # and that is section 2.3: the 1/gamma-weighted mean, h_i + (p/gamma_i)(xbar - xh_i)
+    # and that is algorithm 2: the 1/gamma-weighted mean, h_i + (p/gamma_i)(xbar - xh_i)
     iterations = coin_0_iterations(plain, 30)
     mean, own = np.zeros(4), np.zeros((6, 4))
     for count in iterations:
@@ -272,7 +272,7 @@ def test_always_communicating_is_gradient_descent_on_flix(lab):
     w, _ = check.run(check.algorithm(communication_probability=1.0), 25)
     expected, step = np.zeros(4), 1 / np.mean(check.shares**2 / check.steps)
     for _ in range(25):
-        expected = expected - step * (check.shares[:, None] * check.slope(expected)).mean(0)
+        expected = expected - step * (check.shares[:, None] * check.gradient(expected)).mean(0)
     np.testing.assert_allclose(w, expected, rtol=1e-13, atol=1e-13)
     assert np.abs(w - check.solve()).max() > 1e-9  # still on its way
     assert step == pytest.approx(1 / np.mean(check.shares**2 * check.smoothness))
@@ -281,7 +281,7 @@ def test_always_communicating_is_gradient_descent_on_flix(lab):
 def test_the_solution_is_a_fixed_point_and_the_limit(lab):
     check = CheckF(lab)
     best = check.solve()
-    control = check.slope(best)
+    control = check.gradient(best)
     np.testing.assert_allclose(check.shares @ control, 0, atol=1e-13)
     algorithm = check.algorithm()
     server, states = check.start(algorithm, control)
@@ -313,7 +313,7 @@ def test_the_printed_initial_condition_has_a_wrong_limit(lab):
 def test_starting_control_at_the_gradients_has_a_wrong_limit(lab):
     # E001-2: h^0 = grad f'_m(xt^0), which the discussion after corollary 6 takes
     check = CheckF(lab)
-    control = check.slope(np.zeros(4))
+    control = check.gradient(np.zeros(4))
     w, _ = check.run(check.algorithm(), 400, control)
     assert np.linalg.norm(w - check.solve()) > 0.5
     np.testing.assert_allclose(w, check.solve(check.shares @ control), atol=1e-12)
@@ -348,7 +348,7 @@ class Unsettled(Scafflix):
 
 
 def test_a_cohort_of_three_reaches_the_optimum_because_it_settles(lab):
-    # section 2.2, partial participation: 9e-16 and sum alpha h = 2e-14 with settling, 0.92 and 7.2 without
+    # another program, partial participation: 9e-16 and sum alpha h = 2e-14 with settling, 0.92 and 7.2 without
     check = CheckF(lab)
     rounds = 3000
     present = cohorts(rounds, 3)
@@ -358,7 +358,7 @@ def test_a_cohort_of_three_reaches_the_optimum_because_it_settles(lab):
     w, h = check.run(check.algorithm(Unsettled), rounds, present=present)
     assert not np.linalg.norm(w - check.solve()) < 0.05
     assert not np.abs(check.shares @ h).max() < 0.1
-    # with everybody there both are the same: the next broadcast is what settles
+    # with all clients there both are the same: the next broadcast is what settles
     ends = [check.run(check.algorithm(cls), 300)[0] for cls in (Scafflix, Unsettled)]
     np.testing.assert_allclose(*ends, atol=1e-12)
 
@@ -376,16 +376,16 @@ def test_messages_are_the_iterations_of_coin_1(lab):
     assert run.tally()["full_shared"] == 6 * total
 
 
-def test_who_is_purely_local_moves_nobody(lab):
+def test_purely_local_clients_move_no_other(lab):
     shares = np.array([0.0, 0.8, 0.5, 0.0, 0.9, 0.2])
     check = CheckF(lab, shares)
     w, h = check.run(check.algorithm(), 400)
     np.testing.assert_allclose(w, check.solve(), atol=1e-12)
     assert not h[[0, 3]].any()
-    nobody = np.tile(shares == 0, (5, 1))  # a cohort without any weight leaves xbar alone
+    weightless = np.tile(shares == 0, (5, 1))  # a cohort without any weight leaves xbar alone
     start = check.start(check.algorithm())
     start = start[0]._replace(shared={"location": jnp.ones(4)}), start[1]
-    run = lab.simulate(check.algorithm(), check.data, 5, start=start, present=nobody, seed=SEED)
+    run = lab.simulate(check.algorithm(), check.data, 5, start=start, present=weightless, seed=SEED)
     np.testing.assert_array_equal(lab.flat(run.server.shared), 1)
 
 
@@ -409,8 +409,8 @@ def test_flix_sgd_steps_along_the_objectives_gradient(lab):
 def test_added_noise_has_the_stated_variance(lab):
     check = CheckF(lab)
     algorithm = address(check.algorithm(noise=0.7), 2)
-    slope = {"location": jnp.zeros(4)}
-    draws = jax.vmap(lambda key: algorithm._noise(key, slope)["location"])(jax.random.split(jax.random.key(0), 4000))
+    gradient = {"location": jnp.zeros(4)}
+    draws = jax.vmap(lambda key: algorithm._noise(key, gradient)["location"])(jax.random.split(jax.random.key(0), 4000))
     # E |alpha noise|^2 = alpha^2 0.49; the mean of 4000 squares of 4 normals has a relative deviation of 0.011
     assert float((draws**2).sum(1).mean()) == pytest.approx(0.25 * 0.49, rel=0.05)
     quiet, noisy = (check.run(check.algorithm(noise=size), 400)[0] for size in (1e-9, 0.7))
@@ -440,7 +440,7 @@ def test_what_does_not_fit_is_refused(lab, ragged):
 
 @pytest.mark.parametrize("run", [simulate, debug])
 def test_a_client_whose_solve_fails_is_named(ragged, workbench, run):
-    # separable rows without l2: the slope vanishes at infinity only
+    # separable rows without l2: the gradient vanishes at infinity only
     objective = FLIX(workbench.client_loss(l2=None), solver_steps=50)
     algorithm = Scafflix(objective, local_step=0.1, communication_probability=0.5)
     training = Training(rounds=1, precision="float64", executor="batched")

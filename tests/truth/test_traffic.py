@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes per round in model units: sections 1, 3 and 6 of ALGORITHMS say what each method sends."""
+"""Bytes per round in model units: what each method sends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TABLE = [
     ("flix_sgd", {}, (1, 1), 1),
     ("all_for_all", {}, (1, 1), 1),
     ("all_for_all_adaptive", {}, (1, 1), 1),
-    ("all_for_all_naive", {}, (5, 5), 1),  # everybody listens to everybody a little
+    ("all_for_all_naive", {}, (5, 5), 1),  # every client listens to all a little
     ("all_for_one", {}, (1, 1), 1),
     # a net of one exit beside a linear model of 12 parameters: 3 inputs, one layer of 350, two outputs are 2,102
     ("flow", {}, (2114 / 12, 2114 / 12), 2114 / 12),

@@ -30,7 +30,7 @@ class Leaf(NamedTuple):
 
 
 class Wire(NamedTuple):
-    """What one client is sent and sends in one exchange, leaf by leaf."""
+    """What one client is sent and sends in one round, leaf by leaf."""
 
     down: tuple[Leaf, ...]
     up: tuple[Leaf, ...]

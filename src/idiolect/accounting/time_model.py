@@ -24,7 +24,7 @@ _LIMITS = {
 class TimeModel:
     """The speed of one client's link and machine, the same for every client; the server costs nothing.
 
-    A round lasts as long as its slowest client. All exchange messages of equal size in parallel, so it takes
+    A round lasts as long as its slowest client. All send messages of equal size in parallel, so it takes
 
         latency_seconds x (messages down + messages up) + 8 x bytes down / download_bits_per_second
             + 8 x bytes up / upload_bits_per_second + largest gradients x seconds_per_gradient

@@ -27,7 +27,7 @@ from idiolect.theory.solver_rules import ACD_PFL
 
 @settings
 class ACDPFL(BlockDescent):
-    """Accelerated descent on one block at a time; the shared block costs an exchange, the personal one does not."""
+    """Accelerated descent on one block at a time; the shared block costs a round, the personal one does not."""
 
     strong_convexity: float = setting(default=None, above=0, theory=True, doc="mu of F")
     shared_smoothness: float = setting(default=None, at_least=0, theory=True, doc="L^w: smoothness of F in w")
@@ -69,6 +69,12 @@ def _ratio(above: Scalar, below: Scalar) -> jnp.ndarray:
 
 METHODS = {
     "acd_pfl": Method(
-        ACDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks, exact gradients, few rounds", theory=ACD_PFL
+        ACDPFL,
+        "mx2",
+        {},
+        UNIFIED,
+        "accelerated descent by blocks, exact gradients, few rounds",
+        theory=ACD_PFL,
+        errata=("E002-1", "E002-2", "E002-3", "E002-7"),
     ),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-for-all (2022, algorithm 1): every client (agent) has its own model and uses the gradients of those like it.
+"""All-for-all (2022, algorithm 1): every client (agent) has its own model and uses gradients of those like it.
 
     x_i <- x_i - eta sum_{j in S} W_ij g_j(x_j)   for all i,      W = Lambda Lambda^T
 
@@ -26,7 +26,7 @@ from idiolect.theory.all_for_all import ALL_FOR_ALL
 
 @settings
 class AllForAll(ModelPerAgent):
-    """SGD on everybody's own loss, with gradients shared among those who are alike."""
+    """SGD on every client's own loss, with gradients shared among those who are alike."""
 
     def server_step(self, key: Key, server: Any, sent: Any, received: Any) -> Any:
         """x <- x - eta W g."""
@@ -41,5 +41,6 @@ METHODS = {
         EVEN,
         "a model per client, gradients shared with those who are alike",
         theory=ALL_FOR_ALL,
+        errata=("E004-1", "E004-4", "E004-5", "E004-6", "E004-7"),
     ),
 }

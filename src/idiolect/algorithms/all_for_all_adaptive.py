@@ -27,7 +27,7 @@ from idiolect.core.types import Array, Key, Params, PerClient
 
 
 class ServerState(NamedTuple):
-    """Every agent's model, stacked; rounds so far; for restarts the start and what the last phase ended with."""
+    """Every client's model, stacked; rounds so far; for restarts the start and what the last phase ended with."""
 
     models: Params
     round: Array
@@ -66,7 +66,7 @@ class AllForAllAdaptive(ModelPerAgent):
         return ServerState(models, jnp.zeros((), jnp.int32), *kept)
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
-        """x_i to agent i, or x0 where a phase begins anew."""
+        """x_i to client i, or x0 where a phase begins anew."""
         if not self._restarts:
             return Broadcast(PerClient(server.models))
         assert self.phases is not None
@@ -124,6 +124,11 @@ class AllForAllAdaptive(ModelPerAgent):
 
 METHODS = {
     "all_for_all_adaptive": Method(
-        AllForAllAdaptive, "local_only", {}, EVEN, "all-for-all whose neighbourhoods shrink as samples come in"
+        AllForAllAdaptive,
+        "local_only",
+        {},
+        EVEN,
+        "all-for-all whose neighbourhoods shrink as samples come in",
+        errata=("E004-3", "E004-4", "E004-8"),
     ),
 }

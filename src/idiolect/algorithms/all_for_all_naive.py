@@ -26,7 +26,7 @@ from idiolect.theory.all_for_all import ALL_FOR_ALL_NAIVE
 
 
 class Broadcast(NamedTuple):
-    """Agent j gets the models of its listeners, padded, and how many they are; at the end it gets its own."""
+    """Client j gets the models of its listeners, padded, and how many they are; at the end it gets its own."""
 
     models: PerClient  # (K', ...) of the listeners, the true ones first; delivered: x_j
     helps: Any  # PerClient; nothing when delivered
@@ -34,7 +34,7 @@ class Broadcast(NamedTuple):
 
 @settings
 class AllForAllNaive(ModelPerAgent):
-    """One weighted gradient averaging per agent, side by side."""
+    """One weighted gradient averaging per client, side by side."""
 
     cohorts = "the paper treats one client or all of them per round; the estimator stays unbiased over cohorts"
 
@@ -43,25 +43,25 @@ class AllForAllNaive(ModelPerAgent):
     )
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
-        """The models of those who listen to agent j."""
+        """The models of those who listen to client j."""
         listeners, weights = self._listeners()
         models = jax.tree.map(lambda leaf: leaf[listeners.T], server.models)
         return Broadcast(PerClient(models), PerClient(jnp.sum(weights > 0, axis=0, dtype=jnp.int32)))
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
-        """x_j to agent j."""
+        """x_j to client j."""
         return Broadcast(PerClient(server.models), ())
 
     def evaluated(self, sent: Broadcast) -> Params:
         """The listeners' models."""
         return sent.models
 
-    def slope(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
+    def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j at every listener's model, counted without the padding; the rows are read once."""
-        slopes = jax.vmap(lambda model: self.objective.gradient_personal(key, (), model, batch)[0])(sent.models)
+        gradients = jax.vmap(lambda model: self.objective.gradient_personal(key, (), model, batch)[0])(sent.models)
         _, tally = self.objective.gradient_personal(key, (), tree.take(sent.models, 0), batch)
         counted = {"personal": tally.personal * sent.helps, "full_personal": tally.full_personal * sent.helps}
-        return slopes, tally._replace(**counted)
+        return gradients, tally._replace(**counted)
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
         """Every x_i moves along the gradients taken at it."""
@@ -94,7 +94,7 @@ class AllForAllNaive(ModelPerAgent):
         return Messages(number, number, number * each, number * each)
 
     def _listeners(self) -> tuple[Any, Any]:
-        """(K', N) who listens to each agent, the true ones first, and how much."""
+        """(K', N) who listens to each client, the true ones first, and how much."""
         if self.neighbours is not None and not self.neighbours.is_dense:
             return self.neighbours.listeners, self.neighbours.listener_weights
         agents = population(self)
@@ -115,5 +115,6 @@ METHODS = {
         EVEN,
         "a model per client, each with gradients taken at it; many messages",
         theory=ALL_FOR_ALL_NAIVE,
+        errata=("E004-7",),
     ),
 }

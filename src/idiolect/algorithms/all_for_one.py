@@ -4,7 +4,7 @@
     x <- x - eta sum_j lambda_j G_j(x),      G_j = g_j (all), (N/cohort) 1{j in S} g_j (a cohort; one: N g_j)
 
 lambda is row `target` of Lambda (`neighbours`; without them `own_share` as in all-for-all), `shared` is x, `step_size`
-eta. lambda = e_i is SGD on f_i, lambda = 1/N minibatch SGD. Agents with lambda_j = 0 are neither asked nor billed.
+eta. lambda = e_i is SGD on f_i, lambda = 1/N minibatch SGD. Clients with lambda_j = 0 are neither asked nor billed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from idiolect.theory.all_for_all import ALL_FOR_ONE
 
 
 class Broadcast(NamedTuple):
-    """The target's model goes down, and how much the agent counts."""
+    """The target's model goes down, and how much the client counts."""
 
     shared: Params
     share: Any  # PerClient: lambda_j; nothing when delivered
@@ -34,7 +34,7 @@ class Broadcast(NamedTuple):
 
 @settings
 class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
-    """SGD for one agent on the gradients of all who are like it."""
+    """SGD for one client on the gradients of all who are like it."""
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L) for L-smooth losses.", doc="step eta of the target's model"
@@ -71,7 +71,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         return ServerState(self.objective.init_shared(key))
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
-        """x, and lambda_j to agent j."""
+        """x, and lambda_j to client j."""
         return Broadcast(server.shared, PerClient(self._shares()))
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
@@ -82,10 +82,10 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         """x."""
         return sent.shared
 
-    def slope(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
-        """grad f_j(x) on a batch; not worked out, and not counted, where nobody wants it."""
-        slope, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
-        return slope, tally.times(jnp.asarray(sent.share > 0, jnp.int32))
+    def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
+        """grad f_j(x) on a batch; not worked out, and not counted, where no client wants it."""
+        gradient, tally = self.objective.gradient_shared(key, sent.shared, (), batch)
+        return gradient, tally.times(jnp.asarray(sent.share > 0, jnp.int32))
 
     def weight(self, sent: Broadcast, data: ClientData) -> Array:
         """lambda_j."""
@@ -106,7 +106,7 @@ class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
         return True
 
     def bill(self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray) -> Messages:
-        """Only agents that count are asked."""
+        """Only clients that count are asked."""
         counts = np.asarray(self._shares()) > 0
         asked, arrived = int(counts[clients].sum()), int(counts[clients[present]].sum())
         down, up = (tree.size_in_bytes(part) for part in (sent.shared, upload))
@@ -133,5 +133,6 @@ METHODS = {
         EVEN,
         "one client's model from the gradients of those who are alike",
         theory=ALL_FOR_ONE,
+        errata=("E004-2", "E004-7"),
     ),
 }

@@ -67,13 +67,13 @@ class APFL(FederatedAveraging[ClientState, Working]):
         """One gradient at w_m, one at the mix."""
         moved, tally = super().step(key, t, sent, working, data)
         batch, mixed = self.batch(t, working.drawn, data), self._mix(working.shared, working)
-        own_slope, own_tally = self.objective.gradient_shared(step_key(key, t), mixed, (), batch)
+        own_gradient, own_tally = self.objective.gradient_shared(step_key(key, t), mixed, (), batch)
         share = working.own_share
         if self.learn_share:
             # d f(z_m) / d a, at the old point as the other two gradients
-            along = tree.inner(tree.subtract(working.personal, working.shared), own_slope)
+            along = tree.inner(tree.subtract(working.personal, working.shared), own_gradient)
             share = jnp.clip(share - self.step_size * along, 0, 1)
-        personal = tree.descend(working.personal, self.step_size * self._share(working), own_slope)
+        personal = tree.descend(working.personal, self.step_size * self._share(working), own_gradient)
         return moved._replace(personal=personal, own_share=share), tally.plus(own_tally.as_personal())
 
     def send(

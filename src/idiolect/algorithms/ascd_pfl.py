@@ -59,6 +59,12 @@ class ASCDPFL(BlockDescent):
 
 METHODS = {
     "ascd_pfl": Method(
-        ASCDPFL, "mx2", {}, UNIFIED, "accelerated descent by blocks on single rows; to a floor", theory=ASCD_PFL
+        ASCDPFL,
+        "mx2",
+        {},
+        UNIFIED,
+        "accelerated descent by blocks on single rows; to a floor",
+        theory=ASCD_PFL,
+        errata=("E002-3", "E002-7", "E002-12"),
     ),
 }

@@ -45,13 +45,13 @@ PLAIN, EVALUATE, SWITCH = START + 1, START + 2, START + 3
 
 
 class ServerState(NamedTuple):
-    """w's iterates, the last exchange's result, what comes next, and the values of F that decide."""
+    """w's iterates, the last round's result, what comes next, and the values of F that decide."""
 
     shared: Iterate
     mean: Params
     ended: Array
     due: Array  # what the next round ends in; SAMPLE leaves it to ASVRCD's own schedule
-    exchanges: Array  # of ASCD's, so far
+    plain_rounds: Array  # ASCD's, so far
     checks: Array
     first_value: Array
     last_value: Array
@@ -60,7 +60,7 @@ class ServerState(NamedTuple):
 class Upload(NamedTuple):
     """A gradient of w as in `block_descent`, or f_m(y) when the round evaluates."""
 
-    slope: Params
+    gradient: Params
     value: Any
     weight: Array
 
@@ -80,7 +80,7 @@ class ASCDThenASVRCD(VarianceReduced):
     )
 
     def fit(self, chance: float = 1.0) -> Fit:
-        """Needs a block to exchange."""
+        """Needs a block to send."""
         if not self.objective.has_shared:
             return Fit("without a shared block there is nothing to send; asvrcd_pfl takes it")
         return super().fit(chance)
@@ -121,13 +121,13 @@ class ASCDThenASVRCD(VarianceReduced):
 
         def late() -> tuple[Upload, ClientState, Tally]:
             upload, kept, tally = super(ASCDThenASVRCD, self).send(key, sent, working, client, data)
-            return Upload(upload.slope, nothing, upload.weight), kept, tally.counters()
+            return Upload(upload.gradient, nothing, upload.weight), kept, tally.counters()
 
         def early() -> tuple[Upload, ClientState, Tally]:
             own = _without_snapshots(working)
             upload, kept, tally = self._first.send(key, sent, own, client, data)
             kept = _with_snapshots_of(working, kept)
-            return Upload(upload.slope, nothing, upload.weight), kept, tally.counters()
+            return Upload(upload.gradient, nothing, upload.weight), kept, tally.counters()
 
         def evaluate() -> tuple[Upload, ClientState, Tally]:
             batch = data.batch()
@@ -137,15 +137,16 @@ class ASCDThenASVRCD(VarianceReduced):
             return upload, ClientState(working.shared, working.personal), tally.counters()
 
         def take_over() -> tuple[Upload, ClientState, Tally]:
+            # both blocks begin anew at y: z of ASCD belongs to other coefficients, and there is no snapshot yet
             restarted = Working(self._start(working.shared.y), self._start(working.personal.y), working.drawn)
-            slope, personal, tally = self._end_in_refresh(key, sent, restarted, data)
-            return Upload(slope, nothing, jnp.ones(())), ClientState(restarted.shared, personal), tally.counters()
+            gradient, personal, tally = self._end_in_refresh(key, sent, restarted, data)
+            return Upload(gradient, nothing, jnp.ones(())), ClientState(restarted.shared, personal), tally.counters()
 
         return switch(_branch(sent.ending), (late, early, evaluate, take_over))
 
     def server_step(self, key: Key, server: Any, sent: Broadcast, received: Mean) -> Any:
         """The server's copy of w follows the clients'; an evaluation decides whether to switch."""
-        mean, ending = received.mean.slope, sent.ending
+        mean, ending = received.mean.gradient, sent.ending
         chosen = self.coefficients
 
         def early(iterate: Iterate) -> Iterate:
@@ -157,37 +158,40 @@ class ASCDThenASVRCD(VarianceReduced):
         shared = repeat(self.steps(sent, 0), coast, server.shared)
         # ASVRCD begins with momentum of its own: that of ASCD belongs to other coefficients
         shared = tree.choose(ending == SWITCH, self._start(shared.y), shared)
-        exchanges = server.exchanges + _whole(ending == PLAIN)
+        plain_rounds = server.plain_rounds + _whole(ending == PLAIN)
         decided = self._decide(server, received.mean.value, ending == EVALUATE)
         checks, first_value, last_value, slow = decided
-        after_plain = jnp.where(exchanges % self.check_every == 0, EVALUATE, PLAIN)
+        after_plain = jnp.where(plain_rounds % self.check_every == 0, EVALUATE, PLAIN)
         after_late = jnp.where(ending == SAMPLE_BEFORE_REFRESH, REFRESH, SAMPLE)
         after_evaluation = jnp.where(slow, SWITCH, PLAIN)
         due = jnp.where(ending == PLAIN, after_plain, jnp.where(ending == EVALUATE, after_evaluation, after_late))
-        moved = self._exchanged(shared, ending, mean)
-        return ServerState(moved, mean, ending, _whole(due), exchanges, checks, first_value, last_value)
+        moved = self._received(shared, ending, mean)
+        return ServerState(moved, mean, ending, _whole(due), plain_rounds, checks, first_value, last_value)
 
     def _decide(self, server: ServerState, value: Any, evaluated: Any) -> tuple[Any, Any, Any, Any]:
         """(further values of F so far, the first, the last, whether progress has slowed)."""
         fresh = server.ended == START
+        # the first value is where progress starts from, not progress
         checks = server.checks + _whole(evaluated & ~fresh)
         mean_gain = (server.first_value - value) / jnp.maximum(checks, 1).astype(value.dtype)
+        # compared with the mean stretch so far, not with a tolerance: values of F have no scale that is known
+        # beforehand
         slow = ~fresh & (server.last_value - value < self.slowdown * mean_gain)
         first = jnp.where(evaluated & fresh, value, server.first_value)
         return checks, first, jnp.where(evaluated, value, server.last_value), slow
 
-    def _exchanged(self, iterate: Iterate, ending: Any, mean: Params) -> Iterate:
+    def _received(self, iterate: Iterate, ending: Any, mean: Params) -> Iterate:
         """w once the mean is known, by what the round ended in."""
-        late = super(ASCDThenASVRCD, self)._exchanged  # noqa: UP008 - inside the branches `super()` has no class
+        late = super(ASCDThenASVRCD, self)._received  # noqa: UP008 - inside the branches `super()` has no class
 
         def early() -> Iterate:
-            return _widen(self._first._exchanged(_narrow(iterate), SAMPLE, mean), iterate)
+            return _widen(self._first._received(_narrow(iterate), SAMPLE, mean), iterate)
 
         branches = (
             lambda: late(iterate, jnp.minimum(ending, REFRESH), mean),
             early,
             lambda: iterate,
-            lambda: iterate._replace(slope=mean),
+            lambda: iterate._replace(gradient=mean),
         )
         return switch(_branch(ending), branches)
 
@@ -220,11 +224,12 @@ def _whole(number: Any) -> Array:
 
 
 def _narrow(iterate: Iterate) -> Iterate:
-    return iterate._replace(snapshot=(), slope=())
+    # iterates of ASCD have no snapshot: its functions take and give this form
+    return iterate._replace(snapshot=(), gradient=())
 
 
 def _widen(iterate: Iterate, like: Iterate) -> Iterate:
-    return iterate._replace(snapshot=like.snapshot, slope=like.slope)
+    return iterate._replace(snapshot=like.snapshot, gradient=like.gradient)
 
 
 def _without_snapshots(working: Working) -> Working:

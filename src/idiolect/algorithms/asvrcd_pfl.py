@@ -42,6 +42,7 @@ class VarianceReduced(BlockDescent):
     def without_momentum(self) -> Coefficients:
         """Coefficients of plain variance-reduced descent."""
         return Coefficients(
+            # x = y: neither z nor v is mixed in, so that the one rule of `BlockDescent` serves both solvers
             momentum=0.0,
             anchor=0.0,
             keep=0.0,
@@ -67,7 +68,7 @@ class SVRCDPFL(VarianceReduced):
 
 @settings
 class ASVRCDPFL(VarianceReduced):
-    """Accelerated and variance-reduced: optimal in exchanges or in gradients of beta, from components."""
+    """Accelerated and variance-reduced: optimal in rounds or in gradients of beta, from components."""
 
     momentum: float = setting(default=None, at_least=0, below=1, theory=True, doc="theta1, weight of z in x")
     anchor: float = setting(default=0.5, at_least=0, below=1, doc="theta2, weight of v in x")
@@ -80,6 +81,7 @@ class ASVRCDPFL(VarianceReduced):
         return self.without_momentum._replace(
             momentum=self.momentum,
             anchor=self.anchor,
+            # nu: z is drawn to x as strongly as F is convex; without strong convexity it is pure momentum
             keep=1 - self.mirror_step * self.strong_convexity,
             mirror_step=self.mirror_step,
         )
@@ -87,9 +89,21 @@ class ASVRCDPFL(VarianceReduced):
 
 METHODS = {
     "asvrcd_pfl": Method(
-        ASVRCDPFL, "mx2", {}, UNIFIED, "accelerated, variance-reduced descent by blocks; exact", theory=ASVRCD_PFL
+        ASVRCDPFL,
+        "mx2",
+        {},
+        UNIFIED,
+        "accelerated, variance-reduced descent by blocks; exact",
+        theory=ASVRCD_PFL,
+        errata=("E002-4", "E002-7", "E002-11", "E002-12"),
     ),
     "svrcd_pfl": Method(
-        SVRCDPFL, "mx2", {}, UNIFIED, "variance-reduced descent by blocks, no momentum; exact", theory=SVRCD_PFL
+        SVRCDPFL,
+        "mx2",
+        {},
+        UNIFIED,
+        "variance-reduced descent by blocks, no momentum; exact",
+        theory=SVRCD_PFL,
+        errata=("E002-5",),
     ),
 }

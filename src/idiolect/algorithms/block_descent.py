@@ -47,7 +47,7 @@ class Iterate(NamedTuple):
     y: Params
     z: Params
     snapshot: Params
-    slope: Params
+    gradient: Params
 
 
 class Coefficients(NamedTuple):
@@ -64,7 +64,7 @@ class Coefficients(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """The server's copy of w's iterates, the last exchange's result, and whether a refresh is due."""
+    """The server's copy of w's iterates, the last round's result, and whether a refresh is due."""
 
     shared: Iterate
     mean: Params
@@ -157,15 +157,17 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """beta_m at the objective's start; the copy of w starts with the first broadcast."""
+        # zeros: the copy of w has the right form only, its start comes from the server, whose key may be another
         shared, personal = tree.zeros(self.objective.init_shared(keys.own)), self.objective.init_personal(keys.own)
         return ClientState(self._start(shared), self._start(personal)), NOTHING
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
-        """The last exchange's mean, and the schedule of the next one."""
+        """The last round's mean, and the schedule of the next one."""
         return Broadcast(server.mean, server.ended, *self._schedule(key, server.refresh_due))
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Both blocks as they stand."""
+        # only the first broadcast carries w itself; later ones carry a mean gradient, which `settle` has used already
         shared = tree.choose(sent.ended == START, self._start(sent.mean), client.shared)
         return Working(shared, client.personal, schedule.no_rows(self.batch_size)), NOTHING
 
@@ -189,12 +191,12 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             ends = (self._end_in_sample, self._end_in_sample, self._end_in_step_and_refresh, self._end_in_refresh)
             # traced, since the server drew it: one branch is computed, and only a refresh pays for every row
             branches = [functools.partial(_counted, end, key, sent, working, data) for end in ends]
-            slope, personal, tally = switch(sent.ending, branches)
+            gradient, personal, tally = switch(sent.ending, branches)
         elif self.objective.has_shared:
-            slope, personal, tally = self._end_in_sample(key, sent, working, data)
+            gradient, personal, tally = self._end_in_sample(key, sent, working, data)
         else:
-            slope, personal, tally = (), working.personal, NOTHING
-        return Upload(slope, jnp.ones(())), ClientState(working.shared, personal), tally
+            gradient, personal, tally = (), working.personal, NOTHING
+        return Upload(gradient, jnp.ones(())), ClientState(working.shared, personal), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """The server's copy of w goes the same way as the clients'."""
@@ -202,14 +204,14 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         # the server replays what every client did to its copy: no message carries it, and both copies stay equal bit by
         # bit
         shared = repeat(self.steps(sent, 0), lambda _, own: self._coast(own, step), server.shared)
-        mean, due = received.mean.slope, server.refresh_due
+        mean, due = received.mean.gradient, server.refresh_due
         if self.reduces_variance:
             due = sent.ending == SAMPLE_BEFORE_REFRESH
-        return ServerState(self._exchanged(shared, sent.ending, mean), mean, sent.ending, due)
+        return ServerState(self._received(shared, sent.ending, mean), mean, sent.ending, due)
 
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
         """w finishes the iteration, or stores its full gradient."""
-        return client._replace(shared=self._exchanged(client.shared, sent.ended, sent.mean))
+        return client._replace(shared=self._received(client.shared, sent.ended, sent.mean))
 
     def shared_model(self, server: ServerState) -> Params | None:
         """What w alone stands for, where that is a whole model."""
@@ -238,14 +240,16 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
             return (), _kind(SAMPLE)
         chosen = self.coefficients
         stays = 1 - chosen.refresh_probability
+        # an iteration is silent if it neither samples w nor refreshes; the first that is not ends the round
         exchanging = 1 - (1 - chosen.shared_probability) * stays
-        iterations = schedule.iterations_before_exchange(step_key(key, 0), exchanging)
+        iterations = schedule.iterations_before_message(step_key(key, 0), exchanging)
         if not self.reduces_variance:
             return iterations, _kind(SAMPLE)
-        # the exchange is due to w alone, to both, or to the refresh alone: p_w (1 - rho), p_w rho, p_beta rho
+        # the message is due to w alone, to both, or to the refresh alone: p_w (1 - rho), p_w rho, p_beta rho
         place = jax.random.uniform(step_key(key, 1), (), jnp.result_type(exchanging)) * exchanging
         both = jnp.where(place < chosen.shared_probability, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH)
         ending = jnp.where(place < chosen.shared_probability * stays, SAMPLE, both)
+        # a refresh that follows a step on w needs the new y: it is a round of its own, without iterations
         return jnp.where(refresh_due, 0, iterations), _kind(jnp.where(refresh_due, REFRESH, ending))
 
     def _mixed(self, iterate: Iterate) -> Params:
@@ -254,6 +258,7 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         if self.accelerated:
             mixed = _toward(mixed, iterate.z, chosen.momentum)
         if self.reduces_variance and self.accelerated:
+            # x = theta1 z + theta2 v + (1 - theta1 - theta2) y, written as y plus two differences
             mixed = jax.tree.map(lambda x, y, v: x + chosen.anchor * (v - y), mixed, iterate.y, iterate.snapshot)
         return mixed
 
@@ -269,7 +274,8 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         if not self.moves_unsampled:
             return iterate
         if self.reduces_variance:
-            return self._moved(iterate, self._mixed(iterate), iterate.slope, step)
+            # with variance reduction g of this block is not 0 but its full gradient at v
+            return self._moved(iterate, self._mixed(iterate), iterate.gradient, step)
         if not self.accelerated:
             return iterate
         x = self._mixed(iterate)
@@ -279,37 +285,39 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         """g of the sampled block."""
         if not self.reduces_variance:
             return tree.scale(scale, difference)
-        return jax.tree.map(lambda d, s: scale * d + s, difference, iterate.slope)
+        return jax.tree.map(lambda d, s: scale * d + s, difference, iterate.gradient)
 
     def _difference(self, gradient: Gradient, key: Key, working: Working, batch: Batch) -> tuple[Params, Tally]:
         """grad f_j(x) - grad f_j(v), or grad f_j(x) alone."""
-        slope, tally = gradient(key, self._mixed(working.shared), self._mixed(working.personal), batch)
+        at_x, tally = gradient(key, self._mixed(working.shared), self._mixed(working.personal), batch)
         if not self.reduces_variance:
-            return slope, tally
+            return at_x, tally
         at_snapshot, more = gradient(key, working.shared.snapshot, working.personal.snapshot, batch)
-        return tree.subtract(slope, at_snapshot), tally.plus(more)
+        return tree.subtract(at_x, at_snapshot), tally.plus(more)
 
     def _sample_personal(self, key: Key, working: Working, batch: Batch) -> tuple[Iterate, Tally]:
         """beta_m after an iteration that samples it."""
         difference, tally = self._difference(self.objective.gradient_personal, key, working, batch)
         chosen = self.coefficients
+        # 1/M turns grad f_m into the gradient of F (E002-2); 1/p_beta makes the estimate unbiased over coins
         scale = 1 / ((1 - chosen.shared_probability) * population(self))
         estimate = self._estimate(scale, difference, working.personal)
         x = self._mixed(working.personal)
         return self._moved(working.personal, x, estimate, chosen.personal_step), tally
 
-    def _exchanged(self, iterate: Iterate, ending: Array | int, mean: Params) -> Iterate:
+    def _received(self, iterate: Iterate, ending: Array | int, mean: Params) -> Iterate:
         """w once the mean of the uploads is known."""
         step = self.coefficients.shared_step
         estimate = self._estimate(1 / self.coefficients.shared_probability, mean, iterate)
         sampled = self._moved(iterate, self._mixed(iterate), estimate, step)
         if not self.reduces_variance:
             return sampled
+        # in the order of the kinds: SAMPLE, SAMPLE_BEFORE_REFRESH, STEP_AND_REFRESH, REFRESH; v takes the OLD y
         branches = [
             lambda: sampled,
             lambda: sampled._replace(snapshot=iterate.y),
-            lambda: self._coast(iterate, step)._replace(snapshot=iterate.y, slope=mean),
-            lambda: iterate._replace(slope=mean),
+            lambda: self._coast(iterate, step)._replace(snapshot=iterate.y, gradient=mean),
+            lambda: iterate._replace(gradient=mean),
         ]
         return switch(ending, branches)
 
@@ -317,35 +325,36 @@ class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
         self, key: Key, sent: Broadcast, working: Working, data: ClientData
     ) -> tuple[Params, Iterate, Tally]:
         batch = schedule.one_batch(key, self.batch_size, data)
-        slope, tally = self._difference(self.objective.gradient_shared, key, working, batch)
+        gradient, tally = self._difference(self.objective.gradient_shared, key, working, batch)
         personal = self._coast(working.personal, self.coefficients.personal_step)
         if self.reduces_variance:  # v takes the old y at once: it is read no more before the refresh that follows
             refreshes = sent.ending == SAMPLE_BEFORE_REFRESH
             snapshot = tree.choose(refreshes, working.personal.y, working.personal.snapshot)
             personal = personal._replace(snapshot=snapshot)
-        return slope, personal, tally
+        return gradient, personal, tally
 
     def _end_in_step_and_refresh(
         self, key: Key, sent: Broadcast, working: Working, data: ClientData
     ) -> tuple[Params, Iterate, Tally]:
         batch = schedule.one_batch(key, self.batch_size, data)
         moved, tally = self._sample_personal(key, working, batch)
-        slope, own_slope, more = self._full_slopes(key, working.shared.y, working.personal.y, data)
-        return slope, moved._replace(snapshot=working.personal.y, slope=own_slope), tally.plus(more)
+        # at the old y of both blocks: the snapshot is taken where the iteration began
+        gradient, own_gradient, more = self._full_gradients(key, working.shared.y, working.personal.y, data)
+        return gradient, moved._replace(snapshot=working.personal.y, gradient=own_gradient), tally.plus(more)
 
     def _end_in_refresh(
         self, key: Key, sent: Broadcast, working: Working, data: ClientData
     ) -> tuple[Params, Iterate, Tally]:
         point = working.shared.snapshot, working.personal.snapshot
-        slope, own_slope, tally = self._full_slopes(key, *point, data)
-        return slope, working.personal._replace(slope=own_slope), tally
+        gradient, own_gradient, tally = self._full_gradients(key, *point, data)
+        return gradient, working.personal._replace(gradient=own_gradient), tally
 
-    def _full_slopes(
+    def _full_gradients(
         self, key: Key, shared: Params, personal: Params, data: ClientData
     ) -> tuple[Params, Params, Tally]:
         """grad_w f_m and (1/M) grad_beta f_m on every row."""
-        (slope, own), tally = self.objective.gradients(key, shared, personal, data.batch())
-        return slope, tree.scale(1 / population(self), own), tally
+        (gradient, own), tally = self.objective.gradients(key, shared, personal, data.batch())
+        return gradient, tree.scale(1 / population(self), own), tally
 
 
 def _kind(ending: ArrayLike) -> Array:
@@ -358,5 +367,5 @@ def _toward(start: Params, end: Params, part: Scalar) -> Params:
 
 def _counted(end: Callable[..., tuple[Params, Iterate, Tally]], *at: Any) -> tuple[Params, Iterate, Tally]:
     """What a round ends in, with counters: branches must agree in their types."""
-    slope, personal, tally = end(*at)
-    return slope, personal, tally.counters()
+    gradient, personal, tally = end(*at)
+    return gradient, personal, tally.counters()

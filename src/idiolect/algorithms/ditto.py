@@ -62,8 +62,8 @@ class Ditto(FederatedAveraging[ClientState, Working]):
         if self.personal_steps:
             return moved, tally
         own, batch = working.personal, self.batch(t, working.drawn, data)
-        own_slope, own_tally = self._pulled(sent, step_key(key, t), own, batch)
-        personal = tree.descend(own, self._personal_step, own_slope)
+        own_gradient, own_tally = self._pulled(sent, step_key(key, t), own, batch)
+        personal = tree.descend(own, self._personal_step, own_gradient)
         return moved._replace(personal=personal), tally.plus(own_tally)
 
     def send(
@@ -84,8 +84,8 @@ class Ditto(FederatedAveraging[ClientState, Working]):
 
     def _pulled(self, sent: Broadcast, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(v_m) + lam (v_m - w)."""
-        slope, tally = self.objective.gradient_shared(key, personal, (), batch)
-        return tree.pull(slope, self.penalty, personal, sent.shared, self.bias_penalty), tally.as_personal()
+        gradient, tally = self.objective.gradient_shared(key, personal, (), batch)
+        return tree.pull(gradient, self.penalty, personal, sent.shared, self.bias_penalty), tally.as_personal()
 
 
 _DITTO = "Li et al. 2021, Ditto: fair and robust federated learning through personalization"

@@ -58,8 +58,8 @@ class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any
     def step(self, key: Key, t: Array, sent: Any, working: Any, data: ClientData) -> tuple[Any, Tally]:
         """One gradient step on w_m."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
-        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
+        gradient, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
+        return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), tally
 
     def send(self, key: Key, sent: Any, working: Any, client: Any, data: ClientData) -> tuple[Any, Any, Tally]:
         """The drift of w_m; the client keeps what it has."""

@@ -110,7 +110,9 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         default="own", choices=SHARED_LOSSES, doc="what w_g descends: f(w_g), or f(w_p) as in equation 5"
     )
     adaptation: str = setting(
-        default="both", choices=ADAPTATIONS, doc="what a client adapts on Z_g before it predicts: psi and w_g, psi, none"
+        default="both",
+        choices=ADAPTATIONS,
+        doc="what a client adapts on Z_g before it predicts: psi and w_g, psi, none",
     )
     soft_inference: bool = setting(default=False, doc="predict with the mixture instead of one version of each layer")
     second_route: str = setting(
@@ -268,9 +270,9 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         def one_step(t: ArrayLike, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
             local, tally = carried
             batch = own.take(fitting.batch(t, drawn, own.as_data()), data)
-            slope = jax.grad(lambda v: self._routes.local_value(step_key(key, t), shared, v, batch))(local)
+            gradient = jax.grad(lambda v: self._routes.local_value(step_key(key, t), shared, v, batch))(local)
             cost = _cost(batch) if self.second_route == "shared" else Tally(personal=batch.rows(), samples=batch.rows())
-            return tree.descend(local, self.step_size, slope), tally.plus(cost.counters())
+            return tree.descend(local, self.step_size, gradient), tally.plus(cost.counters())
 
         return repeat(jnp.where(own.count > 0, count, 0), one_step, (start, NOTHING.counters()))
 
@@ -297,17 +299,19 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
             loss, shares = self._routes.mixed_value(key, routing, working.shared, working.local, batch)
             return loss - self.routing_penalty * masked_mean(_row_means(shares.log_shared, batch.targets), batch.mask)
 
-        slope = jax.grad(value)(working.routing)
-        return working._replace(routing=tree.descend(working.routing, self.step_size, slope)), _cost(batch)
+        gradient = jax.grad(value)(working.routing)
+        return working._replace(routing=tree.descend(working.routing, self.step_size, gradient)), _cost(batch)
 
     def _move_shared(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on w_g."""
         if self.shared_loss == "own":
-            slope, _ = self.objective.gradient_shared(key, working.shared, (), batch)
-            return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), _cost(batch)
+            gradient, _ = self.objective.gradient_shared(key, working.shared, (), batch)
+            return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), _cost(batch)
         weights = self._weights(working.routing)
-        slope = jax.grad(lambda w: self._routes.mixed_value(key, weights, w, working.local, batch)[0])(working.shared)
-        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), _cost(batch)
+        gradient = jax.grad(lambda w: self._routes.mixed_value(key, weights, w, working.local, batch)[0])(
+            working.shared
+        )
+        return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), _cost(batch)
 
     def _move_both(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on psi, then one on w_g with the new psi."""
@@ -355,9 +359,21 @@ def _has_routes(model: Params) -> bool:
 _INSTANCE = {"second_route": "shared"}
 _PRINTED = {"shared_loss": "mixture"}
 _TUNED = BY_ROWS | {"fine_tuning_steps": 10}
+_ERRATA = ("E003-1", "E003-2", "E003-3", "E003-4", "E003-6", "E003-8")
 METHODS = {
-    "flow": Method(Flow, "global_model", {}, FLOW, "every input chooses, layer by layer, the shared or the own model"),
-    "flow_printed": Method(Flow, "global_model", _PRINTED, FLOW, "Flow by the letter of its equation 5"),
-    "pi_flow": Method(Flow, "global_model", _INSTANCE, FLOW, "Flow by instance alone: both routes are shared"),
+    "flow": Method(
+        Flow,
+        "global_model",
+        {},
+        FLOW,
+        "every input chooses, layer by layer, the shared or the own model",
+        errata=_ERRATA,
+    ),
+    "flow_printed": Method(
+        Flow, "global_model", _PRINTED, FLOW, "Flow by the letter of its equation 5", errata=_ERRATA
+    ),
+    "pi_flow": Method(
+        Flow, "global_model", _INSTANCE, FLOW, "Flow by instance alone: both routes are shared", errata=_ERRATA
+    ),
     "pc_flow": Method(LocalSGD, "global_model", _TUNED, FLOW, "Flow by client alone: FedAvg, then own steps"),
 }

@@ -90,6 +90,7 @@ class IFCA(FineTuned[tuple[()], Working]):
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Any) -> ServerState:
         """One step of the server optimizer per cluster; without members a cluster and its memory stay."""
         moved = jax.vmap(self.follow)(server, received.means.drift)
+        # a cluster that no client chose has no mean: neither its model nor its optimizer's memory may move
         return tree.choose_rows(received.weights > 0, moved, server)
 
     def shared_model(self, server: ServerState) -> Params | None:
@@ -115,6 +116,8 @@ class IFCA(FineTuned[tuple[()], Working]):
     def _start(self, key: Key, first: Params) -> Params:
         """The model's start, moved where it is the first one's whatever the key."""
         start = self.objective.init_shared(key)
+        # models that start at zero whatever the key would make all clusters one for ever: every client would choose the
+        # first
         equal = [jnp.all(a == b) for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(first))]
         leaves, form = jax.tree.flatten(start)
         noise = [

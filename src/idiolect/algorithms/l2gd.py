@@ -6,8 +6,8 @@ It minimises MX2 in beta alone, F(x) = mean_m f'_m(x_m) + (lam/2) mean_m |x_m - 
     0: x_m <- x_m - (a/((1-p) M)) grad f'_m(x_m);    1 (chance p): x_m <- x_m - (a/(p M)) lam (x_m - xbar)
 
 `step_size` is a, `averaging_probability` p, `personal` x_m, lam the objective's penalty; the step of coin 1 uses the
-old x_m and xbar. It stops near the optimum, at a distance that falls with a. A round is the coin-0 iterations before an
-exchange, as many as the server drew, and then the exchange: x_m itself goes up, xbar comes back and finishes coin 1.
+old x_m and xbar. It stops near the optimum, at a distance that falls with a. A round is the coin-0 iterations before a
+message, as many as the server drew, and then the message: x_m itself goes up, xbar comes back and finishes coin 1.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class L2GD(PulledToMean):
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """Coin 0: one gradient step at home."""
         state = working.state
-        slope, tally = self._own_slope(step_key(key, t), state.personal, data.batch())
-        moved = tree.descend(state.personal, self._scale / (1 - self.averaging_probability), slope)
+        gradient, tally = self._own_gradient(step_key(key, t), state.personal, data.batch())
+        moved = tree.descend(state.personal, self._scale / (1 - self.averaging_probability), gradient)
         return Working(state._replace(personal=moved), working.drawn), tally
 
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:

@@ -7,8 +7,8 @@ chance p (see l2gd.py):
     0: g_m = (G - J_mj)/(1-p) + Jbar_m + Psi_m,      G = grad f'_mj(x_m);  then J_mj <- G
     1: g_m = lam (x_m - xbar)/p - (1/p - 1) Psi_m + Jbar_m;                then Psi_m <- lam (x_m - xbar)
 
-`step_size` is a, `averaging_probability` p, `personal` x_m, `slopes` J_m, `mean_slope` Jbar_m, `pull` Psi_m, lam the
-objective's penalty; the step of coin 1 uses the old x_m and xbar. J and Psi start at 0: the estimate is unbiased
+`step_size` is a, `averaging_probability` p, `personal` x_m, `gradients` J_m, `mean_gradient` Jbar_m, `pull` Psi_m, lam
+the objective's penalty; the step of coin 1 uses the old x_m and xbar. J and Psi start at 0: the estimate is unbiased
 whatever they are, so no pass over the rows is needed first. It converges linearly to the optimum and keeps n_m models
 per client.
 """
@@ -42,23 +42,25 @@ class L2SGDPlus(PulledToMean):
         """The objective's start, an empty table and no pull; rows beyond the client's own stay 0."""
         personal = self.objective.init_personal(keys.own)
         nothing = tree.zeros(personal)
-        slopes = jax.tree.map(lambda leaf: jnp.zeros((data.capacity, *leaf.shape), leaf.dtype), personal)
-        return ClientState(personal, slopes, nothing, nothing), NOTHING
+        gradients = jax.tree.map(lambda leaf: jnp.zeros((data.capacity, *leaf.shape), leaf.dtype), personal)
+        return ClientState(personal, gradients, nothing, nothing), NOTHING
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """Coin 0: one component's gradient, corrected by what the table holds."""
         drawn, batch = rows_ahead(key, t, working.drawn, self.batch_size, data)
         row, state = drawn[t % AHEAD][0], working.state
-        slope, tally = self._own_slope(step_key(key, t), state.personal, batch)
-        news = tree.subtract(slope, tree.take(state.slopes, row))
+        gradient, tally = self._own_gradient(step_key(key, t), state.personal, batch)
+        news = tree.subtract(gradient, tree.take(state.gradients, row))
         stays = 1 - self.averaging_probability
-        estimate = jax.tree.map(lambda new, mean, pull: new / stays + mean + pull, news, state.mean_slope, state.pull)
+        estimate = jax.tree.map(
+            lambda new, mean, pull: new / stays + mean + pull, news, state.mean_gradient, state.pull
+        )
         count = jnp.maximum(data.count, 1)
         # the table gets G by adding G - J_j: that orders its reading before its writing, so it is never copied
         moved = ClientState(
             tree.descend(state.personal, self._scale, estimate),
-            jax.tree.map(lambda table, new: table.at[row].add(new), state.slopes, news),
-            jax.tree.map(lambda mean, new: mean + new / count.astype(new.dtype), state.mean_slope, news),
+            jax.tree.map(lambda table, new: table.at[row].add(new), state.gradients, news),
+            jax.tree.map(lambda mean, new: mean + new / count.astype(new.dtype), state.mean_gradient, news),
             state.pull,
         )
         return Working(moved, drawn), tally
@@ -67,7 +69,7 @@ class L2SGDPlus(PulledToMean):
         """Coin 1: a step toward the mean, corrected by the last pull."""
         away, p = self._away(sent, client), self.averaging_probability
         estimate = jax.tree.map(
-            lambda now, last, mean: now / p - (1 / p - 1) * last + mean, away, client.pull, client.mean_slope
+            lambda now, last, mean: now / p - (1 / p - 1) * last + mean, away, client.pull, client.mean_gradient
         )
         return client._replace(personal=tree.descend(client.personal, self._scale, estimate), pull=away)
 

@@ -71,9 +71,9 @@ class Local(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_personal(step_key(key, t), (), working.personal, batch)
+        gradient, tally = self.objective.gradient_personal(step_key(key, t), (), working.personal, batch)
         step_size: Any = self.step_size  # a client sees its own, never the PerClient around it
-        return working._replace(personal=tree.descend(working.personal, step_size, slope)), tally
+        return working._replace(personal=tree.descend(working.personal, step_size, gradient)), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData

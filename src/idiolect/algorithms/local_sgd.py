@@ -39,7 +39,13 @@ _REDDI = "Reddi et al. 2021, Adaptive federated optimization"
 _WANG = "Wang et al. 2019, Federated evaluation of on-device personalization"
 METHODS = {
     "local_sgd": Method(
-        LocalSGD, "global_model", {}, PLSGD, "one model, local steps, clients weigh equally", theory=LOCAL_SGD
+        LocalSGD,
+        "global_model",
+        {},
+        PLSGD,
+        "one model, local steps, clients weigh equally",
+        theory=LOCAL_SGD,
+        errata=("E000-1",),
     ),
     "fedavg": Method(
         LocalSGD, "global_model", BY_ROWS, MCMAHAN, "one model, local steps, clients weigh by rows", theory=LOCAL_SGD

@@ -117,12 +117,13 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step on both blocks, from the same point."""
         batch = self.batch(t, working.drawn, data)
-        slopes, tally = self.objective.gradients(step_key(key, t), working.shared, working.personal, batch)
+        gradients, tally = self.objective.gradients(step_key(key, t), working.shared, working.personal, batch)
         averaged = working.averaged
         if self._averages:  # the iterates before each step
             averaged = toward(averaged, (working.shared, working.personal), share(1, t + 1, self._decay))
-        shared = tree.descend(working.shared, self.step_size, slopes[0])
-        personal = tree.descend(working.personal, self.step_size / population(self), slopes[1])
+        shared = tree.descend(working.shared, self.step_size, gradients[0])
+        # 1/M: the gradient of F by beta_m, not of f_m (E002-6)
+        personal = tree.descend(working.personal, self.step_size / population(self), gradients[1])
         return Working(shared, personal, averaged, working.drawn), tally
 
     def send(
@@ -133,6 +134,8 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         if not self._averages:
             return Upload(drift, (), weight), ClientState(working.personal, (), ()), NOTHING
         rounds, (shared, personal) = sent.rounds + 1, working.averaged
+        # the weights (1 - eta mu)^(-k) overflow; a mean that is moved by the newest iterates' part of the weight does
+        # not
         averaged = toward(self._caught_up(sent, client), personal, self._share(1, rounds))
         return Upload(drift, shared, weight), ClientState(working.personal, averaged, rounds), NOTHING
 
@@ -153,6 +156,7 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
         """w, or its weighted average up to and including now."""
         if not self._averages:
             return self.broadcast(key, server)
+        # theorem 1 counts the last iterate, after which no step was taken, as well
         return Broadcast(self._with_current(server.averaged, server.shared, server.rounds), server.rounds)
 
     def point(self, sent: Broadcast, client: ClientState) -> tuple[Params, Params]:
@@ -187,5 +191,13 @@ class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
 
 
 METHODS = {
-    "lsgd_pfl": Method(LSGDPFL, "additive", {}, UNIFIED, "local SGD on a shared and a personal block", theory=LSGD_PFL),
+    "lsgd_pfl": Method(
+        LSGDPFL,
+        "additive",
+        {},
+        UNIFIED,
+        "local SGD on a shared and a personal block",
+        theory=LSGD_PFL,
+        errata=("E002-6", "E002-13", "E002-10"),
+    ),
 }

@@ -60,7 +60,7 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
         """w."""
         return sent.shared
 
-    def slope(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
+    def gradient(self, key: Key, sent: Broadcast, batch: Batch) -> tuple[Params, Tally]:
         """grad f_m(w) on a batch."""
         return self.objective.gradient_shared(key, sent.shared, (), batch)
 
@@ -84,6 +84,12 @@ class MinibatchSGD(OnePoint[ServerState, tuple[()], Broadcast]):
 _WOODWORTH = "Woodworth et al. 2020, Minibatch vs local SGD for heterogeneous distributed learning"
 METHODS = {
     "minibatch_sgd": Method(
-        MinibatchSGD, "global_model", {}, _WOODWORTH, "one model, one large batch per round", theory=MINIBATCH_SGD
+        MinibatchSGD,
+        "global_model",
+        {},
+        _WOODWORTH,
+        "one model, one large batch per round",
+        theory=MINIBATCH_SGD,
+        errata=("E000-1",),
     ),
 }

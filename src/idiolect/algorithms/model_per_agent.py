@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all-for-all methods share: a model per agent on the server, gradients at them, and who uses whose.
+"""What all-for-all methods share: a model per client on the server, gradients at them, and who uses whose.
 
-Lambda is row-stochastic, lambda_ij how much agent i listens to j: `neighbours`, or without them alpha I + (1 - alpha)
+Lambda is row-stochastic, lambda_ij how much client i listens to j: `neighbours`, or without them alpha I + (1 - alpha)
 11^T/N with alpha `own_share`. W = Lambda Lambda^T mixes gradients. Rows are drawn, or walked in order as a stream.
 """
 
@@ -22,30 +22,30 @@ from idiolect.core.mixing import Neighbours, misses_agents
 from idiolect.core.reduction import gather
 from idiolect.core.types import Array, Batch, ClientData, Key, Params, PerClient, Reduction, StartKeys, Tally
 
-_FEW = 8  # cohorts up to this size use their columns of W instead of mixing everybody's gradients
+_FEW = 8  # cohorts up to this size use their columns of W instead of mixing all gradients
 
 
 class ServerState(NamedTuple):
-    """Every agent's model, stacked."""
+    """Every client's model, stacked."""
 
     models: Params
 
 
 class ClientState(NamedTuple):
-    """Where the walk through the agent's rows stands; nothing when batches are drawn."""
+    """Where the walk through the client's rows stands; nothing when batches are drawn."""
 
     place: Any
 
 
 class Broadcast(NamedTuple):
-    """Every agent gets its own model."""
+    """Every client gets its own model."""
 
     model: PerClient
 
 
 @settings
 class ModelPerAgent(OnePoint, Listens):
-    """A model per agent, and gradients that go to several of them; still abstract."""
+    """A model per client, and gradients that go to several of them; still abstract."""
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L rho(W)) for L-smooth losses.", doc="step eta on every x_i"
@@ -95,14 +95,14 @@ class ModelPerAgent(OnePoint, Listens):
         return (ClientState(jnp.zeros((), jnp.int32)) if self.order == "stream" else ()), NOTHING
 
     def broadcast(self, key: Key, server: Any) -> Any:
-        """x_i to agent i."""
+        """x_i to client i."""
         return Broadcast(PerClient(server.models))
 
     def evaluated(self, sent: Any) -> Params:
         """x_i."""
         return sent.model
 
-    def slope(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
+    def gradient(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
         """grad f_i(x_i) on a batch."""
         return self.objective.gradient_personal(key, (), sent.model, batch)
 
@@ -134,13 +134,13 @@ class ModelPerAgent(OnePoint, Listens):
         return super().batch(t, drawn, data)
 
     def point(self, sent: Any, client: Any) -> tuple[Params, Params]:
-        """x_i is the agent's own block."""
+        """x_i is the client's own block."""
         return (), sent.model
 
     def bill(
         self, sent: Any, upload: Any, rounds: np.ndarray, clients: np.ndarray, present: np.ndarray
     ) -> Messages | None:
-        """Peer to peer, a gradient goes to every other agent with W_ij > 0; through a server types tell."""
+        """Peer to peer, a gradient goes to every other client with W_ij > 0; through a server types tell."""
         if self.route == "server":
             return None
         return _peer_messages(self.reach(rounds)[np.arange(len(rounds))[:, None], clients] - 1, present, upload)
@@ -151,24 +151,24 @@ class ModelPerAgent(OnePoint, Listens):
         return self.route == "server"
 
     def everywhere(self, start: Params) -> Params:
-        """The same start for all agents."""
+        """The same start for all clients."""
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (population(self), *leaf.shape)), start)
 
     def mixed(self, neighbours: Neighbours | None, received: Any) -> Params:
-        """W g, g zero for absent agents."""
+        """W g, g zero for absent clients."""
 
         def spread(values: Params) -> Params:
             return self._mix(neighbours, self._mix(neighbours, values, back=True))
 
         agents, gradients = population(self), received.uploads.gradient
-        if received.clients.shape[0] > _FEW:  # nobodies, who pad a chunk, have numbers beyond every agent's
+        if received.clients.shape[0] > _FEW:  # nobodies, who pad a chunk, have numbers beyond every client's
 
             def placed(leaf: Array) -> Array:
                 return jnp.zeros((agents, *leaf.shape[1:]), leaf.dtype).at[received.clients].set(leaf, mode="drop")
 
             return spread(jax.tree.map(placed, gradients))
         whose = received.clients[None] == jnp.arange(agents, dtype=received.clients.dtype)[:, None]
-        columns = spread(whose.astype(jnp.result_type(float)))  # of W: (agents, cohort)
+        columns = spread(whose.astype(jnp.result_type(float)))  # of W: (clients, cohort)
         return jax.tree.map(lambda leaf: jnp.tensordot(columns.astype(leaf.dtype), leaf, axes=1), gradients)
 
     def _mix(self, neighbours: Neighbours | None, values: Params, back: bool = False) -> Params:
@@ -183,7 +183,7 @@ class ModelPerAgent(OnePoint, Listens):
         return jax.tree.map(toward_mean, values)
 
     def reach(self, rounds: np.ndarray) -> np.ndarray:
-        """(rounds, agents): how many agents use each one's gradient, itself included."""
+        """(rounds, clients): how many clients use each one's gradient, itself included."""
         return np.broadcast_to(self._constant_reach, (len(rounds), population(self)))
 
     @functools.cached_property
@@ -194,7 +194,7 @@ class ModelPerAgent(OnePoint, Listens):
 
 
 def _peer_messages(sent: np.ndarray, present: np.ndarray, upload: Any) -> Messages:
-    """`sent` messages of one gradient each, by agent and round; what one sends another receives."""
+    """`sent` messages of one gradient each, by client and round; what one sends another receives."""
     number = int(np.where(present, sent, 0).sum())
     each = tree.size_in_bytes(upload.gradient)
     return Messages(number, number, number * each, number * each)

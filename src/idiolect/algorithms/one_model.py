@@ -55,10 +55,10 @@ class OneModel(FineTuned[Any, Working], KeepsPrepared):
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, working.prepared, batch)
+        gradient, tally = self.objective.gradient_shared(step_key(key, t), working.shared, working.prepared, batch)
         if self.penalty is not None:
-            slope = tree.pull(slope, self.penalty, working.shared, sent.shared)
-        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
+            gradient = tree.pull(gradient, self.penalty, working.shared, sent.shared)
+        return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), tally
 
     @abc.abstractmethod
     def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:

@@ -37,7 +37,7 @@ class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
     """Gradients at the point that was sent; still abstract."""
 
     @abc.abstractmethod
-    def slope(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
+    def gradient(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:
         """The gradient of a batch at the point that was sent."""
 
     @abc.abstractmethod
@@ -55,11 +55,11 @@ class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
     def step(self, key: Key, t: Array, sent: Any, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One more gradient at the same point."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.slope(step_key(key, t), sent, batch)
+        gradient, tally = self.gradient(step_key(key, t), sent, batch)
         rows = jnp.asarray(batch.rows(), working.rows.dtype)
         seen = working.rows + rows
         part = rows / jnp.maximum(seen, 1)  # by rows: the last batch of an epoch may be short
-        return Working(toward(working.gradient, slope, part), seen, working.drawn), tally
+        return Working(toward(working.gradient, gradient, part), seen, working.drawn), tally
 
     def send(self, key: Key, sent: Any, working: Working, client: Any, data: ClientData) -> tuple[Upload, Any, Tally]:
         """The mean gradient."""

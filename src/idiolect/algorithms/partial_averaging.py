@@ -57,6 +57,7 @@ class PartialAveraging(FineTuned[ClientState, Working]):
         """Start from w and the client's own part, which walks at once if it walks first."""
         personal, tally = client.personal, NOTHING
         if self.trains == PERSONAL_FIRST:
+            # draws of its own: the same batches in both phases would tie them together
             own = jax.random.fold_in(key, _FIRST_PHASE)
             personal, tally = walk(
                 self,
@@ -74,10 +75,10 @@ class PartialAveraging(FineTuned[ClientState, Working]):
         """One gradient step on both parts, or on the shared one."""
         here = (step_key(key, t), working.shared, working.personal, self.batch(t, working.drawn, data))
         if self.trains != BOTH:
-            slope, tally = self.objective.gradient_shared(*here)
-            return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
-        slopes, tally = self.objective.gradients(*here)
-        shared, personal = tree.descend((working.shared, working.personal), self.step_size, slopes)
+            gradient, tally = self.objective.gradient_shared(*here)
+            return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), tally
+        gradients, tally = self.objective.gradients(*here)
+        shared, personal = tree.descend((working.shared, working.personal), self.step_size, gradients)
         return Working(shared, personal, working.drawn), tally
 
     def send(

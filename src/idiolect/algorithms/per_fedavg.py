@@ -61,18 +61,18 @@ class PerFedAvg(FederatedAveraging[tuple[()], Working]):
         """One step along the gradient after an inner step."""
         start, key, objective = working.shared, step_key(key, t), cast(Adapting, self.objective)
         inner, outer, curvature = working.drawn
-        slope, tally = objective.plain_gradient(key, start, self.batch(t, inner, data))
-        adapted = tree.descend(start, objective.inner_step, slope)
-        slope, cost = objective.plain_gradient(key, adapted, self.batch(t, outer, data))
+        gradient, tally = objective.plain_gradient(key, start, self.batch(t, inner, data))
+        adapted = tree.descend(start, objective.inner_step, gradient)
+        gradient, cost = objective.plain_gradient(key, adapted, self.batch(t, outer, data))
         tally = tally.plus(cost)
         if self.variant == HESSIAN_FREE:
             batch = self.batch(t, curvature, data)
-            ahead, cost = objective.plain_gradient(key, tree.descend(start, -self.difference, slope), batch)
-            behind, more = objective.plain_gradient(key, tree.descend(start, self.difference, slope), batch)
+            ahead, cost = objective.plain_gradient(key, tree.descend(start, -self.difference, gradient), batch)
+            behind, more = objective.plain_gradient(key, tree.descend(start, self.difference, gradient), batch)
             correction = objective.inner_step / (2 * self.difference)
-            slope = tree.descend(slope, correction, tree.subtract(ahead, behind))
+            gradient = tree.descend(gradient, correction, tree.subtract(ahead, behind))
             tally = tally.plus(cost).plus(more)
-        return Working(tree.descend(start, self.step_size, slope), working.drawn), tally
+        return Working(tree.descend(start, self.step_size, gradient), working.drawn), tally
 
 
 _FALLAH = "Fallah et al. 2020, Personalized federated learning: a meta-learning approach"

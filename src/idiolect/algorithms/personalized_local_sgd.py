@@ -114,6 +114,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """Start from w and the client's own theta_m."""
         iterate = (sent.shared, client.personal)
+        # II averages this round anew and sends its part of w; III goes on with the client's own mean of all its steps
         averaged, covered = (iterate, 0) if self._means else (client.averaged, client.covered)
         return Working(*iterate, averaged, covered, self.draw_batches(key, data)), NOTHING
 
@@ -121,12 +122,16 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
         """One gradient, one step on each block."""
         shared, personal, averaged, covered, drawn = working
         batch = self.batch(t, drawn, data)
-        (shared_slope, personal_slope), tally = self.objective.gradients(step_key(key, t), shared, personal, batch)
+        (shared_gradient, personal_gradient), tally = self.objective.gradients(
+            step_key(key, t), shared, personal, batch
+        )
         if self.output != "last":  # the iterates before each step
             iterate = (shared, personal) if self._means else self.objective.deployed(shared, personal)
+            # a running mean: nothing grows with the number of steps, and no sum loses digits
             averaged = toward(averaged, iterate, share(1, covered + t + 1, 0.0))
-        shared = tree.descend(shared, self.step_size, shared_slope)
-        personal = tree.descend(personal, self.personal_step_scale * self.step_size, personal_slope)
+        shared = tree.descend(shared, self.step_size, shared_gradient)
+        # both blocks step from the same point, so that alpha = 0 is local SGD bit for bit
+        personal = tree.descend(personal, self.personal_step_scale * self.step_size, personal_gradient)
         return Working(shared, personal, averaged, covered, drawn), tally
 
     def send(
@@ -176,6 +181,7 @@ class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working,
 
     def _caught_up(self, sent: Broadcast, client: ClientState) -> Params:
         """The mean of theta_m as it stands at `sent`: in the rounds missed, theta_m stood still."""
+        # the server's mean of w counts those rounds, too: both means must cover the same ones before they are added
         missed = share(sent.rounds - client.covered, sent.rounds, 0.0)
         return toward(client.averaged, client.personal, missed)
 
@@ -188,5 +194,6 @@ METHODS = {
         PLSGD,
         "a shared model plus a correction per client",
         theory=PERSONALIZED_LOCAL_SGD,
+        errata=("E000-1", "E000-2", "E000-3", "E000-4", "E000-5", "E000-6"),
     ),
 }

@@ -71,6 +71,7 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         batch = batches.take_drawn(data, working.drawn, t) if self.batch_size else data.batch()
         personal, tally = self._solve(step_key(key, t), working.shared, working.personal, batch)
         apart = tree.subtract(working.shared, personal)
+        # lam (w_m - theta_m) is the gradient of the Moreau envelope where theta_m solves the proximal problem
         shared = tree.descend(working.shared, self.step_size * self._mixture.penalty, apart)
         return Working(shared, personal, working.drawn), tally
 
@@ -111,8 +112,8 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
         stored = self._mixture.from_model(shared)
 
         def inner(k: ArrayLike, personal: Params) -> tuple[Params, Tally]:
-            slope, cost = self.objective.gradient_personal(step_key(key, k), stored, personal, batch)
-            return tree.descend(personal, self.inner_step, slope), cost
+            gradient, cost = self.objective.gradient_personal(step_key(key, k), stored, personal, batch)
+            return tree.descend(personal, self.inner_step, gradient), cost
 
         # the first step stands outside of the loop and tells what each of them costs
         moved, cost = inner(0, start)
@@ -123,6 +124,12 @@ class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
 _DINH = "T. Dinh, Tran and Nguyen 2020, Personalized federated learning with Moreau envelopes"
 METHODS = {
     "pfedme": Method(
-        PFedMe, "mx2", {}, _DINH, "a shared model learnt from proximal steps toward personal ones", theory=PFEDME
+        PFedMe,
+        "mx2",
+        {},
+        _DINH,
+        "a shared model learnt from proximal steps toward personal ones",
+        theory=PFEDME,
+        errata=("E002-12",),
     ),
 }

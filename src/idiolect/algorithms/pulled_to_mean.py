@@ -9,14 +9,14 @@ from typing import Any, NamedTuple, cast
 import jax.numpy as jnp
 
 from idiolect.algorithms.population import population
-from idiolect.algorithms.schedule import iterations_before_exchange, no_rows
+from idiolect.algorithms.schedule import iterations_before_message, no_rows
 from idiolect.core import NOTHING, Algorithm, Fit, Models, beyond_theory, setting, settings, tree
 from idiolect.core.objective import Mixture
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 
 
 class ServerState(NamedTuple):
-    """xbar of the last exchange."""
+    """xbar of the last round."""
 
     mean: Params
 
@@ -25,13 +25,13 @@ class ClientState(NamedTuple):
     """x_m; for L2SGD+ also J_m, its mean Jbar_m, and Psi_m."""
 
     personal: Params
-    slopes: Params
-    mean_slope: Params
+    gradients: Params
+    mean_gradient: Params
     pull: Params
 
 
 class Broadcast(NamedTuple):
-    """xbar of the last exchange, and how many iterations come before the next one."""
+    """xbar of the last round, and how many iterations come before the next one."""
 
     mean: Params
     iterations: Any
@@ -72,7 +72,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
         )
 
     def init_server(self, key: Key) -> ServerState:
-        """The objective's start, until the first exchange."""
+        """The objective's start, until the first round."""
         return ServerState(self._mixture.to_model(self.objective.init_shared(key)))
 
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
@@ -81,7 +81,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """xbar and the schedule."""
-        return Broadcast(server.mean, iterations_before_exchange(key, self.averaging_probability))
+        return Broadcast(server.mean, iterations_before_message(key, self.averaging_probability))
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """x_m as it stands: `settle` has already used xbar."""
@@ -102,7 +102,7 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
         return ServerState(received.mean.personal)
 
     def shared_model(self, server: ServerState) -> Params:
-        """xbar, the mean of the last exchange."""
+        """xbar, the mean of the last round."""
         return server.mean
 
     def deliver(self, key: Key, server: ServerState) -> Broadcast:
@@ -124,11 +124,11 @@ class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Uploa
         """a / M."""
         return self.step_size / population(self)
 
-    def _own_slope(self, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
+    def _own_gradient(self, key: Key, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f'_m: the objective's gradient without its penalty, so that w, here any, does not matter."""
         plain = dataclasses.replace(cast(Any, self.objective), penalty=0.0)
-        slope, tally = plain.gradient_personal(key, personal, personal, batch)
-        return slope, tally
+        gradient, tally = plain.gradient_personal(key, personal, personal, batch)
+        return gradient, tally
 
     def _away(self, sent: Broadcast, client: ClientState) -> Params:
         """lam (x_m - xbar)."""

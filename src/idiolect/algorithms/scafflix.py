@@ -65,7 +65,7 @@ class Upload(NamedTuple):
 
 @settings
 class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
-    """Local steps corrected by h_m, an exchange now and then; linear convergence to the exact optimum."""
+    """Local steps corrected by h_m, a message now and then; linear convergence to the exact optimum."""
 
     batch_size: int = setting(default=0, at_least=0, doc="rows per local step; 0: all rows, exact gradients")
     local_step: float | PerClient = setting(
@@ -97,6 +97,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
     def init_client(self, keys: StartKeys, data: ClientData) -> tuple[ClientState, Tally]:
         """h_m = 0, and what the objective prepares; x_m comes with the first broadcast."""
         nothing = tree.zeros(self.objective.init_shared(keys.common))
+        # FLIX solves for the client's own optimum here, once, before any round
         prepared: tuple[Any, Tally] = ((), NOTHING)
         if isinstance(self.objective, Prepares):
             prepared = self.objective.prepare(keys.common, data)
@@ -104,7 +105,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """xbar and the schedule."""
-        return Broadcast(server.shared, schedule.iterations_before_exchange(key, self.communication_probability))
+        return Broadcast(server.shared, schedule.iterations_before_message(key, self.communication_probability))
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
         """x_m = xbar: one that was absent starts where the others are."""
@@ -124,11 +125,12 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         return Upload(moved, self._weight), client._replace(iterate=moved), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
-        """xbar; it stays where nobody who came has a weight."""
+        """xbar; it stays where no client that came has a weight."""
         return ServerState(tree.choose(received.weight > 0, received.mean.iterate, server.shared))
 
     def settle(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> ClientState:
         """h_m takes what separates xbar from xh_m."""
+        # xbar - xh_m holds about 1/p local steps of gamma_m/alpha_m: this factor makes the mean gradient's error of it
         change = self.communication_probability * self._share / self._step
 
         def corrected(h: Array, mean: Array, mine: Array) -> Array:
@@ -140,10 +142,11 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
     def carry(self, earlier: Algorithm, server: ServerState, clients: ClientState) -> tuple[ServerState, ClientState]:
         """h_m follows alpha: near the optimum h_m = grad f'_m(xt_m) is proportional to alpha_m.
 
-        One ratio of new to old alpha_m for everybody keeps sum_m alpha_m h_m = 0; with several h_m starts anew at 0.
+        One ratio of new to old alpha_m for all keeps sum_m alpha_m h_m = 0; with several h_m starts anew at 0.
         """
         before, now = _rows(earlier.objective, clients), _rows(self.objective, clients)
         ratio = jnp.where(before > 0, now / jnp.where(before > 0, before, 1), 0)
+        # different ratios would break the sum that must stay 0, and with it the limit (E001-1)
         ratio = jnp.where((ratio == ratio[0]).all(), ratio[0], 0)
         return server, clients._replace(control=tree.scale(ratio, clients.control))
 
@@ -163,10 +166,10 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         return self._share**2 / self._step
 
     def _moved(self, key: Key, working: Working, batch: Batch) -> tuple[Params, Tally]:
-        """xh_m = x_m - (gamma_m/alpha_m^2) (alpha_m g_m - alpha_m h_m): the objective's slope is alpha_m g_m."""
-        slope, tally = self.objective.gradient_shared(key, working.iterate, working.prepared, batch)
+        """xh_m = x_m - (gamma_m/alpha_m^2) (alpha_m g_m - alpha_m h_m): the objective's gradient is alpha_m g_m."""
+        gradient, tally = self.objective.gradient_shared(key, working.iterate, working.prepared, batch)
         if self.noise is not None:
-            slope = tree.add(slope, self._noise(key, slope))
+            gradient = tree.add(gradient, self._noise(key, gradient))
         share = self._share
         # both sides of a `where` are computed: the inner one keeps 0 out of the division, whose NaN would spread
         # through gradients
@@ -175,13 +178,14 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
         def moved(x: Array, g: Array, h: Array) -> Array:
             return x - stretch * (g - share * h)
 
-        return jax.tree.map(moved, working.iterate, slope, working.control), tally
+        return jax.tree.map(moved, working.iterate, gradient, working.control), tally
 
     def _noise(self, key: Key, like: Params) -> Params:
         """alpha_m times a normal vector of standard deviation `noise` in all: E |.|^2 = noise^2 of g_m."""
         leaves, form = jax.tree.flatten(like)
         size = sum(leaf.size for leaf in leaves)
         assert self.noise is not None
+        # per coordinate, so that the whole vector has the stated deviation whatever the size of the model
         scale = self._share * self.noise * size**-0.5
         drawn = [
             scale * jax.random.normal(jax.random.fold_in(key, place), leaf.shape, leaf.dtype)
@@ -191,7 +195,7 @@ class Scafflix(Scheduled[ClientState, Working, Upload], KeepsPrepared):
 
 
 def _rows(objective: Any, clients: ClientState) -> Array:
-    """Everybody's alpha_m."""
+    """The alpha_m of all clients."""
     alpha = getattr(objective, "personalization", 1.0)
     values = alpha.values if isinstance(alpha, PerClient) else alpha
     number = jax.tree.leaves(clients.control)[0].shape[0]
@@ -202,10 +206,22 @@ _GASANOV = "Gasanov et al. 2022, FLIX: a simple and communication-efficient alte
 _MISHCHENKO = "Mishchenko et al. 2022, ProxSkip: yes! local gradient steps provably lead to acceleration"
 METHODS = {
     "scafflix": Method(
-        Scafflix, "flix", {}, FLIX, "own optima mixed in, local steps without drift; exact", theory=SCAFFLIX
+        Scafflix,
+        "flix",
+        {},
+        FLIX,
+        "own optima mixed in, local steps without drift; exact",
+        theory=SCAFFLIX,
+        errata=("E001-1", "E001-2", "E001-3", "E001-4", "E001-5", "E001-6", "E001-7"),
     ),
     "i_scaffnew": Method(
-        Scafflix, "global_model", {}, FLIX, "one model, local steps without drift, own steps; exact", theory=SCAFFLIX
+        Scafflix,
+        "global_model",
+        {},
+        FLIX,
+        "one model, local steps without drift, own steps; exact",
+        theory=SCAFFLIX,
+        errata=("E001-2", "E001-3", "E001-4"),
     ),
     "scaffnew": Method(
         Scafflix, "global_model", {}, _MISHCHENKO, "one model, local steps without drift; exact", theory=SCAFFNEW

@@ -88,9 +88,9 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One corrected gradient step."""
         batch = self.batch(t, working.drawn, data)
-        slope, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
-        slope = tree.add(slope, working.correction)
-        return working._replace(shared=tree.descend(working.shared, self.step_size, slope)), tally
+        gradient, tally = self.objective.gradient_shared(step_key(key, t), working.shared, (), batch)
+        gradient = tree.add(gradient, working.correction)
+        return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
@@ -100,8 +100,9 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
         if self.option == 1:
             control, tally = self.objective.gradient_shared(key, sent.shared, (), data.batch())
         else:
-            control, tally = self._mean_slope(sent, working, drift, client, data), NOTHING
+            control, tally = self._mean_gradient(sent, working, drift, client, data), NOTHING
         change = tree.subtract(control, client.control)
+        # equal weights whatever the rows: c must remain the plain mean of all c_m
         return Upload(drift, change, jnp.ones(())), ClientState(control), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
@@ -109,6 +110,7 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
         clients = population(self)
 
         def moved(old: Array, change: Array) -> Array:
+            # those who stayed away changed nothing: the mean change of the cohort is |S|/M of that of all
             return old + received.cohort.astype(old.dtype) / clients * change
 
         control = jax.tree.map(moved, server.control, received.mean.control_change)
@@ -118,7 +120,7 @@ class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload])
         """The model alone: predicting needs no control."""
         return Broadcast(server.shared, ())
 
-    def _mean_slope(
+    def _mean_gradient(
         self, sent: Broadcast, working: Working, drift: Params, client: ClientState, data: ClientData
     ) -> Params:
         """c_m - c + (w - y) / (K eta), the mean of the round's gradients; without a step c_m stays."""

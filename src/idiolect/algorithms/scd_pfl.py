@@ -40,7 +40,7 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
     )
 
     def fit(self, chance: float = 1.0) -> Fit:
-        """Needs a block to exchange; which components it draws is its own affair."""
+        """Needs a block to send; which components it draws is its own affair."""
         if not self.objective.has_shared:
             return Fit("without a shared block there is nothing to send; local trains every client alone")
         if not self.objective.keeps_convexity:
@@ -55,7 +55,7 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
 
     def broadcast(self, key: Key, server: ServerState) -> Broadcast:
         """w and the schedule."""
-        drawn = schedule.iterations_before_exchange(key, self._probability) if self.objective.has_personal else ()
+        drawn = schedule.iterations_before_message(key, self._probability) if self.objective.has_personal else ()
         return Broadcast(server.shared, drawn)
 
     def receive(self, key: Key, sent: Broadcast, client: ClientState, data: ClientData) -> tuple[Working, Tally]:
@@ -69,21 +69,21 @@ class SCDPFL(Scheduled[ClientState, Working, Upload]):
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One iteration that samples beta."""
         drawn, batch = schedule.rows_ahead(key, t, working.drawn, self.batch_size, data)
-        slope, tally = self.objective.gradient_personal(step_key(key, t), sent.shared, working.personal, batch)
+        gradient, tally = self.objective.gradient_personal(step_key(key, t), sent.shared, working.personal, batch)
         step = self.step_size / ((1 - self._probability) * self.participation * population(self))
-        return Working(tree.descend(working.personal, step, slope), drawn), tally
+        return Working(tree.descend(working.personal, step, gradient), drawn), tally
 
     def send(
         self, key: Key, sent: Broadcast, working: Working, client: ClientState, data: ClientData
     ) -> tuple[Upload, ClientState, Tally]:
         """One component's gradient of w; beta_m stays."""
         batch = schedule.one_batch(key, self.batch_size, data)
-        slope, tally = self.objective.gradient_shared(key, sent.shared, working.personal, batch)
-        return Upload(slope, jnp.ones(())), ClientState(working.personal), tally
+        gradient, tally = self.objective.gradient_shared(key, sent.shared, working.personal, batch)
+        return Upload(gradient, jnp.ones(())), ClientState(working.personal), tally
 
     def server_step(self, key: Key, server: ServerState, sent: Broadcast, received: Mean) -> ServerState:
         """One step on w."""
-        return ServerState(tree.descend(server.shared, self.step_size / self._probability, received.mean.slope))
+        return ServerState(tree.descend(server.shared, self.step_size / self._probability, received.mean.gradient))
 
     @property
     def _probability(self) -> Scalar:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """When to communicate, drawn by the server in advance: clients learn how many local iterations come first.
 
-An iteration has one exchange or more with probability `chance`, independently, so the number of iterations before the
-next exchange is geometric: P(t) = (1 - chance)^t chance. No message is needed while the coins say "stay at home".
+An iteration has one message or more with probability `chance`, independently, so the number of iterations before the
+next message is geometric: P(t) = (1 - chance)^t chance. No message is needed while the coins say "stay at home".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST = 2**24  # local iterations in one round; float32 counts that far exactl
 AHEAD = 32  # iterations whose rows are drawn together: a draw per iteration costs more than a small gradient
 
 
-def iterations_before_exchange(key: Key, chance: ArrayLike) -> Array:
+def iterations_before_message(key: Key, chance: ArrayLike) -> Array:
     """A geometric number of local iterations; 0 when `chance` is 1."""
     # by inversion: one draw, and never log 0, which would be an infinite round
     uniform = jax.random.uniform(key, (), jnp.float32, minval=jnp.finfo(jnp.float32).tiny)
@@ -33,7 +33,7 @@ def iterations_before_exchange(key: Key, chance: ArrayLike) -> Array:
 
 
 class Broadcast(NamedTuple):
-    """The shared block, and how many iterations come before the next exchange."""
+    """The shared block, and how many iterations come before the next message."""
 
     shared: Params
     iterations: Any
@@ -42,7 +42,7 @@ class Broadcast(NamedTuple):
 class Upload(NamedTuple):
     """A gradient of the shared block goes up."""
 
-    slope: Params
+    gradient: Params
     weight: Array
 
 
@@ -86,7 +86,7 @@ def rows_ahead(key: Key, t: Array, drawn: Any, batch_size: int, data: ClientData
 
 
 def one_batch(key: Key, batch_size: int, data: ClientData) -> Batch:
-    """The components of the one iteration that ends in an exchange."""
+    """The components of the one iteration that ends in a message."""
     if batch_size == 0:
         return data.batch()
     return batches.take_rows(data, batches.draw_with_replacement(key, 1, batch_size, data)[0])

@@ -37,8 +37,8 @@ def walk(
 
     def one_step(t: ArrayLike, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
         params, tally = carried
-        slope, cost = gradient(step_key(key, t), params, plan.batch(t, drawn, data))
-        return tree.descend(params, step_size, slope), tally.plus(cost.counters())
+        direction, cost = gradient(step_key(key, t), params, plan.batch(t, drawn, data))
+        return tree.descend(params, step_size, direction), tally.plus(cost.counters())
 
     # the base's own rule: a method that draws its number of steps, or counts other rows, overrides `steps` for its
     # rounds alone

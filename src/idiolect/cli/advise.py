@@ -27,7 +27,7 @@ def advise(
         str | None, typer.Option("--seeds", help="Splits such as 0,1,2 or 0-9 to verify on. Default: data.seed, or 0.")
     ] = None,
 ) -> None:
-    """Train alone, join everybody, or join these neighbours? Measures the clients and advises each of them."""
+    """Train alone, join all clients, or join these neighbours? Measures the clients and advises each of them."""
     from idiolect.cli.training import Bar, show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.advise import advise_on

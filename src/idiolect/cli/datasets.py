@@ -95,7 +95,7 @@ def _tell(row: Dataset, remarks: tuple[str, ...], quiet: bool) -> None:
 
 @contextlib.contextmanager
 def _bar(quiet: bool) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A progress bar in bytes on standard error, one file after the other; silent where nobody watches."""
+    """A progress bar in bytes on standard error, one file after the other; silent where output is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda name, done, total: None
         return

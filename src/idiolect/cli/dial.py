@@ -106,7 +106,7 @@ def dial(
 
 
 def _is_finished(usual: Path, running: Running) -> bool:
-    """Whether the folder that nobody named holds a finished path, which a second call must not touch."""
+    """Whether the folder that was not named holds a finished path, which a second call must not touch."""
     return running.out is None and not running.resume and (usual / "done").exists()
 
 

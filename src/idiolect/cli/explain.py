@@ -67,9 +67,9 @@ def _of_run(folder: Path, as_format: Format) -> str:
 def _statement(folder: Path) -> Statement:
     from idiolect.record.manifest import check_report_files
     from idiolect.record.reading import read_statement
-    from idiolect.report.folder import refuse_strangers
+    from idiolect.report.folder import refuse_unknown_files
 
-    refuse_strangers(folder)
+    refuse_unknown_files(folder)
     check_report_files(folder)
     statement = read_statement(folder)
     if statement is None:

@@ -80,7 +80,7 @@ def use_cache(quiet: bool) -> None:
 def show(folder: Path, printing: Printing, details: bool = True, usual: Path | None = None) -> None:
     """Build the report of a finished folder and print what it says.
 
-    A quiet command names its folder only where that is not the `usual` one, so that nobody could know it.
+    A quiet command names its folder only where that is not the `usual` one, so that it could not be known.
     """
     from idiolect.report import report_on
 
@@ -94,7 +94,7 @@ def show(folder: Path, printing: Printing, details: bool = True, usual: Path | N
 
 
 class Bar:
-    """A progress bar with the time left on standard error; silent where nobody watches."""
+    """A progress bar with the time left on standard error; silent where output is not a terminal."""
 
     def __init__(self, quiet: bool):
         self.remark: Callable[[str], None] | None = None if quiet else self.say

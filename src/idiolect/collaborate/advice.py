@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From held-out losses of three ways to one piece of advice per agent, with its expected gain and interval.
+"""From held-out losses of three ways to one piece of advice per client, with its expected gain and interval.
 
-Few rows decide little. Each agent's measured gains are drawn towards what agents of its size gain, as far as the
-agents differ from one another less than their rows are noisy (`shrinkage`, two gains at once).
+Few rows decide little. Each client's measured gains are drawn towards what clients of its size gain, as far as the
+clients differ from one another less than their rows are noisy (`shrinkage`, two gains at once).
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from idiolect.collaborate.options import OPTIONS
 from idiolect.collaborate.quadratic import Sample
 from idiolect.collaborate.shrinkage import shrink
 
-_PRIOR_ROWS = 4.0  # rows of everybody's covariance that are added to an agent's own
+_PRIOR_ROWS = 4.0  # rows of all clients' covariance that are added to a client's own
 _QUANTILE = 1.959963984540054
 
 
 class Advice(NamedTuple):
-    """One entry per agent. Gains are held-out loss saved against training alone, in order of OPTIONS."""
+    """One entry per client. Gains are held-out loss saved against training alone, in order of OPTIONS."""
 
-    pick: np.ndarray  # (agents,) place in OPTIONS
-    measured: np.ndarray  # (agents, 3) mean saving over the agent's own held-out rows
-    expected: np.ndarray  # (agents, 3) drawn towards agents alike
-    low: np.ndarray  # (agents, 3) 95 % interval of the expected gain
+    pick: np.ndarray  # (clients,) place in OPTIONS
+    measured: np.ndarray  # (clients, 3) mean saving over the client's own held-out rows
+    expected: np.ndarray  # (clients, 3) drawn towards clients alike
+    low: np.ndarray  # (clients, 3) 95 % interval of the expected gain
     high: np.ndarray
-    chance: np.ndarray  # (agents,) probability that the pick is no worse than each other way, least of them
+    chance: np.ndarray  # (clients,) probability that the pick is no worse than each other way, least of them
 
     def names(self) -> list[str]:
-        """What each agent should do."""
+        """What each client should do."""
         return [OPTIONS[place] for place in self.pick]
 
 
 def advise(sample: Sample, losses: np.ndarray) -> Advice:
-    """The way with the largest expected gain, for every agent; (rows, 3) held-out losses given."""
+    """The way with the largest expected gain, for every client; (rows, 3) held-out losses given."""
     saved = losses[:, :1] - losses[:, 1:]
     measured = sample.means(saved)
     noise = gain_noise(sample, saved, measured)
@@ -55,7 +55,7 @@ def advise(sample: Sample, losses: np.ndarray) -> Advice:
 
 
 def model_luck(sample: Sample) -> np.ndarray:
-    """(agents,) variance of the gains of models learnt from other such rows, over the noise of a mean over rows.
+    """(clients,) variance of the gains of models learnt from other such rows, over the noise of a mean over rows.
 
     Rows that are left out say how good models are that are learnt like these, not how good these very ones are; the
     two differ by about as much as rows are noisy (Nadeau and Bengio 2003), more where rows are few for the model.
@@ -64,7 +64,7 @@ def model_luck(sample: Sample) -> np.ndarray:
 
 
 def gain_noise(sample: Sample, saved: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """(agents, k, k) covariance of mean gains; rows of a block stand or fall together."""
+    """(clients, k, k) covariance of mean gains; rows of a block stand or fall together."""
     centred = saved - means[sample.owner]
     _, block = np.unique(np.stack([sample.owner, sample.block]), axis=1, return_inverse=True)
     totals = np.zeros((block.max(initial=0) + 1, saved.shape[1]))
@@ -75,7 +75,7 @@ def gain_noise(sample: Sample, saved: np.ndarray, means: np.ndarray) -> np.ndarr
     np.add.at(squares, owners, totals[:, :, None] * totals[:, None, :])
     blocks = np.bincount(owners, minlength=sample.agents)
     counts = np.maximum(sample.counts, 1)
-    # per block; an agent with few of them borrows from the others
+    # per block; a client with few of them borrows from the others
     freedom = np.maximum(blocks - 1, 0)[:, None, None]
     pooled = _typical(squares, freedom)
     # a squared miss is as uncertain as it is large: few rows with a large mean have seen but part of their spread
@@ -89,7 +89,7 @@ def gain_noise(sample: Sample, saved: np.ndarray, means: np.ndarray) -> np.ndarr
 
 
 def _typical(squares: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """A covariance of one block as most agents have it: the mean without the noisiest tenth."""
+    """A covariance of one block as most clients have it: the mean without the noisiest tenth."""
     each = _trace(squares) / np.maximum(freedom[:, 0, 0], 1)
     usual = each <= np.quantile(each, 0.9)
     return np.asarray(squares[usual].sum(axis=0) / max(float(freedom[usual].sum()), 1.0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Newton's method for many models at once: every agent's own, or weighted models of a block of agents."""
+"""Newton's method for many models at once: every client's own, or weighted models of a block of clients."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def derivatives(
     loss: ConvexLoss, design: np.ndarray, goals: np.ndarray, answers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(rows, size) gradients and (rows, size, size) Hessians of every row's loss, by the coefficients."""
-    slopes = loss.row_slopes(answers, goals)
+    by_output = loss.row_gradients(answers, goals)
     rows, (columns, outputs) = len(design), loss.shape
     if loss.diagonal:
-        return design * slopes, np.einsum("rc,cd->rcd", design**2, np.eye(columns))
-    gradients = (design[:, :, None] * slopes[:, None, :]).reshape(rows, columns * outputs)  # also without a row
+        return design * by_output, np.einsum("rc,cd->rcd", design**2, np.eye(columns))
+    gradients = (design[:, :, None] * by_output[:, None, :]).reshape(rows, columns * outputs)  # also without a row
     squares = design[:, :, None] * design[:, None, :]
-    # slopes by the outputs are predictions less goals, for all three losses
-    curved = output_curvature(loss, slopes + goals)
+    # gradients by the outputs are predictions less goals, for all three losses
+    curved = output_curvature(loss, by_output + goals)
     if outputs == 1:
         return gradients, squares * curved
     hessians = np.einsum("rcd,rkl->rckdl", squares, curved)
@@ -59,9 +59,9 @@ def group_derivatives(
     gradients, hessians = np.zeros((groups, size)), np.zeros((groups, size, size))
     for first, last in pieces(starts, max(NUMBERS_AT_ONCE // size**2, 1)):
         rows = slice(starts[first], starts[last])
-        slope, curve = derivatives(loss, design[rows], goals[rows], answers[rows])
+        gradient, curve = derivatives(loss, design[rows], goals[rows], answers[rows])
         here = starts[first : last + 1] - starts[first]
-        gradients[first:last], hessians[first:last] = sums_of_groups(slope, here), sums_of_groups(curve, here)
+        gradients[first:last], hessians[first:last] = sums_of_groups(gradient, here), sums_of_groups(curve, here)
     return gradients, hessians
 
 
@@ -134,10 +134,10 @@ class _Weighted:
     def derivatives(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         models, (columns, outputs) = len(points), self.loss.shape
         answers, goals = self._answers(points)
-        slopes = self.loss.row_slopes(answers, goals)
-        curved = output_curvature(self.loss, slopes + goals).reshape(*self.per_row.shape, outputs, outputs)
-        slopes = slopes.reshape(*self.per_row.shape, outputs)
-        gradients = np.stack([(self.per_row * slopes[..., k]) @ self.design for k in range(outputs)], axis=-1)
+        by_output = self.loss.row_gradients(answers, goals)
+        curved = output_curvature(self.loss, by_output + goals).reshape(*self.per_row.shape, outputs, outputs)
+        by_output = by_output.reshape(*self.per_row.shape, outputs)
+        gradients = np.stack([(self.per_row * by_output[..., k]) @ self.design for k in range(outputs)], axis=-1)
         hessians = np.empty((models, columns, outputs, columns, outputs))
         for one in range(outputs):
             for other in range(outputs):
@@ -181,14 +181,14 @@ def _newton(problem: _Groups | _Weighted, ridge: np.ndarray, start: np.ndarray) 
     point, now = start.copy(), value(start)
     places = np.arange(len(ridge))
     for _ in range(MOST_STEPS):
-        slope, curvature = problem.derivatives(point)
-        slope = slope + ridge * point
+        gradient, curvature = problem.derivatives(point)
+        gradient = gradient + ridge * point
         curvature[:, places, places] += ridge
         scale = np.trace(curvature, axis1=1, axis2=2) / len(ridge)
-        # a direction without curvature, such as the bias of a class that nobody has, would make the system singular
+        # a direction without curvature, such as the bias of a class without rows, would make the system singular
         curvature[:, places, places] += (_TINY * scale + 1e-30)[:, None]
-        step = np.linalg.solve(curvature, slope[..., None])[..., 0]
-        decrease = (slope * step).sum(axis=1)
+        step = np.linalg.solve(curvature, gradient[..., None])[..., 0]
+        decrease = (gradient * step).sum(axis=1)
         # all models step together in one batched solve; one that has arrived waits with a step of length 0
         moving = decrease > 1e-12 * (1 + np.abs(now))
         if not moving.any():

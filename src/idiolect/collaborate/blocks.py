@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many agents: sample a few models that everybody judges, sort agents by what they say, look closely within blocks."""
+"""Many clients: a few models that all clients judge sort them into blocks, which are looked at closely."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from idiolect.core.keys import Purpose, host_generator
 
 
 class Neighbourhoods(NamedTuple):
-    """Lambda in lists: agent i gives `shares[i]` to the agents `members[i]`; every list sums to one."""
+    """Lambda in lists: client i gives `shares[i]` to the clients `members[i]`; every list sums to one."""
 
     members: list[np.ndarray]
     shares: list[np.ndarray]
-    blocks: list[np.ndarray]  # the agents that were compared with one another
+    blocks: list[np.ndarray]  # the clients that were compared with one another
     exchange: Exchange  # its `pairs` is the number of ordered pairs that were evaluated
 
     def dense(self) -> np.ndarray:
-        """(agents, agents)."""
+        """(clients, clients)."""
         matrix = np.zeros((len(self.members), len(self.members)))
         for agent, (members, shares) in enumerate(zip(self.members, self.shares)):
             matrix[agent, members] = shares
@@ -46,7 +46,7 @@ def learn_in_blocks(
 ) -> Neighbourhoods:
     """Lambda with N x landmarks + N x block judgements in place of N^2; shares below `least` are dropped.
 
-    1. Sample: a few models (landmarks) are judged by everybody. 2. Cluster: agents whose rows judge them alike are
+    1. Sample: a few models (landmarks) are judged by all clients. 2. Cluster: clients whose rows judge them alike are
     sorted into blocks of at most `block`. 3. Refine: `learn_weights` inside every block.
     """
     blocks, exchange = split_into_blocks(sample, penalty, block, landmarks, seed)
@@ -61,7 +61,7 @@ def learn_in_blocks(
 def split_into_blocks(
     sample: Sample, penalty: float, block: int = 100, landmarks: int = 16, seed: int = 0
 ) -> tuple[list[np.ndarray], Exchange]:
-    """Agents that are alike, at most `block` together, and what finding them has cost."""
+    """Clients that are alike, at most `block` together, and what finding them has cost."""
     if block < 2 or landmarks < 1:
         raise RequestError(f"block must be at least 2 and landmarks at least 1, got {block} and {landmarks}.")
     if sample.agents <= block:
@@ -71,7 +71,7 @@ def split_into_blocks(
 
 
 def _spread_over(signatures: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Agents without a row, which are like nobody, spread evenly over the others: no block is to be theirs alone."""
+    """Clients without a row, which are like no other, spread evenly over the others: no block is to be theirs alone."""
     if known.all() or not known.any():
         return signatures
     found, lent = signatures.copy(), np.flatnonzero(known)
@@ -80,7 +80,7 @@ def _spread_over(signatures: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def _signatures(sample: Sample, penalty: float, landmarks: int, seed: int) -> tuple[np.ndarray, Exchange]:
-    """(agents, landmarks): root of the nats that an agent's rows hold against every landmark's model."""
+    """(clients, landmarks): root of the nats that a client's rows hold against every landmark's model."""
     draws = host_generator(seed, Purpose.PARTITION, sample.agents)
     chosen = np.sort(draws.choice(sample.agents, landmarks, replace=False))
     few = sample.some_agents(chosen)
@@ -88,19 +88,19 @@ def _signatures(sample: Sample, penalty: float, landmarks: int, seed: int) -> tu
     models = quick_models(few, expand(few, common), own_weights(few), penalty)
     losses = sample.means(score(sample, models))
     refits = _REFITS if sample.size <= FEW_COEFFICIENTS else 0
-    for _ in range(refits):  # one agent's few rows make a poor landmark: the agents it serves best refit it
+    for _ in range(refits):  # one client's few rows make a poor landmark: the clients it serves best refit it
         models = _refit(sample, penalty, losses.argmin(axis=1), models)
         losses = sample.means(score(sample, models))
     least = losses.min(axis=1)
     # in nats, and its root: excess grows with the square of a distance, and k-means compares distances
     scale = noise_scale(sample, least[sample.owner])
-    # per row, not per agent: agents of different size shall not be sorted by their size
+    # per row, not per client: clients of different size shall not be sorted by their size
     judged = judging(sample, landmarks, sample.agents * landmarks)
     return np.sqrt((losses - least[:, None]) / scale[:, None]), judged.times(1 + refits)
 
 
 def _refit(sample: Sample, penalty: float, nearest: np.ndarray, models: np.ndarray) -> np.ndarray:
-    """Every landmark's model on the rows of the agents that are nearest to it; one without agents stays."""
+    """Every landmark's model on the rows of the clients that are nearest to it; one without clients stays."""
     label = nearest[sample.owner]
     order = np.argsort(label, kind="stable")
     starts = np.searchsorted(label[order], np.arange(len(models) + 1))
@@ -110,7 +110,7 @@ def _refit(sample: Sample, penalty: float, nearest: np.ndarray, models: np.ndarr
 
 
 def _sorted(signatures: np.ndarray, block: int, seed: int) -> list[np.ndarray]:
-    """Blocks of at most `block` agents (never a single one), clusters of like agents kept together."""
+    """Blocks of at most `block` clients (never a single one), clusters of like clients kept together."""
     agents = len(signatures)
     seen = signatures
     if agents > _MOST_CLUSTERED:
@@ -120,7 +120,7 @@ def _sorted(signatures: np.ndarray, block: int, seed: int) -> list[np.ndarray]:
     clusters = min(max(2, 2 * agents // block), _MOST_CLUSTERS, len(np.unique(seen, axis=0)))
     found = KMeans(clusters, n_init=1, random_state=seed % 2**32).fit(seen)
     label = found.labels_ if seen is signatures else found.predict(signatures)
-    # neighbouring clusters stand side by side along the line of largest spread, and agents along it inside them
+    # neighbouring clusters stand side by side along the line of largest spread, and clients along it inside them
     middle = found.cluster_centers_.mean(axis=0)
     direction = np.linalg.svd(found.cluster_centers_ - middle, full_matrices=False)[2][0]
     line = (found.cluster_centers_ - middle) @ direction
@@ -130,7 +130,7 @@ def _sorted(signatures: np.ndarray, block: int, seed: int) -> list[np.ndarray]:
 
 
 _REFITS = 3
-_MOST_CLUSTERED = 20_000  # agents among which clusters are looked for; the others join the nearest
+_MOST_CLUSTERED = 20_000  # clients among which clusters are looked for; the others join the nearest
 _MOST_CLUSTERS = 64
 
 

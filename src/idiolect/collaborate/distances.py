@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Discrepancies from data, by the distribution distances of appendix A of All-for-all 2022; no model is trained.
 
-Each agent sends a summary of its rows once, the server compares all pairs. Empirical distances are too large, as two
+Each client sends a summary of its rows once, the server compares all pairs. Empirical distances are too large, as two
 samples of one distribution differ too: the expected excess is taken off (`value`), and `upper` bounds the distance
 where few rows tell little. Labels are not needed where A.3 applies: compare inputs alone.
 """
@@ -29,7 +29,7 @@ SLICES_REVEAL = (
 
 
 class Distances(NamedTuple):
-    """(agents, agents), symmetric, zero on the diagonal."""
+    """(clients, clients), symmetric, zero on the diagonal."""
 
     value: np.ndarray  # cleared of sampling noise, at least 0
     upper: np.ndarray  # confidence bound: a pair is close only if this is small
@@ -90,7 +90,7 @@ def wasserstein_distances(
     described = np.stack([one.steps() for one in sent])
     scale = diameter * LIPSCHITZ * np.sqrt(np.prod(rows.inputs.shape[1:]))
     apart = np.stack([np.abs(described - one).mean(axis=1) for one in described])
-    # halves of one agent differ by noise alone, as two agents of n/2 rows each would
+    # halves of one client differ by noise alone, as two clients of n/2 rows each would
     noise = np.array([one.halves for one in sent]) ** 2 / 4  # (c_i^2 / n_i with halves = c_i sqrt(4/n_i))
     doubt = noise[:, None] + noise
     value = scale * np.sqrt(np.maximum(apart**2 - doubt, 0.0))
@@ -101,7 +101,7 @@ def wasserstein_distances(
 
 
 def slice_rows(rows: Rows, directions: int = 32, labelled: bool = True, seed: int = 0) -> list[Shadow]:
-    """What each agent sends for `wasserstein_distances`."""
+    """What each client sends for `wasserstein_distances`."""
     refuse_few_rows(rows.counts, LEAST_ROWS)
     inputs = np.asarray(rows.inputs, np.float64).reshape(len(rows.targets), -1)
     points = inputs * _signs(rows)[:, None] if labelled else inputs
@@ -111,7 +111,7 @@ def slice_rows(rows: Rows, directions: int = 32, labelled: bool = True, seed: in
 
 
 def common_axes(features: int, directions: int, draws: np.random.Generator) -> np.ndarray:
-    """(features, directions) unit vectors that everybody knows."""
+    """(features, directions) unit vectors that all clients know."""
     axes = draws.normal(size=(features, directions)) if features > 1 else np.ones((1, 1))
     return axes / np.linalg.norm(axes, axis=0)
 
@@ -141,15 +141,15 @@ def _signs(rows: Rows) -> np.ndarray:
 
 
 def _moments(rows: Rows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of every agent's rows, and tr(covariance)/n of that mean; one row borrows the others' covariance."""
+    """Mean of every client's rows, and tr(covariance)/n of that mean; one row borrows the others' covariance."""
     counts = rows.counts
     if counts.min(initial=1) == 0:
-        raise RequestError(f"Agent {int(counts.argmin())} has no rows to compare; leave it out.")
+        raise RequestError(f"Client {int(counts.argmin())} has no rows to compare; leave it out.")
     means = np.stack([values[a:b].mean(axis=0) for a, b in zip(rows.offsets[:-1], rows.offsets[1:])])
     centred = values - np.repeat(means, counts, axis=0)
     squares = np.bincount(np.repeat(np.arange(rows.clients), counts), (centred**2).sum(axis=1), rows.clients)
     pooled = squares.sum() / max(float((counts - 1).sum()), 1.0)
-    spread = (squares + pooled) / counts  # one row's worth of everybody's, so that chance agreement is not certainty
+    spread = (squares + pooled) / counts  # one row's worth of all clients, so that chance agreement is not certainty
     return means, spread / counts
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discrepancies from models: how much worse agent j's model is than my own on my rows, f_i(x_j) - f_i(x_i).
+"""Discrepancies from models: how much worse client j's model is than my own on my rows, f_i(x_j) - f_i(x_i).
 
-Every agent's rows are dealt to folds; its own model is judged on rows it has not seen, without losing any row
+Every client's rows are dealt to folds; its own model is judged on rows it has not seen, without losing any row
 (cross-fitting), and every pair by the differences row by row. The expectation is b_ij + (what j's few rows cost)
 - (what i's few rows cost): negative where j's model would serve i better than its own.
 """
@@ -18,16 +18,16 @@ from idiolect.collaborate.quadratic import Expansion, Sample, own_weights, quick
 
 
 class Excess(NamedTuple):
-    """Estimates for the ordered pairs that were evaluated; (agents, agents) arrays, not-a-number elsewhere."""
+    """Estimates for the ordered pairs that were evaluated; (clients, clients) arrays, not-a-number elsewhere."""
 
     value: np.ndarray  # mean of loss(x_j) - loss(x_i) over rows of i
     standard_error: np.ndarray  # of that mean; infinite where one block of rows cannot tell
-    freedom: np.ndarray  # (agents,) blocks of rows minus 1
-    noise: np.ndarray  # (agents,) what one nat of evidence is in units of the loss
+    freedom: np.ndarray  # (clients,) blocks of rows minus 1
+    noise: np.ndarray  # (clients,) what one nat of evidence is in units of the loss
     exchange: Exchange
 
     def bound(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """(low, high) Student interval per pair; infinite for an agent with a single block of rows."""
+        """(low, high) Student interval per pair; infinite for a client with a single block of rows."""
         quantile = student.ppf(0.5 + level / 2, np.maximum(self.freedom, 1))[:, None]
         half = np.where(self.value == 0, 0.0, quantile * self.standard_error)
         half = np.where(self.freedom[:, None] < 1, np.inf, half)
@@ -35,7 +35,7 @@ class Excess(NamedTuple):
         return self.value - half, self.value + half
 
     def close(self, epsilon: float, level: float = 0.95) -> np.ndarray:
-        """Booleans: does the *upper* bound say f_i(x_j) - f_i(x_i) <= epsilon/2? Always for an agent with itself."""
+        """Booleans: does the *upper* bound say f_i(x_j) - f_i(x_i) <= epsilon/2? Always for a client with itself."""
         with np.errstate(invalid="ignore"):
             near = self.bound(level)[1] <= epsilon / 2
         np.fill_diagonal(near, True)
@@ -43,14 +43,14 @@ class Excess(NamedTuple):
 
 
 def held_out_models(sample: Sample, expansion: Expansion, penalty: float) -> np.ndarray:
-    """(agents, folds, size): every agent's quick model without the rows of one fold."""
+    """(clients, folds, size): every client's quick model without the rows of one fold."""
     own = own_weights(sample)
     folds = [quick_models(sample, expansion, own, penalty, without=fold) for fold in range(sample.folds)]
     return np.stack(folds, axis=1)
 
 
 def pairwise_excess(sample: Sample, expansion: Expansion, penalty: float) -> Excess:
-    """All ordered pairs. For many agents see `blocks.learn_in_blocks`, which asks for few of them."""
+    """All ordered pairs. For many clients see `blocks.learn_in_blocks`, which asks for few of them."""
     models = quick_models(sample, expansion, own_weights(sample), penalty)
     # i's own model is judged without the rows it is judged on, as j's never saw them: otherwise i would look better
     # than it is
@@ -65,7 +65,7 @@ def pairwise_excess(sample: Sample, expansion: Expansion, penalty: float) -> Exc
 
 
 def judging(sample: Sample, models: int, pairs: int) -> Exchange:
-    """What it costs that `pairs` times an agent judges one of `models` models that agents have sent."""
+    """What it costs that `pairs` times a client judges one of `models` models that clients have sent."""
     return Exchange(
         # one mean per pair goes back to the server; standard errors, fourth moments of the rows, stay
         (Parcel("a client's model", (sample.size,), models, pairs), Parcel("mean loss of a judged model", (), pairs)),
@@ -81,9 +81,9 @@ def _fewest_rows(sample: Sample) -> int | None:
 
 
 def noise_scale(sample: Sample, own: np.ndarray) -> np.ndarray:
-    """(agents,) loss per nat: 1 for log losses; for squares the held-out variance, drawn towards everybody's.
+    """(clients,) loss per nat: 1 for log losses; for squares the held-out variance, drawn towards that of all.
 
-    Few rows say little about their variance: two rows of everybody's are added to each agent's own.
+    Few rows say little about their variance: two rows of all clients are added to each client's own.
     """
     if sample.loss.criterion != "squared":
         return np.ones(sample.agents)
@@ -94,7 +94,7 @@ def noise_scale(sample: Sample, own: np.ndarray) -> np.ndarray:
 
 
 def _standard_errors(sample: Sample, differences: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of a mean over an agent's rows whose blocks are independent, and blocks - 1 per agent."""
+    """Of a mean over a client's rows whose blocks are independent, and blocks - 1 per client."""
     centred = differences - value[sample.owner]
     _, block = np.unique(np.stack([sample.owner, sample.block]), axis=1, return_inverse=True)
     block = block.reshape(-1)

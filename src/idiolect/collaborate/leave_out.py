@@ -18,21 +18,21 @@ MOST_NUMBERS = 500_000_000  # rows times squared coefficients: beyond it folds a
 
 
 def is_quick(sample: Sample) -> bool:
-    """Whether leaving out one row at a time is affordable, and honest: no agent holds a copy of another's rows."""
+    """Whether leaving out one row at a time is affordable, and honest: no client holds a copy of another's rows."""
     return len(sample.owner) * sample.size**2 <= MOST_NUMBERS and not sample.copies
 
 
 class Fitted(NamedTuple):
     """Models that count rows of others, too, at their optimum."""
 
-    hessians: np.ndarray  # (agents, size, size) of the weighted losses, without the ridge
-    own: np.ndarray  # (agents,) what a row of the agent's own counts in its model
+    hessians: np.ndarray  # (clients, size, size) of the weighted losses, without the ridge
+    own: np.ndarray  # (clients,) what a row of the client's own counts in its model
 
 
 def left_out_losses(sample: Sample, models: np.ndarray, penalty: float, fitted: Fitted | None = None) -> np.ndarray:
-    """(rows,) loss of every row under its agent's model without the row's block; `models` are the optima.
+    """(rows,) loss of every row under its client's model without the row's block; `models` are the optima.
 
-    Without `fitted` every agent's model is that of its own rows, each counted once.
+    Without `fitted` every client's model is that of its own rows, each counted once.
     """
     losses = np.empty(len(sample.owner))
     for first, last in pieces(sample.starts, max(NUMBERS_AT_ONCE // sample.size**2, 1)):
@@ -48,7 +48,7 @@ def _losses(sample: Sample, models: np.ndarray, ridge: np.ndarray, fitted: Fitte
         return np.zeros(0)
     _, block = np.unique(np.stack([sample.owner, sample.block]), axis=1, return_inverse=True)
     block = block.reshape(-1)
-    order = np.argsort(block, kind="stable")  # blocks of one agent stand together
+    order = np.argsort(block, kind="stable")  # blocks of one client stand together
     starts = np.searchsorted(block[order], np.arange(block.max() + 2))
     design, goals, owner = sample.design[order], sample.goals[order], sample.owner[order]
     holder = owner[starts[:-1]]

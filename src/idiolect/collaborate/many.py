@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neighbours of many agents: pairs are judged inside blocks of like agents, and every number comes from rows unseen.
+"""Neighbours of many clients: pairs are judged inside blocks of like clients, and every number comes from rows unseen.
 
-Blocks are found anew without each fold: sorted by the very rows that judge them, agents would find others with the
+Blocks are found anew without each fold: sorted by the very rows that judge them, clients would find others with the
 same noise, and call it likeness.
 """
 
@@ -25,20 +25,20 @@ from idiolect.collaborate.weights import (
     stack,
 )
 
-BLOCK = 100  # agents of a block
+BLOCK = 100  # clients of a block
 LEAST_SHARE = 1e-3  # kept in the lists of neighbours
 
 Report = Callable[[str, int, int], None]
 
 
 class Found(NamedTuple):
-    """What blocks say of every agent's neighbours."""
+    """What blocks say of every client's neighbours."""
 
     losses: np.ndarray  # (rows,) held-out loss of every row
     neighbours: Neighbourhoods
-    models: np.ndarray  # (agents, size) on all rows: the mixture of the candidates' models
-    mixture: dict[str, float]  # what each candidate contributes, mean over agents
-    held_out: dict[str, float]  # mean held-out loss of each candidate, over agents
+    models: np.ndarray  # (clients, size) on all rows: the mixture of the candidates' models
+    mixture: dict[str, float]  # what each candidate contributes, mean over clients
+    held_out: dict[str, float]  # mean held-out loss of each candidate, over clients
 
 
 class _Judged(NamedTuple):
@@ -114,7 +114,7 @@ def _judge_candidates(
 
 
 def _rows_of(sample: Sample, members: np.ndarray) -> np.ndarray:
-    """Places of these agents' rows."""
+    """Places of these clients' rows."""
     counts = sample.counts[members]
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(sample.starts[members], counts) + within

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collaboration map: each agent's neighbours, their weights, and what they are predicted to save."""
+"""The collaboration map: each client's neighbours, their weights, and what they are predicted to save."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SMALLEST_SHARE = 0.01  # neighbours with less are counted in the weights, but no
 class CollaborationMap(NamedTuple):
     """Row-stochastic Lambda read as a graph."""
 
-    shares: np.ndarray  # (agents, agents) lambda_ij
-    effective: np.ndarray  # (agents,) N_i: how many of its own samples agent i's weighted rows are worth
-    order: np.ndarray  # (agents,) agents so that those who share stand side by side
-    places: np.ndarray  # (agents, 2) where a drawing puts them, in [-1, 1]
+    shares: np.ndarray  # (clients, clients) lambda_ij
+    effective: np.ndarray  # (clients,) N_i: how many of its own samples client i's weighted rows are worth
+    order: np.ndarray  # (clients,) clients so that those who share stand side by side
+    places: np.ndarray  # (clients, 2) where a drawing puts them, in [-1, 1]
 
     @property
     def sample_saving(self) -> float:
@@ -33,7 +33,7 @@ class CollaborationMap(NamedTuple):
         return 1 / self.sample_saving
 
     def neighbours(self, agent: int) -> list[tuple[int, float]]:
-        """(agent, share) of those that count, largest first, without itself."""
+        """(client, share) of those that count, largest first, without itself."""
         row = self.shares[agent]
         found = [(int(other), float(row[other])) for other in np.argsort(-row, kind="stable") if other != agent]
         return [(other, share) for other, share in found if share >= SMALLEST_SHARE]
@@ -85,7 +85,7 @@ def _places(shares: np.ndarray, steps: int = 200) -> np.ndarray:
         gap = places[:, None] - places[None]
         length = np.maximum(np.sqrt((gap**2).sum(axis=2)), 1e-3)
         force = (ideal**2 / length**2 - pull * length / ideal)[..., None] * gap
-        move = force.sum(axis=1) - 0.5 * places  # a weak pull inwards keeps strangers on the page
+        move = force.sum(axis=1) - 0.5 * places  # a weak pull inwards keeps clients without neighbours on the page
         reach = np.maximum(np.sqrt((move**2).sum(axis=1, keepdims=True)), 1e-12)
         places = places + move / reach * np.minimum(reach, 0.2 * (1 - step / steps))
     places = places - places.mean(axis=0)

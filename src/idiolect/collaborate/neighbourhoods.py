@@ -27,24 +27,24 @@ def neighbourhood_weights(discrepancy: ArrayLike, accuracy: float, *, asymmetric
 
 
 def counts(discrepancy: ArrayLike, accuracy: float, *, asymmetric: str = "refuse") -> np.ndarray:
-    """N_i(eps), itself included: the speed-up of agent i over training alone."""
+    """N_i(eps), itself included: the speed-up of client i over training alone."""
     b = check_discrepancy(discrepancy, asymmetric)
     return (b <= check_accuracy(accuracy) / 2).sum(axis=1)
 
 
 def identity(agents: int) -> Neighbours:
-    """Everybody alone."""
+    """Every client alone."""
     everyone = np.arange(_at_least_one(agents))
     return mixing.from_pairs(agents, everyone, everyone, np.ones(agents))
 
 
 def uniform(agents: int) -> Neighbours:
-    """Everybody listens to everybody alike: one model for all."""
+    """Every client listens to all alike: one model for all."""
     return mixture(0.0, agents)
 
 
 def mixture(alpha: float, agents: int) -> Neighbours:
-    """alpha I + (1 - alpha) 11^T/N: alpha own, the rest everybody's. Algorithms do it without a matrix: `own_share`."""
+    """alpha I + (1 - alpha) 11^T/N: alpha own, the rest of all. Algorithms do it without a matrix: `own_share`."""
     if not 0 <= alpha <= 1:
         raise RequestError(f"The own weight alpha of a mixture must be between 0 and 1, got {alpha:g}.")
     return mixing.from_dense(alpha * np.eye(_at_least_one(agents)) + (1 - alpha) / agents)
@@ -64,6 +64,7 @@ def neighbourhoods_from_pairs(
     """
     own, other, b = _both_ways(agents, first, second, values)
     close = b <= check_accuracy(accuracy) / 2
+    # each client is among its own pairs, so no count is 0
     number = np.bincount(own[close], minlength=agents)
     return mixing.from_pairs(agents, own[close], other[close], 1 / number[own[close]])
 
@@ -105,6 +106,7 @@ def _symmetric(b: np.ndarray, asymmetric: str) -> np.ndarray:
     """The larger of b_ij and b_ji; RequestError where they differ by more than rounding and `asymmetric` refuses."""
     finite = np.where(np.isfinite(b), b, 0)
     with np.errstate(invalid="ignore"):
+        # two infinities differ by not-a-number, which is no smaller than anything: the second test lets them pass
         apart = ~(np.abs(b - b.T) <= _ROUNDING * finite.max()) & (b != b.T)
     if asymmetric == "refuse" and apart.any():
         i, j = np.argwhere(apart)[0]
@@ -139,7 +141,7 @@ def describe(neighbours: Neighbours) -> str:
 def _both_ways(
     agents: int, first: ArrayLike, second: ArrayLike, values: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ordered pairs from unordered ones, everybody paired with itself at 0."""
+    """Ordered pairs from unordered ones, every client paired with itself at 0."""
     own, other, b = np.asarray(first, np.int64), np.asarray(second, np.int64), np.asarray(values, np.float64)
     if not (b >= 0).all():
         raise RequestError(f"Discrepancies must be at least 0, got {b[~(b >= 0)][0]:g}; clip it at 0.")

@@ -43,7 +43,7 @@ class OnlineWeights:
         if growth <= 1:
             raise RequestError(f"growth must be above 1, got {growth:g}; 2 re-estimates when rows have doubled.")
         if agents < 2 or first < 2:
-            raise RequestError(f"OnlineWeights needs 2 agents and 2 first rows or more, got {agents} and {first}.")
+            raise RequestError(f"OnlineWeights needs 2 clients and 2 first rows or more, got {agents} and {first}.")
         self.loss, self.agents, self.growth = loss, agents, growth
         self.folds, self.penalty, self.seed = folds, penalty, seed
         self.shares = alone(agents)
@@ -62,9 +62,9 @@ class OnlineWeights:
         return total
 
     def add(self, rows: Rows) -> bool:
-        """Take new rows of every agent; True where Lambda was estimated anew."""
+        """Take new rows of every client; True where Lambda was estimated anew."""
         if rows.clients != self.agents:
-            raise RequestError(f"New rows must be those of {self.agents} agents, got {rows.clients}.")
+            raise RequestError(f"New rows must be those of {self.agents} clients, got {rows.clients}.")
         for agent in range(self.agents):
             inputs, targets = rows.of(agent)
             self._inputs[agent].append(np.asarray(inputs))
@@ -82,11 +82,12 @@ class OnlineWeights:
         learned = learn_weights(sample, self.penalty)
         self.shares = learned.shares
         self.history.append(Estimation(self._rows, learned, exchange_of(sample)))
+        # a multiple, not a number of rows: the work of all estimates together stays within a constant of the last one
         self._next = int(np.ceil(self.growth * self._rows))
         return learned
 
     def rows(self) -> Rows:
-        """All rows so far, agent by agent."""
+        """All rows so far, client by client."""
         if self._rows == 0:
             raise RequestError("No rows have arrived yet; add some before estimating.")
         inputs = [np.concatenate(parts) for parts in self._inputs]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three ways to learn - alone, with everybody, with neighbours - solved to their optimum and judged row by row."""
+"""Three ways to learn - alone, with all clients, with neighbours - solved to their optimum and judged row by row."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from idiolect.core.checks import RequestError
 
 OPTIONS = ("alone", "everybody", "neighbours")
 PENALTIES = (100.0, 10.0, 1.0, 0.1)  # in rows: (penalty/2) |V|^2 beside the sum of losses; strongest first
-MOST_PAIRS = 400  # agents of which every pair is judged; more are sorted into blocks first
-MOST_THOROUGH = 4_000  # agents for which every candidate is tried inside blocks
+MOST_PAIRS = 400  # clients of which every pair is judged; more are sorted into blocks first
+MOST_THOROUGH = 4_000  # clients for which every candidate is tried inside blocks
 
 
 class Options(NamedTuple):
@@ -38,12 +38,12 @@ class Options(NamedTuple):
     neighbours: Neighbourhoods  # Lambda of the neighbours, and the blocks within which pairs were judged
     mixture: dict[str, float]  # what each candidate contributes
     held_out: dict[str, float]  # mean held-out loss of each candidate
-    models: np.ndarray | None = None  # (agents, size) of the neighbours, where blocks have made them
-    least: int = 1  # agents with fewer rows have sent nothing
+    models: np.ndarray | None = None  # (clients, size) of the neighbours, where blocks have made them
+    least: int = 1  # clients with fewer rows have sent nothing
 
     @property
     def all_pairs(self) -> bool:
-        """Whether every pair of agents was judged."""
+        """Whether every pair of clients was judged."""
         return len(self.neighbours.blocks) == 1
 
 
@@ -57,7 +57,7 @@ def try_options(
 ) -> Options:
     """Every row's loss under models that were chosen and fitted without its fold.
 
-    Agents with fewer than `least` rows send nothing: the others learn without them, and they judge what was learnt.
+    Clients with fewer than `least` rows send nothing: the others learn without them, and they judge what was learnt.
     """
     heard = sample.heard(least)
     if not len(heard.owner):
@@ -76,7 +76,7 @@ def try_options(
 
 
 def _overheard(sample: Sample, heard: Sample, found: Options) -> np.ndarray:
-    """(rows, 3) losses of agents whose rows nobody has learnt from but themselves."""
+    """(rows, 3) losses of clients whose rows no other client has learnt from."""
     models = fit_options(heard, found)
     own = _fit_alone(sample, found.penalties["alone"], models["everybody"])
     alone = left_out_losses(sample, own, found.penalties["alone"])
@@ -84,11 +84,11 @@ def _overheard(sample: Sample, heard: Sample, found: Options) -> np.ndarray:
 
 
 def _try_heard(sample: Sample, penalties: tuple[float, ...], most_pairs: int, report: Report) -> Options:
-    """The three ways of agents that all send."""
+    """The three ways of clients that all send."""
     chosen, losses = {}, np.empty((len(sample.owner), 3))
     by_row = is_quick(sample)
     for place, way in enumerate(OPTIONS[:2]):
-        solve = _fit_alone if way == "alone" else _fit_everybody
+        solve = _fit_alone if way == "alone" else _fit_together
         tried = _by_rows(sample, way, penalties) if by_row else _by_folds(sample, solve, penalties)
         best = int(np.argmin(sample.means(tried).mean(axis=0)))
         chosen[way], losses[:, place] = penalties[best], tried[:, best]
@@ -106,7 +106,7 @@ def _try_heard(sample: Sample, penalties: tuple[float, ...], most_pairs: int, re
 
 
 def _held_out(sample: Sample, learned: Learned, penalty: float) -> np.ndarray:
-    """(rows,) loss of every row under its agent's neighbours' model; weights were found without the row's fold."""
+    """(rows,) loss of every row under its client's neighbours' model; weights were found without the row's fold."""
     losses, by_row = np.empty(len(sample.owner)), is_quick(sample)
     for fold in range(sample.folds):
         training, judged = sample.without(fold), sample.only(fold)
@@ -127,9 +127,9 @@ def _counted(weights: np.ndarray) -> np.ndarray:
 
 
 def fit(sample: Sample, weights: np.ndarray, penalty: float) -> np.ndarray:
-    """(models, size) optima for every row of `weights`, what one row of agent j counts.
+    """(models, size) optima for every row of `weights`, what one row of client j counts.
 
-    All start from everybody's optimum, where every agent's search is short.
+    All start from the optimum of all rows, where every client's search is short.
     """
     start = np.tile(common_model(sample, penalty), (len(weights), 1))
     kept = _counted(weights)
@@ -158,14 +158,14 @@ def _hessians(sample: Sample, weights: np.ndarray, models: np.ndarray) -> np.nda
 
 
 def fit_options(sample: Sample, options: Options) -> dict[str, np.ndarray]:
-    """(agents, size) models of every way, on all rows of agents that send; alone, on an agent's own."""
+    """(clients, size) models of every way, on all rows of clients that send; alone, on a client's own."""
     neighbours, heard = options.models, sample.heard(options.least)
     if neighbours is None:
         weights = row_weights(options.neighbours.dense(), heard.counts)
         neighbours = fit(heard, weights, options.penalties["neighbours"])
     return {
         "alone": _fit_alone(sample, options.penalties["alone"], None),
-        "everybody": _fit_everybody(heard, options.penalties["everybody"], None),
+        "everybody": _fit_together(heard, options.penalties["everybody"], None),
         "neighbours": neighbours,
     }
 
@@ -179,20 +179,20 @@ def _fit_alone(sample: Sample, penalty: float, start: np.ndarray | None) -> np.n
     return own_optima(sample, penalty, start)
 
 
-def _fit_everybody(sample: Sample, penalty: float, start: np.ndarray | None) -> np.ndarray:
+def _fit_together(sample: Sample, penalty: float, start: np.ndarray | None) -> np.ndarray:
     first = np.zeros(sample.size) if start is None else start[0]
     return np.tile(optimum(sample, np.ones(sample.agents), penalty, first), (sample.agents, 1))
 
 
 def _by_rows(sample: Sample, way: str, penalties: tuple[float, ...]) -> np.ndarray:
-    """(rows, penalties) losses of training alone or with everybody, every row left out in turn."""
+    """(rows, penalties) losses of training alone or with all, every row left out in turn."""
     losses, models, fitted = np.empty((len(sample.owner), len(penalties))), None, None
     loss, ones = sample.loss, np.ones(len(sample.owner))
     for place, penalty in enumerate(penalties):
         if way == "alone":
             models = _fit_alone(sample, penalty, models)
         else:
-            models = _fit_everybody(sample, penalty, models)
+            models = _fit_together(sample, penalty, models)
             whole = loss.hessian(sample.design, sample.goals, ones, models[0].reshape(loss.shape))
             fitted = Fitted(np.broadcast_to(whole, (sample.agents, *whole.shape)), np.ones(sample.agents))
         losses[:, place] = left_out_losses(sample, models, penalty, fitted)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every agent's rows as one table with folds, and quick models from their quadratic expansions.
+"""Every client's rows as one table with folds, and quick models from their quadratic expansions.
 
 Squared losses are quadratic, so that their quick models are exact; others are expanded once, around the model of
-everybody: a quick model is one Newton step away from it. What judges a model is always its true loss on other rows.
+all rows: a quick model is one Newton step away from it. What judges a model is always its true loss on other rows.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
 from idiolect.theory.convex import ConvexLoss
 
-MOST_COEFFICIENTS = 1000  # of one model: its Hessian is formed, for every agent and fold
+MOST_COEFFICIENTS = 1000  # of one model: its Hessian is formed, for every client and fold
 FEW_COEFFICIENTS = 16  # up to here every row's own Hessian is formed: many small sums are one pass over the rows
 SCORES_AT_ONCE = 4_000_000  # outputs held in memory while models are scored
 BIAS_PENALTY = 0.01  # on biases of log losses: one class alone would send them to infinity
 # Sums over a fold leave the client. Those of one or two rows are the rows, and log losses tell three to five of them,
 # as a row's curvature depends on the row (`benchmarks.rows_folds`). From here on many sets of rows have the same sums.
 FOLD_ROWS_OF_SQUARES, FOLD_ROWS_OF_LOGS = 5, 10
-_TINY = 1e-10  # share of the curvature that keeps an undetermined direction where it starts
+_TINY = 1e-10  # fraction of the curvature that keeps an undetermined direction where it starts
 
 
 def fold_rows(loss: ConvexLoss) -> int:
@@ -37,7 +37,7 @@ def fold_rows(loss: ConvexLoss) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The rows of all agents, sorted by agent, each in one of `folds` folds that models leave out in turn."""
+    """The rows of all clients, sorted by client, each in one of `folds` folds that models leave out in turn."""
 
     loss: ConvexLoss  # without l2: penalties are given apart, and never touch a bias
     design: np.ndarray  # (rows, columns)
@@ -47,16 +47,16 @@ class Sample:
     agents: int
     folds: int
     block: np.ndarray  # (rows,) number of the rows that stand or fall together
-    copies: bool = False  # whether some agent holds the rows of another
+    copies: bool = False  # whether some client holds the rows of another
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """(agents,) rows of each."""
+        """(clients,) rows of each."""
         return np.bincount(self.owner, minlength=self.agents)
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """(agents + 1,) where each agent's rows begin."""
+        """(clients + 1,) where each client's rows begin."""
         return np.concatenate([[0], np.cumsum(self.counts)])
 
     @property
@@ -80,16 +80,16 @@ class Sample:
         return self.take(self.fold == fold)
 
     def take(self, chosen: np.ndarray) -> Sample:
-        """Some of the rows, of the same agents."""
+        """Some of the rows, of the same clients."""
         parts = {name: getattr(self, name)[chosen] for name in ("design", "goals", "owner", "fold", "block")}
         return dataclasses.replace(self, **parts)
 
     def heard(self, least: int) -> Sample:
-        """Without the rows of agents that have fewer than `least`: these send nothing, and stay as agents."""
+        """Without the rows of clients that have fewer than `least`: these send nothing, and stay as clients."""
         return self.take(self.counts[self.owner] >= least)
 
     def some_agents(self, agents: np.ndarray) -> Sample:
-        """Only these agents, numbered anew in the order given (which must rise)."""
+        """Only these clients, numbered anew in the order given (which must rise)."""
         counts = self.counts[agents]
         owner = np.repeat(np.arange(len(agents)), counts)
         within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -97,11 +97,11 @@ class Sample:
         return dataclasses.replace(kept, owner=owner, agents=len(agents))
 
     def sums(self, values: np.ndarray) -> np.ndarray:
-        """Row values added up per agent: (rows, ...) to (agents, ...)."""
+        """Row values added up per client: (rows, ...) to (clients, ...)."""
         return sums_of_groups(values, self.starts)
 
     def means(self, values: np.ndarray) -> np.ndarray:
-        """Row values averaged per agent; 0 for one without rows."""
+        """Row values averaged per client; 0 for one without rows."""
         counts = np.maximum(self.counts, 1)
         return self.sums(values) / counts.reshape(-1, *[1] * (values.ndim - 1))
 
@@ -109,9 +109,9 @@ class Sample:
 def make_sample(
     loss: ConvexLoss, rows: Rows, folds: int = 5, seed: int = 0, blocks: np.ndarray | None = None, least: int = 1
 ) -> Sample:
-    """Deal every agent's rows to folds at random, class by class, blocks (overlapping windows, say) undivided.
+    """Deal every client's rows to folds at random, class by class, blocks (overlapping windows, say) undivided.
 
-    An agent fills fewer folds, if need be one, so that each has at least `least` rows.
+    A client fills fewer folds, if need be one, so that each has at least `least` rows.
     """
     size = loss.shape[0] * loss.shape[1]
     if size > MOST_COEFFICIENTS:
@@ -145,7 +145,7 @@ def make_sample(
 
 
 def _dealt(place: np.ndarray, folds: int, least: int, start: int) -> np.ndarray:
-    """(rows,) folds of one agent: in turn, in as many folds as leave none of them with fewer than `least` rows."""
+    """(rows,) folds of one client: in turn, in as many folds as leave none of them with fewer than `least` rows."""
     for used in range(min(folds, max(len(place) // least, 1)), 0, -1):
         dealt = (place % used + start) % folds
         if used == 1 or np.bincount(dealt)[np.unique(dealt)].min() >= least:  # blocks are of different size
@@ -154,7 +154,7 @@ def _dealt(place: np.ndarray, folds: int, least: int, start: int) -> np.ndarray:
 
 
 def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """(first agent with the same rows, order of the rows) per agent: twins leave the same rows out together."""
+    """(first client with the same rows, order of the rows) per client: twins leave the same rows out together."""
     seen: dict[bytes, int] = {}
     sortings, firsts = [], []
     for agent in range(len(offsets) - 1):
@@ -173,14 +173,14 @@ def _twins(design: np.ndarray, goals: np.ndarray, offsets: np.ndarray) -> list[t
 
 
 class Expansion(NamedTuple):
-    """sum over the rows of (agent, fold) of their losses, to second order around `point`."""
+    """sum over the rows of (client, fold) of their losses, to second order around `point`."""
 
     point: np.ndarray  # (size,)
-    gradients: np.ndarray  # (agents, folds, size)
-    hessians: np.ndarray  # (agents, folds, size, size)
+    gradients: np.ndarray  # (clients, folds, size)
+    hessians: np.ndarray  # (clients, folds, size, size)
 
     def without(self, fold: int | None) -> tuple[np.ndarray, np.ndarray]:
-        """(gradients, Hessians) per agent, over the other folds."""
+        """(gradients, Hessians) per client, over the other folds."""
         gradients, hessians = self.gradients.sum(axis=1), self.hessians.sum(axis=1)
         if fold is None:
             return gradients, hessians
@@ -193,7 +193,7 @@ class Expansion(NamedTuple):
 
 
 def expand(sample: Sample, point: np.ndarray) -> Expansion:
-    """Gradients and Hessians of every agent and fold at one point."""
+    """Gradients and Hessians of every client and fold at one point."""
     loss, shape = sample.loss, (sample.agents, sample.folds)
     cells = sample.owner * sample.folds + sample.fold
     # a stable sort: rows of a cell keep their order, and sums over them their rounding
@@ -226,19 +226,19 @@ def quick_models(
     scale = np.maximum(np.trace(curvature, axis1=1, axis2=2) / sample.size, 1e-30)
     places = np.arange(sample.size)
     curvature[:, places, places] += ridge + _TINY * scale[:, None]
-    slope = weights @ gradients + ridge * expansion.point
-    return expansion.point - np.linalg.solve(curvature, slope[..., None])[..., 0]
+    gradient = weights @ gradients + ridge * expansion.point
+    return expansion.point - np.linalg.solve(curvature, gradient[..., None])[..., 0]
 
 
 def own_weights(sample: Sample) -> np.ndarray:
-    """a = identity: every agent its own rows."""
+    """a = identity: every client its own rows."""
     return np.eye(sample.agents)
 
 
 def row_weights(shares: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """What one row of j counts in agent i's fit, from lambda_ij: n_eff lambda_ij / n_j, 1/n_eff = sum lambda^2/n_j.
+    """What one row of j counts in client i's fit, from lambda_ij: n_eff lambda_ij / n_j, 1/n_eff = sum lambda^2/n_j.
 
-    An agent alone counts its rows once, everybody by rows counts every row once: penalties mean the same for all.
+    A client alone counts its rows once, all together count every row once: penalties mean the same for all.
     """
     counted = np.maximum(counts, 1)
     return shares / counted / np.maximum((shares**2 / counted).sum(axis=1, keepdims=True), 1e-300)
@@ -267,13 +267,13 @@ def score(sample: Sample, models: np.ndarray) -> np.ndarray:
 
 
 def score_own(sample: Sample, models: np.ndarray) -> np.ndarray:
-    """(rows,) loss of each row under its owner's model; `models` is (agents, size) or (agents, folds, size)."""
+    """(rows,) loss of each row under its owner's model; `models` is (clients, size) or (clients, folds, size)."""
     chosen = models[sample.owner] if models.ndim == 2 else models[sample.owner, sample.fold]
     return sample.loss.row_losses(own_answers(sample.loss, sample.design, chosen), sample.goals)
 
 
 def own_optima(sample: Sample, penalty: float, start: np.ndarray) -> np.ndarray:
-    """(agents, size): every agent's optimum on its own rows; few coefficients: all agents at once."""
+    """(clients, size): every client's optimum on its own rows; few coefficients: all clients at once."""
     ridge = sample.ridge(penalty)
     if sample.size <= FEW_COEFFICIENTS:
         return group_optima(sample.loss, sample.design, sample.goals, sample.starts, ridge, start)
@@ -285,7 +285,7 @@ def own_optima(sample: Sample, penalty: float, start: np.ndarray) -> np.ndarray:
 
 
 def common_model(sample: Sample, penalty: float, steps: int = 50) -> np.ndarray:
-    """The optimum of everybody's rows: damped Newton from zero."""
+    """The optimum of all rows: damped Newton from zero."""
     return optimum(sample, np.ones(sample.agents), penalty, np.zeros(sample.size), steps)
 
 
@@ -304,12 +304,12 @@ def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarr
     point, now = start.copy(), value(start)
     for _ in range(steps):
         coefficients = point.reshape(loss.shape)
-        slope = loss.gradient(mine.design, mine.goals, per_row, coefficients).reshape(-1) + ridge * point
+        gradient = loss.gradient(mine.design, mine.goals, per_row, coefficients).reshape(-1) + ridge * point
         curvature = loss.hessian(mine.design, mine.goals, per_row, coefficients) + np.diag(ridge)
-        # a direction without curvature (an unpenalised bias of a class nobody has) stays where it is
+        # a direction without curvature (an unpenalised bias of a class without rows) stays where it is
         curvature += (_TINY * np.trace(curvature) / len(point) + 1e-30) * np.eye(len(point))
-        step = np.linalg.solve(curvature, slope)
-        decrease, length = float(slope @ step), 1.0
+        step = np.linalg.solve(curvature, gradient)
+        decrease, length = float(gradient @ step), 1.0
         if decrease <= 1e-12 * (1 + abs(now)):
             break
         # Armijo's rule: far from its optimum a log loss is flat, and a whole Newton step would jump beyond it

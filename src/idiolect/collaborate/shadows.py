@@ -44,7 +44,7 @@ def refuse_few_rows(counts: np.ndarray, least: int, names: Sequence[str] | None 
     client = int(counts.argmin())
     if counts[client] >= least:
         return
-    who = f"client {names[client]!r}" if names is not None else f"agent {client}"
+    who = f"client {names[client]!r}" if names is not None else f"client {client}"
     raise RequestError(
         f"Distances of rows need at least {least} rows of every client, so that what it sends is a summary and not its "
         f"rows, and {who} has {counts[client]}; leave it out, or give [collaboration] source = "

@@ -4,7 +4,7 @@
 The prior is a mixture of normal laws around b_0 + b_1/n_i with many spreads, from none to beyond the largest gain
 seen (adaptive shrinkage, Stephens 2017): a client far from all others is believed, where one normal law for all
 would call it noise. Spreads are the same for all, or grow as 1/n_i, or with the spread of a client's own rows: a
-model that serves somebody badly misses its rows by large and by small amounts. Weights of the mixture and the
+model that serves a client badly misses its rows by large and by small amounts. Weights of the mixture and the
 centre are fitted to all clients by expectation maximization.
 """
 
@@ -15,25 +15,25 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp, ndtr, softmax
 
-_ENOUGH = 8  # agents from which on gains may depend on their size
-_MOST_FITTED = 5_000  # agents that the prior is fitted to; more would not change it
-_AT_ONCE = 20_000  # agents whose posterior is held in memory
+_ENOUGH = 8  # clients from which on gains may depend on their size
+_MOST_FITTED = 5_000  # clients that the prior is fitted to; more would not change it
+_AT_ONCE = 20_000  # clients whose posterior is held in memory
 _ITERATIONS = 200
-_PRIOR_AGENTS = 2.0  # spread evenly over the laws: few agents cannot rule out that one of them is far from all
+_PRIOR_AGENTS = 2.0  # spread evenly over the laws: few clients cannot rule out that one of them is far from all
 _GRID = 2.0  # ratio of one spread to the next
-_SMALLEST = 0.1  # spread, in units of the noise; or of the spread of an agent's own rows
+_SMALLEST = 0.1  # spread, in units of the noise; or of the spread of a client's own rows
 _ROW_SCALES = 5  # up to 1.6 times that of the rows: a squared miss spreads by no less than its mean
 _BISECTIONS = 40
-_FURTHEST = 1.0  # that an agent's gain is moved, in standard errors of its own
+_FURTHEST = 1.0  # that a client's gain is moved, in standard errors of its own
 
 
 class Shrunk(NamedTuple):
-    """One entry per agent and gain."""
+    """One entry per client and gain."""
 
-    expected: np.ndarray  # (agents, gains)
-    low: np.ndarray  # (agents, gains) 95 % interval
+    expected: np.ndarray  # (clients, gains)
+    low: np.ndarray  # (clients, gains) 95 % interval
     high: np.ndarray
-    ahead: np.ndarray  # (agents, 1 + gains, 1 + gains) chance that one way is no worse than another; way 0 gains 0
+    ahead: np.ndarray  # (clients, 1 + gains, 1 + gains) chance that one way is no worse than another; way 0 gains 0
 
 
 class Prior(NamedTuple):
@@ -44,10 +44,10 @@ class Prior(NamedTuple):
     weights: np.ndarray  # (laws,)
     shapes: np.ndarray  # (laws, gains, gains) covariances
     by_size: np.ndarray  # (laws,) whether the spread grows as 1/n_i
-    by_rows: np.ndarray  # (more laws,) times the spread of an agent's own rows
+    by_rows: np.ndarray  # (more laws,) times the spread of a client's own rows
 
     def spreads(self, sizes: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """(agents, laws, gains, gains) covariances."""
+        """(clients, laws, gains, gains) covariances."""
         factor = np.where(self.by_size, sizes[:, None] ** 2, 1.0)
         same = factor[:, :, None, None] * self.shapes
         rows = noise / sizes[:, None, None]
@@ -55,15 +55,15 @@ class Prior(NamedTuple):
 
 
 def shrink(measured: np.ndarray, noise: np.ndarray, counts: np.ndarray, luck: np.ndarray | None = None) -> Shrunk:
-    """Posterior of (agents, gains) means with (agents, gains, gains) noise, the prior fitted to all agents.
+    """Posterior of (clients, gains) means with (clients, gains, gains) noise, the prior fitted to all clients.
 
-    `luck` (agents,) times the noise is the variance of what is wanted around those means: no other agent tells
+    `luck` (clients,) times the noise is the variance of what is wanted around those means: no other client tells
     anything of it. It widens intervals; which way is ahead is asked of the means, before luck.
     """
     luck = np.zeros(len(counts)) if luck is None else luck
     unit = np.sqrt(np.einsum("aii->ai", noise).mean(axis=0))  # one gain may be far noisier than the other
     spread = np.abs(measured - np.median(measured, axis=0)).mean(axis=0)
-    # where all rows of every agent agree there is no noise, and nothing to divide by
+    # where all rows of every client agree there is no noise, and nothing to divide by
     unit = np.where(unit > 1e-6 * spread, unit, np.where(spread > 0, 1e-6 * spread, 1.0))
     scaled, scaled_noise = measured / unit, noise / unit[:, None] / unit
     # gains that rise and fall together have a singular covariance, and it is inverted below
@@ -82,7 +82,7 @@ def shrink(measured: np.ndarray, noise: np.ndarray, counts: np.ndarray, luck: np
 
 
 def _features(sizes: np.ndarray) -> np.ndarray:
-    """(agents, terms): what the centre may depend on."""
+    """(clients, terms): what the centre may depend on."""
     terms = 2 if len(sizes) >= _ENOUGH and np.ptp(sizes) > 1e-12 else 1
     return np.stack([np.ones(len(sizes)), sizes], axis=1)[:, :terms]
 
@@ -92,7 +92,7 @@ def _laws(measured: np.ndarray, by_size: bool) -> tuple[np.ndarray, np.ndarray]:
     gains = measured.shape[1]
     centred = measured - np.median(measured, axis=0)
     seen = centred.T @ centred / max(len(centred), 1) + 1e-12 * np.eye(gains)
-    # one gain at a time, both alike, and both as the agents themselves show: as in adaptive shrinkage, a grid of
+    # one gain at a time, both alike, and both as the clients themselves show: as in adaptive shrinkage, a grid of
     # spreads stands for any law that is symmetric around the centre
     shapes = [*(np.diag(row) for row in np.eye(gains)), np.eye(gains), seen * gains / np.trace(seen)]
     largest = max(2 * float(np.abs(centred).max(initial=0.0)), 4 * _SMALLEST)
@@ -109,11 +109,11 @@ def _laws(measured: np.ndarray, by_size: bool) -> tuple[np.ndarray, np.ndarray]:
 def fit_prior(
     measured: np.ndarray, noise: np.ndarray, sizes: np.ndarray, features: np.ndarray, typical_size: float
 ) -> Prior:
-    """Expectation maximization over the laws' weights and the centre; many agents are thinned out evenly.
+    """Expectation maximization over the laws' weights and the centre; many clients are thinned out evenly.
 
     `sizes` are 1/n_i over their mean, which is `1 / typical_size`.
     """
-    # every so-manieth agent, without a draw: the same federation has the same prior
+    # every so-manieth client, without a draw: the same federation has the same prior
     step = -(-len(measured) // _MOST_FITTED)
     measured, noise, sizes, features = measured[::step], noise[::step], sizes[::step], features[::step]
     shapes, by_size = _laws(measured, features.shape[1] > 1)
@@ -125,7 +125,7 @@ def fit_prior(
     total = noise[:, None] + prior.spreads(sizes, noise)
     precision, normalizer = np.linalg.inv(total), -0.5 * np.linalg.slogdet(total)[1]
     coefficients = np.zeros((features.shape[1], gains))
-    # from the median, which a few agents far away do not move; the iterations end at a local optimum
+    # from the median, which a few clients far away do not move; the iterations end at a local optimum
     coefficients[0] = np.median(measured, axis=0)
     weights, before = prior.weights, -np.inf
     for _ in range(_ITERATIONS):
@@ -136,7 +136,7 @@ def fit_prior(
         trust = np.einsum("al,alij->aij", belief, precision)
         matrix = np.einsum("af,ag,aij->figj", features, features, trust).reshape(features.shape[1] * gains, -1)
         wanted = np.einsum("af,aij,aj->fi", features, trust, measured).reshape(-1)
-        # agents of one size cannot tell the two terms of the centre apart: the smallest solution then
+        # clients of one size cannot tell the two terms of the centre apart: the smallest solution then
         inverse = np.linalg.pinv(matrix, hermitian=True)
         coefficients = (inverse @ wanted).reshape(features.shape[1], gains)
         if value - before < 1e-6 * len(measured):
@@ -153,7 +153,7 @@ def _normalized(logs: np.ndarray) -> tuple[np.ndarray, float]:
 def _posterior(
     prior: Prior, measured: np.ndarray, noise: np.ndarray, sizes: np.ndarray, features: np.ndarray, luck: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(expected, low, high, ahead) of some agents: mixtures of normal laws, one per law of the prior."""
+    """(expected, low, high, ahead) of some clients: mixtures of normal laws, one per law of the prior."""
     gains = measured.shape[1]
     spreads = prior.spreads(sizes, noise)
     total = noise[:, None] + spreads
@@ -164,7 +164,7 @@ def _posterior(
     belief, _ = _normalized(np.log(np.maximum(prior.weights, 1e-300)) + fit)
     keep = spreads @ inverse
     means = centre[:, None] + np.einsum("alij,aj->ali", keep, residual)
-    # the centre is uncertain itself, and every agent leans on it as far as it is not believed
+    # the centre is uncertain itself, and every client leans on it as far as it is not believed
     shaped = prior.uncertainty.reshape(features.shape[1], gains, features.shape[1], gains)
     lean = np.einsum("af,figj,ag->aij", features, shaped, features)
     left = np.eye(gains) - keep
@@ -173,14 +173,14 @@ def _posterior(
     wide = covariance + (luck[:, None, None] * noise)[:, None]
     deviation = np.sqrt(np.maximum(np.einsum("alii->ali", wide), 1e-24))
     low, high = (_quantile(belief, means, deviation, level) for level in (0.025, 0.975))
-    # limited translation (Efron and Morris 1972): the others may move nobody further than its own noise would
+    # limited translation (Efron and Morris 1972): the others may move no client further than its own noise would
     reach = _FURTHEST * np.sqrt(np.einsum("aii->ai", noise))
     shift = np.clip(expected, measured - reach, measured + reach) - expected
     return expected + shift, low + shift, high + shift, _ahead(belief, means + shift[:, None], covariance)
 
 
 def _quantile(belief: np.ndarray, means: np.ndarray, deviation: np.ndarray, level: float) -> np.ndarray:
-    """(agents, gains) quantile of every mixture, by bisection."""
+    """(clients, gains) quantile of every mixture, by bisection."""
     # a mixture has no quantile in closed form; ten deviations beyond the outermost law there is nothing
     low, high = (means - 10 * deviation).min(axis=1), (means + 10 * deviation).max(axis=1)
     for _ in range(_BISECTIONS):
@@ -191,7 +191,7 @@ def _quantile(belief: np.ndarray, means: np.ndarray, deviation: np.ndarray, leve
 
 
 def _ahead(belief: np.ndarray, means: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """(agents, ways, ways) chance that way a gains at least what way b does; way 0 gains nothing for sure."""
+    """(clients, ways, ways) chance that way a gains at least what way b does; way 0 gains nothing for sure."""
     agents, _, gains = means.shape
     contrasts = np.vstack([np.zeros(gains), np.eye(gains)])
     found = np.ones((agents, gains + 1, gains + 1))

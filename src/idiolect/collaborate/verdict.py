@@ -15,22 +15,22 @@ from idiolect.metrics.summary import bootstrap_interval
 
 
 class Verdict(NamedTuple):
-    """Test losses of one split and what they say; entries of agents without test rows are not-a-number or False."""
+    """Test losses of one split and what they say; entries of clients without test rows are not-a-number or False."""
 
-    losses: np.ndarray  # (agents, ways) mean test loss
-    pick: np.ndarray  # (agents,) the way that was advised
-    tested: np.ndarray  # (agents,) has test rows
-    right: np.ndarray  # (agents,) the pick is the best way on test rows, or not measurably worse
-    decidable: np.ndarray  # (agents,) some way is measurably worse than the best
+    losses: np.ndarray  # (clients, ways) mean test loss
+    pick: np.ndarray  # (clients,) the way that was advised
+    tested: np.ndarray  # (clients,) has test rows
+    right: np.ndarray  # (clients,) the pick is the best way on test rows, or not measurably worse
+    decidable: np.ndarray  # (clients,) some way is measurably worse than the best
 
     @property
     def taken(self) -> np.ndarray:
-        """(agents,) loss of the pick."""
+        """(clients,) loss of the pick."""
         return np.asarray(self.losses[np.arange(len(self.pick)), self.pick])
 
 
 class Estimate(NamedTuple):
-    """A mean over agents with its 95 % interval (a bootstrap over agents)."""
+    """A mean over clients with its 95 % interval (a bootstrap over clients)."""
 
     mean: float
     low: float
@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
 
 
 def judge(test: Sample, row_losses: np.ndarray, pick: np.ndarray) -> Verdict:
-    """(rows, ways) losses on test rows, and each agent's pick."""
+    """(rows, ways) losses on test rows, and each client's pick."""
     tested = test.counts > 0
     losses = np.where(tested[:, None], test.means(row_losses), np.nan)
     best = np.argmin(np.where(tested[:, None], losses, 0.0), axis=1)
@@ -49,7 +49,7 @@ def judge(test: Sample, row_losses: np.ndarray, pick: np.ndarray) -> Verdict:
 
 
 def regrets(verdicts: list[Verdict], ways: tuple[str, ...], seed: int = 0) -> dict[str, Estimate]:
-    """Mean loss above each agent's best way, of the advice and of every fixed way; splits averaged per agent first."""
+    """Mean loss above each client's best way, of the advice and every fixed way; splits averaged per client first."""
     named = {"advice": [one.taken for one in verdicts]}
     named |= {f"always {way}": [one.losses[:, place] for one in verdicts] for place, way in enumerate(ways)}
     best = [one.losses.min(axis=1) for one in verdicts]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose rows count how much for whom: row-stochastic Lambda from estimated discrepancies.
 
-Noisy estimates must not be trusted one by one. A family of candidate matrices goes from everybody alone over
-neighbourhoods of growing width and groups of growing size to everybody together. What they are worth is measured on
-rows that neither the discrepancies nor the models have seen, over all agents at once; the answer is the convex
-mixture of candidates with the least held-out loss (stacking). Alone and everybody are candidates, so that where the
+Noisy estimates must not be trusted one by one. A family of candidate matrices goes from every client alone over
+neighbourhoods of growing width and groups of growing size to all together. What they are worth is measured on
+rows that neither the discrepancies nor the models have seen, over all clients at once; the answer is the convex
+mixture of candidates with the least held-out loss (stacking). Alone and all together are candidates, so that where the
 others tell nothing it costs next to nothing to have asked.
 """
 
@@ -40,28 +40,28 @@ class Effort(NamedTuple):
 
     widths: tuple[float, ...] = (0.5, 2.0, 8.0, 32.0)  # of a neighbourhood, in nats of evidence against a pair
     groups: tuple[int, ...] = (2, 3, 5, 8, 13, 21)
-    sortings: int = 4  # rounds of fitting the groups' models and sorting agents anew
+    sortings: int = 4  # rounds of fitting the groups' models and sorting clients anew
 
 
 THOROUGH = Effort()
-QUICK = Effort(groups=(2, 5), sortings=2)  # inside blocks of many agents that are alike already
+QUICK = Effort(groups=(2, 5), sortings=2)  # inside blocks of many clients that are alike already
 
 
 class Candidate(NamedTuple):
     """One way to share: its name and its row-stochastic matrix."""
 
     name: str
-    shares: np.ndarray  # (agents, agents) lambda_ij
+    shares: np.ndarray  # (clients, clients) lambda_ij
 
 
 class Learned(NamedTuple):
     """The mixture and how it came about."""
 
-    shares: np.ndarray  # (agents, agents) Lambda
+    shares: np.ndarray  # (clients, clients) Lambda
     mixture: dict[str, float]  # what each candidate contributes
-    held_out: dict[str, float]  # mean held-out loss of each candidate, over agents
+    held_out: dict[str, float]  # mean held-out loss of each candidate, over clients
     excess: Excess
-    fold_shares: np.ndarray  # (folds, agents, agents): Lambda found without the rows of a fold, honest about them
+    fold_shares: np.ndarray  # (folds, clients, clients): Lambda found without the rows of a fold, honest about them
 
 
 def alone(agents: int) -> np.ndarray:
@@ -70,7 +70,7 @@ def alone(agents: int) -> np.ndarray:
 
 
 def together(counts: np.ndarray) -> np.ndarray:
-    """Every row of everybody counts the same."""
+    """Every row of every client counts the same."""
     return np.tile(counts / counts.sum(), (len(counts), 1))
 
 
@@ -87,13 +87,13 @@ def neighbourhood(excess: Excess, counts: np.ndarray, width: float) -> np.ndarra
 
 
 def evidence_in_nats(excess: Excess, counts: np.ndarray) -> np.ndarray:
-    """(agents, agents): how strongly i's rows speak against j's model, allowing for the noise of both."""
+    """(clients, clients): how strongly i's rows speak against j's model, allowing for the noise of both."""
     noise = excess.noise / np.maximum(counts, 1)
     return excess.value / (noise[:, None] + noise)
 
 
 def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess, effort: Effort) -> list[Candidate]:
-    """Mixtures of K tasks: agents sorted into K groups by a tree over the pairs, then by what serves them best.
+    """Mixtures of K tasks: clients sorted into K groups by a tree over the pairs, then by what serves them best.
 
     r_ik ~ share_k exp(-n_i (excess of group k's model on i's rows) / noise_k) noise_k^(-d/2), d coefficients: the
     normal likelihood of i's own optimum under group k. Group models never saw the rows they are judged on;
@@ -133,7 +133,7 @@ def grouped(sample: Sample, expansion: Expansion, penalty: float, excess: Excess
 def _group_losses(
     sample: Sample, parts: list[Sample], expansion: Expansion, penalty: float, belonging: np.ndarray
 ) -> np.ndarray:
-    """(agents, groups): total loss of an agent's rows under every group's model that has not seen them."""
+    """(clients, groups): total loss of a client's rows under every group's model that has not seen them."""
     total = np.zeros((sample.agents, belonging.shape[1]))
     for fold, judged in enumerate(parts):
         if len(judged.owner):
@@ -145,7 +145,7 @@ def _group_losses(
 def candidates(
     sample: Sample, expansion: Expansion, penalty: float, effort: Effort = THOROUGH
 ) -> tuple[list[Candidate], Excess]:
-    """The family, from alone to everybody, found on these rows."""
+    """The family, from alone to all together, found on these rows."""
     excess, counts = pairwise_excess(sample, expansion, penalty), sample.counts
     family = [Candidate("alone", alone(sample.agents))]
     family += [Candidate(f"width {width:g}", neighbourhood(excess, counts, width)) for width in effort.widths]
@@ -154,7 +154,7 @@ def candidates(
 
 
 def learn_weights(sample: Sample, penalty: float = 0.0, effort: Effort = THOROUGH) -> Learned:
-    """Lambda for these agents: candidates on all rows, mixed as their held-out losses say.
+    """Lambda for these clients: candidates on all rows, mixed as their held-out losses say.
 
     Sums are taken once, at one point: log losses taken at a point per fold would tell a client's rows.
     """
@@ -191,7 +191,7 @@ def learn_weights(sample: Sample, penalty: float = 0.0, effort: Effort = THOROUG
 
 
 def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
-    """What `learn_weights` sends: sums over folds up, everybody's model down, once; per pass, pairs and groups judged.
+    """What `learn_weights` sends: sums over folds up, one model down, once; in a pass pairs and groups judged.
 
     For squared losses a Hessian is the matrix of second moments.
     """
@@ -204,7 +204,7 @@ def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
     once = (
         Parcel("sum of gradients over the rows of a fold", (size,), len(rows)),
         Parcel("sum of Hessians over the rows of a fold", (size * (size + 1) // 2,), len(rows)),
-        Parcel("everybody's model", (size,), 0, sample.agents),
+        Parcel("model of all rows", (size,), 0, sample.agents),
     )
     each = (
         Parcel("a group's model", (size,), 0, groups * sample.folds),
@@ -215,7 +215,7 @@ def exchange_of(sample: Sample, effort: Effort = THOROUGH) -> Exchange:
 
 
 def mixed(mixture: np.ndarray, family: list[Candidate]) -> np.ndarray:
-    """(agents, agents) shares of a mixture of candidates."""
+    """(clients, clients) shares of a mixture of candidates."""
     return np.einsum("c,cij->ij", mixture, np.stack([candidate.shares for candidate in family]))
 
 
@@ -231,7 +231,7 @@ def held_out_answers(
 
 
 def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
-    """The convex mixture of answers, (rows, candidates, outputs), with the least mean loss over agents.
+    """The convex mixture of answers, (rows, candidates, outputs), with the least mean loss over clients.
 
     A quadratic programme for squared losses; for log losses a few of them, each expanded where the last one ended.
     """
@@ -243,7 +243,7 @@ def stack(sample: Sample, outputs: np.ndarray) -> np.ndarray:
     for _ in range(1 if sample.loss.criterion == "squared" else _EXPANSIONS):
         answer = np.einsum("rco,c->ro", outputs, mixture)
         moves = outputs - answer[:, None]
-        gradient = np.einsum("rco,ro,r->c", moves, sample.loss.row_slopes(answer, sample.goals), per_row)
+        gradient = np.einsum("rco,ro,r->c", moves, sample.loss.row_gradients(answer, sample.goals), per_row)
         curvature = np.einsum("rco,rdo,r->cd", moves, _curved(sample, answer, moves), per_row)
         step = _on_simplex(gradient, curvature) - mixture
         length = 1.0
@@ -263,7 +263,7 @@ def _curved(sample: Sample, at: np.ndarray, moves: np.ndarray) -> np.ndarray:
     """Second derivative of every row's loss at the answers `at`, times each move."""
     if sample.loss.criterion == "squared":
         return moves
-    chances = (sample.loss.row_slopes(at, sample.goals) + sample.goals)[:, None]
+    chances = (sample.loss.row_gradients(at, sample.goals) + sample.goals)[:, None]
     weighed = chances * moves
     others = weighed if sample.loss.criterion == "logistic" else weighed.sum(axis=2, keepdims=True)
     return weighed - chances * others

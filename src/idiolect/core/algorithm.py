@@ -116,7 +116,7 @@ class Algorithm(Settings, abc.ABC, Generic[Server, Client, Sent, Working, Upload
         return weighted_mean
 
     def shared_model(self, server: Server) -> Params | None:
-        """The one model for everybody, if there is one."""
+        """The one model for all clients, if there is one."""
         return None
 
     def deliver(self, key: Key, server: Server) -> Sent:

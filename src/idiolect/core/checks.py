@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that carry their own range, and the sentence a wrong value earns.
+"""Settings that carry their own range, and the sentence for a wrong value.
 
 Constructors only store. Values are checked once, at an engine's door, because a dataclass that is a pytree is
 rebuilt with tracers inside compiled code.

@@ -12,7 +12,7 @@ from typing import Any
 
 from idiolect.core.checks import RequestError, nearest
 
-# A spec may come from somebody else, so nothing is imported outside `own_code`. One value for all threads: who may
+# A spec may come from another user, so nothing is imported outside `own_code`. One value for all threads: who may
 # import is a decision of the whole command.
 _allowed: frozenset[str] | None = frozenset()  # paths that may be imported; None: any
 

@@ -76,7 +76,7 @@ def client_keys(root: Key, purpose: Purpose, round_number: ArrayLike, clients: j
 
 
 def init_key(root: Key) -> Key:
-    """The key of the server's start, and of the clients' where everybody starts at the same place."""
+    """The key of the server's start, and of the clients' where all start at the same place."""
     return round_key(root, Purpose.INIT_SERVER, 0)
 
 

@@ -23,6 +23,7 @@ class Method(NamedTuple):
     summary: str
     objective_preset: Mapping[str, Any] = {}  # settings of that objective
     theory: Any = None  # an idiolect.theory.Rule: how the settings that are left to theory are found
+    errata: tuple[str, ...] = ()  # numbers of idiolect.algorithms.errata: printed mistakes of its paper
 
     def __call__(self, objective: Objective, **settings: Any) -> Algorithm:
         """The algorithm on this objective with the name's presets; a setting that is given here wins.

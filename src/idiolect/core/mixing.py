@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who listens to whom: a row-stochastic Lambda, kept as lists of neighbours, and its products Lambda v and Lambda^T v.
 
-`Neighbours` has slot-major lists: slot k of agent i listens to agent `indices[k, i]` with weight `weights[k, i]`; the
-transposed lists name the agents that listen to i, so that Lambda^T v is a gather too. Padding points at the agent
+`Neighbours` has slot-major lists: slot k of client i listens to client `indices[k, i]` with weight `weights[k, i]`; the
+transposed lists name the clients that listen to i, so that Lambda^T v is a gather too. Padding points at the client
 itself with weight 0. Where a matrix has hardly a zero, `weights` is the matrix and the lists are empty tuples. W =
 Lambda Lambda^T is never formed: apply `mix_back`, then `mix`.
 
-Measured, 10,000 agents with 50 neighbours and 50 numbers each, two cores: adding one slot at a time 4 ms, (N, K) lists
+Measured, 10,000 clients with 50 neighbours and 50 numbers each, two cores: adding one slot at a time 4 ms, (N, K) lists
 10 ms, all slots at once or a segment sum 90 to 110 ms, the matrix 180 ms; lists win up to about N/4 neighbours.
 """
 
@@ -30,11 +30,11 @@ _ROUNDING = 1e-5  # how far a row of float32 weights may be from 1
 
 
 class Neighbours(NamedTuple):
-    """Lambda, row-stochastic: agent i listens to j with weight lambda_ij."""
+    """Lambda, row-stochastic: client i listens to j with weight lambda_ij."""
 
-    indices: Array  # (K, N) whom agent i listens to; () where `weights` is the matrix
+    indices: Array  # (K, N) whom client i listens to; () where `weights` is the matrix
     weights: Array  # (K, N) how much, 0 for padding; or Lambda itself, (N, N)
-    listeners: Array = ()  # (K', N) who listens to agent i
+    listeners: Array = ()  # (K', N) who listens to client i
     listener_weights: Array = ()  # (K', N) how much they do
 
     @property
@@ -71,33 +71,33 @@ class Phases(NamedTuple):
 
 
 def misses_agents(name: str, told: Neighbours | Discrepancies | None, clients: int) -> str | None:
-    """Why a table with a row per agent does not fit the number of clients (0: not known yet), or None."""
+    """Why a table with a row per client does not fit the number of clients (0: not known yet), or None."""
     if told is None or not clients or told.agents == clients:
         return None
-    return f"it must be told the {name} of all {clients} clients, got those of {told.agents}"
+    return f"it needs the {name} of all {clients} clients, got those of {told.agents}"
 
 
 def mix(neighbours: Neighbours, tree: Tree) -> Tree:
-    """Lambda v for every leaf v, whose leading axis is agents: the weighted mean of what agent i listens to."""
+    """Lambda v for every leaf v, whose leading axis is clients: the weighted mean of what client i listens to."""
     if neighbours.is_dense:
         return jax.tree.map(lambda leaf: _multiply(neighbours.weights, leaf), tree)
     return jax.tree.map(lambda leaf: _gather(neighbours.indices, neighbours.weights, leaf), tree)
 
 
 def mix_back(neighbours: Neighbours, tree: Tree) -> Tree:
-    """Lambda^T v for every leaf v: what agent i's listeners hold, by how much they listen to it."""
+    """Lambda^T v for every leaf v: what client i's listeners hold, by how much they listen to it."""
     if neighbours.is_dense:
         return jax.tree.map(lambda leaf: _multiply(neighbours.weights.T, leaf), tree)
     return jax.tree.map(lambda leaf: _gather(neighbours.listeners, neighbours.listener_weights, leaf), tree)
 
 
 def within(discrepancies: Discrepancies, accuracy: ArrayLike) -> Neighbours:
-    """lambda_ij = 1{b_ij <= eps/2}/N_i, inside a compiled program; every agent must be listed with itself."""
+    """lambda_ij = 1{b_ij <= eps/2}/N_i, inside a compiled program; every client must be listed with itself."""
     limit = accuracy / 2
     close = (discrepancies.values <= limit).astype(discrepancies.values.dtype)  # not-a-number never is
     if isinstance(discrepancies.indices, tuple):
         return Neighbours((), close / jnp.sum(close, axis=1, keepdims=True))
-    # never a division by 0: an agent is at distance 0 from itself
+    # never a division by 0: a client is at distance 0 from itself
     share = 1 / jnp.sum(close, axis=0)
     theirs = (discrepancies.listener_values <= limit).astype(close.dtype) * share[discrepancies.listeners]
     return Neighbours(discrepancies.indices, close * share[None], discrepancies.listeners, theirs)
@@ -136,7 +136,7 @@ def discrepancies_from_dense(matrix: Given, dense: bool | None = None, largest: 
 
 
 def discrepancies_from_pairs(agents: int, listener: Given, source: Given, values: Given) -> Discrepancies:
-    """b in lists from pairs (i, j) with b_ij; agents that are not paired with themselves are, with 0."""
+    """b in lists from pairs (i, j) with b_ij; clients that are not paired with themselves are, with 0."""
     listener, source = np.asarray(listener, np.int64), np.asarray(source, np.int64)
     numbers = np.asarray(values, np.float64)
     _check_pairs(agents, listener, source, numbers)
@@ -159,15 +159,15 @@ def dense(neighbours: Neighbours) -> np.ndarray:
 
 
 def counts(neighbours: Neighbours) -> np.ndarray:
-    """N_i: how many agents each one listens to, itself included where it does."""
+    """N_i: how many clients each one listens to, itself included where it does."""
     weights = np.asarray(neighbours.weights)
     return (weights > 0).sum(axis=1 if neighbours.is_dense else 0)
 
 
 def reach(neighbours: Neighbours) -> np.ndarray:
-    """deg(W)_j: how many agents use agent j's gradient, itself included; W_ij > 0 where i and j listen to one alike."""
+    """deg(W)_j: how many clients use j's gradient, itself included; W_ij > 0 where i and j listen to one alike."""
     if neighbours.is_dense:
-        # in floats, whose products are BLAS; counts of up to 2^24 agents are exact in them
+        # in floats, whose products are BLAS; counts of up to 2^24 clients are exact in them
         positive = (np.asarray(neighbours.weights) > 0).astype(np.float32)
         return (positive @ positive.T > 0).sum(axis=0)
     heard, used = np.asarray(neighbours.indices), np.asarray(neighbours.weights) > 0
@@ -205,7 +205,7 @@ def _check_pairs(agents: int, listener: np.ndarray, source: np.ndarray, values: 
     for numbers in (listener, source):
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < agents:
             wrong = numbers.min() if numbers.min() < 0 else numbers.max()
-            raise RequestError(f"Agents are numbered from 0 to {agents - 1}, got {wrong}.")
+            raise RequestError(f"Clients are numbered from 0 to {agents - 1}, got {wrong}.")
     # one whole number per pair; N^2 stays far below 2^63
     pairs = np.unique(listener * agents + source)
     if len(pairs) < len(listener):
@@ -217,13 +217,13 @@ def _check_pairs(agents: int, listener: np.ndarray, source: np.ndarray, values: 
 def _lists(
     agents: int, listener: np.ndarray, source: np.ndarray, values: np.ndarray, padding: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(slots, agents) sources and values by listener, in ascending order of the source; padding comes last."""
+    """(slots, clients) sources and values by listener, in ascending order of the source; padding comes last."""
     # in one order, whatever order the pairs came in: so the sums round alike
     order = np.lexsort((source, listener))
     listener, source, values = listener[order], source[order], values[order]
     amounts = np.bincount(listener, minlength=agents)
     places = np.arange(len(listener)) - (np.cumsum(amounts) - amounts)[listener]
-    # padding points at the agent itself with weight 0: a valid place, and one whose value is at hand
+    # padding points at the client itself with weight 0: a valid place, and one whose value is at hand
     indices = np.tile(np.arange(agents, dtype=np.int32), (max(int(amounts.max(initial=0)), 1), 1))
     numbers = np.full(indices.shape, padding)
     indices[places, listener], numbers[places, listener] = source, values
@@ -235,7 +235,7 @@ def _multiply(matrix: jax.Array, leaf: jax.Array) -> jax.Array:
 
 
 def _gather(indices: jax.Array, weights: jax.Array, leaf: jax.Array) -> jax.Array:
-    """sum_k weights[k] * leaf[indices[k]], slot by slot: (slots, agents, ...) is never there at once."""
+    """sum_k weights[k] * leaf[indices[k]], slot by slot: (slots, clients, ...) is never there at once."""
     column = (-1, *(1,) * (leaf.ndim - 1))
 
     def add(total: jax.Array, slot: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:

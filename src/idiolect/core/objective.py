@@ -66,13 +66,15 @@ class Objective(Settings, abc.ABC):
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_w f_m, with the change of running statistics in their places, and its cost."""
-        slope, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
-        return moving(slope, shared, seen), Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
+        gradient, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
+        return moving(gradient, shared, seen), Tally(
+            shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes
+        )
 
     def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad_beta f_m and its cost."""
-        slope, seen = jax.grad(lambda b: self.loss(key, shared, b, batch), has_aux=True)(personal)
-        return moving(slope, personal, seen), Tally(
+        gradient, seen = jax.grad(lambda b: self.loss(key, shared, b, batch), has_aux=True)(personal)
+        return moving(gradient, personal, seen), Tally(
             personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes
         )
 
@@ -81,14 +83,14 @@ class Objective(Settings, abc.ABC):
     ) -> tuple[tuple[Params, Params], Tally]:
         """grad_w f_m and grad_beta f_m from one pass, and its cost; the empty tuple for a block that does not exist."""
         if not self.has_personal:
-            slope, tally = self.gradient_shared(key, shared, personal, batch)
-            return (slope, ()), tally
+            gradient, tally = self.gradient_shared(key, shared, personal, batch)
+            return (gradient, ()), tally
         if not self.has_shared:
-            slope, tally = self.gradient_personal(key, shared, personal, batch)
-            return ((), slope), tally
-        slopes, seen = jax.grad(lambda w, b: self.loss(key, w, b, batch), (0, 1), has_aux=True)(shared, personal)
+            gradient, tally = self.gradient_personal(key, shared, personal, batch)
+            return ((), gradient), tally
+        gradients, seen = jax.grad(lambda w, b: self.loss(key, w, b, batch), (0, 1), has_aux=True)(shared, personal)
         rows, passes = batch.rows(), batch.passes
-        moved = moving(slopes[0], shared, seen), moving(slopes[1], personal, seen)
+        moved = moving(gradients[0], shared, seen), moving(gradients[1], personal, seen)
         return moved, Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
 
 

@@ -42,7 +42,7 @@ class GroupedMean(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """Every upload, by ascending client id; rows whose `present` is false came from nobody."""
+    """Every upload, by ascending client id; rows whose `present` is false came from no client."""
 
     uploads: Tree
     weight: jax.Array

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running statistics: parameters that no gradient moves, such as the running moments of batch normalisation.
 
-They are told by name: the last part of their path starts with `running_`. A pass in training says what they become, by
-dotted path. That change takes the place of their slope, old minus new; `tree.descend` takes it whole, whatever the step
-size. So every method that walks by `descend` keeps them right, and messages, checkpoints and exports hold them.
+They are known by name: the last part of their path starts with `running_`. A pass in training says what they become,
+by dotted path. That change takes the place of their gradient, old minus new; `tree.descend` takes it whole, whatever
+the step size. So every method that walks by `descend` keeps them right; messages, checkpoints and exports hold them.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def replace_running(params: Params, source: Params) -> Params:
     return _map(lambda leaf, other: other, lambda leaf, other: leaf, params, source)
 
 
-def moving(slope: Params, block: Params, seen: Mapping[str, jax.Array]) -> Params:
-    """`slope` of a block with the change of its running statistics, old minus new; `seen` is what a pass said."""
+def moving(gradient: Params, block: Params, seen: Mapping[str, jax.Array]) -> Params:
+    """`gradient` of a block with the change of its running statistics, old minus new; `seen` is what a pass said."""
 
-    def one(path: Path, gradient: jax.Array, old: jax.Array) -> jax.Array:
+    def one(path: Path, leaf: jax.Array, old: jax.Array) -> jax.Array:
         if not is_running(path):
-            return gradient
+            return leaf
         name = name_of(path)
         if name not in seen or jnp.shape(seen[name]) != jnp.shape(old):
             raise RequestError(
@@ -64,7 +64,7 @@ def moving(slope: Params, block: Params, seen: Mapping[str, jax.Array]) -> Param
         # that walks by it
         return old - seen[name].astype(old.dtype)
 
-    return jax.tree_util.tree_map_with_path(one, slope, block)
+    return jax.tree_util.tree_map_with_path(one, gradient, block)
 
 
 def _map(running: Callable[..., jax.Array], other: Callable[..., jax.Array], *trees: Params) -> Params:

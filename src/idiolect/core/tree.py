@@ -34,25 +34,25 @@ def scale(factor: ArrayLike, tree: Params) -> Params:
 def descend(tree: Params, step_size: ArrayLike, direction: Params) -> Params:
     """tree - step_size * direction; a running statistic takes its change whole (core/statistics.py)."""
 
-    def one(path: Path, leaf: jax.Array, slope: jax.Array) -> jax.Array:
-        return leaf - slope if is_running(path) else leaf - step_size * slope
+    def one(path: Path, leaf: jax.Array, gradient: jax.Array) -> jax.Array:
+        return leaf - gradient if is_running(path) else leaf - step_size * gradient
 
     return jax.tree_util.tree_map_with_path(one, tree, direction)
 
 
-def pull(slope: Params, strength: Any, here: Params, there: Params, biases: ArrayLike = 1.0) -> Params:
-    """slope + strength (here - there), the gradient of a penalty on the way between; none on a running statistic.
+def pull(gradient: Params, strength: Any, here: Params, there: Params, biases: ArrayLike = 1.0) -> Params:
+    """gradient + strength (here - there), the gradient of a penalty on the way between; none on a running statistic.
 
     Leaves named "bias" are pulled with `biases` times the strength.
     """
 
-    def one(path: Path, gradient: jax.Array, mine: jax.Array, other: jax.Array) -> jax.Array:
+    def one(path: Path, leaf: jax.Array, mine: jax.Array, other: jax.Array) -> jax.Array:
         if is_running(path):
-            return gradient
+            return leaf
         own = strength * biases if getattr(path[-1], "key", None) == "bias" else strength
-        return gradient + own * (mine - other)
+        return leaf + own * (mine - other)
 
-    return jax.tree_util.tree_map_with_path(one, slope, here, there)
+    return jax.tree_util.tree_map_with_path(one, gradient, here, there)
 
 
 def zeros(tree: Params) -> Params:

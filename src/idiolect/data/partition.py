@@ -62,7 +62,7 @@ def labels_per_client(
     """Each client holds K labels drawn without replacement; a label's rows are shared equally by its holders.
 
     `labels_per_client` is K, or (low, high) to draw each client's K uniformly from low..high. A label that
-    nobody drew replaces, on some client, a label that others hold too, so that no row is lost.
+    no client drew replaces, on some client, a label that others hold too, so that no row is lost.
     """
     codes, distinct = _codes(labels)
     _check_enough(codes.size, clients)
@@ -146,7 +146,7 @@ def feature_clusters(inputs: np.ndarray, clients: int, seed: int) -> Partition:
 def dirichlet_labels(labels: ArrayLike, clients: int, concentration: float, seed: int, at_least: int = 1) -> Partition:
     """Each label's rows are shared out by proportions drawn from a symmetric Dirichlet distribution.
 
-    Small concentrations give most rows of a label to few clients; large ones give everybody the same mixture.
+    Small concentrations give most rows of a label to few clients; large ones give all clients the same mixture.
     """
     codes, distinct = _codes(labels)
     _check_enough(codes.size, clients, at_least)

@@ -66,7 +66,9 @@ class Plan:
     parts: np.ndarray  # (rows,), int8
     held_out: np.ndarray  # (clients,), bool
     notes: tuple[str, ...]
-    drawn: bool = True  # validation rows were drawn and could have been others: nobody named them, no time orders them
+    drawn: bool = (
+        True  # validation rows were drawn and could have been others: they were not named, and no time orders them
+    )
 
 
 def plan(

@@ -53,6 +53,7 @@ def _as_target(column: Column, task: str, notes: list[str]) -> Column:
     name = column.name
     if column.kind is None:
         raise RequestError(f"The target {name!r} has the type {column.data.type}; choose a column of numbers or texts.")
+    # texts that are all numbers, such as quoted ones; as classes they keep their spelling
     if task != "classification" and _holds_numbers(column):
         notes.append(f"The texts of the target {name!r} are read as numbers, because the task is {task}.")
         column = Column(name, convert(column.data, NUMBER, name))
@@ -81,6 +82,7 @@ def _infer_task(columns: Mapping[str, Column], targets: tuple[str, ...]) -> tupl
         )
     if column.kind != TEXT:
         return infer_kind(column.labels)
+    # names or free text: nearly every row would be a class of its own
     if column.distinct > max(FEW_VALUES, len(column) / 2):
         raise RequestError(
             f"The target {column.name!r} holds {column.distinct} different texts in {len(column)} rows, too many to be "
@@ -133,6 +135,7 @@ def _scale_targets(found: TargetColumns, sent: Mapping[str, Numbers], scaling: s
         return FittedTargets(found, {}, [])
     means = tuple(float(every.mean[0]) for every in together)
     if found.counts:
+        # counts must stay at or above 0, so they are not centred
         note = f"Target {found.names[0]!r} was divided by its mean {means[0]:g} for training."
         return FittedTargets(dataclasses.replace(found, scales=means), sent, [note])
     scales = tuple(float(np.sqrt(every.squares[0] / every.present[0])) for every in together)

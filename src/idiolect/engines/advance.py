@@ -17,7 +17,7 @@ from idiolect.core.tree import Tree
 from idiolect.engines import demand, door
 from idiolect.engines.billing import Account, bill_block
 from idiolect.engines.block import Lane, Rounds, run_block
-from idiolect.engines.cohorts import NOBODY
+from idiolect.engines.cohorts import PADDING
 from idiolect.engines.looped import run_looped
 from idiolect.engines.plan import Plan
 from idiolect.engines.population import Gathered
@@ -59,12 +59,12 @@ def move(plan: Plan, state: State, count: int) -> Moved:
 
 def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | None]:
     """Who is in these rounds, and what they hold; no cohort: all clients, every round."""
-    if all(who.everybody for who in plan.participations):
+    if all(who.whole for who in plan.participations):
         return plan.population.gather(state.clients, None), None
     drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
     members, present = (np.stack(part) for part in zip(*drawn))
-    # NOBODY pads lanes of smaller cohorts and is no row of any table: read client 0, which nothing is written back to
-    gathered = plan.population.gather(state.clients, np.where(members == NOBODY, 0, members))
+    # PADDING pads lanes of smaller cohorts and is no row of any table: read client 0, which nothing is written back to
+    gathered = plan.population.gather(state.clients, np.where(members == PADDING, 0, members))
     return gathered, Cohort(members, gathered.places, present)
 
 
@@ -80,17 +80,17 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
     """The state `rounds` rounds later. Use no more than a block has: a longer one compiles anew.
 
     A lane whose numbers are no longer finite is marked in its account. A single one is also left where it was. Where
-    rounds are not `paid` for, nobody looks at either.
+    rounds are not `paid` for, neither is looked at.
     """
     began, reached = time.perf_counter(), state.round + rounds
-    if plan.widest == 0:  # nobody takes part in any lane: nothing moves, nothing is sent
+    if plan.widest == 0:  # no client takes part in any lane: nothing moves, nothing is sent
         plan.population.mark(reached)
         return state._replace(round=reached)
     moved = move(plan, state, rounds)
     accounts = state.accounts
     if paid:
         accounts = _mark_diverged(plan, state, moved)
-        # several lanes go on without the lost one, whose numbers nobody reads again; a single run ends
+        # several lanes go on without the lost one, whose numbers are not read again; a single run ends
         if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
             return state._replace(accounts=accounts)
         each = zip(accounts, plan.algorithms, plan.participations)

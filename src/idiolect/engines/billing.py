@@ -12,7 +12,7 @@ from idiolect.accounting.ledger import Ledger
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.kinds import Bills
 from idiolect.core.tally import Tally
-from idiolect.engines.cohorts import NOBODY, Participation
+from idiolect.engines.cohorts import PADDING, Participation
 from idiolect.engines.round import RoundCost
 from idiolect.engines.start import WireTypes
 
@@ -36,7 +36,7 @@ class Account(NamedTuple):
     client_bytes: np.ndarray  # the ledger's, by client; empty: not known
     slowest_gradients: int = 0  # sum over rounds of the largest gradient count of one client: the critical path
     diverged_round: int = -1  # -1: it has not
-    diverged_client: int = -1  # whose parameters stopped being finite; -1: the server's, or nobody's
+    diverged_client: int = -1  # whose parameters stopped being finite; -1: the server's, or no client's
 
     @property
     def sound(self) -> bool:
@@ -74,7 +74,7 @@ def bill_block(
 ) -> Account:
     """Charge the rounds of one block. A broadcast goes to the whole cohort; an upload counts where it arrived.
 
-    Rounds in which nobody takes part are none.
+    Rounds without a client are none.
     """
     if participation.cohort == 0:
         return account
@@ -134,7 +134,7 @@ def _without_nobodies(costs: RoundCost, cohort: int) -> tuple[np.ndarray, np.nda
     """(rounds, cohort): the numbers of those asked, and who of them was present; what pads a chunk is left out."""
     if costs.clients.shape[1] == cohort:
         return costs.clients, costs.present
-    real = costs.clients != NOBODY
+    real = costs.clients != PADDING
     return costs.clients[real].reshape(-1, cohort), costs.present[real].reshape(-1, cohort)
 
 

@@ -18,7 +18,7 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.tree import Tree
-from idiolect.engines.round import Clients, Cohort, Fixed, How, Outcome, everybody, run_round
+from idiolect.engines.round import Clients, Cohort, Fixed, How, Outcome, run_round, whole_cohort
 from idiolect.engines.server import open_round
 
 TRACES: Counter[str] = Counter()  # how often each program was traced; a test holds it to once per shape
@@ -72,7 +72,7 @@ def run_lane(lane: Lane, data: ClientData, rounds: Rounds, *, how: How) -> Outco
     if isinstance(costs.executed_steps, Fixed):
         costs = costs._replace(executed_steps=jnp.where(done, jnp.int32(int(costs.executed_steps)), 0))
     if not how.chunk:
-        who = everybody(data) if cohorts is None else cohorts
+        who = whole_cohort(data) if cohorts is None else cohorts
         table = (length, who.clients.shape[-1])
         clients, present = jnp.broadcast_to(who.clients, table), jnp.broadcast_to(who.present, table)
         costs = costs._replace(clients=clients, present=present & done[:, None])

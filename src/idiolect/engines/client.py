@@ -28,7 +28,7 @@ Number = int | np.integer | jax.Array  # of a round, a client, a step; traced or
 
 
 class Round(NamedTuple):
-    """What a round is for everybody: the algorithm as admitted, the coordinates of its draws, and the Broadcast."""
+    """What a round is for all clients: the algorithm as admitted, the coordinates of its draws, and the Broadcast."""
 
     algorithm: Algorithm
     root: Key

@@ -9,7 +9,7 @@ import numpy as np
 
 from idiolect.core.keys import Purpose, host_generator
 
-NOBODY = 2**31 - 1  # fills a cohort up; never present, so that nothing is done for it
+PADDING = 2**31 - 1  # fills a cohort up; never present, so that nothing is done for it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Participation:
         return self.cohort == self.candidates and self.dropout == 0.0
 
     @property
-    def everybody(self) -> bool:
+    def whole(self) -> bool:
         """All clients, every round: no draw is needed."""
         return self.full and self.able is None
 
@@ -50,8 +50,8 @@ class Participation:
         NumPy's sampling without replacement is Floyd's here: its cost grows with the cohort, not with the population.
         """
         size = self.cohort
-        members = np.full((len(rounds), size if width is None else width), NOBODY, np.int32)
-        present = members != NOBODY
+        members = np.full((len(rounds), size if width is None else width), PADDING, np.int32)
+        present = members != PADDING
         present[:, :size] = True
         for row, round_number in enumerate(rounds if size else ()):
             # a generator per round, not one that goes on: a resumed run, and one of other blocks, draws the same

@@ -130,7 +130,7 @@ def _round(
     with _stage(number, -1, "reduction"):
         stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *uploads)
         numbers = jnp.asarray(cohort, jnp.int32)
-        # only those present are here, as a server sees it; compiled engines hand over everybody with a mask, and must
+        # only those present are here, as a server sees it; compiled engines hand over all clients with a mask, and must
         # agree
         partial = algorithm.reduction.collect(stacked, numbers, jnp.ones(len(cohort), bool))
     with _stage(number, -1, "server_step"):

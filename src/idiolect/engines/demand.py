@@ -20,7 +20,7 @@ MOST_COSTS = 1 << 22  # clients x rounds x lanes whose costs one block brings ba
 
 
 def block_length(training: Training, widest: int, lanes: int) -> int:
-    """Rounds of a block where nobody asked for a number: those to the next record, as far as memory bears it."""
+    """Rounds of a block where no number was asked for: those to the next record, as far as memory bears it."""
     return max(1, min(training.record_every, training.rounds or 1, MOST_COSTS // max(1, widest * lanes)))
 
 

@@ -28,7 +28,7 @@ from idiolect.engines.server import deliver
 from idiolect.metrics.personalization import instance_shares
 from idiolect.metrics.scores import SCORES, correct_positions
 
-# "shared" | "personal" -> score -> (clients,); of classes also "instances" -> who is right -> share of rows (clients,)
+# "shared" | "personal" -> score -> (clients,); of classes also "instances" -> who is right -> fraction of rows
 Scores = dict[str, dict[str, Array]]
 
 
@@ -229,7 +229,7 @@ def models_and_outputs(now: Moment, rows: ClientData) -> tuple[Params, dict[str,
 
 @functools.partial(jax.jit, static_argnames=("chunk",))
 def outputs_alone(now: Moment, rows: ClientData, *, chunk: int) -> dict[str, jax.Array]:
-    """What both models answer, `chunk` clients at a time: nobody's model is kept, so that memory is theirs alone."""
+    """What both models answer, `chunk` clients at a time: no model is kept, so that memory is theirs alone."""
 
     def some(now: Moment, held: ClientData) -> dict[str, jax.Array]:
         return _both_answers(now, client_models(now)[0], held.inputs)

@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 def append_lines(path: Path, mark: Mark, rows: Sequence[object]) -> Mark:
     """Write the rows from number `mark.lines` on behind the mark; what a later, lost checkpoint wrote there goes."""
     if mark.lines and not (path.is_file() and path.stat().st_size >= mark.size):
-        mark = Mark()  # somebody removed it
+        mark = Mark()  # it was removed meanwhile
     added = b"".join(json.dumps(row).encode() + b"\n" for row in rows[mark.lines :])
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
         file.truncate(mark.size)

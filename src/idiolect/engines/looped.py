@@ -25,11 +25,11 @@ from idiolect.engines.round import (
     Cohort,
     Outcome,
     RoundCost,
-    everybody,
     finish_round,
     finite_rows,
     put_back,
     round_cost,
+    whole_cohort,
 )
 from idiolect.engines.server import open_round
 
@@ -83,7 +83,7 @@ def run_looped(lane: Lane, data: ClientData, rounds: np.ndarray, *, per_step: bo
     work = _client_by_steps if per_step else _whole_client
     server, states, costs = lane.server, lane.states, []
     for place, number in enumerate(rounds):
-        members = everybody(data) if lane.cohorts is None else tree.take(lane.cohorts, place)
+        members = whole_cohort(data) if lane.cohorts is None else tree.take(lane.cohorts, place)
         now = _open(lane.algorithm, lane.root, number, server)
         asked = Cohort(*(np.asarray(part) for part in members))
         # an absent client is not called at all, where a batched program works for it and drops the result

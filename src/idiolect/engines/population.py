@@ -63,7 +63,7 @@ class Gathered(NamedTuple):
 
     states: Tree  # of the clients at hand, with a lane axis in front
     data: ClientData  # their rows
-    places: np.ndarray | None  # where the block's members stand among them; None: everybody, in order
+    places: np.ndarray | None  # where the block's members stand among them; None: all clients, in order
     members: np.ndarray | None = None  # the numbers of the clients at hand; None: all clients
 
 
@@ -79,7 +79,7 @@ class Population(abc.ABC):
 
     @abc.abstractmethod
     def gather(self, states: Tree, members: np.ndarray | None) -> Gathered:
-        """States and rows of a block's members (lanes, rounds, cohort); None: everybody."""
+        """States and rows of a block's members (lanes, rounds, cohort); None: all clients."""
 
     @abc.abstractmethod
     def scatter(self, gathered: Gathered, states: Tree, reached: int) -> Tree:

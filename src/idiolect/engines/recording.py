@@ -16,7 +16,7 @@ from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import summarise
 from idiolect.record.divergence import Divergence
 
-# model -> score -> one number per client; "instances" -> who is right -> share of the client's rows
+# model -> score -> one number per client; "instances" -> who is right -> fraction of the client's rows
 ModelScores = dict[str, dict[str, list[float]]]
 ClientScores = dict[str, ModelScores]  # by split
 
@@ -36,7 +36,7 @@ class Recorder:
     selected_round: int
     last_round: int
     diverged: Divergence | None
-    diverged_client: int  # whose parameters stopped being finite; -1: the server's, or nobody's
+    diverged_client: int  # whose parameters stopped being finite; -1: the server's, or no client's
     last: ClientScores = dataclasses.field(default_factory=dict)  # filled in at the end
     selected: ClientScores = dataclasses.field(default_factory=dict)
 

@@ -22,12 +22,12 @@ from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.engines.client import Number, Round, Task, client_settle, for_clients, receive, send
-from idiolect.engines.cohorts import NOBODY
+from idiolect.engines.cohorts import PADDING
 from idiolect.engines.server import open_round, server_step
 
 
 class Cohort(NamedTuple):
-    """Who takes part in a round. Padding has the largest client number, NOBODY, and is never present."""
+    """Who takes part in a round. Padding has the largest client number and is never present."""
 
     clients: Array  # (cohort,) client numbers
     rows: Array  # (cohort,) where their data and state stand in the tables at hand
@@ -71,7 +71,7 @@ class RoundCost(NamedTuple):
 
     @property
     def counts(self) -> list[Array]:
-        """The eight counts of Tally and useful steps: a plain number where it is everybody's, or one per client."""
+        """The eight counts of Tally and useful steps: one number where it is the same for all, or one per client."""
         places = itertools.count()
         return [self.counted[..., next(places)] if count is None else int(count) for count in self.known]
 
@@ -118,10 +118,10 @@ def local_work(now: Round, cohort: Cohort, clients: Clients, uniform: bool) -> O
     working, tally = for_clients(begin, now, cohort.clients, states, data)
 
     # the loop runs as often as the largest client present needs; others stand still once they are done
-    own_steps = None  # None: everybody takes every step
+    own_steps = None  # None: every client takes every step
     largest = data.targets.shape[1] if uniform else jnp.max(jnp.where(cohort.present, data.count, 0))
     trips = algorithm.steps(sent, largest)
-    # a number that was drawn for everybody does not look at rows: asked again, it is the same object
+    # a number that was drawn for all clients does not look at rows: asked again, it is the same object
     if not uniform and not isinstance(trips, int) and algorithm.steps(sent, data.count[0]) is not trips:
         own_steps = jax.vmap(lambda count: jnp.asarray(algorithm.steps(sent, count), jnp.int32))(data.count)
 
@@ -196,8 +196,8 @@ def finite_rows(stacked: Tree, rows: int) -> jax.Array:
 
 
 def run_round(now: Round, server: Tree, clients: Clients, cohort: Cohort | None, how: How) -> Outcome:
-    """One whole round: local work, reduction, server step, settle. `cohort` None means everybody."""
-    members = everybody(clients.data) if cohort is None else cohort
+    """One whole round: local work, reduction, server step, settle. `cohort` None means all clients."""
+    members = whole_cohort(clients.data) if cohort is None else cohort
     if cohort is None and not how.chunk:  # rows are used where they are: no gather, no scatter
         uploads, states, cost = local_work(now, members, clients, how.uniform)
         partial = now.algorithm.reduction.collect(uploads, members.clients, members.present)
@@ -215,7 +215,7 @@ def finish_round(
     """What follows once the uploads are summed: lower, server step, settle."""
     algorithm = now.algorithm
     moved = server_step(now, server, partial)
-    if partial_cohort:  # a round from which everybody dropped out leaves the server as it was
+    if partial_cohort:  # a round from which all clients dropped out leaves the server as it was
         moved = tree.choose(algorithm.reduction.lower(partial).cohort > 0, moved, server)
     if algorithm.settle is None:
         return moved, clients.states
@@ -226,7 +226,7 @@ def finish_round(
     return moved, put_back(clients.states, members, settled) if partial_cohort else settled
 
 
-def everybody(data: ClientData) -> Cohort:
+def whole_cohort(data: ClientData) -> Cohort:
     """The full cohort."""
     clients = jnp.arange(data.count.shape[0], dtype=jnp.int32)
     return Cohort(clients, clients, jnp.ones(clients.shape, bool))
@@ -269,14 +269,14 @@ def _chunks_by_size(cohort: Cohort, data: ClientData, chunk: int) -> Cohort:
         # a stable sort, so that clients of one size keep their order, and sums over them their rounding
         cohort = tree.take(cohort, jnp.argsort(data.count[cohort.rows], stable=True))
     missing = -size % chunk
-    nobody = Cohort(*(jnp.full((missing,), value) for value in (NOBODY, 0, False)))
-    padded = jax.tree.map(lambda a, b: jnp.concatenate([a, b.astype(a.dtype)]), cohort, nobody)
+    padding = Cohort(*(jnp.full((missing,), value) for value in (PADDING, 0, False)))
+    padded = jax.tree.map(lambda a, b: jnp.concatenate([a, b.astype(a.dtype)]), cohort, padding)
     return jax.tree.map(lambda leaf: leaf.reshape(-1, chunk), padded)
 
 
 def put_back(states: Tree, cohort: Cohort, kept: Tree) -> Tree:
     """Write the cohort's new states into the table; nobodies are dropped."""
     size = jax.tree.leaves(states)[0].shape[0] if jax.tree.leaves(states) else 0
-    # the row of an absent client, or of a nobody, is outside of the table, where writing does nothing
+    # the row of an absent client, or of padding, is outside of the table, where writing does nothing
     rows = jnp.where(cohort.present, cohort.rows, size)
     return jax.tree.map(lambda table, new: table.at[rows].set(new, mode="drop"), states, kept)

@@ -70,7 +70,7 @@ class Run:
         return self.last.states
 
     def shared_model(self, snapshot: Snapshot | None = None) -> Params | None:
-        """The one model for everybody, if there is one (default: after the last round)."""
+        """The one model for all clients, if there is one (default: after the last round)."""
         with run_precision(self.training.precision):
             return self.algorithm.shared_model((snapshot or self.last).server)
 

@@ -106,7 +106,7 @@ def _check_own(
     upload: Tree,
     rows: ClientData,
 ) -> None:
-    """RequestError where `step` or `server_step` of somebody's algorithm hands on another form than it was handed."""
+    """RequestError where `step` or `server_step` of a user's algorithm hands on another form than it was handed."""
     name, (own, seen, working), (server, sent) = type(algorithm).__name__, on_client, on_server
     moved, _ = own.step(root, jnp.zeros((), jnp.int32), seen, working, rows)
     check_form(f"{name}.step", "working state", working, moved)
@@ -153,7 +153,7 @@ def turns(algorithm: Algorithm, roots: Key, capacity: int) -> np.ndarray:
     """(groups, lanes) of lane numbers: a group's lanes draw the same numbers of local steps.
 
     They can take them side by side, none waiting for another, and read the rows once for all. With few rows per step
-    a lane has nothing to share, and with groups of different sizes there is no common shape: then everybody alone.
+    a lane has nothing to share, and with groups of different sizes there is no common shape: then every lane alone.
     """
     schedules = np.asarray(_drawn_steps(algorithm, roots, capacity=capacity))
     _, group, sizes = np.unique(schedules, axis=0, return_inverse=True, return_counts=True)

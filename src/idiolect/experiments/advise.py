@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice on the user's own table: for every client train alone, join everybody, or join these neighbours.
+"""Advice on the user's own table: for every client train alone, join all clients, or join these neighbours.
 
 Test rows are never read unless the advice is verified: training and validation rows together are dealt to folds, and
 everything - penalties, weights, gains - is chosen on rows that the models in question have not seen.
@@ -71,6 +71,7 @@ def advise_on(
     seconds, verdict = {"advice": time.perf_counter() - began}, None
     if verify:
         began = time.perf_counter()
+        # the first split is the one that was advised on; the others measure and advise anew, each on its own rows
         verdicts = [_judge(trial, splits[0])]
         for seed in splits[1:]:
             verdicts.append(_judge(_measure(spec["data"], seed, verify, lambda text: None, report, rows), seed))

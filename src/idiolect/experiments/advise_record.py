@@ -117,7 +117,7 @@ def regime(trial: Trial) -> dict[str, Any]:
 
 
 def effective_rows(lists: Neighbourhoods, counts: np.ndarray) -> np.ndarray:
-    """N_i = (1/n_i) / sum_j lambda_ij^2 / n_j: how many times its own rows an agent's weighted rows are worth."""
+    """N_i = (1/n_i) / sum_j lambda_ij^2 / n_j: how many times its own rows a client's weighted rows are worth."""
     rows = np.maximum(counts, 1).astype(float)
     pairs = zip(lists.members, lists.shares)
     totals = [float((shares.astype(float) ** 2 / rows[there]).sum()) for there, shares in pairs]

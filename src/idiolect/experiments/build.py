@@ -146,7 +146,7 @@ class Assembled(NamedTuple):
 
     algorithm: Algorithm
     wanted: list[str]  # settings written as "theory"
-    defaulted: list[str]  # settings that nobody gave
+    defaulted: list[str]  # settings that were not given
 
 
 def assemble(method: MethodSpec, client_loss: ClientLoss, clients: int, where: str) -> Assembled:

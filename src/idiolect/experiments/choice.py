@@ -207,7 +207,7 @@ def write_choices(
 ) -> list[Choice]:
     """choices.json and choices.parquet of a sweep: every method whose objective's settings were swept.
 
-    The selected round counts. Without validation rows nobody can choose, and nothing is written.
+    The selected round counts. Without validation rows there is no choice, and nothing is written.
     """
     groups = collections.defaultdict(list)
     for entry in trained:

@@ -77,13 +77,13 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafeFolderError(Exception):
-    """A folder that somebody else could have put programs into."""
+    """A folder that another user could have put programs into."""
 
 
 class ProgramStore:
     """One file per program: a checksum over its key and its bytes, then the bytes. JAX calls `get` and `put`.
 
-    All files are reached through the open folder, so that nobody can put another one in its place meanwhile.
+    All files are reached through the open folder, so that no other process can put another one in its place meanwhile.
     """
 
     def __init__(self, path: Path, limit: int = LIMIT):
@@ -118,7 +118,7 @@ class ProgramStore:
 
     def _read(self, name: str) -> bytes:
         """The file's bytes, or none where it is not a file of ours that only we can write."""
-        # not waiting: somebody may have put a pipe there
+        # not waiting: another user may have put a pipe there
         opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder)
         with open(opened, "rb") as file:
             facts = os.fstat(file.fileno())
@@ -162,7 +162,7 @@ class ProgramStore:
 
 
 def _open_private(path: Path) -> int:
-    """The folder, made or opened for this user alone; UnsafeFolderError where it is a link or somebody else's.
+    """The folder, made or opened for this user alone; UnsafeFolderError where it is a link or another user's.
 
     What lies in a folder that others could write to is deleted: its programs may be theirs.
     """

@@ -245,7 +245,7 @@ class Walk(NamedTuple):
         """Rounds of every value; none for alpha = 0, where the personal model is x*_m whatever the others do."""
         asked = [enough_rounds(ready.algorithm) if self.to_the_end else self.spec.training.rounds for ready in built]
         alone = [self.setting == "personalization" and value == 0 for value in self.values]
-        return [0 if nobody else rounds for nobody, rounds in zip(alone, asked)]
+        return [0 if none else rounds for none, rounds in zip(alone, asked)]
 
     def train(self, prepared: Prepared, checkpoints: str) -> list[Tried]:
         """The path: every session goes on after the one before, all seeds as lanes of one program.

@@ -100,6 +100,7 @@ def execute(
     prepared = prepare(spec, rows)
     prepared = dataclasses.replace(prepared, left_out=(*prepared.left_out, *remarks))
     warnings = _check_methods(prepared)
+    # all that can be refused has been refused: from here on the folder holds a run
     with folder.begin(spec, prepared.federation, resume):
         if repeats is not None and take_over(spec, repeats, folder):
             tell(f"Settings are those that were chosen for the run in {repeats}.")
@@ -150,6 +151,7 @@ class Budget:
     def next(self) -> float | None:
         """What the next method may take to be tuned; the rest of its part is for the final fit."""
         left, self._left = self._left, self._left - 1
+        # methods that took less than their part leave the rest to those that follow
         return None if self._ends is None else max(0.0, 0.8 * (self._ends - time.monotonic()) / max(left, 1))
 
 
@@ -191,15 +193,18 @@ class _Training:
 
     def _choose(self, method: MethodSpec) -> Tuned | None:
         """What is chosen on validation rows: read back where it was chosen before, or chosen now; None: nothing is."""
+        # taken even by a method that chooses nothing: its part then goes to the others
         seconds = self.budget.next()
         if not is_searched(self.prepared, method):
             return None
         known = self._chosen_before(method)
         if known is not None:
             return known
+        # methods that prepare a model on each client do it as training alone does best, if that was chosen before them
         local = next((one for one in self.prepared.methods if one.algorithm == LOCAL), None)
         alone = None if local is None else self._chosen_before(local)
         found = tune(self.prepared, method, self._report(f"{method.label} (choosing)"), seconds, alone)
+        # kept at once: a run that is stopped later must not choose anew, and could choose otherwise
         self.folder.write_sealed(tuning_file(method.label), dataclasses.asdict(found))
         return found
 
@@ -220,6 +225,7 @@ class _Training:
         elif choice is not None:
             rows, rounds = self._rows_to_fit(choice), choice.rounds
             same = rows is prepared.federation
+            # a refit has more rows, and another curvature: a step at the edge of stability may be beyond it there
             curved = prepared.constants if same else problem_constants(prepared.client_loss, rows)
             chosen = shorten_steps(for_rows(choice.settings, choice.in_rows, rows, curved), prepared.constants, curved)
         if chosen:
@@ -237,11 +243,13 @@ class _Training:
         prepared, folder, spec, labels = self.prepared, self.folder, self.spec, [one.method.label for one in methods]
         federation = self._rows_to_fit(methods[0].choice)
         training = dataclasses.replace(spec.training, rounds=methods[0].rounds)
+        # other programs round otherwise; a repeated or resumed run takes the one that was used
         known = spec.resolved.get(labels[0])
         if known is not None:
             training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
         algorithms = [one.built.algorithm for one in methods]
         measure = _measure(spec, labels, algorithms, federation, folder, prepared.synthetic)
+        # method by method, all seeds of one side by side: runs are cut apart in this order below
         lanes, seeds = [one for one in algorithms for _ in spec.seeds], list(spec.seeds) * len(methods)
         shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
         checkpoint = folder.path / "checkpoint" / safe_name(labels[0])

@@ -16,6 +16,7 @@ import numpy as np
 
 from idiolect.accounting.bytes import wire
 from idiolect.algorithms import ALGORITHMS, find
+from idiolect.algorithms.errata import ERRATA, anchor
 from idiolect.core import tree
 from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
@@ -52,7 +53,7 @@ class Example:
     smoothness: float = setting(default=1.0, above=0)  # L' of every client's loss
     convexity: float = setting(default=0.01, at_least=0)  # mu'
     component_smoothness: float | None = setting(default=None, above=0)  # Lc' of a single row's; unset: L'
-    epsilon: float = setting(default=1e-6, above=0, below=1)  # accuracy, as a share of the start's gap
+    epsilon: float = setting(default=1e-6, above=0, below=1)  # accuracy, as a fraction of the start's gap
 
     def checked(self) -> Example:
         """The same with Lc' filled in, or RequestError."""
@@ -112,6 +113,7 @@ def explain(
         **_traffic(ready.algorithm),
         "theory": _theory_of(name, ready, settings, loss, asked),
         "reference": method.reference,
+        "errata": [{"number": one, "text": ERRATA[one], "link": anchor(one)} for one in method.errata],
     }
 
 
@@ -165,7 +167,7 @@ def _traffic(algorithm: Algorithm) -> Facts:
 
 
 def _theory_of(name: str, ready: Assembled, settings: Table, loss: ClientLoss, example: Example) -> Facts:
-    """Parameters, promise and limits on the example; a refusal is told, not raised."""
+    """Parameters, promise and limits on the example; a refusal is reported, not raised."""
     own = example.constants(loss)
     rule = find(name).theory
     steps = rule is not None and rule.step is not None and "step_size" not in settings
@@ -233,7 +235,7 @@ def _ratio(promise: Prediction | None, least: Complexity | None) -> dict[str, fl
     if promise is None or least is None:
         return None
     kinds = ("full_shared_gradients", "full_personal_gradients")
-    names = ("exchanges", *(kinds if promise.exact else ("shared_gradients", "personal_gradients")))
+    names = ("rounds", *(kinds if promise.exact else ("shared_gradients", "personal_gradients")))
     counts = {name: (getattr(promise.cost, name), getattr(least, name)) for name in names}
     return {name: count / limit for name, (count, limit) in counts.items() if count > 0 and limit > 0}
 

@@ -121,6 +121,7 @@ def _seed_columns(entry: Trained, place: int, judged: Judged, score: str) -> dic
     own = entry.scores(score)[place]
     columns = {"score": own}
     for name, gain, against in (("local_score", "gain", judged.alone), ("one_score", "gain_over_one", judged.one)):
+        # paired by seed: both saw the same draws, and what these do to both is no gain
         others = [] if against is None else [run.seed for run in against.reference.runs]
         seed = entry.runs[place].seed
         reference = np.full(len(own), np.nan)

@@ -71,7 +71,7 @@ def predict(
     the run kept it, otherwise the shared one. The column `model` says which. `say` hears, in sentences, who answers
     and what is doubtful about the rows: these begin with "Warning: ", and without `say` become Python warnings. With
     `strict` a doubt is a RequestError. Columns of a typed file or a frame come out as they are; of a text file, numbers
-    are numbers and the rest texts as written, with `as_written` every cell. The folder may come from somebody else: of
+    are numbers and the rest texts as written, with `as_written` every cell. The folder may come from another user: of
     the code that it names, only the paths in `trust` are imported.
     """
     check_address_space()
@@ -80,6 +80,7 @@ def predict(
         label, reason = choose_method(run, method)
         seed = _choose_seed(run, seed)
         recipe = read_recipe(run)
+        # the method is built anew from the spec: stored are numbers alone, and nothing that could run
         algorithm = _algorithm(run, label, recipe)
         kept = read_models(run.folder, label, seed, algorithm, run.spec.training.precision)
     client = recipe.client or run.spec.data.client
@@ -125,6 +126,7 @@ def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
     tuned = {} if resolved is None else resolved.tuned or {}
     entry = next(entry for entry in spec.methods if entry.label == label)
     entry = dataclasses.replace(entry, settings=entry.settings | tuned)
+    # as many clients as trained: settings with a row per client have that many
     algorithm = assemble(entry, loss, len(read_clients(run.folder)), f"methods.{label}").algorithm
     chosen = {} if resolved is None else resolved.chosen or {}
     values: dict[str, Any] = {name: addressed(one) for name, one in chosen.items()}
@@ -134,6 +136,7 @@ def _algorithm(run: Finished, label: str, recipe: Preprocessing) -> Algorithm:
 
 def _read_rows(source: Any, recipe: Preprocessing, client: str | None) -> Reading:
     """The new rows, each column read as it was in training, so that a row's answer depends on no other row."""
+    # a column of new rows may look like another kind, all whole numbers for instance: its kind in training decides
     kinds = {name: kind for name, kind in recipe.kinds.items() if name not in recipe.target.names}  # not needed
     reading = read(source, kinds if client is None else kinds | {client: TEXT})
     new = ["prediction", "model", *(_probability(name) for name in recipe.task.classes)]
@@ -162,7 +165,7 @@ def _clients(table: pa.Table, column: str | None) -> list[str | None]:
 
 
 def _without_column(table: pa.Table, column: str | None, model: str) -> list[str]:
-    """What to say where nobody's client is known, because the column is not there."""
+    """What to say where no row's client is known, because the column is not there."""
     if column is None or column in table.column_names or model == "shared":
         return []
     return [f"The table has no client column {column!r}.{nearest(column, table.column_names)}"]
@@ -268,6 +271,7 @@ def _check_kept(label: str, kept: Kept, model: str, others: str) -> None:
         f"The run has no shared model of {label!r} that could answer {others}; predict for clients that trained, or "
         "choose another --method.": bool(others) and not shared,
     }
+    # the first that holds, from what the caller can change to what only another run can
     sentence = next((text for text, holds in refused.items() if holds), None)
     if sentence is not None:
         raise RequestError(sentence)
@@ -280,9 +284,9 @@ def _others(clients: Sequence[str | None], place: dict[str, int]) -> str:
     if new:
         who = "1 client that did not train" if len(new) == 1 else f"{len(new)} clients that did not train"
         parts.append(f"{count_rows(sum(new.values()))} of {who} ({_names(list(new), place)})")
-    nobody = sum(client is None for client in clients)
-    if nobody:
-        parts.append(f"{count_rows(nobody)} without a client")
+    unnamed = sum(client is None for client in clients)
+    if unnamed:
+        parts.append(f"{count_rows(unnamed)} without a client")
     return " and ".join(parts)
 
 

@@ -92,6 +92,7 @@ def read_splits(folders: Sequence[Path], seeds: Sequence[int]) -> Splits:
     clients = sorted({name for table in tables for name in table["client"]}, key=lambda name: (natural_key(name), name))
     numbers = _arranged(tables, labels, clients)
     fitted = numbers["train_rows"][0].copy()
+    # a refit learns from validation rows too: they count among the rows that splits have in common
     if all(summary.refit and all(line.tuned for line in summary.methods) for summary in summaries):
         fitted += numbers["validation_rows"][0]
     parts = (numbers["score"], numbers["gain"], numbers["gain_over_one"], numbers["test_rows"][0])
@@ -116,6 +117,7 @@ def _client_means(folder: Path, summary: RunSummary) -> dict[str, Any]:
     """
     table = pq.read_table(folder / "clients.parquet", columns=list(_COLUMNS))
     table = table.filter(pc.invert(table["held_out"])).group_by(["method", "client"])
+    # nulls count: a client that lacks the number in one seed has no mean over seeds
     found = table.aggregate([(name, "mean", pc.ScalarAggregateOptions(skip_nulls=False)) for name in _NUMBERS])
     columns: dict[str, Any] = {name: found[name].to_pylist() for name in ("method", "client")}
     lost = {line.method for line in summary.methods if line.diverged}
@@ -243,6 +245,7 @@ def _split_line(read: Splits, split: int) -> EachSplit:
     stands = [read.line(split, place).chosen is not False for place in range(len(read.labels))]
     merit = np.where(np.isfinite(means) & stands, means if read.higher_is_better else -means, -np.inf)
     first, announced = int(merit.argmax()), read.announced(split)
+    # methods that coincide, such as one that chose to train alone and training alone, are best together
     best = np.flatnonzero(np.isfinite(merit) & np.isclose(merit, merit[first], 1e-6, 1e-9))
     tied = None
     if announced is not None and best.size:

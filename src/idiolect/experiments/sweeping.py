@@ -94,6 +94,7 @@ def expand(spec: Spec, axes: Axes) -> Spec:
 def _own_axes(method: MethodSpec, axes: Axes) -> Axes:
     """The axes that this method has, by the names they were given under."""
     known = setting_names(method.algorithm, method.objective)
+    # a plain name varies no setting that would make another method of this one: those are asked for by label
     names = set(common_names(method.algorithm, method.objective)) | {f"methods.{method.label}.{name}" for name in known}
     return {axis: values for axis, values in axes.items() if axis in names}
 

@@ -127,7 +127,7 @@ def _times(base: float | None, factors: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _strength_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
-    """The setting that says how personal the method is, where it has one that nobody gave."""
+    """The setting that says how personal the method is, where it has one that was not given."""
     entry = find(method.algorithm)
     given = {*method.settings, *entry.preset, *entry.objective_preset}
     for name, about in _strength_fields(method).items():
@@ -135,6 +135,7 @@ def _strength_axis(prepared: Prepared, method: MethodSpec) -> Axis | None:
             values, limits = about["strengths"], about["range"]
             if name == "fine_tuning_step_size":
                 values = _times(_known_step(prepared, method), OWN_STEPS) or values
+            # a setting with an upper end, such as a weight, is not widened: its values span the range already
             return Axis(name, values, limits, limits.at_most is None, about["in_rows"], refines=True)
     return None
 
@@ -144,6 +145,7 @@ def _strength_fields(method: MethodSpec) -> dict[str, Mapping[str, Any]]:
     entry = find(method.algorithm)
     objective = OBJECTIVES.get(method.objective or entry.objective or "")
     own = _fields(entry.algorithm)
+    # own first, for the order, and own last, so that its meaning of a name wins
     fields = own | (_fields(objective) if objective is not None else {}) | own
     known = setting_names(method.algorithm, method.objective)
     return {name: one.metadata for name, one in fields.items() if name in known and one.metadata.get("strengths")}
@@ -280,11 +282,12 @@ def _raced(axes: list[Axis], request: Request, raced: list[Lane]) -> list[Axis]:
         return [(lane.best[0] if lane.stable else -math.inf, 0.0) for lane in raced[-len(points) :]]
 
     best = best_of(search([step], race)).point["step_size"]
+    # with a strength to choose, one step; without one, the long runs can afford its neighbours
     return [step._replace(values=(best,) if others else _times(best, AROUND)), *others]
 
 
 def _prepare_as(prepared: Prepared, method: MethodSpec, alone: Tuned | None) -> dict[str, Any]:
-    """Settings of FLIX's own solves, where nobody gave any: the steps that serve a client best alone.
+    """Settings of FLIX's own solves, where none were given: the steps that serve a client best alone.
 
     An exact optimum of few rows would be overfitted, or would not exist.
     """
@@ -315,6 +318,7 @@ def _nothing_found(prepared: Prepared, method: MethodSpec, lanes: list[Lane]) ->
     if prepared.federation.validation.counts.sum() == 0:
         raise RequestError(NOTHING_TO_CHOOSE_ON)
     lost = [lane.diverged for lane in lanes if lane.diverged is not None]
+    # some candidate was trained to the end and has no score: the rows or the score are at fault, not the steps
     if len(lost) < len(lanes):
         raise RequestError(
             f"{method.label}: nothing can be chosen, because {prepared.choose_by} is undefined or infinite on every "

@@ -24,7 +24,7 @@ class Breakdown(NamedTuple):
         return self.both + self.shared_only + self.personal_only + self.neither
 
     def fractions(self) -> dict[str, Any]:
-        """Each count as a share of its client's rows; not-a-number for a client without rows."""
+        """Each count as a fraction of its client's rows; not-a-number for a client without rows."""
         rows = np.asarray(self.rows, float)
         safe = np.where(rows > 0, rows, np.nan)
         return {name: np.asarray(count) / safe for name, count in self._asdict().items()}

@@ -34,7 +34,7 @@ class Personalization(NamedTuple):
     helped: float  # percent of clients whose personal model is strictly better than the received one
     hurt: float  # percent: strictly worse
     same: float
-    breakdown: Breakdown  # mean over clients of their shares of rows; sums to 1
+    breakdown: Breakdown  # mean over clients of their fractions of rows; sums to 1
     deciles_g: tuple[float, ...]  # p10, p20, .. p90 over clients
     deciles_p: tuple[float, ...]
     worst_tenth_g: float  # mean over the worst tenth of clients, at least one of them
@@ -98,7 +98,7 @@ def personalization_of(instances: Mapping[str, Any]) -> Personalization:
 def instance_shares(
     outputs: Mapping[str, Array], targets: Array, mask: Array, weights: Array | None = None
 ) -> dict[str, Array]:
-    """ONE client's shares of rows by who is right, named as `Breakdown`; not-a-number without a row. `vmap` it.
+    """ONE client's fractions of rows by who is right, named as `Breakdown`; not-a-number without a row. `vmap` it.
 
     Of a sequence each position is an instance, and the row counts as the mean of its positions, as in `accuracy`.
     Rows count by their weights, where they have some.

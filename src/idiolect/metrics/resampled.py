@@ -31,6 +31,7 @@ def score_estimates(scores: ArrayLike, test_over_train: ArrayLike) -> Estimates:
     count = known.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(known, values, 0.0).sum(axis=1) / np.where(count > 0, count, np.nan)
+    # around their mean, so that the rule against too small a spread does not pull scores towards 0
     around = gain_estimates(np.where(known, values - mean[:, None], np.nan), test_over_train)
     return around._replace(value=mean, error=np.where(count > 1, around.error, np.nan))
 
@@ -44,8 +45,10 @@ def with_folds(found: Estimates, gains: np.ndarray, rows: np.ndarray, scored: np
     """
     folds = len(gains)
     with np.errstate(invalid="ignore", divide="ignore"):
+        # a variance is that of a mean over so many rows: brought to the number of test rows before it is compared
         between = gains.var(axis=0, ddof=1) * rows / scored if folds > 1 else np.full(len(rows), np.nan)
         told = np.isfinite(between) & (rows > 0) & np.isfinite(found.value)
+        # pooled as variances are, by degrees of freedom; an error that is not known has none
         own = np.where(np.isfinite(found.error), np.maximum(found.freedom, 0.0), 0.0)
         other = np.where(told, folds - 1.0, 0.0)
         variance = (own * np.nan_to_num(found.error) ** 2 + other * np.where(told, between, 0.0)) / (own + other)
@@ -69,4 +72,5 @@ def _corrected(found: Estimates, test_over_train: ArrayLike) -> Estimates:
     with np.errstate(invalid="ignore", divide="ignore"):
         independent = 1 / (1 / found.observations + np.asarray(test_over_train, float))
         error = found.error * np.sqrt(found.observations / independent)
+    # the skew of overlapping splits is not known, and a wrong one would shift the interval: none
     return found._replace(error=error, observations=independent, skew=np.zeros_like(found.value))

@@ -22,8 +22,8 @@ class Routing(NamedTuple):
 
     names: tuple[str, ...]
     shared_share: np.ndarray  # mean q_0 over rows
-    taken: np.ndarray  # share of rows that take the shared version: q_0 >= 1/2
-    one_way: np.ndarray  # share of clients all of whose rows go one way: the other version is not computed for them
+    taken: np.ndarray  # fraction of rows that take the shared version: q_0 >= 1/2
+    one_way: np.ndarray  # fraction of clients all of whose rows go one way: the other version is not computed for them
     by_category: dict[str, np.ndarray]  # category -> mean q_0 of its rows
     taken_by_category: dict[str, np.ndarray]  # category -> share of its rows that take the shared version
     rows: dict[str, int]  # category -> its number of rows

@@ -38,7 +38,7 @@ from idiolect.metrics.number_scores import (
 )
 from idiolect.metrics.ranking import weighted_rank_area
 
-RARE_FRACTION = 0.10  # under this share of the rows a class is rare enough for accuracy to mislead
+RARE_FRACTION = 0.10  # under this fraction of the rows a class is rare enough for accuracy to mislead
 
 
 def correct_rows(outputs: Array, targets: Array, mask: Array) -> Array:
@@ -56,7 +56,7 @@ def correct_positions(outputs: Array, targets: Array, mask: Array) -> Array:
 
 
 def mean_of_rows(flags: Array, targets: Array, mask: Array, weights: Array | None = None) -> Array:
-    """The share of rows with a flag set, flags being shaped as the targets; a sequence counts as its positions' mean.
+    """The fraction of rows with a flag set, flags shaped as the targets; a sequence counts as its positions' mean.
 
     Not-a-number when no row is real.
     """

@@ -47,7 +47,7 @@ class Model(abc.ABC):
     @property
     def normalizations(self) -> tuple[str, ...]:
         """What its setting `normalize` may be besides "batch"; empty where it has no such setting."""
-        field = getattr(type(self), "__dataclass_fields__", {}).get("normalize")  # a stranger's need be no dataclass
+        field = getattr(type(self), "__dataclass_fields__", {}).get("normalize")  # a user's own need be no dataclass
         choices = field.metadata["range"].choices if field is not None and "range" in field.metadata else ()
         return tuple(choice for choice in choices if choice != "batch")
 

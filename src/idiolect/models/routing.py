@@ -42,8 +42,8 @@ def routed_model(
     if model.reads_tokens and token_routing == "states":
         if WHOLE in groups:
             raise RequestError(
-                f'token_routing must be "frequencies" where routed is {WHOLE!r}, got "states": two whole models have no '
-                "states in common; route by layer, or by frequencies."
+                f'token_routing must be "frequencies" where routed is {WHOLE!r}, got "states": two whole models have '
+                "no states in common; route by layer, or by frequencies."
             )
         return SteppedModel(*parts, RoutingNet(seen_width(model), len(groups), widths))
     return RoutedModel(*parts, RoutingNet(model.input_width, len(groups), widths, model.reads_tokens))

@@ -3,7 +3,7 @@
 
 At every position psi reads the shared vector of the token there and the hidden states that the recurrent layers
 brought along, all of them mixtures already. So shares are known position by position, and the whole model walks through
-the text in one loop: no product stands outside it, and slopes of weights are summed position by position.
+the text in one loop: no product stands outside it, and gradients of weights are summed position by position.
 """
 
 from __future__ import annotations

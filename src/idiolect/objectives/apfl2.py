@@ -48,9 +48,9 @@ class APFL2(RescaledObjective):
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """M^{-1/2} [Lam grad f'_m(u) + a_m grad f'_m(z_m)]."""
-        at_model, at_mix = self._slopes(key, shared, personal, batch)
+        at_model, at_mix = self._gradients(key, shared, personal, batch)
         cost = Tally(shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes)
-        return self._shared_slope(at_model, at_mix), cost
+        return self._shared_gradient(at_model, at_mix), cost
 
     def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """(1-a_m) grad f'_m(z_m)."""
@@ -62,21 +62,21 @@ class APFL2(RescaledObjective):
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
         """Both, from the two passes of the w-gradient: the one at z_m serves both blocks."""
-        at_model, at_mix = self._slopes(key, shared, personal, batch)
+        at_model, at_mix = self._gradients(key, shared, personal, batch)
         rows, passes = batch.rows(), batch.passes
         cost = Tally(both=rows, samples=2 * rows, full_shared=passes, full_personal=passes)
         own = tree.scale(1 - self.mixing, at_mix)  # type: ignore[operator]
-        return (self._shared_slope(at_model, at_mix), own), cost
+        return (self._shared_gradient(at_model, at_mix), own), cost
 
     def _mix(self, model: Params, personal: Params) -> Params:
         mixing: Any = self.mixing  # a client sees its own a_m, never the PerClient around it
         return jax.tree.map(lambda b, u: (1 - mixing) * b + mixing * u, personal, model)
 
-    def _slopes(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Params]:
+    def _gradients(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Params]:
         model = self.to_model(shared)
         at_model = self.client_loss.gradient(key, model, batch)
         return at_model, self.client_loss.gradient(key, self._mix(model, personal), batch)
 
-    def _shared_slope(self, at_model: Params, at_mix: Params) -> Params:
+    def _shared_gradient(self, at_model: Params, at_mix: Params) -> Params:
         relaxation, mixing = self.shrink * self.relaxation, self.shrink * self.mixing  # type: ignore[operator]
         return jax.tree.map(lambda g, h: relaxation * g + mixing * h, at_model, at_mix)

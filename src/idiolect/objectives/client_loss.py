@@ -50,7 +50,7 @@ def _softplus(values: Array) -> Array:
 
 
 @_softplus.defjvp
-def _softplus_slope(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Array, Array]:
+def _softplus_gradient(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Array, Array]:
     # one exponential; differentiating log(1 + exp) as it is computed takes two and a logarithm
     return _softplus(primals[0]), tangents[0] * jax.nn.sigmoid(primals[0])
 
@@ -134,8 +134,8 @@ class ClientLoss(Settings):
 
     def gradient(self, key: Key, params: Params, batch: Batch) -> Params:
         """grad f'_m on a batch, with the change of running statistics in their places."""
-        slope, seen = jax.grad(lambda v: self.value(key, v, batch), has_aux=True)(params)
-        return moving(slope, params, seen)
+        gradient, seen = jax.grad(lambda v: self.value(key, v, batch), has_aux=True)(params)
+        return moving(gradient, params, seen)
 
     def predict(self, params: Params, inputs: Array) -> Array:
         """Outputs with one column per class (classification) or per target (regression)."""

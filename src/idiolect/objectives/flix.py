@@ -102,6 +102,7 @@ class FLIX(ComposedObjective, Prepares):
         solve = {"tolerance": self._by_tolerance, "epochs": self._by_epochs, "early_stopping": self._by_stopping}
         found, reached, tally = solve[self.solver](key, self.client_loss.init(key), data, wanted)
         optimum = tree.choose(wanted, found, tree.zeros(found))
+        # under `vmap` the solve runs for all clients if one wants it: those who did not ask are not billed
         cost = Tally(*(jnp.where(wanted, count, 0) for count in tally))
         return Prepared(optimum, jnp.logical_or(reached, jnp.logical_not(wanted))), cost
 
@@ -136,6 +137,7 @@ class FLIX(ComposedObjective, Prepares):
             patience=self.patience,
             wanted=wanted,
         )
+        # + 1: the loss of the start is looked at before the first epoch
         learnt, seen = ended.epochs * ended.learning_rows, (ended.epochs + 1) * ended.stopping_rows
         return ended.params, True, Tally(personal=learnt, forward=seen, samples=learnt + seen)
 

@@ -33,12 +33,12 @@ class Solved(NamedTuple):
 
 class _Progress(NamedTuple):
     last: Array  # x
-    point: Array  # y, where the slope was taken
-    slope: Array
+    point: Array  # y, where the gradient was taken
+    gradient: Array
     inertia: Array  # t of the momentum (t - 1) / t+
     curvature: Array  # L as seen so far
-    best: Array  # the point of the smallest slope
-    best_slope: Array
+    best: Array  # the point of the smallest gradient
+    best_gradient: Array
     gradients: Array
 
 
@@ -55,48 +55,48 @@ def to_tolerance(
     flat, read = ravel_pytree(start)
     precision = jnp.finfo(flat.dtype).eps
 
-    def slope_at(point: Array) -> Array:
+    def gradient_at(point: Array) -> Array:
         return ravel_pytree(gradient(read(point)))[0]
 
     def enough(progress: _Progress) -> Array:
         # a gradient is a difference of terms of this size: below its rounding the norm only wanders, and the loop would
         # never end
         scale = jnp.linalg.norm(first) + progress.curvature * jnp.linalg.norm(progress.best)
-        return jnp.linalg.norm(progress.best_slope) <= jnp.maximum(tolerance, ROUNDING * precision * scale)
+        return jnp.linalg.norm(progress.best_gradient) <= jnp.maximum(tolerance, ROUNDING * precision * scale)
 
     def unfinished(progress: _Progress) -> Array:
         return jnp.logical_and(wanted, jnp.logical_and(~enough(progress), progress.gradients < most))
 
-    first = slope_at(flat)
-    # a look along the slope gives a first L
+    first = gradient_at(flat)
+    # a look along the gradient gives a first L
     length = 1e-3 / jnp.maximum(jnp.linalg.norm(first), jnp.finfo(flat.dtype).tiny)
-    change = jnp.linalg.norm(slope_at(flat - length * first) - first)
+    change = jnp.linalg.norm(gradient_at(flat - length * first) - first)
     curvature = jnp.maximum(change / 1e-3, precision)
     began = _Progress(flat, flat, first, jnp.ones_like(curvature), curvature, flat, first, jnp.asarray(2, jnp.int32))
-    ended = jax.lax.while_loop(unfinished, lambda progress: _accelerated_step(slope_at, progress), began)
+    ended = jax.lax.while_loop(unfinished, lambda progress: _accelerated_step(gradient_at, progress), began)
     return Solved(read(ended.best), enough(ended), jnp.where(wanted, ended.gradients, 0))
 
 
-def _accelerated_step(slope_at: Callable[[Any], Any], now: _Progress) -> _Progress:
-    moved = now.point - now.slope / now.curvature
+def _accelerated_step(gradient_at: Callable[[Any], Any], now: _Progress) -> _Progress:
+    moved = now.point - now.gradient / now.curvature
     # O'Donoghue and Candes's restart by the gradient: it needs no loss, which rounds far more coarsely than its
     # gradient
-    uphill = jnp.vdot(now.slope, moved - now.last) > 0
+    uphill = jnp.vdot(now.gradient, moved - now.last) > 0
     inertia = (1 + jnp.sqrt(1 + 4 * now.inertia**2)) / 2
     push = jnp.where(uphill, jnp.zeros_like(inertia), (now.inertia - 1) / inertia)
     point = moved + push * (moved - now.last)
-    slope = slope_at(point)
-    tiny = jnp.finfo(slope.dtype).tiny
-    steepness = jnp.linalg.norm(slope - now.slope) / jnp.maximum(jnp.linalg.norm(point - now.point), tiny)
-    better = jnp.linalg.norm(slope) < jnp.linalg.norm(now.best_slope)
-    best, best_slope = tree.choose(better, (point, slope), (now.best, now.best_slope))
+    gradient = gradient_at(point)
+    tiny = jnp.finfo(gradient.dtype).tiny
+    steepness = jnp.linalg.norm(gradient - now.gradient) / jnp.maximum(jnp.linalg.norm(point - now.point), tiny)
+    better = jnp.linalg.norm(gradient) < jnp.linalg.norm(now.best_gradient)
+    best, best_gradient = tree.choose(better, (point, gradient), (now.best, now.best_gradient))
     one = jnp.ones_like(inertia)
-    onward = (moved, point, slope, jnp.where(uphill, one, inertia), now.curvature)
+    onward = (moved, point, gradient, jnp.where(uphill, one, inertia), now.curvature)
     # taken back to the best point seen, not to the last one: momentum may have gone wrong some steps ago
-    back = (best, best, best_slope, one, 1.2 * steepness)
+    back = (best, best, best_gradient, one, 1.2 * steepness)
     chosen = tree.choose(steepness > now.curvature, back, onward)
-    last, point, slope, inertia, curvature = chosen
-    return _Progress(last, point, slope, inertia, curvature, best, best_slope, now.gradients + 1)
+    last, point, gradient, inertia, curvature = chosen
+    return _Progress(last, point, gradient, inertia, curvature, best, best_gradient, now.gradients + 1)
 
 
 def by_epochs(

@@ -52,20 +52,20 @@ class MAML(ComposedObjective, Adapting):
 
     def personalize(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """w - a grad f'_m(w) on the client's training rows."""
-        slope, cost = self.plain_gradient(key, shared, batch)
-        return tree.descend(shared, self.inner_step, slope), cost
+        gradient, cost = self.plain_gradient(key, shared, batch)
+        return tree.descend(shared, self.inner_step, gradient), cost
 
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """(I - a Hess f'_m(w)) grad f'_m(w - a grad f'_m(w))."""
-        slope, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
-        return moving(slope, shared, seen), Tally(
+        gradient, seen = jax.grad(lambda w: self.loss(key, w, personal, batch), has_aux=True)(shared)
+        return moving(gradient, shared, seen), Tally(
             shared=batch.rows(), samples=2 * batch.rows(), full_shared=batch.passes
         )
 
     def plain_gradient(self, key: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f'_m(w)."""
-        slope = self.client_loss.gradient(key, shared, batch)
-        return slope, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
+        gradient = self.client_loss.gradient(key, shared, batch)
+        return gradient, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
 
     def _lost_statistics(self) -> str | None:
         """It carries them: both passes are of one model."""

@@ -38,15 +38,15 @@ class MT2(PulledObjective):
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """M^{-1/2} [Lam grad f'_m(u) + lam (u - beta_m)]: one pass at u."""
         model = self.to_model(shared)
-        slope = self.client_loss.gradient(key, model, batch)
+        gradient = self.client_loss.gradient(key, model, batch)
         shrink, relaxation, penalty = self.shrink, self.relaxation, self.penalty
-        total = jax.tree.map(lambda g, u, b: shrink * (relaxation * g + penalty * (u - b)), slope, model, personal)
+        total = jax.tree.map(lambda g, u, b: shrink * (relaxation * g + penalty * (u - b)), gradient, model, personal)
         return total, Tally(shared=batch.rows(), samples=batch.rows(), full_shared=batch.passes)
 
     def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
         """Both, from two passes that share nothing: counted as one gradient of each block, every row read twice."""
-        shared_slope, shared_cost = self.gradient_shared(key, shared, personal, batch)
-        personal_slope, personal_cost = self.gradient_personal(key, shared, personal, batch)
-        return (shared_slope, personal_slope), shared_cost.plus(personal_cost)
+        shared_gradient, shared_cost = self.gradient_shared(key, shared, personal, batch)
+        personal_gradient, personal_cost = self.gradient_personal(key, shared, personal, batch)
+        return (shared_gradient, personal_gradient), shared_cost.plus(personal_cost)

@@ -33,15 +33,15 @@ class MX2(PulledObjective, Mixture):
     def gradient_shared(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """M^{-1/2} lam (u - beta_m): no row is read."""
         pull = self.shrink * self.penalty
-        slope = tree.scale(pull, tree.subtract(self.to_model(shared), personal))
-        return slope, Tally(shared=batch.rows(), full_shared=batch.passes)
+        gradient = tree.scale(pull, tree.subtract(self.to_model(shared), personal))
+        return gradient, Tally(shared=batch.rows(), full_shared=batch.passes)
 
     def gradients(
         self, key: Key, shared: Params, personal: Params, batch: Batch
     ) -> tuple[tuple[Params, Params], Tally]:
         """Both, from the one pass that beta_m needs."""
-        slope = self.client_loss.gradient(key, personal, batch)
+        gradient = self.client_loss.gradient(key, personal, batch)
         away = tree.scale(self.penalty, tree.subtract(personal, self.to_model(shared)))
         rows, passes = batch.rows(), batch.passes
         cost = Tally(both=rows, samples=rows, full_shared=passes, full_personal=passes)
-        return (tree.scale(-self.shrink, away), tree.add(slope, away)), cost
+        return (tree.scale(-self.shrink, away), tree.add(gradient, away)), cost

@@ -32,7 +32,7 @@ class PulledObjective(RescaledObjective):
 
     def gradient_personal(self, key: Key, shared: Params, personal: Params, batch: Batch) -> tuple[Params, Tally]:
         """grad f'_m(beta_m) + lam (beta_m - u): one pass at beta_m."""
-        slope = self.client_loss.gradient(key, personal, batch)
+        gradient = self.client_loss.gradient(key, personal, batch)
         penalty = self.penalty
-        total = jax.tree.map(lambda g, b, u: g + penalty * (b - u), slope, personal, self.to_model(shared))
+        total = jax.tree.map(lambda g, b, u: g + penalty * (b - u), gradient, personal, self.to_model(shared))
         return total, Tally(personal=batch.rows(), samples=batch.rows(), full_personal=batch.passes)

@@ -94,7 +94,7 @@ def _outputs(model: Model, inputs: tuple[int, ...], kind: Any) -> jax.ShapeDtype
         return jax.eval_shape(model.apply, params, jax.ShapeDtypeStruct((1, *inputs), kind))
     except RequestError:
         raise
-    except Exception as error:  # a stranger's model may raise anything
+    except Exception as error:  # a user's model may raise anything
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise RequestError(
             f"{type(model).__name__} does not take inputs of shape {inputs} ({reason}); make it for these, or bring "

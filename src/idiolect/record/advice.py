@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who should learn with whom: advise.json. `Ways` has one entry for alone, everybody and neighbours each."""
+"""Who should learn with whom: advise.json. `Ways` has one entry for each of alone, everybody and neighbours."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _is_written(name: str) -> bool:
         os.kill(int(number), 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is somebody else's
+    except OSError:  # it is another user's
         return True
     return True
 

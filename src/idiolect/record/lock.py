@@ -22,7 +22,7 @@ def locked(folder: Path, way_out: str = "wait until it has ended, or choose anot
         yield
     finally:
         try:
-            (folder / LOCK).unlink(missing_ok=True)  # while it is held, so that it is nobody else's
+            (folder / LOCK).unlink(missing_ok=True)  # while it is held, so that it is no other process's
         except OSError:
             pass
         finally:

@@ -25,7 +25,7 @@ PAGE_MANIFEST = f"figures/{MANIFEST}"
 PAGE = ("report.html", "figures")
 WORKING = ("checkpoint", "cells")  # of no interest once a run is finished, or shared with other runs
 COPY_AGAIN = "copy the whole folder again, or rerun"
-READ = (".json", ".parquet", ".toml")  # what a report may read: a note that lies in the folder is nobody's business
+READ = (".json", ".parquet", ".toml")  # what a report may read: a user's note that lies in the folder is left alone
 NOT_READ = ("predictions.parquet", "split.parquet")  # large, and no part of a report
 KINDS = {
     "damaged": "damaged: it is not the file that the run wrote",

@@ -183,7 +183,7 @@ def _graph(axes: Axes, advised: Advised, weights: CollaborationMap) -> None:
 
 
 def _gains(axes: Axes, advised: Advised, order: np.ndarray) -> None:
-    """Expected gain of joining neighbours (dot, interval) and of joining everybody, beside what was measured."""
+    """Expected gain of joining neighbours (dot, interval) and of joining all clients, beside what was measured."""
     clients = [advised.found.clients[place] for place in order]
     across = np.arange(len(clients))
     for way, shift in (("everybody", 0.18), ("neighbours", -0.18)):

@@ -40,7 +40,7 @@ class MethodRow:
     one: bool  # this is one model for all
     announced: bool  # chosen on validation rows
     chosen: bool | None  # in a sweep: whether these are the settings that validation rows choose
-    converged: bool | None  # whether validation rows showed no more progress; None: nobody looked
+    converged: bool | None  # whether validation rows showed no more progress; None: not looked at
     diverged: Divergence | None
     numbers: dict[str, float | None]
 
@@ -147,7 +147,7 @@ def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWord
         Column("over_one", "gain over one\nmodel [95 %]", 1, "Mean gain against one model for all.", cell=over_one),
         Column("helped", "helped\n%", 1, "Clients that are clearly better off than alone.", percent),
         Column("hurt", "hurt\n%", -1, "Clients that are clearly worse off than alone.", percent),
-        Column("rounds", "rounds", 0, "Exchanges with the server."),
+        Column("rounds", "rounds", 0, "Messages to the server and back."),
         Column("upload_bytes", "MB\nup", -1, "From all clients.", megabytes),
         Column("download_bytes", "MB\ndown", -1, "To all clients.", megabytes),
         Column("gradients_shared", "gradients\nshared", 0, block.format("shared")),

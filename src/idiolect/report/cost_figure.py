@@ -38,7 +38,7 @@ _OF_SCORE = (
     Panel("rounds", ("rounds",)),
 )
 _OF_OPTIMUM = (
-    Panel("exchanges", ("rounds",)),
+    Panel("rounds", ("rounds",)),
     _SENT,
     Panel("gradients by w, per example", ("gradients_shared", "gradients_both")),
     Panel("gradients by beta, per example", ("gradients_personal", "gradients_both")),
@@ -78,7 +78,7 @@ def score_against_cost(run: Run) -> Figure | None:
 
 
 def suboptimality_against_cost(run: Run) -> Figure | None:
-    """F - F* of each method's own objective by exchanges, bytes and gradients of each block; None if not measured."""
+    """F - F* of each method's own objective by rounds, bytes and gradients of each block; None if not measured."""
     histories = {entry.method: of_method(run.history, entry.method) for entry in run.methods}
     histories = {name: rows for name, rows in histories.items() if (numbers(rows, "suboptimality") > 0).any()}
     if not histories:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 COUNTS = {
-    "exchanges": "rounds",
+    "rounds": "rounds",
     "full_shared_gradients": "gradients by w, all rows",
     "full_personal_gradients": "gradients by beta, all rows",
     "shared_gradients": "gradients by w, single rows",
@@ -32,7 +32,14 @@ def explanation_text(facts: dict[str, Any]) -> str:
     lines += [f"  {warning}" for warning in wire["warnings"]]
     lines.append(f"Leaves a client: {', '.join(facts['leaves_the_client']) or 'nothing'}")
     lines.append(f"Stays on a client: {', '.join(facts['stays_on_the_client']) or 'nothing is kept between rounds'}")
-    return "\n".join([*lines, "", *_theory(facts["theory"]), f"Reference: {facts['reference']}"])
+    lines += ["", *_theory(facts["theory"]), f"Reference: {facts['reference']}"]
+    return "\n".join([*lines, *_errata(facts["errata"])])
+
+
+def _errata(entries: list[dict[str, str]]) -> list[str]:
+    """Printed mistakes of its paper, each with its place on the page of errata."""
+    head = ["", "Errata of its paper"] if entries else []
+    return [*head, *(f"  {one['number']}: {one['text']} ({one['link']})" for one in entries)]
 
 
 def _settings(title: str, entries: list[dict[str, Any]]) -> list[str]:
@@ -88,6 +95,6 @@ def _promise(facts: dict[str, Any], of_algorithm: bool) -> list[str]:
         lines.append(f"    {predicted['statement']}")
     elif of_algorithm:
         lines.append("    no prediction: theory states no linear rate for it here")
-    reference = facts["gradient_descent"]["exchanges"]
+    reference = facts["gradient_descent"]["rounds"]
     lines.append(f"    gradient descent on F: {reference:,.0f} rounds, predicted")
     return [*lines, "    at least: Unified 2023, theorem 6, up to a constant factor"]

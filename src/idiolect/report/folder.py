@@ -121,7 +121,7 @@ class Run:
 def read(path: str | os.PathLike[str]) -> Run:
     """Read a run folder; FolderError says in one sentence why it cannot be."""
     folder = Path(path)
-    refuse_strangers(folder)
+    refuse_unknown_files(folder)
     check_report_files(folder)
     finished = (folder / "done").exists()
     summary = _summary(folder, finished)
@@ -195,7 +195,7 @@ def of_method(table: pa.Table, method: str) -> pa.Table:
     return table.filter(pc.equal(table["method"].cast(pa.string()), method))
 
 
-def refuse_strangers(folder: Path) -> None:
+def refuse_unknown_files(folder: Path) -> None:
     """FolderError for what is no run folder."""
     if not folder.exists():
         raise FolderError(

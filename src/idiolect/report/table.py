@@ -19,7 +19,7 @@ from idiolect.visible import plainly
 
 _ADAPTATION = (
     "Generalized: accuracy of the model a client receives, before its rows move a parameter; personalized: of its own "
-    "model. Better, same, worse: clients. Rows: mean over clients of the share that each model gets right. Worst: "
+    "model. Better, same, worse: clients. Rows: mean over clients of the fraction that each model gets right. Worst: "
     "the worst tenth of clients"
 )
 _RARE = ("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum", "over_one", "new_acc_g", "new_acc_p")

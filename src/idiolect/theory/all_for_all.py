@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All-for-all 2022: steps, bounds, sample sizes and phases of all-for-all and all-for-one (errata E004-1 to E004-6).
 
-N agents; `shares` is Ssum = sum_i 1/N_i, N_i the agents that i listens to; eps `accuracy`, L `smoothness`, mu
+N clients; `shares` is Ssum = sum_i 1/N_i, N_i the clients that i listens to; eps `accuracy`, L `smoothness`, mu
 `strong_convexity`, sigma^2 `noise` and B^2 `second_moment` (of one gradient), D `radius`, rho(W) `spectral_radius`.
-Setting 1: convex losses, one agent per round; setting 2: strongly convex and smooth ones, everybody.
+Setting 1: convex losses, one client per round; setting 2: strongly convex and smooth ones, all clients.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def synchronous_step(
 ) -> float:
     """Theorem 4.2: eta = min{1/(2 L rho(W)), mu N eps/(4 L sigma^2 Ssum)}."""
     most = stable_step(smoothness, spectral_radius)
+    # exact gradients leave no floor to stay above: only stability limits the step
     if noise == 0:
         return most
     return min(most, strong_convexity * agents * accuracy / (4 * smoothness * noise * shares))
@@ -98,7 +99,7 @@ def asynchronous_samples(accuracy: float, radius: float, second_moment: float, s
 
 
 def all_for_one_samples(accuracy: float, radius: float, second_moment: float, agents: int, count: float) -> float:
-    """Theorem 2.1: T = (4 D^2 B^2/eps^2) N/N_i; naive all-for-all needs that of its worst agent."""
+    """Theorem 2.1: T = (4 D^2 B^2/eps^2) N/N_i; naive all-for-all needs that of its worst client."""
     return 4 * radius**2 * second_moment / accuracy**2 * agents / count
 
 
@@ -117,12 +118,13 @@ def synchronous_samples(
 def contraction(strong_convexity: float, step_size: float, weights: np.ndarray) -> float:
     """Noise-free, per round: F falls by 1 - eta mu lambda_min^+(W) at least; the paper prints 1 - eta mu (E004-5)."""
     eigenvalues = np.linalg.eigvalsh(weights @ weights.T)
+    # directions in which W is 0 never move: the least of its other eigenvalues sets the pace
     least = eigenvalues[eigenvalues > 1e-10 * eigenvalues.max()].min()
     return 1 - step_size * strong_convexity * float(least)
 
 
 def largest_noise(objective: Objective, rows: Rows, batch_size: int) -> float | None:
-    """sigma^2: the largest variance of a batch's gradient at an agent's own optimum; None where that is not known."""
+    """sigma^2: the largest variance of a batch's gradient at a client's own optimum; None where that is not known."""
     if batch_size == 0:
         return 0.0
     own = local_optima(objective, rows)
@@ -218,7 +220,7 @@ def one_over_k(
 
 
 def fixed(accuracy: float, step_sizes: np.ndarray) -> Phases:
-    """One accuracy for ever and a step for every round: infinite is one model for all, 0 everybody alone."""
+    """One accuracy for ever and a step for every round: infinite is one model for all, 0 every client alone."""
     rounds = len(step_sizes)
     return Phases(np.full(rounds, accuracy), np.asarray(step_sizes, float), np.arange(1, rounds + 1, dtype=np.int32))
 
@@ -232,7 +234,7 @@ def _phases(entries: list[tuple[float, float, int]]) -> Phases:
     return Phases(np.array(accuracy), np.array(steps), np.array(ends, np.int32))
 
 
-def _everybody(algorithm: Any, constants: Constants) -> StepAdvice:
+def _synchronous(algorithm: Any, constants: Constants) -> StepAdvice:
     """Theorems 3 and 4, corrected: 1/(2 L rho(W)), less where a target accuracy and the noise ask for it."""
     neighbours = algorithm.neighbours
     radius = 1.0 if neighbours is None else spectral_radius(neighbours)  # a mixture is doubly stochastic
@@ -240,7 +242,7 @@ def _everybody(algorithm: Any, constants: Constants) -> StepAdvice:
 
 
 def _naive(algorithm: Any, constants: Constants) -> StepAdvice:
-    """Theorem 2.2, for the agent with the fewest neighbours."""
+    """Theorem 2.2, for the client with the fewest neighbours."""
     return _filtered(algorithm, constants, 1.0, "1/(2L)", float((1 / _counts(algorithm)).max()))
 
 
@@ -280,6 +282,6 @@ def _filtered(algorithm: Any, constants: Constants, radius: float, formula: str,
     )
 
 
-ALL_FOR_ALL = Rule(step=_everybody)
+ALL_FOR_ALL = Rule(step=_synchronous)
 ALL_FOR_ALL_NAIVE = Rule(step=_naive)
 ALL_FOR_ONE = Rule(step=_target)

@@ -71,16 +71,16 @@ class Client:
 
     def gradient(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """By u and by b."""
-        slopes = (self.ridge * shared, self.ridge * personal)
+        gradients = (self.ridge * shared, self.ridge * personal)
         for term in self.terms:
             own = self.loss.gradient(*self.rows, self._place(term, shared, personal)).reshape(-1)
-            for slope, place in zip(slopes, (term.shared, term.personal)):
+            for gradient, place in zip(gradients, (term.shared, term.personal)):
                 if place is not None:
-                    slope += term.weight * place.factor * own[place.positions]
+                    gradient += term.weight * place.factor * own[place.positions]
         if self.penalty:
             away = self.penalty * (shared - personal)
-            slopes = (slopes[0] + away, slopes[1] - away)
-        return slopes
+            gradients = (gradients[0] + away, gradients[1] - away)
+        return gradients
 
     def hessian(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The blocks (u, u), (u, b) and (b, b)."""
@@ -150,27 +150,29 @@ class Arrow:
 
     def gradient(self, point: Point) -> Point:
         """grad_u F, and grad f_m by b_m: without its share, so that it is on the scale of one client's loss."""
-        slopes = [client.gradient(point.shared, own) for client, own in zip(self.clients, point.personal)]
-        shared = sum((share * slope for share, (slope, _) in zip(self.shares, slopes)), np.zeros(self.shared_size))
-        return Point(shared, np.array([slope for _, slope in slopes]).reshape(len(self.clients), -1))
+        gradients = [client.gradient(point.shared, own) for client, own in zip(self.clients, point.personal)]
+        shared = sum(
+            (share * gradient for share, (gradient, _) in zip(self.shares, gradients)), np.zeros(self.shared_size)
+        )
+        return Point(shared, np.array([gradient for _, gradient in gradients]).reshape(len(self.clients), -1))
 
-    def direction(self, point: Point, slope: Point, ridge: float) -> Point:
+    def direction(self, point: Point, gradient: Point, ridge: float) -> Point:
         """(Hessian + ridge)^-1 gradient."""
         if max(self.shared_size, self.personal_size) > DENSE_SIZE:
-            return self._conjugate_direction(point, slope, ridge)
+            return self._conjugate_direction(point, gradient, ridge)
         # the Hessian is an arrow: clients meet in u alone. Each b_m is eliminated by itself, so that no matrix is
         # larger than one block
-        schur, pull, kept = ridge * np.eye(self.shared_size), slope.shared.copy(), []
-        for client, share, own, own_slope in zip(self.clients, self.shares, point.personal, slope.personal):
+        schur, pull, kept = ridge * np.eye(self.shared_size), gradient.shared.copy(), []
+        for client, share, own, own_gradient in zip(self.clients, self.shares, point.personal, gradient.personal):
             shared, mixed, personal = client.hessian(point.shared, own)
-            solved = _solve(personal + ridge * np.eye(self.personal_size), np.column_stack([mixed.T, own_slope]))
+            solved = _solve(personal + ridge * np.eye(self.personal_size), np.column_stack([mixed.T, own_gradient]))
             schur += share * (shared - mixed @ solved[:, :-1])
             pull -= share * (mixed @ solved[:, -1])
             kept.append(solved)
         step = _solve(schur, pull)
         return Point(step, np.array([solved[:, -1] - solved[:, :-1] @ step for solved in kept]))
 
-    def _conjugate_direction(self, point: Point, slope: Point, ridge: float) -> Point:
+    def _conjugate_direction(self, point: Point, gradient: Point, ridge: float) -> Point:
         """The same without forming the Hessian; u is stretched by sqrt(M) to be curved as much as the b_m."""
         clients, stretch = len(self.clients), len(self.clients) ** -0.5
         shares = self.shares[:, None] * clients
@@ -194,8 +196,8 @@ class Arrow:
         operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
         # an inexact Newton step: far from the optimum a rough direction is enough, and this forcing term still
         # converges superlinearly
-        accuracy = min(0.1, np.sqrt(slope.norm()))
-        solution, _ = cg(operator, pack(*slope), rtol=accuracy, maxiter=_CONJUGATE_STEPS)
+        accuracy = min(0.1, np.sqrt(gradient.norm()))
+        solution, _ = cg(operator, pack(*gradient), rtol=accuracy, maxiter=_CONJUGATE_STEPS)
         return unpack(solution)
 
 
@@ -207,21 +209,21 @@ def minimise(arrow: Arrow) -> Point | None:
     gradient keeps the systems regular (softmax has a direction along which nothing changes).
     """
     point = Point(np.zeros(arrow.shared_size), np.zeros((len(arrow.clients), arrow.personal_size)))
-    slope = arrow.gradient(point)
+    gradient = arrow.gradient(point)
     size, weight = _scales(arrow)
     tolerance = TOLERANCE * max(1.0, size) * weight * _reach(arrow)
     for _ in range(NEWTON_STEPS):
-        norm = slope.norm()
+        norm = gradient.norm()
         if norm <= tolerance:
             break
-        moved = _search(arrow, point, slope, arrow.direction(point, slope, _ridge(arrow, norm)))
+        moved = _search(arrow, point, gradient, arrow.direction(point, gradient, _ridge(arrow, norm)))
         if moved is None:
             break  # rounding: no step along the direction lowers the norm
-        point, slope = moved
-    norm = slope.norm()
+        point, gradient = moved
+    norm = gradient.norm()
     if _may_escape(arrow):
         # the floor keeps rounding along a flat direction from looking like a step
-        left = arrow.direction(point, slope, max(_ridge(arrow, norm), _FLOOR * size**2 * weight)).norm()
+        left = arrow.direction(point, gradient, max(_ridge(arrow, norm), _FLOOR * size**2 * weight)).norm()
         return point if norm <= 1e3 * tolerance and left <= 1e-6 * (1 / size + point.norm()) else None
     if norm > 1e3 * tolerance:
         raise RequestError(
@@ -231,22 +233,22 @@ def minimise(arrow: Arrow) -> Point | None:
     return point
 
 
-def _search(arrow: Arrow, point: Point, slope: Point, direction: Point) -> tuple[Point, Point] | None:
+def _search(arrow: Arrow, point: Point, gradient: Point, direction: Point) -> tuple[Point, Point] | None:
     """The first of 1, 1/2, 1/4, ... of the step that lowers the gradient norm, or clearly the value."""
-    norm, value = slope.norm(), arrow.value(point)
+    norm, value = gradient.norm(), arrow.value(point)
     steepness = float(
-        slope.shared @ direction.shared + arrow.shares @ (slope.personal * direction.personal).sum(axis=1)
+        gradient.shared @ direction.shared + arrow.shares @ (gradient.personal * direction.personal).sum(axis=1)
     )
     damping = 1.0
     while damping > 1e-10:
         moved = Point(point.shared - damping * direction.shared, point.personal - damping * direction.personal)
-        moved_slope = arrow.gradient(moved)
+        moved_gradient = arrow.gradient(moved)
         # by the norm of the gradient first: near the optimum differences of F are all rounding
-        if moved_slope.norm() <= (1 - 1e-4 * damping) * norm:
-            return moved, moved_slope
+        if moved_gradient.norm() <= (1 - 1e-4 * damping) * norm:
+            return moved, moved_gradient
         clear = damping * steepness > 1e-9 * max(abs(value), 1e-3)  # beyond the rounding of F
         if clear and arrow.value(moved) <= value - 1e-4 * damping * steepness:
-            return moved, moved_slope
+            return moved, moved_gradient
         damping /= 2
     return None
 

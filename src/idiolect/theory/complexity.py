@@ -26,7 +26,7 @@ def iterations_until(contraction: float, start: float, epsilon: float) -> float:
 def lower_bounds(constants: BlockConstants, rows: float, epsilon: float) -> Complexity:
     """Unified 2023, theorem 6, orders without constant factors: what every first-order method needs.
 
-    sqrt(L^w/mu) log(1/eps) exchanges and full w-gradients, n + sqrt(n Lc^w/mu) log(1/eps) components; likewise for
+    sqrt(L^w/mu) log(1/eps) rounds and full w-gradients, n + sqrt(n Lc^w/mu) log(1/eps) components; likewise for
     beta. A block without curvature needs nothing.
     """
     digits, mu = math.log(1 / epsilon), constants.strong_convexity
@@ -37,7 +37,7 @@ def lower_bounds(constants: BlockConstants, rows: float, epsilon: float) -> Comp
 
 
 def gradient_descent(constants: BlockConstants, rows: float, epsilon: float) -> Prediction:
-    """The reference: steps of 1/L on both blocks, L = L^w + L^beta, contract the gap by 1 - mu/L; all exchange."""
+    """The reference: steps of 1/L on both blocks, L = L^w + L^beta, contract the gap by 1 - mu/L; each is a round."""
     smoothness = constants.shared_smoothness + constants.personal_smoothness
     steps = iterations_until(constants.strong_convexity / smoothness, 1.0, epsilon)
     has_shared, has_personal = constants.shared_smoothness > 0, constants.personal_smoothness > 0
@@ -56,7 +56,9 @@ def acd_pfl(
     chance = roots[0] / sum(roots) if shared_probability is None else shared_probability
     total = max(root / p if p > 0 else 0.0 for root, p in zip(roots, (chance, 1 - chance)))
     nu = constants.strong_convexity / total**2
+    # the positive root of theta^2 = nu (1 - theta)
     theta = (math.sqrt(nu**2 + 4 * nu) - nu) / 2
+    # 2: P^0 counts the gap and the distance, and by strong convexity the distance is worth no more than the gap
     steps = iterations_until(theta, 2.0, epsilon)
     cost = full_gradients(chance * steps, chance * steps, (1 - chance) * steps, rows)
     return Prediction(steps, cost, True, f"Unified 2023, theorem 7: 2 (1 - theta)^k, theta = {theta:.3g}")
@@ -77,15 +79,18 @@ def asvrcd_pfl(
 
     Psi = |z-x*|^2 + (2 gamma nu/theta1)(F(y)-F*) + ((2 theta2+theta1) gamma nu/(theta1 rho))(F(v)-F*), theta2 = 1/2,
     and |x^0-x*|^2 <= (2/mu)(F^0-F*): at the start (F(y)-F*) may be theta1/(gamma nu mu) + 1 + (1+theta1)/(2 rho) times
-    its share. An iteration has p_w + rho exchanges, 2b p_w + n rho component gradients by w and 2b p_beta + n rho by
-    beta; the first full gradient is one more exchange.
+    its share. An iteration has p_w + rho rounds, 2b p_w + n rho component gradients by w and 2b p_beta + n rho by
+    beta; the first full gradient is one more round.
     """
     mu, rho = constants.strong_convexity, refresh_probability
     seen = components(constants, rows, batch_size)
+    # L_F is not known by itself; Lx bounds it, and rho <= 1 makes Lx/rho the larger of the two
     contraction = 0.25 * min(rho, math.sqrt(mu * rho / (2 * expected_smoothness(seen, shared_probability))))
     keep = 1 - mirror_step * mu
+    # how many gaps Psi^0 holds at most: from its distance, its y and its v, all of which start at x^0
     start = momentum / (mirror_step * keep * mu) + 1 + (1 + momentum) / (2 * rho)
     steps = iterations_until(contraction, start, epsilon)
+    # + 1: the snapshot has a gradient before the first iteration. 2: a component is evaluated at x and at v
     refreshes, draws = rho * steps + 1, 2 * (batch_size or rows) * steps
     cost = Complexity(
         shared_probability * steps + refreshes,
@@ -107,12 +112,13 @@ def lsgd_pfl(
     speed = step_size * constants.strong_convexity
     steps = iterations_until(speed, 4 / speed, epsilon)
     counts = [steps * (smooth > 0) for smooth in (constants.shared_smoothness, constants.personal_smoothness)]
-    exchanges = math.ceil(steps / local_steps) * (constants.shared_smoothness > 0)
+    # an objective without a shared block sends nothing, however many steps it takes
+    rounds = math.ceil(steps / local_steps) * (constants.shared_smoothness > 0)
     floor = "" if local_steps == 1 and batch_size == 0 else "; a floor eta Psi^0 of drift and noise comes on top"
     text = f"Unified 2023, theorem 5: {4 / speed:.3g} (1 - eta mu)^k, eta mu = {speed:.3g}{floor}"
     per_step = batch_size or rows
     full = [0.0 if batch_size else count for count in counts]
-    cost = Complexity(exchanges, counts[0] * per_step, counts[1] * per_step, *full)
+    cost = Complexity(rounds, counts[0] * per_step, counts[1] * per_step, *full)
     return Prediction(steps, cost, batch_size == 0, text)
 
 
@@ -126,16 +132,16 @@ def l2sgd_plus(
     contraction = step_size * own.strong_convexity / own.clients
     start = (own.smoothness + penalty) / own.strong_convexity
     steps = iterations_until(contraction, start, epsilon)
-    exchanges, draws = averaging_probability * steps, (1 - averaging_probability) * steps
+    rounds, draws = averaging_probability * steps, (1 - averaging_probability) * steps
     text = f"Hanzely and Richtarik 2020: {start:.3g} (1 - a mu'/M)^k, a mu'/M = {contraction:.3g}"
-    return Prediction(steps, Complexity(exchanges, 0.0, draws, 0.0, 0.0), False, text)
+    return Prediction(steps, Complexity(rounds, 0.0, draws, 0.0, 0.0), False, text)
 
 
 def scafflix(contraction: float, rows: float, epsilon: float, *, probability: float, start: float) -> Prediction:
-    """Scafflix 2023, theorem 4: Psi shrinks by 1 - zeta in an iteration, and p iterations in one end in an exchange.
+    """Scafflix 2023, theorem 4: Psi shrinks by 1 - zeta in an iteration, and p iterations in one end a round.
 
     Psi/(2 gmin) bounds F - F*; `start` is Psi^0/(2 gmin (F^0 - F*)). With p = 1/sqrt(kappa) and zeta = 1/kappa there
-    are sqrt(kappa) log(start/eps) exchanges, where gradient descent has kappa log(1/eps). The clients' own solves
+    are sqrt(kappa) log(start/eps) rounds, where gradient descent has kappa log(1/eps). The clients' own solves
     before the start are not in here.
     """
     steps = iterations_until(contraction, start, epsilon)
@@ -143,9 +149,9 @@ def scafflix(contraction: float, rows: float, epsilon: float, *, probability: fl
     return Prediction(steps, full_gradients(probability * steps, steps, 0.0, rows), True, text)
 
 
-def full_gradients(exchanges: float, shared: float, personal: float, rows: float) -> Complexity:
+def full_gradients(rounds: float, shared: float, personal: float, rows: float) -> Complexity:
     """The cost of as many full gradients of each block."""
-    return Complexity(exchanges, rows * shared, rows * personal, shared, personal)
+    return Complexity(rounds, rows * shared, rows * personal, shared, personal)
 
 
 def _chances(shared_probability: float) -> tuple[float, float]:

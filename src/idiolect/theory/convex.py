@@ -66,7 +66,7 @@ class ConvexLoss:
             return np.logaddexp(0.0, outputs - 2 * goals * outputs)[:, 0]
         return logsumexp(outputs, axis=1) - (outputs * goals).sum(axis=1)
 
-    def row_slopes(self, outputs: np.ndarray, goals: np.ndarray) -> np.ndarray:
+    def row_gradients(self, outputs: np.ndarray, goals: np.ndarray) -> np.ndarray:
         """Derivative of every row's loss by its outputs."""
         if self.criterion == "squared":
             return outputs - goals
@@ -74,9 +74,9 @@ class ConvexLoss:
             return np.exp(-np.logaddexp(0.0, -outputs)) - goals
         return softmax(outputs, axis=1) - goals
 
-    def pull_back(self, design: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        """Output slopes, already weighted, as a gradient by the coefficients."""
-        return (design * slopes).sum(axis=0)[:, None] if self.diagonal else design.T @ slopes
+    def pull_back(self, design: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        """Output gradients, already weighted, as a gradient by the coefficients."""
+        return (design * gradients).sum(axis=0)[:, None] if self.diagonal else design.T @ gradients
 
     def value(self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> float:
         """sum_i a_i loss_i + (l2/2) |V|^2."""
@@ -87,8 +87,8 @@ class ConvexLoss:
         self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
     ) -> np.ndarray:
         """Its gradient, in the coefficients' shape."""
-        slopes = self.row_slopes(self.outputs(design, coefficients), goals)
-        return self.pull_back(design, weights[:, None] * slopes) + self.l2 * coefficients
+        gradients = self.row_gradients(self.outputs(design, coefficients), goals)
+        return self.pull_back(design, weights[:, None] * gradients) + self.l2 * coefficients
 
     def hessian_product(
         self, design: np.ndarray, goals: np.ndarray, weights: np.ndarray, coefficients: np.ndarray, along: np.ndarray
@@ -96,7 +96,7 @@ class ConvexLoss:
         """Its Hessian times a direction, both in the coefficients' shape."""
         curved = self.outputs(design, along)
         if self.criterion != "squared":
-            chances = self.row_slopes(self.outputs(design, coefficients), goals) + goals  # predicted probabilities
+            chances = self.row_gradients(self.outputs(design, coefficients), goals) + goals  # predicted probabilities
             curved = chances * curved
             others = curved if self.criterion == "logistic" else curved.sum(axis=1, keepdims=True)
             curved = curved - chances * others
@@ -113,7 +113,7 @@ class ConvexLoss:
             return np.kron(design.T @ (weights[:, None] * design), np.eye(outputs)) + self.l2 * np.eye(
                 columns * outputs
             )
-        chances = self.row_slopes(self.outputs(design, coefficients), goals) + goals
+        chances = self.row_gradients(self.outputs(design, coefficients), goals) + goals
         if self.criterion == "logistic":
             curvature = (weights * chances[:, 0] * (1 - chances[:, 0]))[:, None]
             return design.T @ (curvature * design) + self.l2 * np.eye(columns)

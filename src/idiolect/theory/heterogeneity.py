@@ -43,10 +43,10 @@ def client_heterogeneity(objective: Objective | ClientLoss, rows: Rows) -> Heter
     together, apart = (
         client_values(objective, rows, point, stacked=stacked) for point, stacked in ((shared, False), (own, True))
     )
-    slopes = client_gradients(objective, rows, shared, stacked=False)
+    gradients = client_gradients(objective, rows, shared, stacked=False)
     assert together is not None  # a loss with a known optimum has a known value and gradient
     assert apart is not None
-    assert slopes is not None
+    assert gradients is not None
     points = np.array(client_points(loss, rows.clients, own, stacked=True))
     spread = float(((points - loss.from_params(shared)) ** 2).sum(axis=(1, 2)).mean())
     return Heterogeneity(
@@ -54,7 +54,7 @@ def client_heterogeneity(objective: Objective | ClientLoss, rows: Rows) -> Heter
         optimum_spread=spread,
         value_gap=float((together - apart).mean()),
         zeta=constants.smoothness * float(np.sqrt(spread)),
-        gradient_dissimilarity=float((slopes**2).sum(axis=(1, 2)).mean()),
+        gradient_dissimilarity=float((gradients**2).sum(axis=(1, 2)).mean()),
         condition_number=constants.condition_number,
     )
 
@@ -75,17 +75,17 @@ def gradient_noise(
     for client, point in enumerate(client_points(loss, rows.clients, params, stacked=stacked)):
         inputs, targets = rows.of(client)
         design, goals = loss.design(inputs), loss.goals(targets)
-        slopes = loss.row_slopes(loss.outputs(design, point), goals)
+        gradients = loss.row_gradients(loss.outputs(design, point), goals)
         weights = rows.weights_of(client)
         if weights is not None:
-            slopes = weights[:, None] * slopes
+            gradients = weights[:, None] * gradients
         if len(design) == 0:
             noise.append(0.0)
         elif loss.diagonal:
-            noise.append(float((design * slopes).var(axis=0).sum()))
+            noise.append(float((design * gradients).var(axis=0).sum()))
         else:
             # a row's gradient is the outer product z r, whose squared norm is |z|^2 |r|^2
-            second_moment = ((design**2).sum(axis=1) * (slopes**2).sum(axis=1)).mean()
-            mean = design.T @ slopes / len(design)
+            second_moment = ((design**2).sum(axis=1) * (gradients**2).sum(axis=1)).mean()
+            mean = design.T @ gradients / len(design)
             noise.append(max(float(second_moment - (mean**2).sum()), 0.0))
     return np.array(noise)

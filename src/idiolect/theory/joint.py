@@ -81,10 +81,10 @@ class JointProblem:
     def _shrink(self) -> float:
         return self.objective.shrink if isinstance(self.objective, RescaledObjective) else 1.0
 
-    def _norm(self, slope: Point) -> float:
+    def _norm(self, gradient: Point) -> float:
         # client terms carry 1/M in F; u = shrink * w
-        personal = (slope.personal**2).sum() / len(slope.personal) ** 2
-        return float(np.sqrt(self._shrink**2 * (slope.shared**2).sum() + personal))
+        personal = (gradient.personal**2).sum() / len(gradient.personal) ** 2
+        return float(np.sqrt(self._shrink**2 * (gradient.shared**2).sum() + personal))
 
     def _point(self, shared: Params, personal: Params) -> Point:
         clients = len(self.arrow.clients)

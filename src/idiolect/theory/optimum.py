@@ -44,6 +44,7 @@ def shared_optimum(
     weights = np.ones(rows.clients) if client_weights is None else np.asarray(client_weights, np.float64)
     every = weighted_rows(loss, rows)
     share = weights / weights.sum()
+    # rows of all clients as one client's, each weighted by its client: then one solver serves both questions
     pooled = arrow.Rows(
         np.concatenate([own.design for own in every]),
         np.concatenate([own.goals for own in every]),

@@ -57,8 +57,8 @@ def from_theory(
     """The algorithm with every field that is left to theory filled in by its rule, and the advice behind it.
 
     A registered name's rule is `ALGORITHMS[name].theory`. Left to theory are the None fields that say so, and those in
-    `wanted` whatever they hold; both must be found. `defaulted` are fields that hold a default because nobody gave
-    them: theory may know better, and need not. `constants` belong to the plain losses, `rows` is the mean number of
+    `wanted` whatever they hold; both must be found. `defaulted` are fields that were not given and hold a default:
+    theory may know better, and need not. `constants` belong to the plain losses, `rows` is the mean number of
     training rows per client. `owner` is what a refusal names, such as "methods.acd"; the class unless told.
     """
     owner = owner or type(algorithm).__name__

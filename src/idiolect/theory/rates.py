@@ -29,7 +29,7 @@ def theorem_1_bound(
 
     exp(-(2 alpha R/(1+alpha)) (1 - exp(-eta(1+alpha) mu K))) B^2 + (4 eta sigma^2/mu)(alpha + beta^2/(M
     alpha)). Holds for beta = 1 and alpha >= 1; not for every beta <= sqrt(M) (E000-4); for alpha < 1 and
-    different Hessians it may be exceeded by a factor of up to 1.85 (E000-5).
+    different Hessians it can be exceeded, 2.11 times in a random search and up to 4 times by design (E000-5).
     """
     if personal_step_scale == 0:
         return math.inf  # local SGD: nothing draws a client to its own optimum
@@ -147,6 +147,7 @@ def scafflix_bound(
         strong_convexity=strong_convexity,
         communication_probability=communication_probability,
     )
+    # Psi is stated in units of the least step, so that its noise is, too
     floor = float(np.min(local_step)) * float(np.mean(np.multiply(local_step, noise_terms))) / zeta
     return (1 - zeta) ** iterations * start + floor
 
@@ -212,9 +213,11 @@ def common_hessian_error(
     accumulated noise.
     """
     nu = 1 - step_size * (1 + personal_step_scale) * curvature
+    # noise of an early step is shrunk by nu in each later one of the round: a geometric sum of squares
     gathered = (step_size * noise) ** 2 * _geometric(nu**2, local_steps)
     phi = (1 + personal_step_scale * nu**local_steps) / (1 + personal_step_scale)
     psi = 1 - (personal_step_scale + server_step_size) * (1 - nu**local_steps) / (1 + personal_step_scale)
+    # theta_m keeps its own noise, of which the mean over clients is the part 1/M; w gets that mean alone
     deviation_gain = personal_step_scale**2 * gathered * (1 - 1 / clients)
     mean_gain = (personal_step_scale + server_step_size) ** 2 * gathered / clients
     deviation = phi ** (2 * rounds) * start_deviation + deviation_gain * _geometric(phi**2, rounds)
@@ -250,6 +253,7 @@ def personalized_consensus(
     """Eq. 21 made exact (E000-2): (zeta/(1+alpha))^2 mean_k (1-nu^k)^2 (1-phi^(2R))/((1-phi^2) R)."""
     nu = 1 - step_size * (1 + personal_step_scale)
     phi = deviation_multiplier(personal_step_scale=personal_step_scale, step_size=step_size, local_steps=local_steps)
+    # copies meet when a round begins (k = 0) and part by 1 - nu^k until it ends
     within = float(np.mean((1 - nu ** np.arange(local_steps)) ** 2))
     return (spread / (1 + personal_step_scale)) ** 2 * within * _geometric(phi**2, rounds) / rounds
 

@@ -80,7 +80,7 @@ class StepAdvice(NamedTuple):
 class Complexity(NamedTuple):
     """Counts per client; one gradient of n rows is one full and n component gradients."""
 
-    exchanges: float
+    rounds: float
     shared_gradients: float  # components, by w
     personal_gradients: float  # components, by beta
     full_shared_gradients: float

@@ -46,7 +46,7 @@ class Solution(NamedTuple):
 
     shared: Any  # w*
     models: Any  # xt*_m, stacked
-    slopes: np.ndarray  # h*_m = grad f'_m(xt*_m), (M, columns, outputs)
+    gradients: np.ndarray  # h*_m = grad f'_m(xt*_m), (M, columns, outputs)
     value: float
 
 
@@ -65,9 +65,9 @@ def solution(objective: Objective, rows: Rows) -> Solution | None:
         )
     else:
         models = jax.tree.map(lambda w: np.stack([w] * rows.clients), best.shared)
-    slopes = client_gradients(objective, rows, models, stacked=True)
-    assert slopes is not None  # a loss with a known optimum has a known gradient
-    return Solution(best.shared, models, slopes, best.value)
+    gradients = client_gradients(objective, rows, models, stacked=True)
+    assert gradients is not None  # a loss with a known optimum has a known gradient
+    return Solution(best.shared, models, gradients, best.value)
 
 
 def noise_constants(objective: Objective, rows: Rows, batch_size: int, noise: float = 0.0) -> np.ndarray | None:
@@ -90,7 +90,7 @@ def parameters(
     noise_terms: np.ndarray | None = None,
     given: Mapping[str, Any],
 ) -> Parameters:
-    """gamma_m = 1/A_m (their least for everybody, unless `individual`), p = sqrt(min gamma_m mu_m).
+    """gamma_m = 1/A_m (their least for all, unless `individual`), p = sqrt(min gamma_m mu_m).
 
     With exact gradients p = 1/sqrt(max L_m/mu_m). Corollary 6: gamma_m = min(1/A_m, eps mu/(2 C_m)), mu = min mu_m,
     reaches E Psi <= eps; `noise_terms` are the C_m.
@@ -176,8 +176,8 @@ def gap_over_psi(objective: Objective, own: Constants, steps: np.ndarray, probab
     shares = shares_of(objective, own.clients)
     zero = jax.tree.map(np.zeros_like, at.shared)
     moved = shares**2 * sum(float(np.sum(np.asarray(leaf) ** 2)) for leaf in jax.tree.leaves(at.shared))
-    slopes = (at.slopes**2).sum(axis=(1, 2))
-    start = float(np.mean(moved / steps) + np.mean(np.where(shares > 0, steps * slopes, 0.0)) / probability**2)
+    gradients = (at.gradients**2).sum(axis=(1, 2))
+    start = float(np.mean(moved / steps) + np.mean(np.where(shares > 0, steps * gradients, 0.0)) / probability**2)
     return start / (2 * (problem.value(zero, ()) - at.value))
 
 

@@ -108,7 +108,7 @@ def asvrcd_pfl(
 ) -> Parameters:
     """Unified 2023, theorems 8 and 9: p_w, rho, eta = 1/(4 Lx), theta1, gamma, mu.
 
-    rho = p_w/n makes exchanges and w-gradients optimal (`optimal_for` "shared"), rho = p_beta/n beta-gradients
+    rho = p_w/n makes rounds and w-gradients optimal (`optimal_for` "shared"), rho = p_beta/n beta-gradients
     ("personal").
     """
     derived = _Derivation(given)
@@ -133,6 +133,7 @@ def ascd_pfl(
     seen = components(constants, rows, batch_size)
     probability, step_size = _sampling(derived, seen)
     mu = derived.take("strong_convexity", constants.strong_convexity, "mu of F", most=_known(constants))
+    # as if it refreshed: the paper takes over ASVRCD's formula, in which rho stands
     borrowed = _momentum(step_size, mu, _refresh(seen, probability, optimal_for)[0], 0.5)
     _mirror_step(derived, step_size, mu, borrowed)
     derived.take("momentum", min(0.8, 1 / step_size), "min{0.8, 1/eta}")
@@ -163,6 +164,7 @@ def l2sgd_plus(
 
     The bounds are (1-p)/(4 Lc' + mu' n) for gradient steps and p/(4 lam + mu') for steps toward the mean.
     """
+    # a batch counts as one component of the table: fewer, larger ones
     count = max(rows / batch_size, 1.0) if batch_size else 1.0
     mu, smooth = own.strong_convexity, own.batch_smoothness(batch_size)
     gradient, mean = 4 * smooth + mu * count, 4 * penalty + mu
@@ -171,6 +173,7 @@ def l2sgd_plus(
     chance = derived.take(
         "averaging_probability", _ratio(mean, mean + gradient), f"(4 lam + mu')/(4 lam + 4 {symbol} + ({n}+1) mu')"
     )
+    # each coin has its own limit, and one step serves both; without a penalty the second has none
     step = own.clients * min(_ratio(1 - chance, gradient), chance / mean if mean > 0 else math.inf)
     formula = f"M min{{(1-p)/(4 {symbol} + {n} mu'), p/(4 lam + mu')}}"
     derived.take("step_size", step, formula, most=step)
@@ -212,6 +215,7 @@ def _refreshing(derived: _Derivation, seen: Components, optimal_for: str) -> tup
 def _refresh(seen: Components, shared_probability: float, optimal_for: str) -> tuple[float, str]:
     """rho: refreshes of every component cost as much as the draws of one block; of the only block where one is flat."""
     chances = {"shared": shared_probability, "personal": 1 - shared_probability}
+    # a block that is never drawn has no draws to match: then every draw is the other block's
     chance = chances[optimal_for] or 1.0
     symbol = ("p_w" if optimal_for == "shared" else "p_beta") if chances[optimal_for] else "1"
     return chance / seen.draws, f"{symbol}/n, n = {seen.draws:g} draws"

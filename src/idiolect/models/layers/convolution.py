@@ -57,7 +57,7 @@ def _pair_weights(weights: Array) -> Array:
 
 @jax.custom_vjp
 def add_bias(images: Array, bias: Array) -> Array:
-    """images + bias. Its slope is summed as a product with ones, of slopes in bfloat16, into float32.
+    """images + bias. Its gradient is summed as a product with ones, of gradients in bfloat16, into float32.
 
     The compiler's own sum over all positions under vmap is slow on a GPU: a round of the CNN in bfloat16 takes 0.0250 s
     with it, 0.0239 s so (H200, 2026-11-15, benchmarks/results/networks-gpu.txt).
@@ -69,10 +69,10 @@ def _bias_forward(images: Array, bias: Array) -> tuple[Array, Array]:
     return images + bias, bias
 
 
-def _bias_backward(bias: Array, slopes: Array) -> tuple[Array, Array]:
-    flat = slopes.reshape(-1, slopes.shape[-1]).astype(jnp.bfloat16)
+def _bias_backward(bias: Array, gradients: Array) -> tuple[Array, Array]:
+    flat = gradients.reshape(-1, gradients.shape[-1]).astype(jnp.bfloat16)
     ones = jnp.ones((8, flat.shape[0]), flat.dtype)  # eight rows alike: matrix units take no fewer
-    return slopes, jnp.matmul(ones, flat, preferred_element_type=jnp.float32)[0].astype(bias.dtype)
+    return gradients, jnp.matmul(ones, flat, preferred_element_type=jnp.float32)[0].astype(bias.dtype)
 
 
 add_bias.defvjp(_bias_forward, _bias_backward)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every LSTM recurrence shares: its gates, their slopes, and how many steps a turn of its loop makes."""
+"""What every LSTM recurrence shares: its gates, their gradients, and how many steps a turn of its loop makes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def gates_of(summed: Array) -> Gates:
     return jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
 
 
-def gate_slopes(gates: Gates, cell: Array, earlier: Array) -> tuple[Array, Array]:
-    """What a reverse step multiplies by: d z_t per slope on (c, c, c, h), side by side, and d c_t per slope on h.
+def gate_gradients(gates: Gates, cell: Array, earlier: Array) -> tuple[Array, Array]:
+    """What a reverse step multiplies by: d z_t per gradient on (c, c, c, h), side by side, and d c_t per gradient on h.
 
     For all steps at once, before the reverse loop, so that a step there has one product. With one for each of i, f, g,
-    XLA on a CPU makes each a fusion that follows the slope on c through all steps of an unrolled turn again.
+    XLA on a CPU makes each a fusion that follows the gradient on c through all steps of an unrolled turn again.
     """
     i, f, g, o = gates
     squashed = jnp.tanh(cell)

@@ -3,10 +3,10 @@
 
 z_t = x_t . W + h_{t-1} . R + b, cut into i, f, g, o;  c_t = s(f) c_{t-1} + s(i) tanh(g);  h_t = s(o) tanh(c_t).
 
-The products with W stand outside the loop, before it. The reverse loop keeps the slopes of z_t; the slope of R is one
+The products with W stand outside the loop, before it. The reverse loop keeps the gradients of z_t; that of R is one
 product of all h_{t-1} with all of them, after the loop, not a sum of an (n x 4n) product at every step, which is what
 differentiating the loop does: 0.034 s instead of 0.053 s for a step of two layers of 256, 4 x 80 characters, two busy
-cores. What of a reverse step needs no later one is formed before the loop (`gates.gate_slopes`): another 0.038 s to
+cores. What of a reverse step needs no later one is formed before the loop (`gates.gate_gradients`): another 0.038 s to
 0.014 s, less busy.
 """
 
@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from idiolect.models.layers.gates import UNROLL, Gates, gate_slopes, gates_of
+from idiolect.models.layers.gates import UNROLL, Gates, gate_gradients, gates_of
 from idiolect.models.layers.lstm_mixed import recur_chosen, recur_mixed
 from idiolect.models.layers.precision import lowered, product
 from idiolect.models.model import Params
@@ -110,21 +110,21 @@ def _forward(compute: str, projected: Array, recurrent: Array, state: State) -> 
     return (hidden, last), (hidden, cell, gates, recurrent, state)
 
 
-def _backward(compute: str, kept: Kept, slopes: tuple[Array, State]) -> tuple[Array, Array, State]:
+def _backward(compute: str, kept: Kept, gradients: tuple[Array, State]) -> tuple[Array, Array, State]:
     hidden, cell, gates, recurrent, state = kept
     before = State(*(jnp.concatenate([first[None], rest[:-1]]) for first, rest in zip(state, (hidden, cell))))
     back = lowered(recurrent, compute).T
 
-    def step(slope: State, at: tuple[Array, ...]) -> tuple[State, Array]:
+    def step(gradient: State, at: tuple[Array, ...]) -> tuple[State, Array]:
         arrived, local, on_to_cell, forget = at
-        on_hidden = slope.hidden + arrived
-        on_cell = slope.cell + on_hidden * on_to_cell
-        # one product, not four: see `gate_slopes`
+        on_hidden = gradient.hidden + arrived
+        on_cell = gradient.cell + on_hidden * on_to_cell
+        # one product, not four: see `gate_gradients`
         summed = jnp.concatenate([on_cell, on_cell, on_cell, on_hidden], axis=-1) * local
         return State((lowered(summed, compute) @ back).astype(summed.dtype), on_cell * forget), summed
 
-    of_hidden, of_last = slopes
-    at = (of_hidden, *gate_slopes(gates, cell, before.cell), gates[1])
+    of_hidden, of_last = gradients
+    at = (of_hidden, *gate_gradients(gates, cell, before.cell), gates[1])
     first, summed = jax.lax.scan(step, of_last, at, reverse=True, unroll=UNROLL)
     seen, wanted = (lowered(part, compute).reshape(-1, part.shape[-1]) for part in (before.hidden, summed))
     return summed, (seen.T @ wanted).astype(recurrent.dtype), first

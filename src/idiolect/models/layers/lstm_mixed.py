@@ -3,7 +3,7 @@
 
 With branches b = 0, 1 and shares q_b,t per row:  (h_b, c_b) = step of version b from the mixed (h_{t-1}, c_{t-1});
 h_t = sum_b q_b,t h_b,  c_t = sum_b q_b,t c_b.  Both versions are one recurrence with a branch axis, and its reverse
-pass is written by hand as in `lstm`: the slopes of both recurrent weights are products after the loop.
+pass is written by hand as in `lstm`: the gradients of both recurrent weights are products after the loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from idiolect.core.control import cond
-from idiolect.models.layers.gates import UNROLL, gate_slopes, gates_of
+from idiolect.models.layers.gates import UNROLL, gate_gradients, gates_of
 from idiolect.models.layers.precision import lowered, product
 
 Pair = tuple[Array, Array]
@@ -49,15 +49,15 @@ def _forward(compute: str, projected: Array, recurrent: Array, shares: Array) ->
     return hidden, (hidden, cell, hiddens, cells, gates, recurrent, shares)
 
 
-def _backward(compute: str, kept: tuple[Any, ...], slopes: Array) -> tuple[Array, Array, Array]:
+def _backward(compute: str, kept: tuple[Any, ...], gradients: Array) -> tuple[Array, Array, Array]:
     hidden, cell, hiddens, cells, gates, recurrent, shares = kept
     # kept by the forward pass: the reverse loop computes no gate again
     before_hidden, before_cell = (jnp.concatenate([jnp.zeros_like(part[:1]), part[:-1]]) for part in (hidden, cell))
     back = jnp.swapaxes(lowered(recurrent, compute), 1, 2)
 
-    def step(slope: Pair, at: tuple[Array, ...]) -> tuple[Pair, Pair]:
+    def step(gradient: Pair, at: tuple[Array, ...]) -> tuple[Pair, Pair]:
         arrived, own_hiddens, own_cells, local, on_to_cell, forget, share = at
-        on_mixed, on_cell = slope[0] + arrived, slope[1]
+        on_mixed, on_cell = gradient[0] + arrived, gradient[1]
         on_share = jnp.sum(on_mixed[None] * own_hiddens + on_cell[None] * own_cells, axis=-1, keepdims=True)
         on_hiddens = share * on_mixed[None]
         on_cells = share * on_cell[None] + on_hiddens * on_to_cell
@@ -66,7 +66,7 @@ def _backward(compute: str, kept: tuple[Any, ...], slopes: Array) -> tuple[Array
         return (back_hidden, jnp.sum(on_cells * forget, axis=0)), (summed, on_share)
 
     nothing = jnp.zeros_like(hidden[0])
-    at = (slopes, hiddens, cells, *gate_slopes(gates, cells, before_cell[:, None]), gates[1], shares)
+    at = (gradients, hiddens, cells, *gate_gradients(gates, cells, before_cell[:, None]), gates[1], shares)
     _, (summed, on_shares) = jax.lax.scan(step, (nothing, nothing), at, reverse=True, unroll=UNROLL)
     seen, wanted = lowered(before_hidden, compute), lowered(summed, compute)
     # one product over all steps after the loop, instead of one per step added up in it
@@ -78,7 +78,7 @@ recur_mixed.defvjp(_forward, _backward)
 
 
 def recur_chosen(compute: str, branches: tuple[Array, Array], inputs: Array, picked: Array) -> Array:
-    """h_t (time, rows, width) where every row follows version 0 or 1 at every step; a version nobody follows is idle.
+    """h_t (time, rows, width) where every row follows version 0 or 1 at every step; one that no row follows is idle.
 
     `branches` are the parameters of both versions, inputs (time, rows, inside), `picked` (time, rows, 1) holds
     where version 0 is followed. For inference: no reverse pass.

@@ -34,21 +34,21 @@ def _forward(windows: Array) -> tuple[Array, Array]:
     return _largest(windows), windows
 
 
-def _backward(windows: Array, slope: Array) -> tuple[Array]:
-    """The slope goes to the first of equals, as in other libraries.
+def _backward(windows: Array, gradient: Array) -> tuple[Array]:
+    """The gradient goes to the first of equals, as in other libraries.
 
     JAX's own rule shares it among equals, which takes a count over the window: 25 % of a CNN's step under vmap. The
     largest is found among the entries, not by the forward pass's maximum: a compiler may round the two differently.
     """
     size = windows.shape[2]
     places = [windows[:, :, i, :, j] for i in range(size) for j in range(size)]
-    first, largest = jnp.zeros(slope.shape, jnp.int32), places[0]
+    first, largest = jnp.zeros(gradient.shape, jnp.int32), places[0]
     for number, own in enumerate(places[1:], 1):
         better = own > largest
         first, largest = jnp.where(better, number, first), jnp.where(better, own, largest)
     numbers = jnp.arange(size * size, dtype=jnp.int32).reshape(1, 1, size, 1, size, 1)
     chosen = first[:, :, None, :, None] == numbers
-    return (jnp.where(chosen, slope[:, :, None, :, None], jnp.zeros_like(windows)),)
+    return (jnp.where(chosen, gradient[:, :, None, :, None], jnp.zeros_like(windows)),)
 
 
 _largest.defvjp(_forward, _backward)
