@@ -19,7 +19,13 @@ from papers.outcome import Count, Outcome
 from papers.reproduction import Progress
 from papers.runner import is_in_cells, judge, make_spec, reproduce
 
-COLUMNS = ("paper", "theory", "released", "independent", "regression")
+# heads of the summary, and the origins that they count
+COLUMNS = {
+    "claims": ("paper",),
+    "theory": ("theory",),
+    "others'": ("released", "independent"),
+    "regression": ("regression",),
+}
 CELLS = "cells"  # a folder that all tables of cells share
 
 
@@ -53,17 +59,21 @@ class Summary:
     def to_text(self) -> str:
         """One line per reproduction: how many numbers of each origin hold, how long it took, and its verdict."""
         width = max(len(line.slug) for line in self.lines)
-        head = " ".join(f"{name:>11}" for name in ("claims", *COLUMNS[1:], "seconds"))
+        head = " ".join(f"{name:>10}" for name in (*COLUMNS, "seconds"))
         lines = [f"{'':{width}} {head}  verdict"]
         for line in self.lines:
-            parts = [line.counts.get(name) for name in COLUMNS]
-            shown = " ".join(f"{'-' if part is None else f'{part.hold} of {part.of}':>11}" for part in parts)
+            shown = " ".join(f"{_held(line, origins):>10}" for origins in COLUMNS.values())
             seconds = "-" if line.seconds is None else f"{line.seconds:.0f}"
-            lines.append(f"{line.slug:<{width}} {shown} {seconds:>11}  {line.verdict}")
+            lines.append(f"{line.slug:<{width}} {shown} {seconds:>10}  {line.verdict}")
         remarks = [f"{line.slug}: {line.remark}" for line in self.lines if line.remark]
         known = sum(part.miss for line in self.lines for part in line.counts.values())
         last = f"{len(self.lines) - len(self.changed)} of {len(self.lines)} are as documented"
         return "\n".join([*lines, "", *remarks, f"{last}, with {known} claims that are known not to hold."])
+
+
+def _held(line: Line, origins: Sequence[str]) -> str:
+    counts = [line.counts[origin] for origin in origins if origin in line.counts]
+    return f"{sum(one.hold for one in counts)} of {sum(one.of for one in counts)}" if counts else "-"
 
 
 def reproduce_all(
