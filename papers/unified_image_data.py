@@ -27,7 +27,7 @@ from idiolect.data.draws import generator
 from idiolect.data.federation import no_rows
 from idiolect.data.partition import labels_per_client
 from papers import unified
-from papers.images import image_arrays
+from papers.images import image_arrays, image_file
 from papers.lanes import Curves, Standing
 from papers.reproduction import Spec
 
@@ -127,8 +127,14 @@ def _draw(
     return Rows(inputs[chosen], labels[chosen].astype(np.int32), offsets)
 
 
+def check(spec: Spec) -> None:
+    """RequestError unless every data set is here, before a folder is begun."""
+    for name in spec["data_sets"]:
+        image_file(name)
+
+
 def dealer(spec: Spec) -> Callable[[str, int], Dealt]:
-    """What deals a data set out by its name and K; all sets are read at once, so that a missing one is known early.
+    """What deals a data set out by its name and K; every set is read once.
 
     Those of `as_released` are dealt as by the released code, with whose figures they can be compared digit by digit.
     """

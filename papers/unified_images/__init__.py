@@ -24,6 +24,7 @@ from papers.unified_image_data import (
     train,
     train_ascd,
 )
+from papers.unified_image_data import check as check
 from papers.unified_image_figures import draw_panels
 
 SOLVERS = {"lsgd": "lsgd_pfl", "ascd": "ascd_pfl", "asvrcd": "asvrcd_pfl"}

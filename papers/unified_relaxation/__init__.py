@@ -13,6 +13,7 @@ from papers.drawing import BLUE, GREEN, PURPLE, VERMILION
 from papers.lanes import Curves
 from papers.reproduction import Measured, Progress, Spec, count_parts
 from papers.unified_image_data import TITLES, dealer, image_loss, set_up, train_ascd
+from papers.unified_image_data import check as check
 from papers.unified_image_figures import draw_panels
 
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE)

@@ -27,6 +27,7 @@ from papers.unified_image_data import (
     set_up,
     train_ascd,
 )
+from papers.unified_image_data import check as check
 from papers.unified_image_figures import Look, draw_panels
 
 THEORY = "theory"

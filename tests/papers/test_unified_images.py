@@ -21,6 +21,7 @@ from papers.catalogue import find_entry, load_expected, load_spec, read_me
 from papers.drawing import drawing, to_bytes
 from papers.images import image_arrays
 from papers.lanes import Curves, Standing
+from papers.runner import reproduce
 from papers.unified import solver
 from papers.unified_image_data import (
     Images,
@@ -259,10 +260,12 @@ def test_every_slug_is_registered_documented_and_can_fail(slug):
     assert all(row.verdict == "changed" and row.source for row in rows)
 
 
-def test_an_absent_folder_is_one_clear_sentence(monkeypatch, tmp_path):
+@pytest.mark.parametrize("slug", SLUGS)
+def test_absent_data_are_one_clear_sentence_and_leave_no_folder(slug, monkeypatch, tmp_path):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     with pytest.raises(RequestError, match="idiolect datasets fetch mnist_writers"):
-        unified_images.measure(load_spec("unified-images"), lambda *news: None)
+        reproduce(slug, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @with_data
