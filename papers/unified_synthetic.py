@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 1 and 2 of paper 002: every solver on its two synthetic logistic problems.
+"""Figures 1 and 2 of Unified 2023: every solver on its two synthetic logistic problems.
 
 Both are measured in the same way; what differs is a `Case`: the problem at one level of heterogeneity, its exact
 optimum, and its methods. Numbers are named QUANTITY_METHOD_HETEROGENEITY.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 1 of paper 002: every solver on the mixture objective MX2, synthetic clients."""
+"""Figure 1 of Unified 2023: every solver on the mixture objective MX2, synthetic clients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 2 of paper 002: every solver on explicit weight sharing WS2, synthetic clients."""
+"""Figure 2 of Unified 2023: every solver on explicit weight sharing WS2, synthetic clients."""
 
 from __future__ import annotations
 
