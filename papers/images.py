@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from idiolect import RequestError
@@ -20,14 +22,19 @@ IMAGE_FILES = {
 }
 
 
+def image_file(name: str) -> Path:
+    """Where the named set is; RequestError with the command that gets it where it is not here."""
+    if name not in IMAGE_FILES:
+        raise RequestError(f"There is no image set {name!r}.{nearest(name, IMAGE_FILES)}")
+    return dataset_file(f"images/{IMAGE_FILES[name]}.npz.xz")
+
+
 def image_arrays(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Train images, train labels, test images, test labels; images (rows, height, width, channels) in [0, 1].
 
     Names: mnist, fashion_mnist, kmnist, cifar10, emnist. Sets with one part only give no test rows.
     """
-    if name not in IMAGE_FILES:
-        raise RequestError(f"There is no image set {name!r}.{nearest(name, IMAGE_FILES)}")
-    content = read_npz(dataset_file(f"images/{IMAGE_FILES[name]}.npz.xz"))
+    content = read_npz(image_file(name))
     if "x" in content:
         return (
             scale_pixels(content["x"]),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -101,18 +100,6 @@ def walk(
             both = (session.state.server, session.state.clients)
             seen.append(read(*(both if len(seeds) > 1 else tree.take(both, 0))))
     return seen
-
-
-def seconds_of_one(algorithm: Algorithm, federation: Federation, *, rounds: int, block: int) -> float:
-    """Seconds of one run for `rounds` rounds, in compiled blocks of `block`; compiling and evaluating are left out."""
-    session = _open([algorithm], federation, schedule(rounds, block), [0])
-    with run_precision(PRECISION):
-        jax.block_until_ready(advance(session.plan, session.state, 1, paid=False).server)
-        began = time.perf_counter()
-        for first in range(0, rounds, block):
-            _advance(session, min(block, rounds - first))
-        jax.block_until_ready(session.state.server)
-    return time.perf_counter() - began
 
 
 def _open(

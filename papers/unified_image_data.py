@@ -10,7 +10,8 @@ training and test rows come from separate parts of a set.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -26,11 +27,12 @@ from idiolect.data.draws import generator
 from idiolect.data.federation import no_rows
 from idiolect.data.partition import labels_per_client
 from papers import unified
-from papers.images import image_arrays
+from papers.images import image_arrays, image_file
 from papers.lanes import Curves, Standing
 from papers.reproduction import Spec
 
 CLASSES = 10  # digits, characters or garments
+BATCH = 64  # rows of a batch in the released code's evaluation
 PRECISION = "float32"  # stochastic gradients of one row: float64 would change nothing but the time
 TITLES = {"mt2": "MT2", "mx2": "MX2", "apfl2": "APFL2", "mnist": "MNIST", "kmnist": "KMNIST", "fashion_mnist": "FMNIST"}
 
@@ -83,7 +85,7 @@ def deal_images(images: Images, *, clients: int, labels: int, train_rows: int, t
 def deal_as_released(
     inputs: np.ndarray, labels_of: np.ndarray, *, clients: int, labels: int, train_rows: int, test_rows: int, seed: int
 ) -> Dealt:
-    """MNIST's training images dealt out exactly as by the released code: its other two sets are not at hand in full.
+    """Training images dealt out exactly as by the released code; of MNIST only are its images at hand in full.
 
     A client's K labels are drawn with replacement, and its rows are the first of the set that have them: fewer labels,
     and clients that share most images. Only there can published numbers be compared digit by digit.
@@ -125,10 +127,27 @@ def _draw(
     return Rows(inputs[chosen], labels[chosen].astype(np.int32), offsets)
 
 
-def dealt_from(spec: Spec, images: Mapping[str, Images], name: str, labels: int) -> Dealt:
-    """As the spec says."""
-    numbers = {key: spec[key] for key in ("clients", "train_rows", "test_rows")}
-    return deal_images(images[name], labels=labels, seed=spec["data_seed"], **numbers)
+def check(spec: Spec) -> None:
+    """RequestError unless every data set is here, before a folder is begun."""
+    for name in spec["data_sets"]:
+        image_file(name)
+
+
+def dealer(spec: Spec) -> Callable[[str, int], Dealt]:
+    """What deals a data set out by its name and K; every set is read once.
+
+    Those of `as_released` are dealt as by the released code, with whose figures they can be compared digit by digit.
+    """
+    sizes = {key: spec[key] for key in ("clients", "train_rows", "test_rows")}
+    released = {name: image_arrays(name)[:2] for name in spec["data_sets"] if name in spec["as_released"]}
+    others = {name: read_images(name, spec["data_seed"]) for name in spec["data_sets"] if name not in released}
+
+    def deal(name: str, labels: int) -> Dealt:
+        if name in released:
+            return deal_as_released(*released[name], labels=labels, seed=spec["released_seed"], **sizes)
+        return deal_images(others[name], labels=labels, seed=spec["data_seed"], **sizes)
+
+    return deal
 
 
 def image_loss(dealt: Dealt) -> ClientLoss:
@@ -163,12 +182,43 @@ def train(name: str, setup: unified.Setup, dealt: Dealt, spec: Spec, **given: An
         record_every=spec["record_every"],
         seeds=range(spec["seeds"]),
         precision=PRECISION,
-        extra=accuracy_of_personal(setup.objective, dealt.test),
+        extra=_both(accuracy_of_personal(setup.objective, dealt.test), published_loss(setup)),
     )
 
 
+def train_ascd(setup: unified.Setup, dealt: Dealt, spec: Spec, **given: Any) -> Curves:
+    """ASCD-PFL with the mu of the figures: for APFL2 that of lemma 3, twice the right one (E002-7)."""
+    mixing = getattr(setup.objective, "mixing", None)
+    if mixing is not None:
+        given["strong_convexity"] = float(spec["strong_convexity"] * (1 - mixing) ** 2 / setup.clients)
+    return train("ascd_pfl", setup, dealt, spec, unsampled=spec["unsampled"], **given)
+
+
+def _both(first: unified.Extra, second: unified.Extra) -> unified.Extra:
+    return lambda where: first(where) | second(where)
+
+
+def published_loss(setup: unified.Setup) -> unified.Extra:
+    """F as the released code records it: the mean over batches of 64 rows of their means.
+
+    The last batch of 100 rows has 36, which weigh more than the others: up to 3 % of F where most rows are known.
+    """
+    rows = setup.federation.train
+    edges = [*range(0, int(rows.counts.max()), BATCH), int(rows.counts.max())]
+    parts = [_columns(rows, first, last) for first, last in itertools.pairwise(edges)]
+    values = [unified.value_of(setup.objective, part, PRECISION) for part in parts]
+    return lambda where: {"published_loss": float(np.mean([value(where) for value in values]))}
+
+
+def _columns(rows: Rows, first: int, last: int) -> Rows:
+    """Every client's rows from `first` up to `last`; all clients have as many."""
+    chosen = np.concatenate([np.arange(start + first, start + last) for start in rows.offsets[:-1]])
+    offsets = (last - first) * np.arange(rows.clients + 1, dtype=np.int64)
+    return Rows(rows.inputs[chosen], rows.targets[chosen], offsets)
+
+
 def accuracy_of_personal(objective: Any, test: Rows) -> Callable[[Standing], dict[str, float]]:
-    """Share of right answers of beta_m alone on client m's test rows, mean over clients: the paper's evaluation."""
+    """Fraction of right answers of beta_m alone on client m's test rows, mean over clients: the paper's evaluation."""
     data = test.pad(np.arange(test.clients))  # all clients have as many test rows: nothing is padding
     inputs, targets = jnp.asarray(data.inputs), jnp.asarray(data.targets)
     model = objective.client_loss.model
@@ -184,6 +234,12 @@ def _accuracy(model: Linear, personal: Params, inputs: Any, targets: Any) -> Any
 def relative_loss(curves: Curves) -> np.ndarray:
     """F over its start: (seeds, records)."""
     return curves.loss / curves.loss[:, :1]
+
+
+def published_end(curves: Curves, record: int = -1) -> float:
+    """What a published curve shows at a record: F as the released code takes it over its start, mean over seeds."""
+    loss = curves.columns["published_loss"]
+    return float((loss[:, record] / loss[:, 0]).mean())
 
 
 def record_at(curves: Curves, rounds: int) -> int:

@@ -9,24 +9,24 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from papers.drawing import BLUE, GREEN, VERMILION
-from papers.images import image_arrays
 from papers.lanes import Curves
 from papers.reproduction import Measured, Progress, Spec, count_parts
 from papers.unified import Setup, solver
 from papers.unified_image_data import (
     TITLES,
-    deal_as_released,
-    dealt_from,
+    Dealt,
+    dealer,
     image_objective,
-    read_images,
+    published_end,
     record_at,
     relative_loss,
     set_up,
     train,
+    train_ascd,
 )
+from papers.unified_image_data import check as check
 from papers.unified_image_figures import draw_panels
 
-RELEASED = "mnist_as_released"
 SOLVERS = {"lsgd": "lsgd_pfl", "ascd": "ascd_pfl", "asvrcd": "asvrcd_pfl"}
 LOOKS = {
     "lsgd": {"color": BLUE, "label": "LSGD-PFL"},
@@ -53,7 +53,7 @@ Results = dict[Cell, dict[str, Curves]]
 
 def measure(spec: Spec, progress: Progress) -> Measured:
     """Every cell with every solver: final over initial F, and the accuracy of beta_m alone."""
-    images = {name: read_images(name, spec["data_seed"]) for name in spec["data_sets"]}
+    deal = dealer(spec)
     cells = [
         Cell(objective, labels, data_set)
         for objective in spec["objectives"]
@@ -61,80 +61,66 @@ def measure(spec: Spec, progress: Progress) -> Measured:
         for data_set in spec["data_sets"]
     ]
     results: Results = {}
-    released = [
-        Cell(objective, labels, RELEASED) for objective in spec["objectives"] for labels in spec["released_labels"]
-    ]
-    done = count_parts(progress, len(cells) * len(SOLVERS) + len(released))
+    done = count_parts(progress, len(cells) * len(SOLVERS))
     for cell in cells:
-        dealt = dealt_from(spec, images, cell.data_set, cell.labels)
+        dealt = deal(cell.data_set, cell.labels)
         setup = set_up(image_objective(cell.objective, cell.labels, dealt, spec), dealt, spec)
         results[cell] = {}
-        for short, name in SOLVERS.items():
-            results[cell][short] = train(name, setup, dealt, spec, **_given(short, setup, spec))
+        for short in SOLVERS:
+            results[cell][short] = _train(short, setup, dealt, spec)
             done(f"{cell.name} {short}")
-    numbers = _numbers(spec, results)
-    original = image_arrays("mnist")[:2] if released else ()
-    for cell in released:
-        numbers |= _as_released(cell, spec, *original)
-        done(f"{cell.name} ascd")
-    return Measured(numbers, results)
+    return Measured(_numbers(spec, results), results, _table(spec, results))
 
 
-def _as_released(cell: Cell, spec: Spec, inputs: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """ASCD on the released code's own draw of MNIST, with its mu: numbers that can be held against the table's."""
-    sizes = {key: spec[key] for key in ("clients", "train_rows", "test_rows")}
-    dealt = deal_as_released(inputs, labels, labels=cell.labels, seed=spec["released_seed"], **sizes)
-    objective: Any = image_objective(cell.objective, cell.labels, dealt, spec)
-    given: dict[str, Any] = {"unsampled": "stale"}  # as released
-    if cell.objective == "apfl2":  # lemma 3's mu, twice ours (E002-7): gamma follows from it
-        given["strong_convexity"] = spec["strong_convexity"] * (1 - objective.mixing) ** 2 / spec["clients"]
-    curves = train("ascd_pfl", set_up(objective, dealt, spec), dealt, spec, **given)
-    place = record_at(curves, _rounds(cell, spec))
-    return {
-        f"{cell.name}_ascd_loss": float(relative_loss(curves)[:, place].mean()),
-        f"{cell.name}_ascd_accuracy": float(curves.columns["accuracy"][:, place].mean()),
-    }
-
-
-def _rounds(cell: Cell, spec: Spec) -> int:
-    """Where the published curve of a cell ends."""
-    short = f"{cell.objective}_{cell.labels}_{cell.data_set.removesuffix('_as_released')}" == spec["short_cell"]
-    return int(spec["short_rounds"] if short else spec["rounds"])
-
-
-def _given(short: str, setup: Setup, spec: Spec) -> dict[str, Any]:
-    """What the paper or its code says of a solver beyond theory."""
+def _train(short: str, setup: Setup, dealt: Dealt, spec: Spec) -> Curves:
+    """By theory, but for what the paper or its code says of a solver."""
     if short == "ascd":
-        return {"unsampled": spec["unsampled"]}
+        return train_ascd(setup, dealt, spec)
+    given: dict[str, Any] = {}
     if short == "lsgd":  # the released scripts print 0.01 and pass ASVRCD's eta
         reference: Any = solver("asvrcd_pfl", setup)
-        return {"step_size": reference.step_size, "local_steps": spec["local_steps"], "batch_size": 1}
-    return {}
+        given = {"step_size": reference.step_size, "local_steps": spec["local_steps"], "batch_size": 1}
+    return train(SOLVERS[short], setup, dealt, spec, **given)
+
+
+def _end(cell: Cell, spec: Spec, curves: Curves) -> tuple[float, float]:
+    """F over its start and the accuracy where the published curve of a cell ends, means over seeds."""
+    place = record_at(curves, spec["short_rounds"] if cell.name == spec["short_cell"] else spec["rounds"])
+    return published_end(curves, place), float(curves.columns["accuracy"][:, place].mean())
 
 
 def _numbers(spec: Spec, results: Results) -> dict[str, float]:
+    """Ends of curves on data dealt as by the released code, and in what fraction of all cells ASCD is ahead."""
     numbers: dict[str, float] = {}
     for objective in spec["objectives"]:
         rows = [row for cell, row in results.items() if cell.objective == objective]
         numbers[f"{objective}_start"] = float(np.mean([curves.loss[:, 0] for row in rows for curves in row.values()]))
-    for cell, row in results.items():
-        for short, curves in row.items():
-            place = record_at(curves, _rounds(cell, spec))
-            numbers[f"{cell.name}_{short}_loss"] = float(relative_loss(curves)[:, place].mean())
-            numbers[f"{cell.name}_{short}_accuracy"] = float(curves.columns["accuracy"][:, place].mean())
-    ends = [{short: _end(curves) for short, curves in row.items()} for row in results.values()]
+    for cell in (cell for cell in results if cell.data_set in spec["as_released"]):
+        for short, curves in results[cell].items():
+            loss, accuracy = _end(cell, spec, curves)
+            numbers[f"{cell.name}_{short}_loss"] = loss
+            if short == "ascd":
+                numbers[f"{cell.name}_{short}_accuracy"] = accuracy
+    ends = [{short: _last(curves) for short, curves in row.items()} for row in results.values()]
     equal = [_at_equal_gradients(row["lsgd"], row["ascd"]) for row in results.values()]
-    numbers["ascd_ahead_of_asvrcd_cells"] = float(sum(end["ascd"] < end["asvrcd"] for end in ends))
-    numbers["ascd_ahead_of_lsgd_cells"] = float(sum(end["ascd"] < end["lsgd"] for end in ends))
-    numbers["ascd_ahead_of_lsgd_cells_at_equal_gradients"] = float(
-        sum(end["ascd"] < other for end, other in zip(ends, equal))
+    numbers["ascd_ahead_of_lsgd"] = float(np.mean([end["ascd"] < end["lsgd"] for end in ends]))
+    numbers["ascd_ahead_of_asvrcd"] = float(np.mean([end["ascd"] < end["asvrcd"] for end in ends]))
+    numbers["ascd_ahead_of_lsgd_at_equal_gradients"] = float(
+        np.mean([end["ascd"] < other for end, other in zip(ends, equal)])
     )
-    sentences = [one for row in results.values() for curves in row.values() for one in curves.diverged]
-    numbers["diverged_seeds"] = float(sum(one is not None for one in sentences))
     return numbers
 
 
-def _end(curves: Curves) -> float:
+def _table(spec: Spec, results: Results) -> str:
+    """Accuracy, and in brackets final over initial loss, of every cell."""
+    lines = [f"{'cell':<24}" + "".join(f"{look['label']:>16}" for look in LOOKS.values())]
+    for cell, row in results.items():
+        ends = [_end(cell, spec, curves) for curves in row.values()]
+        lines.append(f"{cell.name:<24}" + "".join(f"{accuracy:>8.3f} ({loss:.3f})" for loss, accuracy in ends))
+    return "\n".join(lines)
+
+
+def _last(curves: Curves) -> float:
     return float(relative_loss(curves)[:, -1].mean())
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from idiolect import MT2
 from papers.drawing import BLUE, GREEN, PURPLE, VERMILION
 from papers.lanes import Curves
 from papers.reproduction import Measured, Progress, Spec, count_parts
-from papers.unified_image_data import dealt_from, image_loss, read_images, set_up, train
+from papers.unified_image_data import TITLES, dealer, image_loss, set_up, train_ascd
+from papers.unified_image_data import check as check
 from papers.unified_image_figures import draw_panels
 
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE)
@@ -19,24 +21,33 @@ Results = dict[str, dict[str, Curves]]  # data set -> Lam -> curves
 
 
 def measure(spec: Spec, progress: Progress) -> Measured:
-    """Accuracy of beta_m for every Lam, and what it gains from each to the next."""
-    images = {name: read_images(name, spec["data_seed"]) for name in spec["data_sets"]}
+    """Accuracy of beta_m for every Lam, and what it gains from each to the next, mean over the data sets."""
+    deal = dealer(spec)
     results: Results = {}
-    numbers: dict[str, float] = {}
     done = count_parts(progress, len(spec["data_sets"]) * len(spec["relaxations"]))
     for data_set in spec["data_sets"]:
-        dealt = dealt_from(spec, images, data_set, spec["labels"])
+        dealt = deal(data_set, spec["labels"])
         row = results[data_set] = {}
         for relaxation in spec["relaxations"]:
             objective = MT2(image_loss(dealt), penalty=spec["penalty"], relaxation=float(relaxation))
-            setup = set_up(objective, dealt, spec)
-            row[f"{relaxation:g}"] = train("ascd_pfl", setup, dealt, spec, unsampled=spec["unsampled"])
+            row[f"{relaxation:g}"] = train_ascd(set_up(objective, dealt, spec), dealt, spec)
             done(f"{data_set} Lam {relaxation:g}")
-        accuracies = {name: float(curves.last("accuracy").mean()) for name, curves in row.items()}
-        names = list(accuracies)
-        for before, after in itertools.pairwise(names):
-            numbers[f"{data_set}_gain_{before}_to_{after}"] = accuracies[after] - accuracies[before]
-    return Measured(numbers, results)
+    ends = {name: np.stack([row[name].last("accuracy") for row in results.values()]) for name in row}
+    numbers = {
+        f"gain_{before}_to_{after}": float(ends[after].mean() - ends[before].mean())
+        for before, after in itertools.pairwise(ends)
+    }
+    return Measured(numbers, results, _table(spec, ends))
+
+
+def _table(spec: Spec, ends: dict[str, np.ndarray]) -> str:
+    """Accuracies with the standard error over seeds: a row per Lam, a column per data set."""
+    lines = [f"{'Lam':<6}" + "".join(f"{TITLES[data_set]:>18}" for data_set in spec["data_sets"])]
+    for name, accuracies in ends.items():
+        errors = accuracies.std(axis=1, ddof=1) / np.sqrt(accuracies.shape[1])
+        cells = [f"{mean:>10.3f} ({error:.3f})" for mean, error in zip(accuracies.mean(axis=1), errors)]
+        lines.append(f"{name:<6}" + "".join(f"{cell:>18}" for cell in cells))
+    return "\n".join(lines)
 
 
 def draw(spec: Spec, results: Results) -> Figure:

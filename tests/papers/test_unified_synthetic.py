@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ from papers.unified_problems import logistic_mixture, logistic_weight_sharing
 
 SLUGS = ("unified-mx2", "unified-ws2")
 CASES = {"unified-mx2": unified_mx2.mixture, "unified-ws2": unified_ws2.weight_sharing}
+PAIRS = {"unified-mx2": unified_mx2.PAIRS, "unified-ws2": unified_ws2.PAIRS}
 FEW = {"unified-mx2": ("ascd", "pfedme_batch_5"), "unified-ws2": ("lsgd_released", "acd")}
-SMALL = ("rounds = 30", "record_every = 10", "seeds = 2", "seeds_beyond = 2")
+SMALL = ("rounds = 30", "record_every = 10", "seeds = 2", "seeds_exact = 2")
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +35,10 @@ def measured():
     def run(slug):
         if slug not in done:
             heard = []
-            spec = load_spec(slug, (*SMALL, "seeds_baselines = 2") if slug == "unified-mx2" else SMALL)
+            spec = load_spec(slug, SMALL)
             case = CASES[slug](spec, spec["heterogeneity"][0])
             case = case._replace(methods={key: case.methods[key] for key in FEW[slug]})
-            outcome = unified_synthetic.measure_cases(spec, [case], lambda *news: heard.append(news))
+            outcome = unified_synthetic.measure_cases(spec, [case], PAIRS[slug], lambda *news: heard.append(news))
             done[slug] = (spec, outcome, heard)
         return done[slug]
 
@@ -64,7 +66,7 @@ def test_every_method_has_its_expectations(slug):
     spec, names = load_spec(slug), {expectation.name for expectation in load_expected(slug)}
     told = {name for name in names if name.startswith(("loss_", "error_"))}
     for level in spec["heterogeneity"]:
-        for key in CASES[slug](spec, level).methods:
+        for key in CASES[slug](spec, level).methods.keys() - set(unified_synthetic.UNJUDGED):
             told -= {f"loss_{key}_{level:g}", f"error_{key}_{level:g}"}
             assert {f"loss_{key}_{level:g}", f"error_{key}_{level:g}"} <= names
     assert not told
@@ -84,10 +86,10 @@ def test_what_is_known_without_running_is_as_expected(slug):
 def test_the_ledger_scales_with_the_rounds(measured, slug):
     # 30 rounds cost 3 % of 1000
     _, outcome, _ = measured(slug)
-    counted = ("upload_bytes_", "download_bytes_", "gradients_", "full_gradients_", "proximal_calls_", "rounds")
+    counted = ("gradients_", "full_gradients_", "proximal_calls_")
     expected = {e.name: e.value for e in load_expected(slug) if e.name.startswith(counted)}
     seen = {name: value for name, value in outcome.numbers.items() if name.startswith(counted)}
-    assert len(seen) > 4
+    assert seen
     for name, value in seen.items():
         assert value == pytest.approx(0.03 * expected[name], rel=1e-12), name
 
@@ -126,6 +128,32 @@ def test_too_short_a_curve_is_refused():
     spec = load_spec("unified-ws2", ("rounds = 30",))
     with pytest.raises(RequestError, match="rounds must be at least twice record_every, 50"):
         unified_ws2.measure(spec, lambda *news: None)
+
+
+def drawn_curves(gap, error):
+    """One lane whose loss is its gap: the optimum is 0 and the start 1."""
+    columns = {"loss": np.array([gap], float), "error": np.array([error], float)}
+    return lanes.Curves(np.arange(len(gap)), columns, 1, (None,))
+
+
+def test_sentences_of_section_5_2_are_read_from_the_curves():
+    def panel(level, ascd, asvrcd):
+        case = SimpleNamespace(heterogeneity=level, best=SimpleNamespace(value=0.0))
+        lsgd = drawn_curves([1.0, *[0.8] * 10], [10.0, *[9.0] * 10])
+        curves = {"ascd": drawn_curves(*ascd), "asvrcd": drawn_curves(*asvrcd), "lsgd_released": lsgd}
+        return unified_synthetic.Shown(case, curves)
+
+    quick = ([1.0, 0.3, *[0.2] * 9], [10.0, *[2.0] * 9, 6.0])
+    exact = ([1.0, 0.6, *[0.1] * 9], [10.0, *[2.0] * 9, 3.0])
+    flat = ([1.0, 0.3, *[0.4] * 9], [10.0, *[4.0] * 10])
+    numbers = unified_ws2.read_figure([panel(5.0, quick, exact), panel(15.0, flat, exact)])
+    assert numbers == {
+        "early_gap_ascd_over_asvrcd_5": pytest.approx(0.5),  # after a tenth of the rounds
+        "early_gap_ascd_over_asvrcd_15": pytest.approx(0.5),
+        "worst_gap_over_lsgd": pytest.approx(0.5),
+        "worst_error_over_lsgd": pytest.approx(6 / 9),
+        "overfit_ascd_least_over_most_heterogeneity": pytest.approx(3.0),
+    }
 
 
 def test_released_variants():
@@ -186,7 +214,6 @@ def test_curves_hold_every_seed_and_the_ledger(setup):
     assert curves.loss.shape == (3, 4)
     assert len(np.unique(curves.loss[:, -1])) == 3
     assert curves.personal_gradients[:, -1].tolist() == curves.shared_gradients[:, -1].tolist() == [12.0] * 3
-    assert lanes.seconds_of_one(algorithm, setup.federation, rounds=5, block=2) > 0
     alone = unified.run(algorithm, setup, rounds=6, record_every=2, seeds=(4,))
     assert alone.loss[0] == pytest.approx(curves.loss[1], rel=1e-12)
 

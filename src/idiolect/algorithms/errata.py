@@ -30,6 +30,8 @@ ERRATA = {
     "E002-11": "ASVRCD of the released image runs has 0.02 of the full gradient and is biased",
     "E002-12": "fifteen smaller slips of text and released code",
     "E002-13": "LSGD-PFL's step is at most 1/(4 max(L^w, L^beta)); printed: 1/(4 L^beta)",
+    "E002-14": "figure 1's L2SGD+ is another method: its code divided by M and added the penalty twice",
+    "E002-15": "the released image losses average unequal batches, so that a client's last rows weigh more",
     "E003-1": "a local phase is K steps of SGD; printed in equation 1: K times the first gradient",
     "E003-2": "the server weighs by n_m/n; printed: n_m/(n M), which shrinks the model M-fold in every round",
     "E003-3": "the range of steps that theorem 4.1 asks for is empty",
