@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from idiolect.algorithms.client_optimizer import PLAIN
 from idiolect.algorithms.federated_averaging import FederatedAveraging
 from idiolect.algorithms.walk import Gradient, walk
 from idiolect.core import setting, settings
@@ -22,8 +25,11 @@ class FineTuned(FederatedAveraging[Client, Working]):
         default=None, above=0, doc="their step; unset: step_size", strengths=(0.003, 0.03, 0.3)
     )
 
-    def fine_tuned(self, key: Key, start: Params, data: ClientData, gradient: Gradient) -> tuple[Params, Tally]:
+    def fine_tuned(
+        self, key: Key, start: Params, data: ClientData, gradient: Gradient, optimizer: str = PLAIN
+    ) -> tuple[Params, Tally]:
         """Some steps or passes from `start` on the client's own training rows."""
         step_size = self.step_size if self.fine_tuning_step_size is None else self.fine_tuning_step_size
         steps, epochs = self.fine_tuning_steps, self.fine_tuning_epochs
-        return walk(self, key, start, data, gradient, step_size=step_size, steps=steps, epochs=epochs)
+        how: dict[str, Any] = {"steps": steps, "epochs": epochs, "optimizer": optimizer}
+        return walk(self, key, start, data, gradient, step_size=step_size, **how)

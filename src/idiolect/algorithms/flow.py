@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
+from idiolect.algorithms.client_optimizer import CLIENT_OPTIMIZERS, PLAIN, Descent
 from idiolect.algorithms.halves import Half, first_part, halves, whole
 from idiolect.algorithms.local_sgd import LocalSGD
 from idiolect.algorithms.references import FLOW
@@ -72,6 +73,7 @@ class Working(NamedTuple):
     local: Params
     half: Half
     drawn: Array
+    memory: tuple[Any, Any]  # of the optimizers of w_g and psi
 
 
 class Upload(NamedTuple):
@@ -83,6 +85,7 @@ class Upload(NamedTuple):
     weight: Array
 
 
+Walked = tuple[Params, Params, tuple[Any, Any], Tally]  # w_g, psi, their optimizers' memories, the cost
 Move = Callable[[Key, Working, Batch], tuple[Working, Tally]]
 
 
@@ -131,6 +134,11 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         default="states",
         choices=TOKEN_ROUTINGS,
         doc="of a text psi reads vector and hidden states, or token frequencies",
+    )
+    client_optimizer: str = setting(
+        default=PLAIN,
+        choices=CLIENT_OPTIMIZERS,
+        doc="of w_l, psi and w_g, anew in every round: any optax optimizer, by name; momentum: sgd with 0.9",
     )
     server_step_size: float = setting(
         default=1.0, above=0, way_out="1 averages the clients' models.", doc="outer step beta"
@@ -244,6 +252,10 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         return self.fixed_share is not None
 
     @property
+    def _descent(self) -> Descent:
+        return Descent(self.client_optimizer, self.step_size)
+
+    @property
     def _optimizer(self) -> optax.GradientTransformation:
         return server_optimizer(self.server_optimizer, self.server_step_size)
 
@@ -258,7 +270,8 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         start = sent.second if self.second_route == "shared" else self._routes.start_local(sent.shared)
         local, tally = self._fit_local(jax.random.fold_in(key, _LOCAL), sent.shared, start, own, data)
         drawn = self.draw_batches(jax.random.fold_in(key, _SHARED), half.as_data())
-        return Working(sent.shared, sent.routing, local, half, drawn), tally
+        memory = (self._descent.start(sent.shared), self._descent.start(sent.routing))
+        return Working(sent.shared, sent.routing, local, half, drawn, memory), tally
 
     def _fit_local(self, key: Key, shared: Params, start: Params, own: Half, data: ClientData) -> tuple[Params, Tally]:
         """K_1 passes, or steps, of SGD on w_l over Z_l; none where Z_l has no row."""
@@ -267,27 +280,29 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
         drawn = fitting.draw_batches(key, own.as_data())
         count = epochs * batches.batches_per_epoch(own.count, self.batch_size) if epochs else steps
 
-        def one_step(t: ArrayLike, carried: tuple[Params, Tally]) -> tuple[Params, Tally]:
-            local, tally = carried
+        def one_step(t: ArrayLike, carried: tuple[Params, Any, Tally]) -> tuple[Params, Any, Tally]:
+            local, memory, tally = carried
             batch = own.take(fitting.batch(t, drawn, own.as_data()), data)
             gradient = jax.grad(lambda v: self._routes.local_value(step_key(key, t), shared, v, batch))(local)
             cost = _cost(batch) if self.second_route == "shared" else Tally(personal=batch.rows(), samples=batch.rows())
-            return tree.descend(local, self.step_size, gradient), tally.plus(cost.counters())
+            return *self._descent.step(local, memory, gradient), tally.plus(cost.counters())
 
-        return repeat(jnp.where(own.count > 0, count, 0), one_step, (start, NOTHING.counters()))
+        begun = (start, self._descent.start(start), NOTHING.counters())
+        local, _, tally = repeat(jnp.where(own.count > 0, count, 0), one_step, begun)
+        return local, tally
 
     def _walk(self, key: Key, working: Working, data: ClientData, move: Move) -> tuple[Working, Tally]:
         """`move` on every batch of Z_g."""
 
-        def one_step(t: ArrayLike, carried: tuple[Params, Params, Tally]) -> tuple[Params, Params, Tally]:
-            shared, routing, tally = carried
-            at = working._replace(shared=shared, routing=routing)
+        def one_step(t: ArrayLike, carried: Walked) -> Walked:
+            shared, routing, memory, tally = carried
+            at = working._replace(shared=shared, routing=routing, memory=memory)
             at, cost = move(step_key(key, t), at, self._batch(t, working, data))
-            return at.shared, at.routing, tally.plus(cost.counters())
+            return at.shared, at.routing, at.memory, tally.plus(cost.counters())
 
-        start = (working.shared, working.routing, NOTHING.counters())
-        shared, routing, tally = repeat(self._passes(working.half.count), one_step, start)
-        return working._replace(shared=shared, routing=routing), tally
+        start = (working.shared, working.routing, working.memory, NOTHING.counters())
+        shared, routing, memory, tally = repeat(self._passes(working.half.count), one_step, start)
+        return working._replace(shared=shared, routing=routing, memory=memory), tally
 
     def _batch(self, t: ArrayLike, working: Working, data: ClientData) -> Batch:
         return working.half.take(self.batch(t, working.drawn, working.half.as_data()), data)
@@ -300,18 +315,19 @@ class Flow(Batched[ServerState, Any, Broadcast, Working, Upload], PredictsWithMo
             return loss - self.routing_penalty * masked_mean(_row_means(shares.log_shared, batch.targets), batch.mask)
 
         gradient = jax.grad(value)(working.routing)
-        return working._replace(routing=tree.descend(working.routing, self.step_size, gradient)), _cost(batch)
+        routing, memory = self._descent.step(working.routing, working.memory[1], gradient)
+        return working._replace(routing=routing, memory=(working.memory[0], memory)), _cost(batch)
 
     def _move_shared(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on w_g."""
         if self.shared_loss == "own":
             gradient, _ = self.objective.gradient_shared(key, working.shared, (), batch)
-            return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), _cost(batch)
-        weights = self._weights(working.routing)
-        gradient = jax.grad(lambda w: self._routes.mixed_value(key, weights, w, working.local, batch)[0])(
-            working.shared
-        )
-        return working._replace(shared=tree.descend(working.shared, self.step_size, gradient)), _cost(batch)
+        else:
+            weights = self._weights(working.routing)
+            mixed = jax.grad(lambda w: self._routes.mixed_value(key, weights, w, working.local, batch)[0])
+            gradient = mixed(working.shared)
+        shared, memory = self._descent.step(working.shared, working.memory[0], gradient)
+        return working._replace(shared=shared, memory=(memory, working.memory[1])), _cost(batch)
 
     def _move_both(self, key: Key, working: Working, batch: Batch) -> tuple[Working, Tally]:
         """One step on psi, then one on w_g with the new psi."""

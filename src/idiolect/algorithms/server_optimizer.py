@@ -18,7 +18,7 @@ from idiolect.core import tree
 from idiolect.core.types import Array, Params, Scalar
 
 # Those of optax whose one needed setting is the learning rate; its schedules, clips and chains are no optimizers.
-_OPTAX = (
+_KNOWN = (
     *("adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "amsgrad"),
     *("fromage", "lamb", "lars", "lion", "nadam", "nadamw", "novograd", "optimistic_gradient_descent", "radam"),
     *("rmsprop", "rprop", "sgd", "sign_sgd", "sm3", "yogi"),
@@ -44,7 +44,8 @@ def _fedyogi(second: Array, square: Array) -> Array:
 _ADAPTIVE = {"fedadam": _fedadam, "fedyogi": _fedyogi}
 
 
-OPTIMIZERS = (*_ADAPTIVE, *(name for name in _OPTAX if hasattr(optax, name)))
+OPTAX = tuple(name for name in _KNOWN if hasattr(optax, name))
+OPTIMIZERS = (*_ADAPTIVE, *OPTAX)
 
 
 def server_optimizer(name: str, step_size: Scalar) -> optax.GradientTransformation:

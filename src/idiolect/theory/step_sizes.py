@@ -172,6 +172,8 @@ def advise(rule: Rule | None, algorithm: Algorithm, constants: Constants | None)
     """What theory says of the algorithm's step; None without a rule for it or without known curvature."""
     if rule is None or rule.step is None or constants is None or constants.smoothness == 0:
         return None
+    if getattr(algorithm, "client_optimizer", "sgd") != "sgd":  # the bounds are of plain steps
+        return None
     return rule.step(algorithm, constants)
 
 
