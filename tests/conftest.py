@@ -233,11 +233,13 @@ def fitting_rows():
             limits = field.metadata.get("range")
             # weighting is one shared function, in half of the presets; optimizers are optax's, two of them presets; a
             # route only changes the bill, without phases there is nothing between them, and test_all_for_all.py has
-            # streams of rows; truth/test_flow.py walks what Flow trains and adapts, in every order;
+            # streams of rows; truth/test_flow.py walks what Flow trains and adapts, in every order, on which rows;
             # what Per-FedAvg does with the Hessian is one more term of a step, held to a reference in truth
             skipped = (
                 "weighting",
                 "server_optimizer",
+                "client_optimizer",
+                "split_rows",
                 "route",
                 "between_phases",
                 "order",
@@ -251,6 +253,8 @@ def fitting_rows():
                 if choice != field.default and (method.algorithm, field.name, choice) not in made:
                     made.add((method.algorithm, field.name, choice))
                     rows.append((name, method.objective, {field.name: choice}))
+    # a memory of an optimizer is a state of the client's own
+    rows.append(("fedavg", "global_model", {"client_optimizer": "momentum", "keep_memory": True}))
     return rows
 
 

@@ -38,14 +38,14 @@ class Problem:
     def __init__(self, rows, steps, tuning_rows, present, gradient, exact):
         self.exact = exact  # every step is on all rows
         self.rows, self.steps, self.tuning_rows, self.present = rows, steps, tuning_rows, present
-        self.gradient, self.examples, self.passes = gradient, 0, 0
+        self.uncounted, self.examples, self.passes = gradient, 0, 0
 
     def gradient(self, v, m, chosen, whole=False):
         """grad f'_m on some rows, counted."""
         x, y = self.rows[m][0][chosen], self.rows[m][1][chosen]
         self.examples += len(y)
         self.passes += self.exact or whole
-        return self.gradient(v, x, y)
+        return self.uncounted(v, x, y)
 
     def full(self, m):
         return np.arange(len(self.rows[m][1]))
