@@ -67,8 +67,9 @@ class Summary:
             lines.append(f"{line.slug:<{width}} {shown} {seconds:>10}  {line.verdict}")
         remarks = [f"{line.slug}: {line.remark}" for line in self.lines if line.remark]
         known = sum(part.miss for line in self.lines for part in line.counts.values())
-        last = f"{len(self.lines) - len(self.changed)} of {len(self.lines)} are as documented"
-        return "\n".join([*lines, "", *remarks, f"{last}, with {known} claims that are known not to hold."])
+        verdicts = [line.verdict for line in self.lines]
+        last = f"{verdicts.count('as documented')} of {len(verdicts)} are as documented, {verdicts.count('no data')} "
+        return "\n".join([*lines, "", *remarks, f"{last}without their data; {known} claims are known not to hold."])
 
 
 def _held(line: Line, origins: Sequence[str]) -> str:

@@ -55,6 +55,7 @@ def test_one_row_each_whatever_happens_to_the_others(runs, tmp_path):
     text = found.to_text()
     assert all(slug in text for slug in (FINE, FAILING, ABSENT))
     assert "7 of 8" in text  # claims of the paper, one of which is known not to hold
+    assert text.endswith("1 of 3 are as documented, 1 without their data; 1 claims are known not to hold.")
     assert json.loads(json.dumps(found.as_dict()))["reproductions"][2]["counts"]["paper"]["miss"] == 1
 
 
