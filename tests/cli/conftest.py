@@ -14,6 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from idiolect.cli import app
 from idiolect.cli.failures import exit_code_of
+from idiolect.report import style
 
 SPEC = """
 [data]
@@ -45,6 +46,15 @@ def table(kind="class", clients=4, rows=8):
             score = age + 0.5 * client * dose
             lines.append(f"s{client},{age:.4f},{dose:.4f},{int(score > 0) if kind == 'class' else f'{30 * score:.3f}'}")
     return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_drawing():
+    """Figures are laid out and drawn as SVG here; their PNG, the same drawing again, only in tests/report."""
+    drawn = style.to_bytes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(style, "to_bytes", lambda figure, kind: b"\x89PNG" if kind == "png" else drawn(figure, kind))
+        yield
 
 
 @pytest.fixture(scope="session")
