@@ -23,6 +23,7 @@ from idiolect.core.settings import know_population
 from idiolect.data import dataset_files
 from idiolect.data.federation import Federation
 from idiolect.data.task import Task
+from idiolect.experiments import compilation
 from idiolect.models import MLP, Linear
 from idiolect.objectives import OBJECTIVES, ClientLoss
 
@@ -49,6 +50,12 @@ if HURRIED:
         return usual_options(*arguments, env_options_overrides=compiler_options | (env_options_overrides or {}), **more)
 
     compiler.get_compile_options = with_options
+
+# Both workers, the commands that tests call and the next run of the suite share their programs; `make clean` forgets
+# them. They are found by all that goes into compiling them, the options above too.
+PROGRAMS = Path(__file__).resolve().parents[1] / "build" / "programs"
+os.environ.setdefault(compilation.VARIABLE, str(PROGRAMS))
+compilation.enable_cache()
 
 # Data files beside the checkout are found where no folder is named; a fresh clone has the bundled ones alone.
 DATASETS = Path(__file__).resolve().parents[2] / "shared" / "datasets"

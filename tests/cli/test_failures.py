@@ -340,7 +340,7 @@ def test_an_interrupt_whose_readers_are_gone_ends_the_process_all_the_same(monke
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
-def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, compiled, environment):
+def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, environment):
     """The whole way: the installed program, a signal, standard streams."""
     changes = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
     # a shell's background jobs, and so perhaps this test, ignore the signal; a person's terminal does not
@@ -351,7 +351,7 @@ def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, compiled
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment | {"IDIOLECT_CACHE": str(compiled)},
+        env=environment,
     )
     deadline = time.monotonic() + 60
     while not (here / "cut/checkpoint/local/previous.npz").exists():
