@@ -120,6 +120,23 @@ def few_memory_maps():
         gc.collect()
 
 
+@pytest.fixture(scope="module")
+def one_drawing():
+    """The figures of a run's report are laid out and drawn as SVG; the same drawing as PNG is left to tests/report."""
+    from idiolect.report import figures, style
+
+    to_bytes = style.to_bytes
+
+    def drawn(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(style, "to_bytes", lambda figure, kind: to_bytes(figure, kind) if kind == "svg" else b"PNG")
+            return style.drawn(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "drawn", drawn)
+        yield
+
+
 @pytest.fixture
 def standard_dtypes():
     """For tests of optax's adaptive optimizers, which mix dtypes (a float to the power of a counter)."""

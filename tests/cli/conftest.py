@@ -12,7 +12,6 @@ import pytest
 
 from idiolect.cli import app
 from idiolect.cli.failures import exit_code_of
-from idiolect.report import style
 
 SPEC = """
 [data]
@@ -47,12 +46,8 @@ def table(kind="class", clients=4, rows=8):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_drawing():
-    """Figures are laid out and drawn as SVG here; their PNG, the same drawing again, only in tests/report."""
-    drawn = style.to_bytes
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "to_bytes", lambda figure, kind: b"\x89PNG" if kind == "png" else drawn(figure, kind))
-        yield
+def quick_figures(one_drawing):
+    """Every command that ends in a report draws."""
 
 
 @pytest.fixture(scope="session")
