@@ -111,6 +111,24 @@ def test_a_block_cut_short_is_the_same_program(batched, bench, ragged):
     assert dict(TRACES) == traced
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])  # loops count with different types
+def test_a_step_is_traced_once(precision, bench, ragged):
+    calls = []
+
+    @settings
+    class Counted(type(bench.stateful)):
+        def step(self, key, t, sent, working, data):
+            calls.append(t)
+            return super().step(key, t, sent, working, data)
+
+    training = dataclasses.replace(bench.partial, precision=precision)
+    counted = Counted(bench.stateful.objective, epochs=1, batch_size=2)
+    session = open_session([counted], ragged, training, [3], ("log_loss",))
+    calls.clear()
+    move(session.plan, session.state, 3)
+    assert len(calls) == 1
+
+
 def test_no_rounds_leave_the_start(bench, ragged, workbench):
     run = simulate(bench.stateful, ragged, dataclasses.replace(bench.partial, rounds=0))
     assert [row["round"] for row in run.history] == [0]
