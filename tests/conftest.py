@@ -23,6 +23,7 @@ from idiolect.core.settings import know_population
 from idiolect.data import dataset_files
 from idiolect.data.federation import Federation
 from idiolect.data.task import Task
+from idiolect.experiments import compilation
 from idiolect.models import MLP, Linear
 from idiolect.objectives import OBJECTIVES, ClientLoss
 
@@ -50,6 +51,12 @@ if HURRIED:
 
     compiler.get_compile_options = with_options
 
+# Both workers, the commands that tests call and the next run of the suite share their programs; `make clean` forgets
+# them. They are found by all that goes into compiling them, the options above too.
+PROGRAMS = Path(__file__).resolve().parents[1] / "build" / "programs"
+os.environ.setdefault(compilation.VARIABLE, str(PROGRAMS))
+compilation.enable_cache()
+
 # Data files beside the checkout are found where no folder is named; a fresh clone has the bundled ones alone.
 DATASETS = Path(__file__).resolve().parents[2] / "shared" / "datasets"
 if DATASETS.is_dir():
@@ -58,6 +65,18 @@ if DATASETS.is_dir():
 FEATURES, CLASSES, L2 = 3, 3, 0.1
 RAGGED = (3, 5, 4, 5, 3, 4)  # training rows per client; few distinct sizes, so that eager code compiles little
 UNIFORM = (4, 4, 4, 4, 4, 4)
+
+
+def pytest_collection_modifyitems(items):
+    """Files marked `optimized` stand side by side, since each change of options forgets all programs; and first."""
+    items.sort(key=lambda item: item.get_closest_marker("optimized") is None)
+
+
+def pytest_collection_finish():
+    """What was imported stays, so the garbage collector need not walk over it: a tenth of the suite's cost."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -99,6 +118,23 @@ def few_memory_maps():
     if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture(scope="module")
+def one_drawing():
+    """The figures of a run's report are laid out and drawn as SVG; the same drawing as PNG is left to tests/report."""
+    from idiolect.report import figures, style
+
+    to_bytes = style.to_bytes
+
+    def drawn(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(style, "to_bytes", lambda figure, kind: to_bytes(figure, kind) if kind == "svg" else b"PNG")
+            return style.drawn(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "drawn", drawn)
+        yield
 
 
 @pytest.fixture

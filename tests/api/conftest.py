@@ -12,6 +12,11 @@ import pytest
 import idiolect as il
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_figures(one_drawing):
+    """A comparison is a command that ends in a report."""
+
+
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
     """`small.path`, a CSV of four sites; `small.columns`, the same as a mapping of columns."""

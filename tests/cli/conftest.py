@@ -7,10 +7,8 @@ import shutil
 import sys
 from typing import NamedTuple
 
-import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 from idiolect.cli import app
 from idiolect.cli.failures import exit_code_of
@@ -47,17 +45,9 @@ def table(kind="class", clients=4, rows=8):
     return "\n".join(lines) + "\n"
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory):
-    """A folder where this process and those it starts keep compiled programs, for the whole session."""
-    folder = tmp_path_factory.mktemp("compiled")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IDIOLECT_CACHE", str(folder))
-        yield folder
-    for name, value in (("cache_dir", None), ("cache_min_compile_time_secs", 1.0), ("cache_min_entry_size_bytes", 0)):
-        prefix = "jax_compilation_" if name == "cache_dir" else "jax_persistent_"
-        jax.config.update(prefix + name, value)
-    compilation_cache.reset_cache()
+@pytest.fixture(autouse=True, scope="module")
+def quick_figures(one_drawing):
+    """Every command that ends in a report draws."""
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +81,7 @@ def here(tmp_path, workshop, monkeypatch):
 
 
 @pytest.fixture
-def idiolect(here, compiled, monkeypatch, capsys):
+def idiolect(here, monkeypatch, capsys):
     """`idiolect('run', 'spec.toml')` -> exit code, standard output, standard error."""
 
     def call(*arguments):
@@ -104,7 +94,7 @@ def idiolect(here, compiled, monkeypatch, capsys):
 
 
 @pytest.fixture(scope="session")
-def finished_once(tmp_path_factory, compiled, workshop):
+def finished_once(tmp_path_factory, workshop):
     """A finished run of the spec, trained once; copy it before changing it."""
     folder = tmp_path_factory.mktemp("finished")
     for file in workshop.iterdir():

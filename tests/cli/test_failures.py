@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from idiolect.cli import failures, interruption
+from idiolect.cli import app, failures, interruption
 from idiolect.core.checks import RequestError
 
 
@@ -339,19 +339,33 @@ def test_an_interrupt_whose_readers_are_gone_ends_the_process_all_the_same(monke
         signal.signal(signal.SIGINT, before)
 
 
+LONG = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
+
+
+@pytest.fixture(scope="module")
+def long_once(tmp_path_factory, workshop):
+    """The contents of a run that no signal cut short."""
+    folder = tmp_path_factory.mktemp("long")
+    shutil.copytree(workshop, folder, dirs_exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["idiolect", "run", "spec.toml", "--out", "whole", "--quiet", *LONG])
+        assert failures.exit_code_of(app) == 0
+    return contents(folder / "whole")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
-def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, compiled, environment):
+def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, environment, long_once):
     """The whole way: the installed program, a signal, standard streams."""
-    changes = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
     # a shell's background jobs, and so perhaps this test, ignore the signal; a person's terminal does not
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = [sys.executable, "-c", f"{listen}; from idiolect.cli import main; main()"]
     process = subprocess.Popen(
-        [*program, "run", "spec.toml", "--out", "cut", *changes],
+        [*program, "run", "spec.toml", "--out", "cut", *LONG],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment | {"IDIOLECT_CACHE": str(compiled)},
+        env=environment,
     )
     deadline = time.monotonic() + 60
     while not (here / "cut/checkpoint/local/previous.npz").exists():
@@ -367,8 +381,7 @@ def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, compiled
     assert "Traceback" not in err
     assert not (here / "cut/done").exists()
     assert idiolect("run", "cut", "--resume").code == 0
-    assert idiolect("run", "spec.toml", "--out", "whole", *changes).code == 0
-    assert contents(here / "cut") == contents(here / "whole")
+    assert contents(here / "cut") == long_once
 
 
 def test_a_number_beyond_single_precision_is_refused(idiolect, here):

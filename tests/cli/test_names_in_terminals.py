@@ -115,11 +115,10 @@ def test_the_bar_shows_labels_as_they_are_and_controls_the_terminal_itself(monke
     assert "note\\x9b\\n" in text
 
 
-def test_predict_into_a_terminal(finished, here, environment, compiled):
+def test_predict_into_a_terminal(finished, here, environment):
     (here / "evil.csv").write_text((here / "hospitals.csv").read_text().replace("s0,", '"s0\x1b[2J\u202e",'))
     command = [sys.executable, "-m", "idiolect", "predict", "run", "evil.csv", "--method", "fedavg", "--quiet"]
     ours, theirs = pty.openpty()
-    environment = environment | {"IDIOLECT_CACHE": str(compiled)}
     process = subprocess.Popen(command, cwd=here, env=environment, stdout=theirs, stderr=subprocess.PIPE)
     os.close(theirs)
     seen = b""

@@ -27,7 +27,7 @@ def make(input_shape, outputs):
 
 
 @pytest.fixture(scope="module")
-def sent_once(tmp_path_factory, compiled, workshop):
+def sent_once(tmp_path_factory, workshop):
     """A run whose spec names a module of its own, as its sender trained it; `executed` is touched by every import."""
     folder = tmp_path_factory.mktemp("sent")
     shutil.copy(workshop / "hospitals.csv", folder)

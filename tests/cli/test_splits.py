@@ -17,7 +17,7 @@ QUICK = ("--methods", "local,fedavg", "--rounds", "2", "--step-sizes", "0.1")
 
 
 @pytest.fixture(scope="module")
-def split_once(tmp_path_factory, compiled, workshop):
+def split_once(tmp_path_factory, workshop):
     """A finished comparison over two splits, trained once; copy it before changing it."""
     folder = tmp_path_factory.mktemp("split")
     shutil.copy(workshop / "hospitals.csv", folder)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 
@@ -54,6 +55,28 @@ def telling_seed(clients):
     raise AssertionError("no seed tells")
 
 
+GRADIENTS = ("gradient_shared", "gradient_personal", "gradients")
+
+
+@functools.cache
+def compiled_gradient(objective, name):
+    """One method of a class of objectives, compiled once for every shape of a batch."""
+    return jax.jit(getattr(objective, name))
+
+
+@contextlib.contextmanager
+def compiled_gradients(objective):
+    """Plain Python around compiled gradients of one batch, which all pairs of an objective have in common.
+
+    Differentiating anew at every local step would be most of the cost of these tests. Nothing is compiled where each
+    class is held to plain Python on its own objective (`test_full_cohort_equals_plain_python`).
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in GRADIENTS:
+            patch.setattr(objective, name, compiled_gradient(objective, name))
+        yield
+
+
 class Trial:
     """A pair under a partial cohort with dropout and ragged epochs, where the algorithm takes them, in float64."""
 
@@ -91,7 +114,8 @@ class Trial:
             if event.stage == "send":
                 self.uploads[event.client] = event.value
 
-        return debug(self.algorithm, self.federation, self.training, seed=self.seed, observe=keep_uploads)
+        with compiled_gradients(type(self.algorithm.objective)):
+            return debug(self.algorithm, self.federation, self.training, seed=self.seed, observe=keep_uploads)
 
     @functools.cached_property
     def wire(self):

@@ -53,7 +53,7 @@ def tables():
 
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch, capsys):
+def shell(tmp_path, monkeypatch, capsys, one_drawing):
     """Runs `idiolect ...` in a folder of its own, with the repository importable; gives output and exit code."""
     from idiolect.cli import app
     from idiolect.cli.failures import exit_code_of

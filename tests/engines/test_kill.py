@@ -23,9 +23,11 @@ from idiolect.data.task import Task
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import Training
 from idiolect.engines.simulate import Options, simulate
+from idiolect.experiments.compilation import enable_cache
 from idiolect.models import Linear
 from idiolect.objectives import ClientLoss, GlobalModel
 
+enable_cache()
 folder, seconds, states = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
 draw = np.random.default_rng(0)
 sizes = (3, 5, 4, 5)
@@ -58,9 +60,14 @@ def command(script, folder, seconds, states):
     return [sys.executable, str(script), str(folder), str(seconds), states]
 
 
-def digest_of(script, folder, states):
+def digest_of(script, folder, states, environment):
     done = subprocess.run(
-        command(script, folder, 0.0, states), capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+        command(script, folder, 0.0, states),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.split("\n")
@@ -76,17 +83,21 @@ def script(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(script):
+def uninterrupted(script, environment):
     """The digest of the same run, never killed, with client states in memory."""
-    digest, first = digest_of(script, script.parent / "whole", "memory")
+    digest, first = digest_of(script, script.parent / "whole", "memory", environment)
     assert first == 2
     return digest
 
 
 @pytest.mark.parametrize("states", ["memory", "disk"])
-def test_killed_and_resumed_is_never_interrupted(states, script, uninterrupted, tmp_path):
+def test_killed_and_resumed_is_never_interrupted(states, script, uninterrupted, tmp_path, environment):
     process = subprocess.Popen(
-        command(script, tmp_path, 0.05, states), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command(script, tmp_path, 0.05, states),
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         deadline = time.monotonic() + LIMIT_SECONDS
@@ -102,6 +113,6 @@ def test_killed_and_resumed_is_never_interrupted(states, script, uninterrupted, 
         process.communicate(timeout=LIMIT_SECONDS)
     assert process.returncode == -signal.SIGKILL
 
-    resumed, first = digest_of(script, tmp_path, states)
+    resumed, first = digest_of(script, tmp_path, states, environment)
     assert first > 2  # it did continue, from a checkpoint
     assert resumed == uninterrupted

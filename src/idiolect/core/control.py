@@ -7,9 +7,10 @@ The debug engine runs eagerly: there a compiled branch would hide its errors and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 Found = TypeVar("Found")
@@ -36,3 +37,12 @@ def repeat(times: int | jax.Array, body: Callable[[ArrayLike, Found], Found], st
     for t in range(int(times)):
         start = body(t, start)
     return start
+
+
+def first_turn(bound: ArrayLike) -> Any:
+    """The number that the body of `fori_loop(0, bound, body, ...)` gets, for `jax.eval_shape`.
+
+    A plain 0 stays one unless the bound has another type. Of exactly this type, the body is traced once for both.
+    """
+    dtype = jnp.result_type(bound)
+    return 0 if dtype == jnp.result_type(0) else jax.ShapeDtypeStruct((), dtype)

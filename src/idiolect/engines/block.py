@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.control import first_turn
 from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.tree import Tree
@@ -46,6 +47,8 @@ def run_lane(lane: Lane, data: ClientData, rounds: Rounds, *, how: How) -> Outco
     """Rounds of one lane, without a lane axis; costs: one row per round."""
     cohorts, numbers = lane.cohorts, rounds.numbers
 
+    # traced once, for its shapes and for the loop: inlined, it leaves the program as it would be without
+    @functools.partial(jax.jit, inline=True)
     def round_at(place: ArrayLike, server: Tree, states: Tree) -> Outcome:
         cohort = None if cohorts is None else tree.take(cohorts, place)
         now = open_round(lane.algorithm, lane.root, numbers[place], server)
@@ -63,7 +66,7 @@ def run_lane(lane: Lane, data: ClientData, rounds: Rounds, *, how: How) -> Outco
 
     # the loop writes into a table of costs that is there before it: only its shape is needed, and nothing is computed
     # for it
-    shape = jax.eval_shape(round_at, 0, lane.server, lane.states)[2]
+    shape = jax.eval_shape(round_at, first_turn(rounds.count), lane.server, lane.states)[2]
     length = numbers.shape[0]
     costs = jax.tree.map(lambda leaf: jnp.zeros((length, *leaf.shape), leaf.dtype), shape)
     # a counted loop rather than a scan: a block cut short runs in the same program

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from idiolect.core import keys, tree
 from idiolect.core.addressing import address, axes
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.control import first_turn
 from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key, Purpose
 from idiolect.core.tally import Tally
@@ -154,10 +155,11 @@ def _walk(
         return moved, _fixed(cost)
 
     # the loop is outside the `vmap`: `t` stays unbatched, and a branch on it a real branch
-    all_step = jax.vmap(step, in_axes=(axes(seen), 0, None, 0, 0))
+    # inlined: traced once for its shapes and for the loop
+    all_step = jax.jit(jax.vmap(step, in_axes=(axes(seen), 0, None, 0, 0)), inline=True)
     # shapes alone tell which counts vary with the data: the loop carries those, and the known ones are multiplied out
     # after it
-    shape = jax.eval_shape(lambda: all_step(view, step_keys, 0, working, data)[1])
+    shape = jax.eval_shape(lambda t: all_step(view, step_keys, t, working, data)[1], first_turn(trips))
     varying = [place for place, count in enumerate(shape) if not isinstance(count, Fixed)]
 
     def one_step(t: jax.Array, carried: tuple[Tree, list[jax.Array]]) -> tuple[Tree, list[jax.Array]]:

@@ -182,7 +182,9 @@ def drawn(name: str, title: str, caption: str, draw: Callable[[], Figure | None]
 
 def lay_out(figure: Figure) -> Figure:
     """Find every part its place, once for all formats."""
-    figure.draw_without_rendering()
+    layout = figure.get_layout_engine()
+    if layout is not None:  # alone: drawing the figure to lay it out would cost as much again
+        layout.execute(figure)
     figure.set_layout_engine("none")
     return figure
 
