@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from idiolect import Federation, RequestError, Split
-from idiolect.core.data import Rows
 from idiolect.data.partition import dirichlet_mixtures
 from papers.images import image_arrays
 from papers.problems import NATURAL, natural_federation
@@ -61,16 +60,16 @@ def _relabel(
 def _merge(federation: Federation, several: int) -> Federation:
     """As many neighbouring clients as one; the last may have fewer."""
     places = np.arange(0, federation.clients, several)
-
-    def merged(rows: Rows) -> Rows:
-        return dataclasses.replace(rows, offsets=np.append(rows.offsets[places], rows.offsets[-1]))
-
+    train, validation, test = (
+        dataclasses.replace(rows, offsets=np.append(rows.offsets[places], rows.offsets[-1]))
+        for rows in (federation.train, federation.validation, federation.test)
+    )
     new = federation.held_out
     return dataclasses.replace(
         federation,
-        train=merged(federation.train),
-        validation=merged(federation.validation),
-        test=merged(federation.test),
+        train=train,
+        validation=validation,
+        test=test,
         names=tuple("+".join(federation.names[place : place + several]) for place in places),
         held_out=None if new is None else _merge(new, several),
         groups=None,
