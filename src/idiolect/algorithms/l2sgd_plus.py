@@ -76,6 +76,12 @@ class L2SGDPlus(PulledToMean):
 
 METHODS = {
     "l2sgd_plus": Method(
-        L2SGDPlus, "mx2", {}, HANZELY, "L2GD from single rows with variance reduction; exact", theory=L2SGD_PLUS
+        L2SGDPlus,
+        "mx2",
+        {},
+        HANZELY,
+        "L2GD from single rows with variance reduction; exact",
+        theory=L2SGD_PLUS,
+        errata=("E002-14",),
     ),
 }
