@@ -7,7 +7,7 @@ The debug engine runs eagerly: there a compiled branch would hide its errors and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def repeat(times: int | jax.Array, body: Callable[[ArrayLike, Found], Found], st
     return start
 
 
-def first_turn(bound: ArrayLike) -> Any:
+def first_turn(bound: ArrayLike) -> int | jax.ShapeDtypeStruct:
     """The number that the body of `fori_loop(0, bound, body, ...)` gets, for `jax.eval_shape`.
 
     A plain 0 stays one unless the bound has another type. Of exactly this type, the body is traced once for both.
