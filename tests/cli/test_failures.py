@@ -339,7 +339,7 @@ def test_an_interrupt_whose_readers_are_gone_ends_the_process_all_the_same(monke
         signal.signal(signal.SIGINT, before)
 
 
-LONG = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
+TO_CUT = ("--set", "training.rounds = 500", "--set", "output.checkpoint_every = 5")
 
 
 @pytest.fixture(scope="module")
@@ -349,7 +349,7 @@ def long_once(tmp_path_factory, workshop):
     shutil.copytree(workshop, folder, dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(sys, "argv", ["idiolect", "run", "spec.toml", "--out", "whole", "--quiet", *LONG])
+        patch.setattr(sys, "argv", ["idiolect", "run", "spec.toml", "--out", "whole", "--quiet", *TO_CUT])
         assert failures.exit_code_of(app) == 0
     return contents(folder / "whole")
 
@@ -361,7 +361,7 @@ def test_a_signal_in_a_real_process_then_resume(number, idiolect, here, environm
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = [sys.executable, "-c", f"{listen}; from idiolect.cli import main; main()"]
     process = subprocess.Popen(
-        [*program, "run", "spec.toml", "--out", "cut", *LONG],
+        [*program, "run", "spec.toml", "--out", "cut", *TO_CUT],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
