@@ -103,7 +103,7 @@ class Coordinator:
             self.root = keys.root_key(job.seed)
             self.wire: WireTypes = wire_types(job.algorithm, job.shapes)
             self.forms: Forms = forms_of(job.algorithm, job.shapes)
-        needs_all = fit_of(job.algorithm, 0.5).refused is not None and fit_of(job.algorithm, 1.0).refused is None
+            needs_all = fit_of(job.algorithm, 0.5).refused is not None
         self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)
         link.begin = self._begin_question
 
