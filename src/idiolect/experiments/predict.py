@@ -86,7 +86,11 @@ def predict(
     client = recipe.client or run.spec.data.client
     reading = _read_rows(source, recipe, client)
     table = reading.table
-    routed = route_rows(label, kept, _clients(table, client), model)
+    if len(kept.names) == 1 and client is not None and client not in table.column_names:
+        owners, client = [kept.names[0]] * table.num_rows, None  # a site's own folder: its rows are its own
+    else:
+        owners = _clients(table, client)
+    routed = route_rows(label, kept, owners, model)
     inputs, doubts = _inputs(recipe, table)
     doubts = [*_unchecked(run), *_without_column(table, client, model), *routed.doubts, *doubts]
     if strict and doubts:

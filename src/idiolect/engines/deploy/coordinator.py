@@ -26,7 +26,7 @@ from idiolect.core.keys import Key
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines import door
-from idiolect.engines.billing import Account, bill_block, bill_delivery, open_account
+from idiolect.engines.billing import Account, Prepared, bill_block, bill_delivery, open_account
 from idiolect.engines.client import Round
 from idiolect.engines.cohorts import Participation
 from idiolect.engines.deploy.link import Link, Question, awaited
@@ -53,6 +53,7 @@ class Job:
     choose_by: str
     shapes: ClientData  # the form of rows (`worker.shapes_of`): the coordinator has none
     begin: Callable[[str], Facts]  # what a site needs to build its part
+    prepared: Prepared | None = None  # what was sent before round 0; None: nothing
 
 
 class Standing(NamedTuple):
@@ -121,7 +122,7 @@ class Coordinator:
             server = jax.tree.map(np.asarray, jax.jit(server_init)(job.algorithm, self.root))
         spent = [begun[site].tally for site in begun]
         total = Tally(*(sum(counts) for counts in zip(*spent)))
-        account = open_account(len(link.numbers), total)
+        account = open_account(len(link.numbers), total).prepare(job.prepared)
         nothing = (math.nan,) * len(job.scores)
         return Standing(0, 0.0, server, account, 0, server, nothing, ())
 

@@ -8,6 +8,7 @@ ended with, so that nothing is lost with a message: until the site answers, it i
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -22,7 +23,6 @@ from idiolect.engines.deploy.wire import Facts, Message, WireError, decode, enco
 
 Found = TypeVar("Found")
 Say = Callable[[str], None]
-INCARNATION = 1 << 32  # messages that one process may send before its numbers meet the next one's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,8 @@ class Link:
         self.transport, self.run, self.numbers, self.rules, self.say = transport, run, dict(numbers), rules, say
         self.method = ""  # the one that is trained, by the name that sites know it by
         self.places = Places(dict.fromkeys(self.numbers, 0))
-        self.sequence = 0
+        # by the clock: what a restarted coordinator sends is never older than what the sites have seen
+        self.sequence = time.time_ns() // 1000
         self.endings: dict[int, Tree] = {}  # rounds -> what sites that stand there must see to settle, not addressed
         self.begin: Callable[[str], Question] | None = None
         self.refused: Counter[str] = Counter()  # answers, by site

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator's checkpoint: server state, round, where each site stands, and which number each certified name has."""
+"""The coordinator's checkpoint: server state, round, where each site stands, which number each name has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from idiolect.engines import door
 from idiolect.engines.billing import Account
 from idiolect.engines.checkpoint import Checkpoint, Stored
 from idiolect.engines.deploy.coordinator import Coordinator, Ends, Standing
-from idiolect.engines.deploy.link import INCARNATION, Link, Places, Traffic
+from idiolect.engines.deploy.link import Link, Places, Traffic
 from idiolect.engines.history_file import Mark
 from idiolect.engines.server import server_init
 
@@ -54,7 +54,7 @@ class Saved:
         server, selected, endings = _trees(coordinator, stored)
         link.endings = dict(zip(facts["endings"], endings))
         link.places = Places(facts["counted"], set(facts["unsettled"]), facts["keep"])
-        link.sequence = (facts["sequence"] // INCARNATION + 1) * INCARNATION
+        link.sequence = max(link.sequence, facts["sequence"]) + 1
         link.refused, link.absent = Counter(facts["refused"]), Counter(facts["absent"])
         link.traffic = {kind: Traffic(**counts) for kind, counts in facts["traffic"].items()}
         self._mark = stored.mark

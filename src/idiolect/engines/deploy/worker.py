@@ -41,6 +41,7 @@ class Post:
     train: Rows  # of this client alone
     validation: Rows
     test: Rows
+    label: str = ""  # what the method is called
 
 
 class Forms(NamedTuple):
