@@ -4,8 +4,8 @@
 `(seed, purpose, round, client)` names a draw. It does not matter which executor, batch, shard or machine makes it, nor
 in which order. Draws on the host use the counter-based Philox generator with the same coordinates.
 
-Whoever takes part in a run knows its seed. What must not be guessed, the name of a deployed run, and noise or masks that
-hide something, is drawn with `secret_token`, from the system and from no seed.
+Whoever takes part in a run knows its seed. What must not be guessed, the name of a deployed run, and noise or masks
+that hide something, is drawn with `secret_token`, from the system and from no seed.
 """
 
 from __future__ import annotations

@@ -20,11 +20,19 @@ from idiolect.experiments.spec import Spec
 from idiolect.theory.constants import Constants
 
 
+class Hollow(Federation):
+    """A federation without rows: it does not describe what it does not know."""
+
+    def describe(self) -> list[str]:
+        """Sites and their rows; how classes are spread among them stays with the sites."""
+        return super().describe()[:3]
+
+
 def hollow_federation(
     recipe: Preprocessing, preparation: Preparation, sums: Mapping[str, SiteSums], weighted: bool
 ) -> Federation:
     """Counts, shapes and classes; inputs are one zero that all rows share, so that they take no memory."""
-    return Federation(
+    return Hollow(
         _rows(recipe, sums, "train", weighted),
         _rows(recipe, sums, "validation", weighted),
         _rows(recipe, sums, "test", weighted),
