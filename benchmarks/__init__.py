@@ -26,4 +26,6 @@ NAMES = (
     "answers",
     "faults",
     "rows",
+    "deploy",
+    "deploy-fuzz",
 )

@@ -27,6 +27,8 @@ NAMES = (
     "advice-coverage",
     "faults",
     "rows",
+    "deploy",
+    "deploy-fuzz",
     *DEVICE,
 )
 

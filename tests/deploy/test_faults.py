@@ -201,7 +201,7 @@ def test_a_full_disk_costs_the_round(bench, monkeypatch):
     assert "site-2" in here.said[0]
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """The coordinator's process ends here."""
 
 
@@ -215,11 +215,11 @@ def test_a_coordinator_that_is_killed_goes_on_with_the_same_result(bench, tmp_pa
         answer = handler.handle(message)
         seen.append(name)
         if len(seen) == 6 + 6 + moment:  # begin, the first record
-            raise Killed
+            raise KilledError
         return answer
 
     coordinator = here.coordinator(fault=kills)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         train_saved(coordinator, Saved(tmp_path / "server"))
     again = here.coordinator()
     standing, ends = train_saved(again, Saved(tmp_path / "server"))
@@ -239,10 +239,10 @@ def test_a_coordinator_that_lost_its_last_round_takes_the_sites_back_one(bench, 
     def stops(standing):
         saved.save(standing, coordinator.link)
         if standing.round == 4:
-            raise Killed
+            raise KilledError
 
     coordinator.save = stops
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         coordinator.train(coordinator.start())
     saved.checkpoint.latest.write_bytes(b"damaged")
     standing, _ = train_saved(here.coordinator(), Saved(tmp_path / "server", here.said.append))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from idiolect.algorithms import ALGORITHMS
+from idiolect.core import tree
 from idiolect.core.algorithm import fit_of
 from idiolect.engines.deploy.wire import HEADER_BYTES, HEADER_BYTES_OF_ARRAY
 from idiolect.engines.door import Training
@@ -29,17 +30,19 @@ def trained(request, workbench, make_bench, uniform, tmp_path_factory):
 
 def distance(one, other):
     leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return max((float(np.max(np.abs(np.asarray(a, float) - np.asarray(b, float)), initial=0)) for a, b in leaves), default=0)
+    return max(
+        (float(np.max(np.abs(np.asarray(a, float) - np.asarray(b, float)), initial=0)) for a, b in leaves), default=0
+    )
 
 
 def test_every_method_equals_the_simulation(trained):
-    bench, coordinator, (standing, ends), run = trained
+    bench, _, (standing, ends), run = trained
     assert standing.round == ROUNDS
     assert bench.said == []
     assert distance(standing.server, run.last.server) < 1e-12
     states = [bench.state_of(site) for site in bench.numbers]
     for client, state in enumerate(states):
-        assert distance(state, jax.tree.map(lambda leaf: leaf[client], run.last.states)) < 1e-12
+        assert distance(state, tree.take(run.last.states, client)) < 1e-12
     assert standing.selected_round == run.recorder.selected_round
     for when in ("last", "selected"):
         recorded = getattr(run.recorder, when)
@@ -48,11 +51,13 @@ def test_every_method_equals_the_simulation(trained):
             assert distance(ours["personal"], theirs["personal"]) < 1e-10
             assert set(ours) == set(theirs)
     models = [bench.desks[site].finished.personal for site in bench.numbers]
-    assert distance(jax.tree.map(lambda *rows: np.concatenate(rows), *models), run.personal_models(run.selected)) < 1e-10
+    assert (
+        distance(jax.tree.map(lambda *rows: np.concatenate(rows), *models), run.personal_models(run.selected)) < 1e-10
+    )
 
 
 def test_the_ledger_is_the_simulations_and_the_bytes_are_the_ledgers(trained):
-    bench, coordinator, (standing, _), run = trained
+    _, coordinator, (standing, _), run = trained
     ours, theirs = standing.account.ledger.to_dict(), run.ledger.to_dict()
     ours.pop("executed_steps"), theirs.pop("executed_steps")  # padding is idle in one program for all alone
     assert ours == theirs

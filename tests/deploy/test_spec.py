@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A spec over sites with tables of their own: the folder of a simulation on the pooled table, and models at the sites."""
+"""A spec over sites with their own tables: the folder of a simulation on the pooled table, and models at the sites."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def sites_of(folder):
 @pytest.fixture(scope="module")
 def deployed(study):
     said = []
-    coordinate(Loopback(sites_of(study)), load(study / "spec.toml"), study / "server", SITES, Rules(wait=0), said.append, 1)
+    coordinate(
+        Loopback(sites_of(study)), load(study / "spec.toml"), study / "server", SITES, Rules(wait=0), said.append, 1
+    )
     return study / "server", said
 
 
@@ -92,9 +94,7 @@ def test_the_folder_is_that_of_a_simulation_on_the_pooled_table(deployed, simula
     assert ours["client"].tolist() == theirs["client"].tolist() == list(SITES) * 3
     same = [name for name in ours.columns if "_low" not in name and "_high" not in name and "expected" not in name]
     for name in [name for name in same if name not in ("verdict", "method", "client")]:
-        np.testing.assert_allclose(
-            ours[name].to_numpy(float), theirs[name].to_numpy(float), atol=1e-5, err_msg=name
-        )
+        np.testing.assert_allclose(ours[name].to_numpy(float), theirs[name].to_numpy(float), atol=1e-5, err_msg=name)
     history = [pq.read_table(folder / "history.parquet").to_pandas() for folder in (deployed[0], simulated)]
     for name in ("round", "upload_bytes", "download_bytes", "preparation_bytes", "gradients_both", "useful_steps"):
         assert history[0][name].tolist() == history[1][name].tolist(), name
@@ -137,7 +137,9 @@ def test_a_site_that_does_not_agree_stops_the_run_before_training(study, tmp_pat
         said, sites = [], sites_of(study)
         sites["north"] = make_site(read_site_file(own))
         with pytest.raises(RequestError, match="north"):
-            coordinate(Loopback(sites), load(study / "spec.toml"), tmp_path / "server", SITES, Rules(wait=0), said.append, 1)
+            coordinate(
+                Loopback(sites), load(study / "spec.toml"), tmp_path / "server", SITES, Rules(wait=0), said.append, 1
+            )
         assert any(sentence in text and "north" in text for text in said)
         assert not (tmp_path / "server").exists()
 

@@ -109,13 +109,12 @@ def test_other_certificates_are_turned_away(server, papers, who):
 
 def test_no_certificate_and_no_tls_are_turned_away(server, papers):
     context = ssl.create_default_context(cafile=str(papers["server"].authority))
-    with socket.create_connection(server.address) as plain, pytest.raises(OSError):
-        with context.wrap_socket(plain, server_hostname=SERVER_NAME) as connection:
-            connection.sendall(HEADER.pack(1, 1) + b"a")
-            for _ in range(100):  # the refusal arrives with the first bytes that are read
-                connection.sendall(b"a")
-                time.sleep(0.01)
-                assert connection.recv(1)
+    with (
+        socket.create_connection(server.address) as plain,
+        context.wrap_socket(plain, server_hostname=SERVER_NAME) as connection,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+    ):
+        connection.recv(1)  # the refusal arrives with the first byte that is read
     with socket.create_connection(server.address) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
     until(lambda: len(server.turned_away) >= 2)

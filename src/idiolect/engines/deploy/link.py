@@ -185,6 +185,8 @@ def awaited(site: str, message: Message, kind: str) -> Message:
     """The message, or WireError where it is not of the kind that answers the question."""
     if message.kind != kind:
         raise WireError(f"Site {site!r} answered with {message.kind!r}, and {kind!r} is awaited.")
+    if message.arrays and kind != "upload":
+        raise WireError(f"Site {site!r} sent arrays that nobody asked for.")
     return message
 
 

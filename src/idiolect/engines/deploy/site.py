@@ -36,6 +36,7 @@ from idiolect.engines.deploy.worker import SPLITS, Forms, Post, Worker
 from idiolect.engines.evaluate import Delivered
 
 COORDINATOR = "The coordinator"
+BEFORE = ("hello", "sums", "constants")  # training: plain facts alone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +132,9 @@ class Site:
         if asked.sequence <= self.sequence:
             raise WireError(f"{COORDINATOR} sent message {asked.sequence} after {self.sequence}: it is stale.")
         self.sequence = asked.sequence
-        if asked.kind in ("hello", "sums", "constants"):
+        if asked.arrays and asked.kind in (*BEFORE, "begin"):
+            raise WireError(f"{COORDINATOR} sent arrays before training has begun.")
+        if asked.kind in BEFORE:
             return self._reply(asked, asked.kind, self.desk.answer(asked.kind, asked.content))
         if asked.kind == "begin":
             return self._begin(asked)
