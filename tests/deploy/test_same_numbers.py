@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core import tree
 from idiolect.core.algorithm import fit_of
+from idiolect.core.mixing import from_pairs
 from idiolect.engines.deploy.wire import HEADER_BYTES, HEADER_BYTES_OF_ARRAY
 from idiolect.engines.door import Training
 from idiolect.engines.simulate import open_session
@@ -18,10 +21,17 @@ ROUNDS = 5
 TRAINING = Training(rounds=ROUNDS, record_every=ROUNDS, executor="batched", block=ROUNDS, precision="float64")
 
 
-@pytest.fixture(scope="module", params=sorted(ALGORITHMS))
+LISTENING = ("all_for_all_naive with neighbours", "all_for_one with neighbours")
+LISTENERS = (np.repeat(np.arange(6), 2), np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 0]), np.full(12, 0.5))
+
+
+@pytest.fixture(scope="module", params=[*sorted(ALGORITHMS), *LISTENING])
 def trained(request, workbench, make_bench, uniform, tmp_path_factory):
-    wished = [workbench.build(request.param, local_steps=2, batch_size=size) for size in (2, 1, 0)]
+    name = request.param.partition(" ")[0]
+    wished = [workbench.build(name, local_steps=2, batch_size=size) for size in (2, 1, 0)]
     algorithm = next(one for one in wished if fit_of(one).refused is None)
+    if request.param in LISTENING:
+        algorithm = dataclasses.replace(algorithm, neighbours=from_pairs(6, *LISTENERS))
     bench = make_bench(algorithm, uniform, TRAINING, 4, tmp_path_factory.mktemp(request.param))
     coordinator, standing = bench.train()
     (run,) = open_session([algorithm], uniform, TRAINING, [4], ("log_loss",)).run()
@@ -43,6 +53,7 @@ def test_every_method_equals_the_simulation(trained):
     states = [bench.state_of(site) for site in bench.numbers]
     for client, state in enumerate(states):
         assert distance(state, tree.take(run.last.states, client)) < 1e-12
+    assert all(post.algorithm.neighbours is None for post in bench.posts.values() if post.algorithm.server_only)
     assert standing.selected_round == run.recorder.selected_round
     for when in ("last", "selected"):
         recorded = getattr(run.recorder, when)
