@@ -28,4 +28,5 @@ NAMES = (
     "rows",
     "deploy",
     "deploy-fuzz",
+    "deploy-faults",
 )

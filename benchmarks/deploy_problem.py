@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.problems import small_logistic
+from idiolect.algorithms import Scaffold
 from idiolect.core.algorithm import Algorithm
 from idiolect.engines import door
 from idiolect.engines.deploy.coordinator import Coordinator, Job
@@ -18,6 +19,7 @@ from idiolect.engines.deploy.transport import Transport
 from idiolect.engines.deploy.wire import Facts
 from idiolect.engines.deploy.worker import Post, shapes_of
 from idiolect.engines.door import Training
+from idiolect.objectives import GlobalModel
 
 RUN = "0" * 32
 METHOD = "benchmark"
@@ -43,8 +45,12 @@ class OwnDesk:
 class Problem:
     """An algorithm, the rows of its clients as sites, and what a coordinator needs."""
 
-    def __init__(self, rounds: int, rows: int = 8, clients: int = 20):
+    def __init__(self, rounds: int, rows: int = 8, clients: int = 20, scaffold: bool = False):
+        self.algorithm: Algorithm
         self.algorithm, self.federation = small_logistic(clients, rows)
+        if scaffold:
+            loss = self.algorithm.objective.client_loss  # type: ignore[attr-defined]
+            self.algorithm = Scaffold(GlobalModel(loss), local_steps=2, batch_size=2, step_size=0.1)
         self.training = Training(rounds=rounds, record_every=rounds, executor="batched", precision="float32")
         train = self.federation.train
         self.numbers = {f"site-{client}": client for client in range(train.clients)}

@@ -29,6 +29,7 @@ NAMES = (
     "rows",
     "deploy",
     "deploy-fuzz",
+    "deploy-faults",
     *DEVICE,
 )
 

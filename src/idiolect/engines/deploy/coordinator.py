@@ -165,9 +165,9 @@ class Coordinator:
         with door.run_precision(job.training.precision):
             now = Round(job.algorithm, self.root, np.int32(number), sent)
             server, ending = self._step(now, standing.server, answers)
-        costs = _costs([self.link.numbers[site] for site in asked], [answers.get(site) for site in asked])
-        rounds = range(number, number + 1)
-        account = bill_block(standing.account, costs, rounds, job.algorithm, job.participation, self.wire)
+            costs = _costs([self.link.numbers[site] for site in asked], [answers.get(site) for site in asked])
+            rounds = range(number, number + 1)
+            account = bill_block(standing.account, costs, rounds, job.algorithm, job.participation, self.wire)
         seconds = standing.seconds + time.perf_counter() - began
         moved = standing._replace(round=number + 1, server=server, account=account, seconds=seconds)
         self.link.count(answers, number, ending)
