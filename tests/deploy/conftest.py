@@ -16,6 +16,7 @@ from idiolect.engines.deploy.site import Allows, Site
 from idiolect.engines.deploy.transport import Loopback, no_fault
 from idiolect.engines.deploy.worker import Post, shapes_of
 from idiolect.engines.door import Training
+from idiolect.record import files
 
 RUN = "0" * 32
 QUICK = Rules(deadline=60.0, minimum=1, retries=2, wait=0.0)
@@ -110,6 +111,14 @@ class Bench:
         """The site's newest state that counted, as its process has it."""
         kept = self.sites[site].running.kept
         return kept.entries[max(kept.entries)].state
+
+
+@pytest.fixture(autouse=True, scope="session")
+def without_power_cuts():
+    """Thousands of small files: to wait for the disk with each would be most of the time of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "_flush", lambda path: None)
+        yield
 
 
 @pytest.fixture(scope="session")

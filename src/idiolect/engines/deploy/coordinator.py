@@ -157,7 +157,7 @@ class Coordinator:
     def _round(self, standing: Standing) -> Standing:
         began, number, job = time.perf_counter(), standing.round, self.job
         asked = self._cohort(number)
-        if not asked:  # nobody takes part in this method: nothing is sent
+        if not asked:  # no site takes part in this method: nothing is sent
             return standing._replace(round=number + 1)
         with door.run_precision(job.training.precision):
             sent = _opened(job.algorithm, self.root, np.int32(number), standing.server)

@@ -186,7 +186,7 @@ def awaited(site: str, message: Message, kind: str) -> Message:
     if message.kind != kind:
         raise WireError(f"Site {site!r} answered with {message.kind!r}, and {kind!r} is awaited.")
     if message.arrays and kind != "upload":
-        raise WireError(f"Site {site!r} sent arrays that nobody asked for.")
+        raise WireError(f"Site {site!r} sent arrays that were not asked for.")
     return message
 
 
@@ -197,7 +197,7 @@ def _is_ready(site: str, message: Message) -> Message:
 def ask_all(
     link: Link, kind: str, content: Mapping[str, Facts], check: Callable[[str, Message], Found]
 ) -> dict[str, Found]:
-    """Plain questions to several sites, without arrays; RequestError where nobody answers."""
+    """Plain questions to several sites, without arrays; RequestError where no site answers."""
     found = link.ask(kind, 0, {site: Question(facts, {}) for site, facts in content.items()}, check)
     if not found:
         raise RequestError(f"No site answered {kind!r}; start the sites, and look at what they say.")

@@ -137,7 +137,7 @@ def check_names(arrays: Mapping[str, np.ndarray], names: set[str], sender: str) 
     """WireError unless these are the arrays."""
     missing, more = sorted(names - set(arrays)), sorted(set(arrays) - names)
     if missing or more:
-        what = f"lacks the array {missing[0]!r}" if missing else "holds an array that nobody asked for"
+        what = f"lacks the array {missing[0]!r}" if missing else "holds an array that was not asked for"
         raise WireError(f"{sender} sent a message that {what}.")
 
 

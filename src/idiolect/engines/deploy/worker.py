@@ -50,7 +50,7 @@ class Forms(NamedTuple):
     sent: Tree
     upload: Tree
     delivered: Tree
-    shared: Tree  # the one model for everybody; None without one
+    shared: Tree  # the one model for all clients; None without one
 
 
 def forms_of(algorithm: Algorithm, data: ClientData) -> Forms:

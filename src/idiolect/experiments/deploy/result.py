@@ -91,15 +91,10 @@ def _run_of(trial: Trial, prepared: Prepared) -> DeployedRun:
 def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> RunSummary:
     """summary.json, clients.parquet, history.parquet, privacy.json, the shared models, and the traffic as it was."""
     spec, federation, scores = prepared.spec, prepared.federation, prepared.scores
-    trained = []
-    for _, group in itertools.groupby(trials, key=lambda trial: trial.method.label):
-        same = list(group)
-        runs: list[Run] = [_run_of(trial, prepared) for trial in same]
-        trained.append(Trained(same[0].method, runs, same[0].built.notes))
-        for run in runs:
-            shared = run.shared_model(run.selected)
-            if shared is not None and spec.output.models != "none":
-                folder.write_model(f"{safe_name(same[0].method.label)}-seed{run.seed}/shared", shared)
+    trained = _trained(trials, prepared)
+    if spec.output.models != "none":
+        _write_shared(folder, trained)
+        folder.write_names(federation)
     chosen: dict[str, bool | None] = {entry.method.label: None for entry in trained}
     judged = {entry.method.label: _judged(entry, trained, chosen, federation.clients) for entry in trained}
     announced = announce(trained, prepared.choose_by, chosen, federation.validation.counts)
@@ -125,10 +120,26 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
             for entry in trained
         ),
     )
-    if spec.output.models != "none":
-        folder.write_names(federation)
     folder.complete("summary.json", summary, _statement(prepared, trained), spec.evaluation.time_model)
     return summary
+
+
+def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
+    """Methods, each with a run for each seed."""
+    trained = []
+    for _, group in itertools.groupby(trials, key=lambda trial: trial.method.label):
+        same = list(group)
+        trained.append(Trained(same[0].method, [_run_of(trial, prepared) for trial in same], same[0].built.notes))
+    return trained
+
+
+def _write_shared(folder: RunFolder, trained: list[Trained]) -> None:
+    """The selected round's models that are one for all sites; personal ones are at the sites."""
+    for entry in trained:
+        for run in entry.runs:
+            shared = run.shared_model(run.selected)
+            if shared is not None:
+                folder.write_model(f"{safe_name(entry.method.label)}-seed{run.seed}/shared", shared)
 
 
 def _judged(entry: Trained, trained: list[Trained], chosen: dict[str, bool | None], clients: int) -> Judged:
@@ -166,10 +177,12 @@ def _statement(prepared: Prepared, trained: list[Trained]) -> Any:
     """privacy.json, with the reports that a deployment sends beside what a simulation counts."""
     made = privacy_statement(prepared, trained)
     records = max(len(run.history) for entry in trained for run in entry.runs)
-    reports = (
+    reports: tuple[Aside, ...] = (
         Aside("what each round cost it: counts of gradients, rows, steps, and whether its numbers are finite", 10),
         Aside("scores of its models on its validation rows, at each record", 2 * len(prepared.scores), records),
         Aside("scores of its models on its validation and test rows, at the end", 8 * len(prepared.scores)),
         Aside("how many training, validation and test rows it has", 3),
     )
+    if not prepared.spec.evaluation.scores and prepared.federation.task.kind == "classification":
+        reports += (Aside("how many of its training rows are of each class, to choose a score"),)
     return dataclasses.replace(made, also=(*made.also, *reports))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.keys import secret_token
 from idiolect.core.order import natural_key
@@ -41,10 +42,10 @@ AGREED = "deploy.json"  # what all sites agreed on before round 0
 
 
 class Agreed(NamedTuple):
-    """What is fixed before the first round, and kept: a restarted coordinator asks nobody again."""
+    """What is fixed before the first round, and kept: a restarted coordinator does not ask again."""
 
     run: str
-    name: str  # that nobody can guess: two runs of one spec are two
+    name: str  # that cannot be guessed: two runs of one spec are two
     numbers: dict[str, int]
     recipe: Preprocessing
     preparation: Preparation
@@ -205,37 +206,20 @@ def _train(
 
 
 def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, seed: int) -> Job:
-    spec, federation, clients = prepared.spec, prepared.federation, len(agreed.numbers)
-    training = spec.training
+    training, federation, clients = prepared.spec.training, prepared.federation, len(agreed.numbers)
     participation = participation_of(built.algorithm, training, clients)
     with run_precision(training.precision):
         admitted = admit(built.algorithm, clients, training.precision, participation.chance)
-        leaves = [
-            [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(own_settings(admitted, place))]
-            for place in range(clients)
-        ]
+    common = {
+        "label": method.label,
+        "seed": seed,
+        "clients": clients,
+        "chance": participation.chance,
+        "scores": list(prepared.scores),
+        "recipe": agreed.recipe.to_json(),
+    }
     rows = federation.train
-    shapes = shapes_of(
-        federation.input_shape,
-        (rows.targets.shape[1:], rows.targets.dtype.name),
-        rows.weights is not None,
-        training.precision,
-    )
-
-    def begin(site: str) -> Facts:
-        number = agreed.numbers[site]
-        return {
-            "label": method.label,
-            "seed": seed,
-            "number": number,
-            "clients": clients,
-            "chance": participation.chance,
-            "scores": list(prepared.scores),
-            "recipe": agreed.recipe.to_json(),
-            "chosen": {key: value[number] if isinstance(value, list) else value for key, value in built.chosen.items()},
-            "leaves": leaves[number],
-        }
-
+    target = (rows.targets.shape[1:], rows.targets.dtype.name)
     return Job(
         method.label,
         admitted,
@@ -244,7 +228,15 @@ def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, s
         participation,
         prepared.scores,
         prepared.choose_by,
-        shapes,
-        begin,
+        shapes_of(federation.input_shape, target, rows.weights is not None, training.precision),
+        lambda site: common | _own_facts(agreed.numbers[site], built, admitted, training.precision),
         federation.preparation,
     )
+
+
+def _own_facts(number: int, built: Built, admitted: Algorithm, precision: str) -> Facts:
+    """What one site needs to build its part beside what all need: its number, and its own settings."""
+    with run_precision(precision):
+        leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(own_settings(admitted, number))]
+    chosen = {key: value[number] if isinstance(value, list) else value for key, value in built.chosen.items()}
+    return {"number": number, "chosen": chosen, "leaves": leaves}
