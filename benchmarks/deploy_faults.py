@@ -12,7 +12,7 @@ import errno
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,9 +194,12 @@ def split_network(scene: Scene) -> Any:
 
 
 KINDS: dict[str, Callable[[Scene], Any]] = {
+    "the server is killed and started again": killed_server,
+    "a site is killed and started again": killed_site,
+    "the server is killed, its newest checkpoint torn": damaged_checkpoint,
+    "half of the sites are cut off for some rounds": split_network,
     "a site vanishes before its step": _with(lambda message, handler: None),
     "a site vanishes after its step, or is late": _with(lambda message, handler: handler.handle(message) and None),
-    "a site is killed and started again": killed_site,
     "a site's disk is full": full_disk,
     "an upload with not-a-number": spoilt(lambda array: np.full_like(array, np.nan)),
     "an upload with infinity": spoilt(lambda array: np.full_like(array, np.inf)),
@@ -205,9 +208,6 @@ KINDS: dict[str, Callable[[Scene], Any]] = {
     "an upload of a huge norm": spoilt(lambda array: array + np.float32(1e12)),
     "an answer of an older round": _with(stale),
     "a message that comes twice": _with(twice),
-    "half of the sites are cut off for some rounds": split_network,
-    "the server is killed and started again": killed_server,
-    "the server is killed, its newest checkpoint torn": damaged_checkpoint,
 }
 
 
@@ -251,8 +251,8 @@ def attempt(kind: str, folder: Path, draw: Generator) -> Trial:
     return Trial(sum(SITES - len(cohort) for cohort in cohorts), wrong or standing.round != ROUNDS, seconds)
 
 
-def run(quick: bool) -> Result:
-    """Every kind, many times."""
+def parts(quick: bool) -> Iterator[Result]:
+    """Every kind, many times; what is known so far after each of them."""
     draw, trials = np.random.default_rng(0), 1 if quick else TRIALS
     found: dict[str, Any] = {}
     wrong = 0
@@ -266,4 +266,4 @@ def run(quick: bool) -> Result:
             "wrong": sum(trial.wrong for trial in each),
             "seconds to recover": max(trial.seconds for trial in each),
         }
-    return Result(found, (Target("wrong results", wrong, 0),))
+        yield Result(dict(found), (Target("wrong results", wrong, 0),))
