@@ -26,4 +26,7 @@ NAMES = (
     "answers",
     "faults",
     "rows",
+    "deploy",
+    "deploy-fuzz",
+    "deploy-faults",
 )

@@ -27,6 +27,9 @@ NAMES = (
     "advice-coverage",
     "faults",
     "rows",
+    "deploy",
+    "deploy-fuzz",
+    "deploy-faults",
     *DEVICE,
 )
 

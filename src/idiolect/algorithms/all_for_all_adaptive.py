@@ -39,6 +39,8 @@ class ServerState(NamedTuple):
 class AllForAllAdaptive(ModelPerAgent):
     """All-for-all whose neighbourhoods shrink and whose steps fall, phase by phase."""
 
+    server_only = ("neighbours", "discrepancies", "phases")
+
     step_size: float = setting(default=1.0, above=0, doc="times the step eta_q of the phase; eta itself without phases")
     discrepancies: Discrepancies | None = setting(default=None, doc="b_ij; from [collaboration]")
     phases: Phases | None = setting(default=None, doc="eps_q, eta_q and the rounds where phases end; from theory")

@@ -36,6 +36,8 @@ class Broadcast(NamedTuple):
 class AllForOne(OnePoint[ServerState, tuple[()], Broadcast], Listens):
     """SGD for one client on the gradients of all who are like it."""
 
+    server_only = ("neighbours",)
+
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L) for L-smooth losses.", doc="step eta of the target's model"
     )

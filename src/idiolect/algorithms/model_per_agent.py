@@ -8,7 +8,7 @@ Lambda is row-stochastic, lambda_ij how much client i listens to j: `neighbours`
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,8 @@ class Broadcast(NamedTuple):
 @settings
 class ModelPerAgent(OnePoint, Listens):
     """A model per client, and gradients that go to several of them; still abstract."""
+
+    server_only: ClassVar[tuple[str, ...]] = ("neighbours",)
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1/(2 L rho(W)) for L-smooth losses.", doc="step eta on every x_i"

@@ -9,6 +9,7 @@ from idiolect.cli import (
     advise,
     compare,
     datasets,
+    deploy,
     dial,
     explain,
     interruption,
@@ -38,6 +39,7 @@ for _command in (
 ):
     app.command(_command.__name__.removesuffix("_names"))(_command)
 app.add_typer(datasets.app, name="datasets")
+app.add_typer(deploy.app, name="deploy")
 
 
 def _version(wanted: bool) -> None:

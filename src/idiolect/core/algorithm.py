@@ -69,6 +69,9 @@ class Algorithm(Settings, abc.ABC, Generic[Server, Client, Sent, Working, Upload
 
     carries_statistics: ClassVar[bool] = False  # walks by `tree.descend` alone: running statistics stay right
 
+    # settings that only the server may see, who listens to whom, say: None at a site, whose half must not read them
+    server_only: ClassVar[tuple[str, ...]] = ()
+
     # (key, sent, client, data) -> client: finishes the round with the new Broadcast, which the cohort that uploaded
     # gets back at once, billed as a download; None: the round ends with `server_step`
     settle: ClassVar[Callable[..., Tree] | None] = None

@@ -3,11 +3,15 @@
 
 `(seed, purpose, round, client)` names a draw. It does not matter which executor, batch, shard or machine makes it, nor
 in which order. Draws on the host use the counter-based Philox generator with the same coordinates.
+
+Whoever takes part in a run knows its seed. What must not be guessed, the name of a deployed run, and noise or masks
+that hide something, is drawn with `secret_token`, from the system and from no seed.
 """
 
 from __future__ import annotations
 
 import enum
+import secrets
 from typing import NamedTuple
 
 import jax
@@ -84,3 +88,8 @@ def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.
     """A NumPy generator for draws on the host, named by the same coordinates."""
     sequence = np.random.SeedSequence([seed % 2**63, int(purpose), *coordinates])
     return np.random.Generator(np.random.Philox(sequence))
+
+
+def secret_token() -> str:
+    """128 bits that nobody can guess or draw again: not part of any result."""
+    return secrets.token_hex(16)

@@ -135,15 +135,16 @@ def fit_column(column: Column, owner: np.ndarray, clients: int, scaling: str, na
             raise RequestError(f"Column {name!r} must hold numbers or texts, got the type {kind}; convert it.")
         return Fitted(None, warning=f"Column {name!r} has the type {kind}, which cannot be an input, and was left out.")
     if column.kind == TEXT or column.has_long_integers:
-        fitted = _fit_category(name, summarise_texts(column.texts, owner, clients), named)
+        fitted = fit_category(name, summarise_texts(column.texts, owner, clients), named)
         if column.kind == TEXT:
             return fitted
         reason = f"Column {name!r} holds whole numbers with more digits than a number can keep: taken for names."
         return fitted._replace(note=f"{reason} {fitted.note}".strip())
-    return _fit_number(name, summarise_numbers(column.numbers, owner, clients), column.kind, scaling)
+    return fit_number(name, summarise_numbers(column.numbers, owner, clients), column.kind, scaling)
 
 
-def _fit_category(name: str, each: Texts, named: bool) -> Fitted:
+def fit_category(name: str, each: Texts, named: bool) -> Fitted:
+    """A column of texts, by what each client says of its own."""
     together = add_texts(each)
     levels = together.levels[0]
     if len(levels) <= MOST_LEVELS:
@@ -158,7 +159,8 @@ def _fit_category(name: str, each: Texts, named: bool) -> Fitted:
     return Fitted(None, each, warning=f"{much}, and was left out.")
 
 
-def _fit_number(name: str, each: Numbers, kind: str, scaling: str) -> Fitted:
+def fit_number(name: str, each: Numbers, kind: str, scaling: str) -> Fitted:
+    """A column of numbers, by what each client says of its own."""
     every = add_numbers(each)
     count, missing = int(every.present[0]), int(every.missing[0])
     if count == 0:

@@ -32,8 +32,8 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     """What `Federation.from_table` documents."""
     reading = read(source, request.kinds)
     roles = check_roles(reading.table, request.client, request.targets, request.other_roles)
-    chosen = _choose_features(reading.table, request, roles)
-    table, kept, notes = _drop_incomplete(reading.table, roles)
+    chosen = choose_features(reading.table, request, roles)
+    table, kept, notes = drop_incomplete(reading.table, roles)
     columns = columns_of(table)
     doubts = doubt_features(columns, chosen, request.named)
     if not doubts.kept:
@@ -48,7 +48,7 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
         word = f"The weight column {request.weight!r}"
         check_weights(weights, word, lambda row: f"row {kept[row]}", owner, names)
         notes += weight_notes(weights, f"Column {request.weight!r}")
-    planned, groups = _plan(columns, request, owner, names)
+    planned, groups = plan_rows(columns, request, owner, names)
     learners = Learners(owner, names, (planned.parts == TRAIN) & ~planned.held_out[owner])
     with np.errstate(over="ignore", invalid="ignore"):  # refused next, with the column's name
         fitted, preparation = _fit(columns, request, doubts.kept, task, learners)
@@ -75,7 +75,7 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
     return dataclasses.replace(made, preparation=sent)
 
 
-def _choose_features(table: pa.Table, request: TableRequest, roles: Mapping[str, str]) -> list[str]:
+def choose_features(table: pa.Table, request: TableRequest, roles: Mapping[str, str]) -> list[str]:
     """The feature columns: those named, or all that have no other role and are not dropped."""
     _check_named(table, request, roles)
     chosen = [name for name in table.column_names if name not in roles and name not in request.drop]
@@ -111,7 +111,7 @@ def _check_option(table: pa.Table, names: tuple[str, ...], option: str, purpose:
             raise RequestError(f"Column {name!r} already has another role, {roles[name]}; take it out of --{option}.")
 
 
-def _drop_incomplete(table: pa.Table, roles: Mapping[str, str]) -> tuple[pa.Table, np.ndarray, list[str]]:
+def drop_incomplete(table: pa.Table, roles: Mapping[str, str]) -> tuple[pa.Table, np.ndarray, list[str]]:
     """Without the rows that miss a value in a column with a role, which rows are left, and what to say."""
     notes, kept = [], np.arange(table.num_rows)
     for name in (name for name, role in roles.items() if role != "weight"):  # a missing weight is refused
@@ -142,15 +142,17 @@ def _read_weights(column: Column) -> np.ndarray:
     return column.numbers
 
 
-def _plan(
+def plan_rows(
     columns: Mapping[str, Column], request: TableRequest, owner: np.ndarray, names: tuple[str, ...]
 ) -> tuple[Plan, np.ndarray | None]:
+    """Which rows train, validate and test, and the group of each row where a column says it."""
     split = request.split
     group, given, time = split.group_column, split.split_column, split.time_column
     groups = None if group is None else encode_names(columns[group])[1]
     parts = None if given is None else np.array(columns[given].texts, dtype=str)
     times = None if time is None else _times(columns[time])
-    return plan(owner, names, split, request.seed, request.held_out, groups, parts, times), groups
+    least = 1 if request.alone else 2
+    return plan(owner, names, split, request.seed, request.held_out, groups, parts, times, least), groups
 
 
 def _times(column: Column) -> np.ndarray:
@@ -176,7 +178,7 @@ def _fit(
 
 def _given(recipe: Preprocessing, request: TableRequest, features: list[str], task: str) -> Preprocessing:
     """The recipe for this client column; RequestError where it is about another task or other columns."""
-    if recipe.own is not None:
+    if recipe.own is not None and not request.alone:
         raise RequestError("The recipe scales each client by its own rows; give one that holds for all clients.")
     if recipe.target.names != request.targets or recipe.task.kind != task:
         raise RequestError(

@@ -29,6 +29,13 @@ HEART_CATEGORIES = ("cp", "restecg", "slope", "thal")  # codes without an order
 
 def heart_disease(*, split: Split = Split(), seed: int = 0) -> Federation:
     """UCI Heart Disease: 920 patients of 4 hospitals, 13 features, many values missing; is there disease?"""
+    return Federation.from_table(
+        heart_table(), client="hospital", target="disease", task="classification", split=split, seed=seed
+    )
+
+
+def heart_table() -> pa.Table:
+    """Its rows, with the hospital of each and whether there is disease."""
     parts = []
     for hospital in HOSPITALS:
         table = read_csv(dataset_file(f"tabular/heart_disease/processed.{hospital}.data"), HEART_COLUMNS)
@@ -39,10 +46,7 @@ def heart_disease(*, split: Split = Split(), seed: int = 0) -> Federation:
     for name in HEART_CATEGORIES:
         codes = pc.cast(pc.cast(table.column(name), pa.int64()), pa.string())
         table = table.set_column(table.column_names.index(name), name, codes)
-    table = table.append_column("disease", pc.greater(table.column("num"), 0)).drop_columns(["num"])
-    return Federation.from_table(
-        table, client="hospital", target="disease", task="classification", split=split, seed=seed
-    )
+    return table.append_column("disease", pc.greater(table.column("num"), 0)).drop_columns(["num"])
 
 
 def school(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:

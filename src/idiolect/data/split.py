@@ -80,14 +80,15 @@ def plan(
     groups: np.ndarray | None = None,
     given: np.ndarray | None = None,
     times: np.ndarray | None = None,
+    least: int = 2,
 ) -> Plan:
     """Split every client's rows, by the seed, its name and its rows, whatever other clients there are.
 
     `owner` is the client number of each row, `groups` the group of each row, `given` a split column's values, `times`
-    a number per row that says when it was.
+    a number per row that says when it was. `least` clients are needed: one, where a site looks at its own rows.
     """
     split.check()
-    if len(names) < 2:
+    if len(names) < least:
         raise RequestError(f"A federation needs at least 2 clients, got {len(names)}; choose another client column.")
     counts = np.bincount(owner, minlength=len(names))
     if counts.min() == 0:
@@ -112,7 +113,8 @@ def plan(
     else:
         parts = draw.deal(np.zeros(len(owner), np.int8), split.fractions, "split")
     notes += _notes(parts, owner, counts, given is not None)
-    return Plan(parts, choose_held_out(names, held_out, seed), tuple(notes), drawn)
+    chosen = np.zeros(1, bool) if least == 1 else choose_held_out(names, held_out, seed)
+    return Plan(parts, chosen, tuple(notes), drawn)
 
 
 class _Draw(NamedTuple):

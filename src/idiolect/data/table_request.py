@@ -36,6 +36,7 @@ class TableRequest:
     target_scaling: str
     preparation: str = FEDERATED
     recipe: Preprocessing | None = None  # that is given; None: it is fitted
+    alone: bool = False  # the table of one client, at its site
 
     def __post_init__(self) -> None:
         if self.preparation not in WAYS or (self.preparation == GIVEN) != (self.recipe is not None):

@@ -114,7 +114,7 @@ def fit_targets(columns: Sequence[Column], learners: Learners, task: str, scalin
     values, owner = every_value[learners.training], learners.owner[learners.training]
     sent = {name: summarise_numbers(own, owner, len(learners.names)) for name, own in zip(names, values.T)}
     found = TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts")
-    return _scale_targets(found, sent, scaling)
+    return scale_targets(found, sent, scaling)
 
 
 def _fit_classes(column: Column, learners: Learners) -> FittedTargets:
@@ -125,7 +125,7 @@ def _fit_classes(column: Column, learners: Learners) -> FittedTargets:
     return FittedTargets(TargetColumns((column.name,), classes, kinds=(column.kind or TEXT,)), {column.name: each}, [])
 
 
-def _scale_targets(found: TargetColumns, sent: Mapping[str, Numbers], scaling: str) -> FittedTargets:
+def scale_targets(found: TargetColumns, sent: Mapping[str, Numbers], scaling: str) -> FittedTargets:
     """Centres and scales by what clients sent; where all targets keep their units nothing needs to be sent."""
     together = [add_numbers(each) for each in sent.values()]
     for name, every in zip(found.names, together):

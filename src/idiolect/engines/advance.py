@@ -82,7 +82,7 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
     A lane whose numbers are no longer finite is marked in its account. A single one is also left where it was. Where
     rounds are not `paid` for, neither is looked at.
     """
-    began, reached = time.perf_counter(), state.round + rounds
+    began, reached, training = time.perf_counter(), state.round + rounds, plan.training
     if plan.widest == 0:  # no client takes part in any lane: nothing moves, nothing is sent
         plan.population.mark(reached)
         return state._replace(round=reached)
@@ -94,10 +94,12 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
         if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
             return state._replace(accounts=accounts)
         each = zip(accounts, plan.algorithms, plan.participations)
-        accounts = tuple(
-            bill_block(account, tree.take(moved.costs, lane), range(state.round, reached), algorithm, who, plan.wire)
-            for lane, (account, algorithm, who) in enumerate(each)
-        )
+        block = range(state.round, reached)
+        with door.run_precision(training.precision):  # a method that bills for itself looks at its settings
+            accounts = tuple(
+                bill_block(account, tree.take(moved.costs, lane), block, algorithm, who, plan.wire)
+                for lane, (account, algorithm, who) in enumerate(each)
+            )
     clients = plan.population.scatter(moved.gathered, moved.states, reached)
     seconds = state.seconds + time.perf_counter() - began
     return State(reached, seconds, moved.server, clients, accounts, state.selected, state.best)

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from idiolect.core.addressing import PerClient, is_per_client
+from idiolect.core.addressing import PerClient, address, is_per_client
 from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError, check, setting, unset
 from idiolect.core.data import Rows
@@ -96,6 +96,13 @@ def admit(algorithm: Algorithm, clients: int, precision: str, chance: float = 1.
             "constants with idiolect.theory.parameters.from_theory."
         )
     return in_precision(filled, PRECISIONS[precision])
+
+
+def own_settings(admitted: Algorithm, client: int) -> Algorithm:
+    """The algorithm as a site may know it: of what is given client by client its own row, nothing of the server's."""
+    hidden: Mapping[str, Any] = dict.fromkeys(admitted.server_only)
+    own: Algorithm = address(dataclasses.replace(admitted, **hidden), client)
+    return own
 
 
 def check_addressed(algorithm: Algorithm, clients: int) -> None:

@@ -23,7 +23,7 @@ from idiolect.core.kinds import Routes
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines.block import TRACES, over_lanes
-from idiolect.engines.client import Number, Task, client_model, for_clients
+from idiolect.engines.client import Number, Round, Task, client_model, for_clients
 from idiolect.engines.server import deliver
 from idiolect.metrics.personalization import instance_shares
 from idiolect.metrics.scores import SCORES, correct_positions
@@ -36,13 +36,20 @@ KINDS = ("shared", "personal")
 Routed = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # weights, both models right, real; by client and row
 
 
+class Delivered(NamedTuple):
+    """What a site has of the server between two rounds: never its state."""
+
+    sent: Tree  # what `deliver` made, as the site sees it
+    shared: Params | None  # the one model for everybody, if there is one
+
+
 class Moment(NamedTuple):
     """A run between two rounds, as far as the named clients see it."""
 
     algorithm: Algorithm
     root: Key
     round: Number
-    server: Tree
+    server: Tree  # at a site `Delivered`
     clients: Array  # their numbers
     states: Tree  # one row per client
     train: ClientData  # one row per client
@@ -72,7 +79,10 @@ def client_models(now: Moment) -> tuple[Models, Tally]:
         models, cost = client_model(task)
         return models, cost.counters()
 
-    delivered = deliver(now.algorithm, now.root, now.round, now.server)
+    if isinstance(now.server, Delivered):
+        delivered = Round(now.algorithm, now.root, now.round, now.server.sent)
+    else:
+        delivered = deliver(now.algorithm, now.root, now.round, now.server)
     return for_clients(one, delivered, now.clients, now.states, now.train)
 
 
@@ -87,7 +97,8 @@ def _for_both(
 
     One client after another, a branch that depends on a client's rows is taken or not; side by side, both are computed.
     """
-    common = now.algorithm.shared_model(now.server)
+    at_site = isinstance(now.server, Delivered)
+    common = now.server.shared if at_site else now.algorithm.shared_model(now.server)
     own_models: dict[str, Params] = {"personal": models.personal}
     models_axes: dict[str, int | None] = {"personal": 0}
     if common is None and models.received is not None:

@@ -86,7 +86,10 @@ def predict(
     client = recipe.client or run.spec.data.client
     reading = _read_rows(source, recipe, client)
     table = reading.table
-    routed = route_rows(label, kept, _clients(table, client), model)
+    owners = _clients(table, client)
+    if len(kept.names) == 1 and client is not None and client not in table.column_names:
+        owners, client = [*kept.names] * table.num_rows, None  # a site's own folder: its rows are its own
+    routed = route_rows(label, kept, owners, model)
     inputs, doubts = _inputs(recipe, table)
     doubts = [*_unchecked(run), *_without_column(table, client, model), *routed.doubts, *doubts]
     if strict and doubts:

@@ -113,10 +113,10 @@ def prepare(spec: Spec, rows: pa.Table | None = None, scoring: Scoring | None = 
             "data.test (in a spec, or by --set) a larger fraction."
         )
     scores, reason = (scoring or choose_scores)(spec, federation)
-    choose_by = _choose_by(spec, federation)
+    choose_by = choose_by_of(spec, federation)
     client_loss = build_client_loss(spec.model, federation, problem)
     collaboration, doubts = _collaboration(spec, federation)
-    return _with_methods(
+    return with_methods(
         Prepared(
             spec,
             federation,
@@ -153,7 +153,7 @@ def _collaboration(spec: Spec, federation: Federation) -> tuple[Collaboration | 
 _NO_RIDGE = "it needs a loss with a ridge, and this one has none; --set 'model.l2 = 0.01' gives every method one."
 
 
-def _with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
+def with_methods(prepared: Prepared, doubts: dict[str, str]) -> Prepared:
     """With every method built, but for those that cannot run on these rows, where the spec wants them left out."""
     spec, reasons = prepared.spec, dict(doubts)
     ready: list[tuple[MethodSpec, Built, str | None]] = []
@@ -192,7 +192,7 @@ def _is_given(method: MethodSpec, sentence: str) -> bool:
     return any(sentence.startswith(f"methods.{method.label}.{name} must") for name in method.settings)
 
 
-def _choose_by(spec: Spec, federation: Federation) -> str:
+def choose_by_of(spec: Spec, federation: Federation) -> str:
     """The score asked for, or the proper one of the task: few rows tell more by it than by accuracy."""
     asked = spec.evaluation.choose_by
     if asked is not None:

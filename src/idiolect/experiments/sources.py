@@ -59,13 +59,13 @@ def _table(data: DataSpec, split: Split, rows: pa.Table | None = None) -> Federa
         categorical=data.categorical or (),
         weight=data.weight_column,
         preparation=data.preparation,
-        recipe=_recipe(data),
+        recipe=read_recipe(data),
         **_usual(data, split),
         **data.settings,
     )
 
 
-def _recipe(data: DataSpec) -> Preprocessing | None:
+def read_recipe(data: DataSpec) -> Preprocessing | None:
     """The recipe of a file, where the spec gives one."""
     if (data.recipe is None) == (data.preparation == GIVEN):
         raise RequestError(

@@ -105,7 +105,7 @@ def _parts(run: Run, found: _Contest) -> Answer:
     """The answer without its sentence."""
     together, clients = found.together, found.clients
     counts: dict[str, int] = {}
-    if clients is not None and clients.compared:
+    if clients is not None and clients.compared and (clients.verdict != "").any():  # a deployed run has none
         counts = {name: clients.counted(name) for name in ("helped", "hurt")} | {"compared": clients.compared}
     return Answer(
         sentence="",

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect deploy init | check | serve | join | status | demo`: one spec over real sites."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from idiolect.cli.options import Printing, Set, command
+
+app = typer.Typer(
+    help="Train over real sites that keep their rows: kits, server, sites, and a rehearsal on this machine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Kit = Annotated[Path, typer.Argument(help="Folder of a kit that `deploy init` made.")]
+
+
+class Transport(enum.StrEnum):
+    """What carries the messages."""
+
+    tls = "tls"
+    flare = "flare"
+
+
+@app.command()
+@command
+def init(
+    folder: Annotated[Path, typer.Argument(help="New folder, in which each party gets a kit.")],
+    spec: Annotated[Path, typer.Argument(help="A spec file on a table.")],
+    sites: Annotated[str, typer.Option(help="Names of the sites, such as north,south.")],
+    host: Annotated[str, typer.Option(help="Where sites find the server.")] = "localhost",
+    port: Annotated[int, typer.Option(help="Port that the server listens at.")] = 8443,
+    transport: Annotated[
+        Transport, typer.Option(help="tls: connections of our own. flare: NVIDIA FLARE.")
+    ] = Transport.tls,
+    override: Set = None,
+) -> None:
+    """Make certificates and a start-up kit for the server and for each site."""
+    from idiolect.experiments.deploy.kits import make_kits
+    from idiolect.experiments.spec import load
+
+    _only_tls(transport)
+    names = [name.strip() for name in sites.split(",") if name.strip()]
+    kits = make_kits(folder, load(spec, override or []), names, host, port)
+    for name, kit in kits.items():
+        typer.echo(f"{name}: {kit}")
+    typer.echo("Send each kit to its owner by a way that you trust: it holds a key. Sites set table in site.toml.")
+
+
+def _only_tls(transport: Transport) -> None:
+    from idiolect.core.checks import RequestError
+
+    if transport is Transport.flare:
+        raise RequestError("--transport flare is not built into this version; use tls.")
+
+
+@app.command()
+@command
+def check(kit: Kit) -> None:
+    """At a site, before it joins: read its table and say what would be sent of it. Nothing leaves."""
+    from idiolect.experiments.deploy.look import check_site
+
+    typer.echo("\n".join(check_site(kit)))
+
+
+@app.command()
+@command
+def serve(
+    kit: Kit,
+    printing: Printing,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder. Default: KIT/result.")] = None,
+) -> None:
+    """Run the server of a kit: train over its sites, or go on with it, and leave a run folder."""
+    from idiolect.cli.output import remark
+    from idiolect.cli.training import show, use_cache
+    from idiolect.experiments.deploy.kits import serve as run_server
+
+    use_cache(printing.quiet)
+    folder = run_server(kit, (lambda text: None) if printing.quiet else remark, out)
+    show(folder, printing)
+
+
+@app.command()
+@command
+def join(kit: Kit, printing: Printing) -> None:
+    """Run the site of a kit: answer the server from its own rows until the run is over."""
+    from idiolect.cli.output import remark
+    from idiolect.cli.training import use_cache
+    from idiolect.experiments.deploy.kits import join as run_site
+
+    use_cache(printing.quiet)
+    say = (lambda text: None) if printing.quiet else remark
+    run_site(kit, say)
+    say("The run is over.")
+
+
+@app.command()
+@command
+def status(folder: Annotated[Path, typer.Argument(help="A kit, or the server's run folder.")]) -> None:
+    """How far a run is: rounds, and where each site stands."""
+    from idiolect.experiments.deploy.look import status_of
+
+    typer.echo("\n".join(status_of(folder)))
+
+
+@app.command()
+@command
+def demo(
+    printing: Printing,
+    spec: Annotated[Path | None, typer.Argument(help="A spec on a table to rehearse; default: heart disease.")] = None,
+    sites: Annotated[int, typer.Option(help="Sites, of the default data.")] = 4,
+    rounds: Annotated[int, typer.Option(help="Rounds, of the default data.")] = 20,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="New folder. Default: runs/deploy-demo, or the next free.")
+    ] = None,
+) -> None:
+    """A whole deployment on this machine: certificates, a process for each site, a server; all stopped at the end."""
+    from idiolect.cli.options import free_folder
+    from idiolect.cli.output import remark
+    from idiolect.cli.training import show, use_cache
+    from idiolect.experiments.deploy.demo import demo_spec, demo_tables, run_demo, spec_tables
+    from idiolect.experiments.spec import load
+
+    use_cache(printing.quiet)
+    wanted = demo_spec(rounds) if spec is None else load(spec)
+    tables = demo_tables(sites) if spec is None else spec_tables(wanted)
+    folder = out or free_folder(Path("runs") / "deploy-demo")
+    show(run_demo(folder, wanted, tables, (lambda text: None) if printing.quiet else remark), printing)

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator: the server's half of a run over a transport, and the only one that knows the server's state.
+
+A round closes with the valid uploads that came before the deadline. What it made of them is on disk before any site is
+told that its upload counted: killed at any moment, the coordinator goes on from the last round that did.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.core import keys
+from idiolect.core.addressing import address
+from idiolect.core.algorithm import Algorithm, fit_of
+from idiolect.core.checks import DivergedError, RequestError
+from idiolect.core.data import ClientData
+from idiolect.core.keys import Key
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params, Tree
+from idiolect.engines import door
+from idiolect.engines.billing import Account, Prepared, bill_block, bill_delivery, open_account
+from idiolect.engines.client import Round
+from idiolect.engines.cohorts import Participation
+from idiolect.engines.deploy.link import Link, Question, awaited
+from idiolect.engines.deploy.reports import Scores, Work, scores_of, work_of
+from idiolect.engines.deploy.settings import settings_digest
+from idiolect.engines.deploy.wire import Facts, Message, WireError, form_of, norm_of, pack, unpack
+from idiolect.engines.deploy.worker import SPLITS, Forms, forms_of
+from idiolect.engines.recording import Row, history_row, validation_means
+from idiolect.engines.round import RoundCost, finite_rows
+from idiolect.engines.server import deliver, open_round, server_init, server_step
+from idiolect.engines.start import WireTypes, wire_types
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One method to train: as admitted for all clients, and what each site is told of it."""
+
+    label: str
+    algorithm: Algorithm  # with the server's own settings
+    seed: int
+    training: door.Training
+    participation: Participation
+    scores: tuple[str, ...]
+    choose_by: str
+    shapes: ClientData  # the form of rows (`worker.shapes_of`): the coordinator has none
+    begin: Callable[[str], Facts]  # what a site needs to build its part
+    prepared: Prepared | None = None  # what was sent before round 0; None: nothing
+
+
+class Standing(NamedTuple):
+    """Where a run stands between two rounds."""
+
+    round: int
+    seconds: float
+    server: Tree
+    account: Account
+    selected_round: int
+    selected: Tree  # the server at that round
+    best: tuple[float, ...]
+    history: tuple[Row, ...]
+
+
+class Ends(NamedTuple):
+    """What the sites said of their last and of their selected models: when -> split -> model -> score -> by client."""
+
+    scores: dict[str, dict[str, dict[str, dict[str, list[float]]]]]
+    answered: tuple[str, ...]
+
+
+@jax.jit
+def _opened(algorithm: Algorithm, root: Key, number: jax.Array, server: Tree) -> Tree:
+    return open_round(algorithm, root, number, server).sent
+
+
+@jax.jit
+def _stepped(now: Round, server: Tree, uploads: Tree, clients: jax.Array) -> tuple[Tree, jax.Array]:
+    """The server after a round, and whether it is finite."""
+    partial = now.algorithm.reduction.collect(uploads, clients, jnp.ones(clients.shape, bool))
+    moved = server_step(now, server, partial)
+    return moved, finite_rows(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], moved), 1)[0]
+
+
+@jax.jit
+def _delivered(algorithm: Algorithm, root: Key, number: jax.Array, server: Tree) -> tuple[Tree, Params | None]:
+    return deliver(algorithm, root, number, server).sent, algorithm.shared_model(server)
+
+
+class Coordinator:
+    """Trains one job over a link; `save` keeps where it stands, and returns when that is on disk."""
+
+    def __init__(self, job: Job, link: Link, save: Callable[[Standing], None] = lambda standing: None):
+        self.job, self.link, self.save = job, link, save
+        self.sites = {number: site for site, number in link.numbers.items()}
+        with door.run_precision(job.training.precision):
+            self.root = keys.root_key(job.seed)
+            self.wire: WireTypes = wire_types(job.algorithm, job.shapes)
+            self.forms: Forms = forms_of(job.algorithm, job.shapes)
+            needs_all = fit_of(job.algorithm, 0.5).refused is not None
+        self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)
+        link.begin = self._begin_question
+
+    def start(self) -> Standing:
+        """Every site begins; the standing before the first round."""
+        job, link = self.job, self.link
+        begun = link.ask("begin", 0, {site: self._begin_question(site) for site in link.numbers}, self._begun)
+        missing = [site for site in link.numbers if site not in begun]
+        if len(begun) < self.minimum or not begun:
+            raise RequestError(
+                f"{job.label} needs {max(1, self.minimum)} sites to begin, and {len(begun)} did; "
+                f"missing: {', '.join(missing)}."
+            )
+        with door.run_precision(job.training.precision):
+            server = jax.tree.map(np.asarray, jax.jit(server_init)(job.algorithm, self.root))
+        spent = [begun[site].tally for site in begun]
+        total = Tally(*(sum(counts) for counts in zip(*spent)))
+        account = open_account(len(link.numbers), total).prepare(job.prepared)
+        nothing = (math.nan,) * len(job.scores)
+        return Standing(0, 0.0, server, account, 0, server, nothing, ())
+
+    def train(self, standing: Standing) -> Standing:
+        """To the last round, with records as a simulation makes them."""
+        training = self.job.training
+        if not standing.history:
+            standing = self._record(standing)
+        while standing.round < training.rounds:
+            standing = self._round(standing)
+            if standing.round % training.record_every == 0 or standing.round == training.rounds:
+                standing = self._record(standing)
+        return standing
+
+    def _begin_question(self, site: str) -> Question:
+        forms = {part: form_of(part, form) for part, form in self.forms._asdict().items()}
+        return Question(self.job.begin(site) | {"method": self.link.method, "forms": forms}, {})
+
+    def _begun(self, site: str, message: Message) -> Work:
+        awaited(site, message, "ready")
+        own = door.own_settings(self.job.algorithm, self.link.numbers[site])
+        if message.content.get("settings") != settings_digest(own, self.job.training.precision):
+            raise WireError(f"Site {site!r} would train with other settings; use the same spec and version.")
+        return work_of(message.content.get("work"), f"Site {site!r}")
+
+    def _cohort(self, number: int) -> list[str]:
+        """Whom to ask in a round: drawn. Who is there is seen."""
+        drawn = dataclasses.replace(self.job.participation, dropout=0.0)
+        members, _ = drawn.draw(self.job.seed, range(number, number + 1))
+        return [self.sites[int(client)] for client in members[0]]
+
+    def _round(self, standing: Standing) -> Standing:
+        began, number, job = time.perf_counter(), standing.round, self.job
+        asked = self._cohort(number)
+        if not asked:  # no site takes part in this method: nothing is sent
+            return standing._replace(round=number + 1)
+        with door.run_precision(job.training.precision):
+            sent = _opened(job.algorithm, self.root, np.int32(number), standing.server)
+        answers = self._uploads(number, asked, sent)
+        with door.run_precision(job.training.precision):
+            now = Round(job.algorithm, self.root, np.int32(number), sent)
+            server, ending = self._step(now, standing.server, answers)
+            costs = _costs([self.link.numbers[site] for site in asked], [answers.get(site) for site in asked])
+            rounds = range(number, number + 1)
+            account = bill_block(standing.account, costs, rounds, job.algorithm, job.participation, self.wire)
+        seconds = standing.seconds + time.perf_counter() - began
+        moved = standing._replace(round=number + 1, server=server, account=account, seconds=seconds)
+        self.link.count(answers, number, ending)
+        self.save(moved)
+        self._settle(number + 1)
+        return moved
+
+    def _uploads(self, number: int, asked: list[str], sent: Tree) -> dict[str, tuple[Tree, Work]]:
+        """The valid uploads of a round, from the least number of sites on; a round with fewer is asked again."""
+        rules = self.link.rules
+        for attempt in range(rules.retries + 1):
+            questions = {site: Question({}, pack("sent", address(sent, self.link.numbers[site]))) for site in asked}
+            answers = self._without_giants(self.link.ask("round", number, questions, self._upload))
+            if len(answers) >= max(1, self.minimum):
+                return answers
+            if attempt < rules.retries:
+                time.sleep(rules.wait)
+        missing = ", ".join(site for site in asked if site not in answers)
+        raise RequestError(
+            f"Round {number} has {len(answers)} valid uploads and needs {max(1, self.minimum)}; missing: {missing}. "
+            "What was trained so far is kept: start the sites, then start the coordinator again."
+        )
+
+    def _upload(self, site: str, message: Message) -> tuple[Tree, Work]:
+        who = f"Site {site!r}"
+        awaited(site, message, "upload")
+        work = work_of(message.content.get("work"), who)
+        upload = unpack(message, {"upload": self.forms.upload}, who)["upload"]
+        if not work.finite:
+            raise WireError(f"{who} has a state that is no longer finite; its step may be too long.")
+        weight = getattr(upload, "weight", None)
+        if weight is not None and float(np.min(weight)) < 0:
+            raise WireError(f"{who} sent a weight below 0.")
+        return upload, work
+
+    def _without_giants(self, answers: dict[str, tuple[Tree, Work]]) -> dict[str, tuple[Tree, Work]]:
+        """Without uploads whose norm is out of all proportion: of three on, there is a median to compare with."""
+        if len(answers) < 3:
+            return answers
+        norms = {site: norm_of(pack("upload", upload)) for site, (upload, _) in answers.items()}
+        limit = self.link.rules.norm_factor * float(np.median(list(norms.values())))
+        for site, norm in norms.items():
+            if 0 < limit < norm:
+                self.link.refused[site] += 1
+                self.link.say(f"Site {site!r} sent an upload of the norm {norm:.3g}, beyond {limit:.3g}: refused.")
+        return {site: found for site, found in answers.items() if not 0 < limit < norms[site]}
+
+    def _step(self, now: Round, server: Tree, answers: Mapping[str, tuple[Tree, Work]]) -> tuple[Tree, Tree | None]:
+        """The server after the round, and what its sites must see of it where the method settles."""
+        clients = np.array([self.link.numbers[site] for site in answers], np.int32)
+        order = np.argsort(clients)
+        uploads = [upload for upload, _ in answers.values()]
+        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaves[place]) for place in order]), *uploads)
+        moved, finite = _stepped(now, server, stacked, clients[order])
+        number = int(now.number)
+        if not bool(finite):
+            raise DivergedError(
+                f"Round {number}: the server's parameters are no longer finite. Use a smaller step size."
+            )
+        moved = jax.tree.map(np.asarray, moved)
+        if now.algorithm.settle is None:
+            return moved, None
+        ending = _opened(now.algorithm, self.root, np.int32(number + 1), moved)
+        return moved, jax.tree.map(np.asarray, ending)
+
+    def _settle(self, number: int) -> None:
+        """Tell those that a round counted and that the next one does not ask; a record tells all of them."""
+        training, places = self.job.training, self.link.places
+        if number % training.record_every == 0 or number == training.rounds:
+            return
+        owed = [site for site in self.link.numbers if site in places.unsettled and places.counted[site] == number]
+        waiting = [site for site in owed if site not in self._cohort(number)]
+        if waiting:
+            questions = {site: Question({}, {}) for site in waiting}
+            self.link.ask("settle", number, questions, lambda site, message: awaited(site, message, "settled"))
+
+    def _record(self, standing: Standing) -> Standing:
+        """Scores of all sites on their validation rows; where they are the best so far, sites keep their states."""
+        job = self.job
+        questions = self._deliveries(standing.round, standing.server)
+        found = self.link.ask("record", standing.round, questions, self._scored)
+        scores = _by_client(found, self.link.numbers)
+        row = history_row(standing.round, standing.seconds, standing.account, scores, {})
+        reached = validation_means(row, job.scores, job.choose_by)
+        better = math.isnan(standing.best[0]) or reached > standing.best
+        best = standing.best if math.isnan(reached[0]) else max(reached, standing.best)
+        standing = standing._replace(history=(*standing.history, row), best=best)
+        if better:
+            standing = standing._replace(selected_round=standing.round, selected=standing.server)
+            self.link.select(standing.round)
+        self.save(standing)
+        return standing
+
+    def _deliveries(self, number: int, server: Tree, prefix: str = "") -> dict[str, Question]:
+        """What each site makes its models from, as a question to it."""
+        with door.run_precision(self.job.training.precision):
+            sent, shared = _delivered(self.job.algorithm, self.root, np.int32(number), server)
+        common = pack(f"{prefix}shared", shared)
+        return {
+            site: Question({}, pack(f"{prefix}delivered", address(sent, client)) | common)
+            for site, client in self.link.numbers.items()
+        }
+
+    def _scored(self, site: str, message: Message) -> Scores:
+        awaited(site, message, "scores")
+        return scores_of(message.content.get("scores"), self.job.scores, f"Site {site!r}")
+
+    def finish(self, standing: Standing) -> tuple[Standing, Ends]:
+        """Models are delivered, test rows are read at the sites, and their scores come back."""
+        questions = self._deliveries(standing.round, standing.server)
+        if standing.selected_round != standing.round:
+            chosen = self._deliveries(standing.selected_round, standing.selected, "selected_")
+            questions = {site: Question({}, {**one.arrays, **chosen[site].arrays}) for site, one in questions.items()}
+        told = {"selected": standing.selected_round}
+        questions = {site: one._replace(content=told) for site, one in questions.items()}
+        found = self.link.ask("finish", standing.round, questions, self._ended)
+        ends: dict[str, dict[str, dict[str, dict[str, list[float]]]]] = {}
+        for when in ("last", "selected"):
+            each = {split: {site: one[0][when][split] for site, one in found.items()} for split in SPLITS}
+            every = {split: _by_client(of_sites, self.link.numbers) for split, of_sites in each.items()}
+            ends[when] = {
+                split: {
+                    model: {name: values.tolist() for name, values in named.items()} for model, named in one.items()
+                }
+                for split, one in every.items()
+            }
+        cost = [found[site][1].tally if site in found else Tally() for site in self.link.numbers]
+        tally = Tally(*(np.array(counts) for counts in zip(*cost)))
+        account = bill_delivery(standing.account, tally, self.job.algorithm, self.job.participation, self.wire)
+        return standing._replace(account=account), Ends(ends, tuple(found))
+
+    def _ended(self, site: str, message: Message) -> tuple[dict[str, dict[str, Scores]], Work]:
+        who, content = f"Site {site!r}", awaited(site, message, "finished").content
+        found: dict[str, dict[str, Scores]] = {}
+        for when in ("last", "selected"):
+            one = content.get(when)
+            if not isinstance(one, dict) or set(one) != set(SPLITS):
+                raise WireError(f"{who} did not send its scores on {' and '.join(SPLITS)} rows.")
+            found[when] = {split: scores_of(one[split], self.job.scores, who) for split in SPLITS}
+        return found, work_of(content.get("work"), who)
+
+
+def _by_client(found: Mapping[str, Scores], numbers: Mapping[str, int]) -> dict[str, dict[str, np.ndarray]]:
+    """model -> score -> one number per client; not-a-number of sites that did not answer."""
+    scores: dict[str, dict[str, np.ndarray]] = {}
+    for site, own in found.items():
+        for model, named in own.items():
+            for name, value in named.items():
+                column = scores.setdefault(model, {}).setdefault(name, np.full(len(numbers), np.nan))
+                column[numbers[site]] = value
+    return scores
+
+
+def _costs(clients: list[int], answers: list[tuple[Tree, Work] | None]) -> RoundCost:
+    """What a round cost, as billing reads it: one row per site that was asked, absent ones with zeros."""
+    nothing = (0,) * (len(Tally._fields) + 1)
+    rows = [nothing if one is None else (*one[1].tally, one[1].steps) for one in answers]
+    counted = np.array([(*row, 1) for row in rows], np.int64)[None]
+    present = np.array([[one is not None for one in answers]])
+    executed = np.array([sum(row[-1] for row in rows)], np.int64)
+    return RoundCost(np.array([clients], np.int32), present, (None,) * len(nothing), counted, executed)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator's side of the wire: who was asked what, which answers are valid, and where each site stands.
+
+A site's state counts once its upload did. Which round that was rides on the next message to it, with what the round
+ended with, so that nothing is lost with a message: until the site answers, it is told again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from idiolect.core.addressing import address
+from idiolect.core.checks import RequestError, setting
+from idiolect.core.tree import Tree
+from idiolect.engines.deploy.transport import Transport
+from idiolect.engines.deploy.wire import Facts, Message, WireError, decode, encode, pack, payload_bytes
+
+Found = TypeVar("Found")
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """When a round closes, and what is refused."""
+
+    deadline: float = setting(default=120.0, above=0, doc="seconds that sites have to answer")
+    minimum: int = setting(default=1, at_least=1, doc="valid uploads that a round needs to count")
+    retries: int = setting(default=5, at_least=0, doc="times that a round with fewer is asked again")
+    wait: float = setting(default=1.0, at_least=0, doc="seconds before it is")
+    norm_factor: float = setting(
+        default=1e4, above=1, doc="an upload whose norm is so many times the median of its round's is refused"
+    )
+    message_bytes: int = setting(default=1 << 30, at_least=1, doc="the most that one answer may hold")
+
+
+class Question(NamedTuple):
+    """What one site is asked, beside where it stands."""
+
+    content: Facts
+    arrays: Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass
+class Places:
+    """Where each site stands. All of it is in a checkpoint."""
+
+    counted: dict[str, int]  # rounds behind its state: one more than the last round that it counted in
+    unsettled: set[str] = dataclasses.field(default_factory=set)  # who has not seen what that round ended with
+    keep: dict[str, int] = dataclasses.field(default_factory=dict)  # the selected round, for those not told yet
+
+
+@dataclasses.dataclass
+class Traffic:
+    """Messages and bytes of one kind of question, both ways."""
+
+    messages: int = 0
+    down_bytes: int = 0
+    down_arrays: int = 0  # of these bytes, the arrays
+    up_bytes: int = 0
+    up_arrays: int = 0
+
+
+class Link:
+    """One run's messages over a transport."""
+
+    def __init__(self, transport: Transport, run: str, numbers: Mapping[str, int], rules: Rules, say: Say):
+        self.transport, self.run, self.numbers, self.rules, self.say = transport, run, dict(numbers), rules, say
+        self.method = ""  # the one that is trained, by the name that sites know it by
+        self.places = Places(dict.fromkeys(self.numbers, 0))
+        # by the clock: what a restarted coordinator sends is never older than what the sites have seen
+        self.sequence = time.time_ns() // 1000
+        self.endings: dict[int, Tree] = {}  # rounds -> what sites that stand there must see to settle, not addressed
+        self.begin: Callable[[str], Question] | None = None
+        self.refused: Counter[str] = Counter()  # answers, by site
+        self.absent: Counter[str] = Counter()
+        self.traffic: dict[str, Traffic] = {}
+
+    def ask(
+        self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
+    ) -> dict[str, Found]:
+        """The valid answers. A site that has to begin first does, and is asked again."""
+        found, unready = self._ask_once(kind, number, questions, check)
+        if unready and self.begin is not None:
+            again = {site: self.begin(site) for site in unready}
+            ready, _ = self._ask_once("begin", number, again, _is_ready)
+            more, _ = self._ask_once(kind, number, {site: questions[site] for site in ready}, check)
+            found |= more
+        for site in questions:
+            if site not in found:
+                self.absent[site] += 1
+        return {site: found[site] for site in questions if site in found}
+
+    def _ask_once(
+        self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
+    ) -> tuple[dict[str, Found], list[str]]:
+        """The valid answers, and the sites that must begin first."""
+        self.sequence += 1
+        sequence, known = self.sequence, set(self.transport.sites)
+        blocks = {site: self._write(kind, number, site, one) for site, one in questions.items() if site in known}
+        answers = self.transport.exchange(number, blocks, self.rules.deadline) if blocks else {}
+        found: dict[str, Found] = {}
+        unready = []
+        for site in sorted(set(answers) & set(blocks), key=lambda name: self.numbers[name]):
+            try:
+                message = self._read(kind, number, site, sequence, answers[site])
+                if message.kind == "refused" and message.content.get("again") is True:
+                    unready.append(site)
+                    continue
+                found[site] = check(site, _not_refused(site, message))
+                self._acknowledged(kind, site)
+            except WireError as error:
+                self.refused[site] += 1
+                self.say(str(error))
+        return found, unready
+
+    def _write(self, kind: str, number: int, site: str, question: Question) -> bytes:
+        content, arrays = dict(question.content), dict(question.arrays)
+        if kind in ("round", "settle", "record", "finish"):
+            rounds = self.places.counted[site]
+            content |= {"method": self.method, "counted": rounds}
+            # a round that follows at once shows the site what the last one ended with: nothing is sent twice
+            if site in self.places.unsettled and not (kind == "round" and number == rounds):
+                content["settles"] = True
+                arrays |= pack("settle", address(self.endings[rounds], self.numbers[site]))
+            if site in self.places.keep:
+                content["keep"] = self.places.keep[site]
+        block = encode(Message(kind, self.run, number, self.numbers[site], self.sequence, content, arrays))
+        count = self.traffic.setdefault(kind, Traffic())
+        count.messages += 1
+        count.down_bytes += len(block)
+        count.down_arrays += payload_bytes(arrays)
+        return block
+
+    def _read(self, kind: str, number: int, site: str, sequence: int, block: bytes) -> Message:
+        who = f"Site {site!r}"
+        message = decode(block, who, self.rules.message_bytes)
+        count = self.traffic[kind]
+        count.up_bytes += len(block)
+        count.up_arrays += payload_bytes(message.arrays)
+        if message.run != self.run and message.kind != "refused":
+            raise WireError(f"{who} answered about another run.")
+        if message.sequence != sequence or message.round != number:
+            if message.kind != "refused":
+                raise WireError(f"{who} answered another question than the one it was asked: it is stale.")
+        elif message.kind != "refused" and message.number != self.numbers[site]:
+            raise WireError(f"{who} answered as number {message.number}, and it is {self.numbers[site]}.")
+        return message
+
+    def _acknowledged(self, kind: str, site: str) -> None:
+        """The site has answered: it stands where it was told to."""
+        if kind in ("round", "settle", "record", "finish"):
+            self.places.unsettled.discard(site)
+            self.places.keep.pop(site, None)
+            owed = {self.places.counted[name] for name in self.places.unsettled}
+            self.endings = {rounds: ending for rounds, ending in self.endings.items() if rounds in owed}
+
+    def count(self, sites: Mapping[str, Any], number: int, ending: Tree | None) -> None:
+        """Round `number` counted these sites; `ending` is what they must see of it, None where they need not."""
+        for site in sites:
+            self.places.counted[site] = number + 1
+            if ending is not None:
+                self.places.unsettled.add(site)
+        if ending is not None:
+            self.endings[number + 1] = ending
+
+    def select(self, number: int) -> None:
+        """All sites are to keep the state that they have now."""
+        self.places.keep = dict.fromkeys(self.numbers, number)
+
+
+def _not_refused(site: str, message: Message) -> Message:
+    if message.kind == "refused":
+        reason = message.content.get("reason")
+        raise WireError(f"Site {site!r} refused: {reason if isinstance(reason, str) else 'it gave no reason'}"[:500])
+    return message
+
+
+def awaited(site: str, message: Message, kind: str) -> Message:
+    """The message, or WireError where it is not of the kind that answers the question."""
+    if message.kind != kind:
+        raise WireError(f"Site {site!r} answered with {message.kind!r}, and {kind!r} is awaited.")
+    if message.arrays and kind != "upload":
+        raise WireError(f"Site {site!r} sent arrays that were not asked for.")
+    return message
+
+
+def _is_ready(site: str, message: Message) -> Message:
+    return awaited(site, message, "ready")
+
+
+def ask_all(
+    link: Link, kind: str, content: Mapping[str, Facts], check: Callable[[str, Message], Found]
+) -> dict[str, Found]:
+    """Plain questions to several sites, without arrays; RequestError where no site answers."""
+    found = link.ask(kind, 0, {site: Question(facts, {}) for site, facts in content.items()}, check)
+    if not found:
+        raise RequestError(f"No site answered {kind!r}; start the sites, and look at what they say.")
+    return found

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports: the plain numbers that a site sends beside its arrays. All of them are declared here; no other is accepted.
+
+An upload comes with a `Work`: what the round cost, in counts. At a record, scores on the site's own validation rows; at
+the end, scores on validation and test rows. Their bytes are counted apart from those of training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idiolect.core.tally import Tally
+from idiolect.engines.deploy.wire import Facts, WireError
+
+LARGEST_COUNT = 2**62
+Scores = dict[str, dict[str, float]]  # model -> score -> one client's number; not-a-number: it has none
+
+
+class Work(NamedTuple):
+    """What a part in a round, a start or a model cost: eight counts, steps, and whether all numbers are finite."""
+
+    tally: Tally
+    steps: int
+    finite: bool
+
+    def to_facts(self) -> Facts:
+        """Plain values."""
+        return {"tally": [int(count) for count in self.tally], "steps": int(self.steps), "finite": bool(self.finite)}
+
+
+def work_of(facts: object, sender: str) -> Work:
+    """The report in a message; WireError for anything else."""
+    if not isinstance(facts, dict) or set(facts) != {"tally", "steps", "finite"}:
+        raise WireError(f"{sender} sent no report of its work.")
+    counts = facts["tally"]
+    whole = isinstance(counts, list) and len(counts) == len(Tally._fields)
+    if not whole or not all(map(_is_count, [*counts, facts["steps"]])) or not isinstance(facts["finite"], bool):
+        raise WireError(f"{sender} sent a report whose counts are not {len(Tally._fields)} whole numbers, at least 0.")
+    return Work(Tally(*counts), facts["steps"], facts["finite"])
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_COUNT
+
+
+def scores_to_facts(scores: Mapping[str, Mapping[str, Any]]) -> Facts:
+    """Scores of one client, of which each has one entry, as plain values; not-a-number becomes null."""
+    return {
+        model: {name: _plain(float(np.asarray(value).reshape(-1)[0])) for name, value in named.items()}
+        for model, named in scores.items()
+    }
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def scores_of(facts: object, names: tuple[str, ...], sender: str) -> Scores:
+    """The scores in a message; WireError where one that was asked for is missing, or one is there that was not."""
+    if not isinstance(facts, dict) or not {"personal"} <= set(facts) <= {"personal", "shared", "instances"}:
+        raise WireError(f"{sender} sent scores of other models than were asked for.")
+    found: Scores = {}
+    for model, named in facts.items():
+        if not isinstance(named, dict) or (model != "instances" and set(named) != set(names)):
+            raise WireError(f"{sender} sent other scores than {', '.join(names)}.")
+        if not all(value is None or _is_finite(value) for value in named.values()) or len(named) > 64:
+            raise WireError(f"{sender} sent a score that is not a finite number.")
+        found[model] = {str(name): math.nan if value is None else float(value) for name, value in named.items()}
+    return found
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def count_of(facts: Facts, name: str, sender: str) -> int:
+    """A count by name; WireError for none."""
+    value = facts.get(name)
+    if not _is_count(value):
+        raise WireError(f"{sender} sent no count of {name}.")
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site: it answers messages from its own rows, and keeps its rows, states and models to itself.
+
+`handle` never raises: a message that the site refuses, and a failure of its own, become an answer that says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import traceback
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from idiolect.core.checks import RequestError, setting
+from idiolect.core.tree import Params, Tree
+from idiolect.engines.deploy.kept import Entry, Kept, log_sent
+from idiolect.engines.deploy.reports import scores_to_facts
+from idiolect.engines.deploy.settings import settings_digest
+from idiolect.engines.deploy.wire import (
+    MOST_BYTES,
+    Facts,
+    Message,
+    WireError,
+    decode,
+    digest,
+    encode,
+    form_of,
+    pack,
+    unpack,
+)
+from idiolect.engines.deploy.worker import SPLITS, Forms, Post, Worker
+from idiolect.engines.evaluate import Delivered
+
+COORDINATOR = "The coordinator"
+BEFORE = ("hello", "sums", "constants")  # training: plain facts alone
+
+
+@dataclasses.dataclass(frozen=True)
+class Allows:
+    """What a site agrees to; it refuses everything else."""
+
+    least_rows: int = setting(default=5, at_least=1, doc="training rows without which the site takes no part")
+    upload_bytes: int = setting(default=1 << 28, at_least=1, doc="the most that one upload may hold")
+    download_bytes: int = setting(default=MOST_BYTES, at_least=1, doc="the most that one message to the site may hold")
+
+
+class Finished(NamedTuple):
+    """What a site ends a method with."""
+
+    post: Post
+    selected_round: int
+    personal: Params  # with a leading axis of length one
+    shared: Params | None
+    scores: Facts
+
+
+class Desk(Protocol):
+    """What a site asks those who know specs and tables; RequestError refuses, with its sentence."""
+
+    @property
+    def run(self) -> str:
+        """The digest that the coordinator's messages must carry."""
+
+    def answer(self, kind: str, content: Facts) -> Facts:
+        """To "hello", "sums" or "constants", before training."""
+
+    def begin(self, content: Facts) -> Post:
+        """The site's part in the method that is described."""
+
+    def finish(self, finished: Finished) -> None:
+        """Keep models and scores of a method that has ended."""
+
+
+class Running(NamedTuple):
+    """The method that is being trained."""
+
+    key: str  # which one, in the coordinator's words
+    worker: Worker
+    kept: Kept
+    forms: Forms
+
+
+class Site:
+    """See the module; `name` is what its own sentences call it."""
+
+    def __init__(self, name: str, desk: Desk, folder: Path, allows: Allows | None = None):
+        self.name, self.desk, self.folder = name, desk, folder
+        self.allows = allows or Allows()
+        self.sequence = -1  # of the last question that was answered
+        self.running: Running | None = None
+
+    def handle(self, message: bytes) -> bytes:
+        """The answer to one message."""
+        sequence, number = -1, -1
+        try:
+            asked = decode(message, COORDINATOR, self.allows.download_bytes)
+            sequence, number = asked.sequence, asked.round
+            answer = self._answer(asked)
+            block = encode(answer)
+            log_sent(self.folder, answer, block)  # before it leaves: nothing is sent that is not written down
+            return block
+        except RequestError as error:
+            return self._refuse(sequence, number, str(error), again=isinstance(error, UnreadyError))
+        except OSError as error:
+            return self._refuse(sequence, number, f"It cannot write or read its files ({error.strerror or error}).")
+        except Exception as error:
+            self._note_failure()
+            return self._refuse(sequence, number, f"It failed ({type(error).__name__}); its folder says more.")
+
+    def _refuse(self, sequence: int, number: int, reason: str, again: bool = False) -> bytes:
+        answer = Message("refused", self.desk.run, number, -1, sequence, {"reason": reason, "again": again}, {})
+        block = encode(answer)
+        with contextlib.suppress(OSError):  # a full disk is one of the reasons; they hold nothing of the rows
+            log_sent(self.folder, answer, block)
+        return block
+
+    def _note_failure(self) -> None:
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
+
+    def _answer(self, asked: Message) -> Message:
+        if asked.run != self.desk.run:
+            raise WireError(
+                f"{COORDINATOR} is about another run: spec, versions or settings differ from this site's "
+                f"({asked.run[:8]}, here {self.desk.run[:8]}); install the same version, and use the same spec file."
+            )
+        if asked.sequence <= self.sequence:
+            raise WireError(f"{COORDINATOR} sent message {asked.sequence} after {self.sequence}: it is stale.")
+        self.sequence = asked.sequence
+        if asked.arrays and asked.kind in (*BEFORE, "begin"):
+            raise WireError(f"{COORDINATOR} sent arrays before training has begun.")
+        if asked.kind in BEFORE:
+            return self._reply(asked, asked.kind, self.desk.answer(asked.kind, asked.content))
+        if asked.kind == "begin":
+            return self._begin(asked)
+        steps = {"round": self._round, "settle": self._settled, "record": self._record, "finish": self._finish}
+        if asked.kind not in steps:
+            raise WireError(f"{COORDINATOR} sent a message of the kind {asked.kind!r}, which is an answer.")
+        running = self.running
+        if running is None or running.key != asked.content.get("method"):
+            raise UnreadyError("This site has not begun this method, or was started anew; begin it first.")
+        if asked.number != running.worker.post.number:
+            raise WireError(f"{COORDINATOR} called this site number {asked.number}, and it is another.")
+        return steps[asked.kind](asked, running)
+
+    def _reply(self, asked: Message, kind: str, content: Facts, arrays: dict[str, np.ndarray] | None = None) -> Message:
+        return Message(kind, asked.run, asked.round, asked.number, asked.sequence, content, arrays or {})
+
+    def _begin(self, asked: Message) -> Message:
+        post = self.desk.begin(asked.content)
+        if post.number != asked.number:
+            raise WireError(f"{COORDINATOR} called this site both {asked.number} and {post.number}.")
+        if int(post.train.counts[0]) < self.allows.least_rows:
+            raise RequestError(
+                f"This site has fewer training rows than the {self.allows.least_rows} that it asks for itself."
+            )
+        worker = Worker(post)
+        forms = _declared(worker.forms, asked.content.get("forms"), bool(post.algorithm.server_only))
+        size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(forms.upload))
+        if size > self.allows.upload_bytes:
+            raise RequestError(
+                f"An upload of this method holds {size} bytes, more than the {self.allows.upload_bytes} that this site "
+                "allows."
+            )
+        key = str(asked.content.get("method"))
+        kept = Kept(self.folder / "states" / digest(key), worker.state_form, asked.run)
+        kept.load()
+        state, work = worker.start()
+        if not kept.entries:
+            kept.put(0, Entry(state, True))
+        self.running = Running(key, worker, kept, forms)
+        facts = {"work": work.to_facts(), "settings": settings_digest(post.algorithm, post.precision)}
+        return self._reply(asked, "ready", facts | {"rows": int(post.train.counts[0])})
+
+    def _stand(self, asked: Message, running: Running, awaited: dict[str, Tree]) -> tuple[Entry, dict[str, Tree]]:
+        """The state that the coordinator says is this site's, settled; and the other arrays of the message."""
+        rounds = asked.content.get("counted")
+        if not isinstance(rounds, int) or isinstance(rounds, bool):
+            raise WireError(f"{COORDINATOR} did not say after which round this site stands.")
+        settles = bool(asked.content.get("settles"))
+        forms = awaited | ({"settle": running.forms.sent} if settles else {})
+        found = unpack(asked, forms, COORDINATOR)
+        entry = running.kept.stand(rounds)
+        if not entry.settled:
+            # where this round's own message tells what the last one ended with, nothing is sent twice
+            after = found["settle"] if settles else found.get("sent") if asked.round == rounds else None
+            if after is None:
+                raise WireError(f"{COORDINATOR} did not say what round {rounds - 1} ended with.")
+            entry = Entry(running.worker.settle(rounds - 1, after, entry.state), True)
+            running.kept.put(rounds, entry)
+        chosen = asked.content.get("keep")
+        if isinstance(chosen, int) and not isinstance(chosen, bool):
+            running.kept.keep(chosen, entry.state)
+        return entry, found
+
+    def _round(self, asked: Message, running: Running) -> Message:
+        entry, found = self._stand(asked, running, {"sent": running.forms.sent})
+        upload, state, work = running.worker.work(asked.round, found["sent"], entry.state)
+        settled = running.worker.post.algorithm.settle is None
+        running.kept.put(asked.round + 1, Entry(state, settled))
+        return self._reply(asked, "upload", {"work": work.to_facts()}, pack("upload", upload))
+
+    def _settled(self, asked: Message, running: Running) -> Message:
+        self._stand(asked, running, {})
+        return self._reply(asked, "settled", {})
+
+    def _record(self, asked: Message, running: Running) -> Message:
+        entry, found = self._stand(asked, running, _delivery(running.forms, ""))
+        delivered = Delivered(found["delivered"], found["shared"])
+        scores, _ = running.worker.score(asked.round, delivered, entry.state, "validation")
+        return self._reply(asked, "scores", {"scores": scores_to_facts(scores)})
+
+    def _finish(self, asked: Message, running: Running) -> Message:
+        chosen = asked.content.get("selected")
+        if not isinstance(chosen, int):
+            raise WireError(f"{COORDINATOR} did not say which round is selected.")
+        twice = chosen != asked.round
+        awaited = _delivery(running.forms, "") | (_delivery(running.forms, "selected_") if twice else {})
+        entry, found = self._stand(asked, running, awaited)
+        ends: dict[str, tuple[int, Delivered, Tree]] = {
+            "last": (asked.round, Delivered(found["delivered"], found["shared"]), entry.state)
+        }
+        ends["selected"] = ends["last"]
+        if twice:
+            selected = running.kept.selected
+            if selected is None or selected[0] != chosen:
+                raise WireError(f"This site has no state of the selected round {chosen}; it was not there then.")
+            delivered = Delivered(found["selected_delivered"], found["selected_shared"])
+            ends["selected"] = (chosen, delivered, selected[1])
+        report = _end_report(running.worker, ends)
+        personal = running.worker.model(*ends["selected"])
+        self.desk.finish(Finished(running.worker.post, chosen, personal, ends["selected"][1].shared, report))
+        return self._reply(asked, "finished", report)
+
+
+def _end_report(worker: Worker, ends: dict[str, tuple[int, Delivered, Tree]]) -> Facts:
+    """Scores of the last and the selected round on both splits, and what the selected models cost."""
+    facts: dict[str, Any] = {}
+    for when, end in ends.items():
+        scored = {split: worker.score(*end, split) for split in SPLITS}
+        facts[when] = {split: scores_to_facts(scores) for split, (scores, _) in scored.items()}
+        facts["work"] = scored["test"][1].to_facts()
+    return facts
+
+
+class UnreadyError(RequestError):
+    """The site must begin the method first; the coordinator then asks again."""
+
+
+def _delivery(forms: Forms, prefix: str) -> dict[str, Tree]:
+    return {f"{prefix}delivered": forms.delivered, f"{prefix}shared": forms.shared}
+
+
+def _declared(own: Forms, said: object, hidden: bool) -> Forms:
+    """The forms that this site awaits: its own, and where settings are the server's alone the sizes that it said.
+
+    Names and types must be the same; who listens to whom may decide how many models a site is sent.
+    """
+    if not isinstance(said, dict):
+        raise WireError(f"{COORDINATOR} did not say what it will send.")
+    found = {}
+    for part, form in own._asdict().items():
+        mine = form_of(part, form)
+        theirs = {name: (tuple(shape), kind) for name, (shape, kind) in said.get(part, {}).items()}
+        same = {name: kind for name, (_, kind) in mine.items()} == {name: kind for name, (_, kind) in theirs.items()}
+        if not same or (mine != theirs and not hidden):
+            raise WireError(f"{COORDINATOR} will send or await another {part} than this site's algorithm has.")
+        leaves = [jax.ShapeDtypeStruct(theirs[name][0], np.dtype(kind)) for name, (_, kind) in mine.items()]
+        found[part] = jax.tree.unflatten(jax.tree.structure(form), leaves)
+    return Forms(**found)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a site computes: its start, its part in a round, settle, scores and models; compiled once, then kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from idiolect.core import keys
+from idiolect.core.addressing import address
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError
+from idiolect.core.data import ClientData, Rows
+from idiolect.core.objective import Prepares
+from idiolect.core.tree import Params, Tree
+from idiolect.engines import door
+from idiolect.engines.client import Done, Round, Task, client_init, client_round, client_settle
+from idiolect.engines.deploy.reports import Scores, Work
+from idiolect.engines.evaluate import Delivered, Judging, Moment, models_and_outputs, score_clients
+from idiolect.engines.population import to_device
+from idiolect.engines.round import finite_rows
+from idiolect.engines.start import wire_types
+
+SPLITS = ("validation", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Post:
+    """A site's part in one method's training: its own settings, its number, its rows."""
+
+    algorithm: Algorithm  # `door.own_settings`, in the run's precision
+    number: int
+    seed: int
+    precision: str
+    scores: tuple[str, ...]
+    train: Rows  # of this client alone
+    validation: Rows
+    test: Rows
+    label: str = ""  # what the method is called
+
+
+class Forms(NamedTuple):
+    """Shapes of what comes down and goes up, as one site sees them."""
+
+    sent: Tree
+    upload: Tree
+    delivered: Tree
+    shared: Tree  # the one model for all clients; None without one
+
+
+def forms_of(algorithm: Algorithm, data: ClientData) -> Forms:
+    """The forms of an algorithm; `data` has a leading client axis and may be shapes alone: rows are not read."""
+    wire = wire_types(algorithm, data)
+    sent, delivered = (jax.eval_shape(lambda tree: address(tree, 0), part) for part in (wire.sent, wire.delivered))
+    shared = jax.eval_shape(lambda root: algorithm.shared_model(algorithm.init_server(root)), keys.root_key(0))
+    return Forms(sent, wire.upload, delivered, shared)
+
+
+def shapes_of(
+    input_shape: tuple[int, ...], target: tuple[tuple[int, ...], str], weighted: bool, dtype: str
+) -> ClientData:
+    """Rows as the coordinator knows them: the form of one. `target` is the shape and the type of one target."""
+    one = jax.ShapeDtypeStruct
+    kind = target[1] if np.dtype(target[1]).kind != "f" else dtype
+    return ClientData(
+        one((1, 1, *input_shape), np.dtype(dtype)),
+        one((1, 1, *target[0]), np.dtype(kind)),
+        one((1,), np.dtype(np.int32)),
+        one((1, 1), np.dtype(dtype)) if weighted else None,
+    )
+
+
+@jax.jit
+def _start(algorithm: Algorithm, root: keys.Key, client: jax.Array, data: ClientData) -> tuple[Tree, Tree]:
+    state, cost = client_init(algorithm, root, client, data)
+    return jax.tree.map(jnp.asarray, state), cost.counters()
+
+
+@jax.jit
+def _work(task: Task) -> tuple[Done, jax.Array]:
+    done = client_round(task)
+    leaves = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (done.upload, done.state))
+    return done, finite_rows(leaves, 1)[0]
+
+
+_settle = jax.jit(client_settle)
+_score = functools.partial(jax.jit, static_argnames=("how",))(score_clients)
+
+
+class Worker:
+    """A post with its rows on the device. Nothing here knows of messages or files."""
+
+    def __init__(self, post: Post):
+        self.post = post
+        dtype = door.PRECISIONS[post.precision]
+        with door.run_precision(post.precision):
+            self.root = keys.root_key(post.seed)
+            one = np.zeros(1, np.int64)
+            self._train = to_device(post.train.pad(one), dtype)
+            capacity = max(1, *(int(getattr(post, split).counts[0]) for split in SPLITS))  # one program for both
+            self._held = {split: to_device(getattr(post, split).pad(one, capacity), dtype) for split in SPLITS}
+            self.data: ClientData = jax.tree.map(lambda leaf: leaf[0], self._train)
+            self.forms = forms_of(post.algorithm, self._train)
+            self.state_form = jax.eval_shape(_start, post.algorithm, self.root, np.int32(post.number), self.data)[0]
+
+    def start(self) -> tuple[Tree, Work]:
+        """The state before the first round; RequestError where the objective could not prepare the client."""
+        post = self.post
+        with door.run_precision(post.precision):
+            state, cost = _start(post.algorithm, self.root, np.int32(post.number), self.data)
+            objective = post.algorithm.objective
+            if isinstance(objective, Prepares) and bool(objective.unprepared(state.prepared)):
+                raise RequestError(f"This site {objective.why_unprepared()}.")
+            return jax.tree.map(np.asarray, state), Work(_counts(cost), 0, True)
+
+    def work(self, number: int, sent: Tree, state: Tree) -> tuple[Tree, Tree, Work]:
+        """(upload, state, report) of a round."""
+        with door.run_precision(self.post.precision):
+            done, finite = _work(self._task(number, sent, state))
+            upload, kept = jax.tree.map(np.asarray, (done.upload, done.state))
+            return upload, kept, Work(_counts(done.tally), int(done.steps), bool(finite))
+
+    def settle(self, number: int, sent: Tree, state: Tree) -> Tree:
+        """The state once round `number` has ended; `sent` is the next round's Broadcast."""
+        if self.post.algorithm.settle is None:
+            return state
+        with door.run_precision(self.post.precision):
+            return jax.tree.map(np.asarray, _settle(self._task(number + 1, sent, state)))
+
+    def score(self, number: int, delivered: Delivered, state: Tree, split: str) -> tuple[Scores, Work]:
+        """Scores of both models on a split of the site's rows, and what the models cost."""
+        with door.run_precision(self.post.precision):
+            moment = self._moment(number, delivered, state)
+            found, cost = _score(moment, self._held[split], how=Judging(self.post.scores))
+        scores = {model: {name: float(value[0]) for name, value in named.items()} for model, named in found.items()}
+        return scores, Work(_counts(cost), 0, True)
+
+    def model(self, number: int, delivered: Delivered, state: Tree) -> Params:
+        """The personal model, with a leading axis of length one."""
+        with door.run_precision(self.post.precision):
+            found, _ = models_and_outputs(self._moment(number, delivered, state), self._held["test"])
+            return jax.tree.map(np.asarray, found)
+
+    def _task(self, number: int, sent: Tree, state: Tree) -> Task:
+        now = Round(self.post.algorithm, self.root, np.int32(number), sent)
+        return Task(now, np.int32(self.post.number), state, self.data)
+
+    def _moment(self, number: int, delivered: Delivered, state: Tree) -> Moment:
+        states = jax.tree.map(lambda leaf: np.asarray(leaf)[None], state)
+        clients = np.full(1, self.post.number, np.int32)
+        # addressed values are this site's own already: `address` finds none to pick from
+        return Moment(self.post.algorithm, self.root, np.int32(number), delivered, clients, states, self._train)
+
+
+def _counts(cost: Tree) -> Tree:
+    return jax.tree.map(lambda count: int(np.asarray(count).sum()), cost)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both sides of a deployed run must agree on, and what of a spec cannot be deployed, each with a sentence."""
+
+from __future__ import annotations
+
+import platform
+
+import jax
+import numpy as np
+
+from idiolect import __version__
+from idiolect.core.checks import RequestError
+from idiolect.engines.deploy.wire import digest
+from idiolect.experiments.spec import Spec, to_table
+
+OF_ROWS = ("models", "data")  # ways to find out who is alike that read all clients' rows
+
+
+def versions() -> dict[str, str]:
+    """What computes: other versions may round otherwise."""
+    return {
+        "idiolect": __version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def run_digest(spec: Spec) -> str:
+    """Equal where versions and all of a spec are that decides numbers; not where its files are."""
+    table = {key: value for key, value in to_table(spec).items() if key not in ("name", "output", "resolved")}
+    table["data"] = {key: value for key, value in table["data"].items() if key not in ("path", "recipe")}
+    return digest(versions(), table)
+
+
+def check_deployable(spec: Spec) -> None:
+    """RequestError for what needs the rows, or the states, of all clients in one place."""
+    data, tuning = spec.data, spec.tuning
+    refused = {
+        f"[data] source must be 'table' in a deployment, got {data.source!r}: each site brings its own table": (
+            data.source != "table"
+        ),
+        "[data] held_out is for simulations: a site that does not train is not started": bool(data.held_out),
+        "[data] needs client and target: names of the columns that a pooled table would have": (
+            data.client is None or data.target is None
+        ),
+        "[tuning] chooses settings by training many candidates; choose them in a simulation, and give numbers": bool(
+            tuning.auto or tuning.step_size or tuning.refit
+        ),
+        "[evaluation] optimum = 'always' needs the rows of all clients; leave it out": (
+            spec.evaluation.optimum == "always"
+        ),
+        f"[collaboration] source = {spec.collaboration.source!r} reads the rows of all clients; give the weights with "
+        "source = 'file', or use 'mixture'": spec.collaboration.source in OF_ROWS,
+    }
+    reason = next((text for text, holds in refused.items() if holds), None)
+    if reason is not None:
+        raise RequestError(f"{reason}.")

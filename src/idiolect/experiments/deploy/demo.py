@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole deployment on one machine: certificates, a server, a process for each site, all stopped at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from idiolect.core.checks import RequestError
+from idiolect.data.columns import Column
+from idiolect.data.shared_files import HEART_CATEGORIES, heart_table
+from idiolect.data.tables import read
+from idiolect.engines.deploy.tls import TlsServer
+from idiolect.experiments.deploy.certificates import papers_in
+from idiolect.experiments.deploy.kits import CONNECT_FILE, coordinate_kit, make_kits, read_server_file
+from idiolect.experiments.deploy.rows import table_request
+from idiolect.experiments.spec import Spec, from_table
+
+LOOPBACK = "127.0.0.1"
+SECONDS_TO_STOP = 10.0
+Say = Callable[[str], None]
+
+
+def demo_spec(rounds: int) -> Spec:
+    """Heart disease at hospitals: alone, one model for all, and personal models."""
+    table = {
+        "name": "deploy-demo",
+        "data": {
+            "source": "table",
+            "client": "hospital",
+            "target": "disease",
+            "task": "classification",
+            "categorical": list(HEART_CATEGORIES),
+        },
+        "model": {"l2": 0.01},
+        "training": {"rounds": rounds, "record_every": max(1, rounds // 4)},
+        "evaluation": {"scores": ["log_loss", "accuracy"]},
+        "methods": {
+            "local": {"step_size": 0.5},
+            "fedavg": {"local_steps": 5, "step_size": 0.2},
+            "ditto": {"local_steps": 5, "step_size": 0.2},
+        },
+    }
+    return from_table(table)
+
+
+def demo_tables(sites: int) -> dict[str, pa.Table]:
+    """The rows of so many sites: the four hospitals, fewer of them, or parts of them."""
+    if sites < 2:
+        raise RequestError(f"--sites must be at least 2, got {sites}.")
+    whole = heart_table()
+    names = sorted(set(Column("hospital", whole.column("hospital")).texts), key=str)
+    each = {str(name): whole.filter(pc.equal(whole.column("hospital"), name)) for name in names}
+    if sites <= len(each):
+        return {name: table.drop_columns(["hospital"]) for name, table in list(each.items())[:sites]}
+    found: dict[str, pa.Table] = {}
+    for place in range(sites):
+        name, part = names[place % len(names)], place // len(names)
+        parts = len(range(place % len(names), sites, len(names)))
+        rows = each[str(name)].drop_columns(["hospital"])
+        found[f"{name}-{part + 1}"] = rows.take(pa.array(range(part, rows.num_rows, parts)))
+    return found
+
+
+def spec_tables(spec: Spec) -> dict[str, pa.Table]:
+    """The pooled table of a spec, site by site: what each would bring."""
+    if spec.data.path is None or spec.data.client is None:
+        raise RequestError("A rehearsal needs data.path and data.client: the table with all rows, and who owns them.")
+    request = table_request(spec.data)
+    table = read(spec.data.path, request.kinds).table
+    owners = Column(request.client, table.column(request.client)).texts
+    names = sorted({name for name in owners if name is not None})
+    column = pa.array(owners, pa.string())
+    return {name: table.filter(pc.equal(column, name)).drop_columns([request.client]) for name in names}
+
+
+def run_demo(folder: Path, spec: Spec, tables: dict[str, pa.Table], say: Say) -> Path:
+    """Make kits, start a process for each site, train, stop them; the run folder."""
+    kits = make_kits(folder / "kits", spec, list(tables), LOOPBACK, 0)
+    for name, table in tables.items():
+        pacsv.write_csv(table, kits[name] / "rows.csv")
+    own = read_server_file(kits["server"])
+    server = TlsServer((LOOPBACK, 0), papers_in(kits["server"]), own.sites)
+    for name in tables:
+        (kits[name] / CONNECT_FILE).write_text(f'host = "{LOOPBACK}"\nport = {server.address[1]}\n', encoding="utf-8")
+    done = False
+    try:
+        with site_processes([kits[name] for name in tables]) as processes:
+            say(f"{len(tables)} sites started, a process each; the server listens at {LOOPBACK}:{server.address[1]}.")
+            found = coordinate_kit(Watched(server, processes), kits["server"], say, folder / "result")
+            done = True
+            server.close(over=True)
+        return found
+    finally:
+        if not done:
+            server.close(over=False)
+
+
+class Watched:
+    """The server's transport, which ends the run where a site's process has ended before it ever came."""
+
+    def __init__(self, server: TlsServer, processes: Sequence[subprocess.Popen[bytes]]):
+        self.server, self.processes = server, processes
+        self.exchange = server.exchange
+
+    @property
+    def sites(self) -> Sequence[str]:
+        """Who is connected."""
+        if all(process.poll() is not None for process in self.processes):
+            raise RequestError("All sites have ended; their kits' join.log says why.")
+        return self.server.sites
+
+
+@contextlib.contextmanager
+def site_processes(kits: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """`idiolect deploy join` for each kit; all of them have ended when this does."""
+    processes: list[subprocess.Popen[bytes]] = []
+    # many processes on one machine: none of them may take all of its cores
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "XLA_FLAGS": _one_thread(os.environ.get("XLA_FLAGS", ""))}
+    try:
+        for kit in kits:
+            with open(kit / "join.log", "wb") as log:
+                command = [sys.executable, "-m", "idiolect", "deploy", "join", str(kit)]
+                processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+        yield processes
+        _wait(processes, SECONDS_TO_STOP)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        _wait(processes, SECONDS_TO_STOP)
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _one_thread(flags: str) -> str:
+    return f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, until - time.monotonic()))

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start-up kits: a folder for the server and one for each site, with all that the party needs but its rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from idiolect.core.checks import RequestError
+from idiolect.engines.deploy.link import Rules
+from idiolect.engines.deploy.site import Site
+from idiolect.engines.deploy.tls import TlsServer, serve_site
+from idiolect.engines.deploy.transport import Transport
+from idiolect.experiments.deploy.agreement import check_deployable
+from idiolect.experiments.deploy.certificates import make_authority, make_papers, papers_in
+from idiolect.experiments.deploy.desk import make_site
+from idiolect.experiments.deploy.serve import coordinate
+from idiolect.experiments.deploy.site_file import FILE, SPEC, read_site_file
+from idiolect.experiments.spec import Spec, load, to_toml
+from idiolect.experiments.strict import fill
+
+SERVER_FILE, CONNECT_FILE, RESULT = "server.toml", "connect.toml", "result"
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerFile:
+    """server.toml: who takes part, where to listen, when a round closes."""
+
+    sites: list[str]
+    host: str = "0.0.0.0"
+    port: int = 8443
+    patience: float = 600.0  # seconds that all sites have to come, at the beginning
+    rules: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Connect:
+    """connect.toml of a site's kit: where the server is."""
+
+    host: str
+    port: int
+
+
+def make_kits(folder: Path, spec: Spec, sites: Sequence[str], host: str, port: int) -> dict[str, Path]:
+    """A kit for "server" and for each site; each goes to its owner, by a way that you trust: it holds a key."""
+    check_deployable(spec)
+    check_names(sites)
+    if folder.exists() and any(folder.iterdir()):
+        raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
+    authority = make_authority(spec.name)
+    content = to_toml(dataclasses.replace(spec, data=dataclasses.replace(spec.data, path=None)))
+    kits = {name: folder / name for name in ("server", *sites)}
+    for name, kit in kits.items():
+        make_papers(kit, authority, name, server=name == "server")
+        (kit / SPEC).write_text(content, encoding="utf-8")
+        (kit / CONNECT_FILE).write_text(tomli_w.dumps({"host": host, "port": port}), encoding="utf-8")
+        if name != "server":
+            (kit / FILE).write_text(_site_text(name), encoding="utf-8")
+    listen: dict[str, Any] = {"sites": list(sites), "host": "0.0.0.0", "port": port}
+    (kits["server"] / SERVER_FILE).write_text(tomli_w.dumps(listen), encoding="utf-8")
+    return kits
+
+
+def check_names(sites: Sequence[str]) -> None:
+    """RequestError for names that cannot be sites'."""
+    if len(sites) < 2 or len(set(sites)) < len(sites):
+        raise RequestError(f"A deployment needs at least 2 sites of different names, got {', '.join(sites) or 'none'}.")
+    odd = next((name for name in sites if not re.fullmatch(r"[\w][\w .-]{0,63}", name) or name == "server"), None)
+    if odd is not None:
+        raise RequestError(
+            f"A site's name must be letters, digits, '-', '_', '.' or blanks, not 'server', got {odd!r}."
+        )
+
+
+def _site_text(name: str) -> str:
+    content = {"name": name, "table": "rows.csv", "allows": {"least_rows": 5, "texts": True}}
+    return "# where your table is, relative to this file, and what you agree to\n" + tomli_w.dumps(content)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A kit's file; RequestError where it is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read ({error.strerror}); give the folder of a kit.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} is not valid TOML ({error}).") from None
+
+
+def read_server_file(kit: Path) -> ServerFile:
+    """server.toml, checked."""
+    found = fill(ServerFile, read_toml(kit / SERVER_FILE), SERVER_FILE)
+    check_names(found.sites)
+    return found
+
+
+def coordinate_kit(transport: Transport, kit: Path, say: Say | None = None, out: Path | None = None) -> Path:
+    """Run the spec of a server's kit over any transport; the run folder that it leaves."""
+    own = read_server_file(kit)
+    rules = fill(Rules, own.rules, "rules")
+    folder = out or kit / RESULT
+    coordinate(transport, load(kit / SPEC), folder, own.sites, rules, say, own.patience)
+    return folder
+
+
+def site_of_kit(kit: Path) -> Site:
+    """The site of a kit, for any transport: it answers messages."""
+    return make_site(read_site_file(kit))
+
+
+def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
+    """The server of a kit over the reference transport, until the run is done."""
+    own = read_server_file(kit)
+    server = TlsServer((own.host, own.port), papers_in(kit), own.sites)
+    say(f"Listening at {server.address[0]}:{server.address[1]} for {', '.join(own.sites)}.")
+    done = False
+    try:
+        folder = coordinate_kit(server, kit, say, out)
+        done = True
+        return folder
+    finally:
+        server.close(over=done)
+
+
+def join(kit: Path, say: Say, stop: Callable[[], bool] = lambda: False) -> None:
+    """A site of a kit over the reference transport, until the run is over."""
+    where = fill(Connect, read_toml(kit / CONNECT_FILE), CONNECT_FILE)
+    serve_site((where.host, where.port), papers_in(kit), site_of_kit(kit), stop, say=say)

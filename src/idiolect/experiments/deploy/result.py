@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the coordinator leaves: a run folder as a simulation's, without what would need a row."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idiolect.core.tree import Params
+from idiolect.engines.deploy.coordinator import Ends, Job, Standing
+from idiolect.engines.deploy.link import Link
+from idiolect.engines.door import run_precision
+from idiolect.engines.plan import Options, make_plan
+from idiolect.engines.recording import ClientScores, Recorder
+from idiolect.engines.run import Run
+from idiolect.engines.state import Snapshot
+from idiolect.experiments.announce import announce
+from idiolect.experiments.build import Built
+from idiolect.experiments.gains import Against, Judged, alone_for, one_for
+from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
+from idiolect.experiments.prepare import Prepared
+from idiolect.experiments.privacy import privacy_statement
+from idiolect.experiments.run_folder import RunFolder, safe_name
+from idiolect.experiments.spec import MethodSpec
+from idiolect.experiments.trained import Trained
+from idiolect.experiments.units import restore_units
+from idiolect.metrics.paired import Intervals
+from idiolect.metrics.routing import Routing
+from idiolect.metrics.scores import SCORES
+from idiolect.record.privacy import Aside
+from idiolect.record.schema import RunSummary
+
+TRAFFIC = "traffic.json"  # messages and bytes as they were sent, and who was absent or refused
+
+
+class Trial(NamedTuple):
+    """A method with one seed that was trained over the sites."""
+
+    method: MethodSpec
+    built: Built
+    seed: int
+    job: Job
+    standing: Standing
+    ends: Ends
+    link: Link
+
+
+class DeployedRun(Run):
+    """A run whose models and rows are at the sites: what would read them is not known here."""
+
+    def shared_model(self, snapshot: Snapshot | None = None) -> Params | None:
+        """The server's."""
+        with run_precision(self.training.precision):
+            return self.algorithm.shared_model((snapshot or self.last).server)
+
+    def routing(self, snapshot: Snapshot | None = None, split: str = "test") -> Routing | None:
+        """Rows are routed at the sites."""
+        return None
+
+    def new_clients(self) -> ClientScores:
+        """There are none."""
+        return {}
+
+
+def _run_of(trial: Trial, prepared: Prepared) -> DeployedRun:
+    job, standing = trial.job, trial.standing
+    training = dataclasses.replace(job.training, executor="looped", chunk=0, block=1)
+    plan = make_plan([trial.built.algorithm], prepared.federation, training, [trial.seed], job.scores, Options())
+    recorder = Recorder(
+        scores=job.scores,
+        choose_by=job.choose_by,
+        ledger=standing.account.ledger,
+        history=list(standing.history),
+        client_bytes=standing.account.client_bytes.tolist(),
+        selected_round=standing.selected_round,
+        last_round=standing.round,
+        diverged=None,
+        diverged_client=-1,
+        last=trial.ends.scores["last"],
+        selected=trial.ends.scores["selected"],
+    )
+    restore_units(recorder, prepared.federation)
+    last = Snapshot(standing.round, standing.server, ())
+    selected = Snapshot(standing.selected_round, standing.selected, ())
+    return DeployedRun(plan, 0, job.algorithm, recorder, last, selected)
+
+
+def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> RunSummary:
+    """summary.json, clients.parquet, history.parquet, privacy.json, the shared models, and the traffic as it was."""
+    spec, federation, scores = prepared.spec, prepared.federation, prepared.scores
+    trained = _trained(trials, prepared)
+    if spec.output.models != "none":
+        _write_shared(folder, trained)
+        folder.write_names(federation)
+    chosen: dict[str, bool | None] = {entry.method.label: None for entry in trained}
+    judged = {entry.method.label: _judged(entry, trained, chosen, federation.clients) for entry in trained}
+    announced = announce(trained, prepared.choose_by, chosen, federation.validation.counts)
+    folder.write_table("history.parquet", history_rows(trained, spec))
+    folder.write_table("clients.parquet", client_rows(trained, federation, scores, judged))
+    folder.write_json(TRAFFIC, {f"{trial.method.label}-seed{trial.seed}": _traffic(trial.link) for trial in trials})
+    summary = RunSummary(
+        name=spec.name,
+        scores=scores,
+        higher_is_better={name: SCORES[name].higher_is_better for name in scores},
+        score_reason=prepared.reason,
+        choose_by=prepared.choose_by,
+        refit=False,
+        announced=announced,
+        notes=(*prepared.notes(), *(note for entry in trained for note in entry.notes), *_remarks(trials)),
+        warnings=federation.warnings,
+        unscored=unscored(trained, federation, scores),
+        methods=tuple(
+            dataclasses.replace(
+                method_summary(entry, judged[entry.method.label], federation, scores, False),
+                choosing_mean=validation_mean(entry, prepared.choose_by),
+            )
+            for entry in trained
+        ),
+    )
+    folder.complete("summary.json", summary, _statement(prepared, trained), spec.evaluation.time_model)
+    return summary
+
+
+def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
+    """Methods, each with a run for each seed."""
+    trained = []
+    for _, group in itertools.groupby(trials, key=lambda trial: trial.method.label):
+        same = list(group)
+        trained.append(Trained(same[0].method, [_run_of(trial, prepared) for trial in same], same[0].built.notes))
+    return trained
+
+
+def _write_shared(folder: RunFolder, trained: list[Trained]) -> None:
+    """The selected round's models that are one for all sites; personal ones are at the sites."""
+    for entry in trained:
+        for run in entry.runs:
+            shared = run.shared_model(run.selected)
+            if shared is not None:
+                folder.write_model(f"{safe_name(entry.method.label)}-seed{run.seed}/shared", shared)
+
+
+def _judged(entry: Trained, trained: list[Trained], chosen: dict[str, bool | None], clients: int) -> Judged:
+    """Gains by the scores alone: intervals and verdicts need a site's rows."""
+    unknown = Intervals(*(np.full(clients, np.nan) for _ in Intervals._fields))
+    alone, one = alone_for(entry, trained, chosen), one_for(entry, trained, chosen)
+    return Judged(
+        alone=None if alone is None else Against(alone, unknown), one=None if one is None else Against(one, unknown)
+    )
+
+
+def _traffic(link: Link) -> dict[str, Any]:
+    return {
+        "kinds": {kind: dataclasses.asdict(count) for kind, count in link.traffic.items()},
+        "absent": dict(link.absent),
+        "refused": dict(link.refused),
+    }
+
+
+def _remarks(trials: list[Trial]) -> list[str]:
+    remarks = ["Trained over real sites: models and rows stay with them, and verdicts, which need rows, are not known."]
+    for trial in trials:
+        for word, count in (
+            ("did not answer", trial.link.absent),
+            ("sent something that was refused", trial.link.refused),
+        ):
+            remarks += [
+                f"{trial.method.label}, seed {trial.seed}: site {site!r} {word} {times} times."
+                for site, times in sorted(count.items())
+            ]
+    return remarks
+
+
+def _statement(prepared: Prepared, trained: list[Trained]) -> Any:
+    """privacy.json, with the reports that a deployment sends beside what a simulation counts."""
+    made = privacy_statement(prepared, trained)
+    records = max(len(run.history) for entry in trained for run in entry.runs)
+    reports: tuple[Aside, ...] = (
+        Aside("what each round cost it: counts of gradients, rows, steps, and whether its numbers are finite", 10),
+        Aside("scores of its models on its validation rows, at each record", 2 * len(prepared.scores), records),
+        Aside("scores of its models on its validation and test rows, at the end", 8 * len(prepared.scores)),
+        Aside("how many training, validation and test rows it has", 3),
+    )
+    if not prepared.spec.evaluation.scores and prepared.federation.task.kind == "classification":
+        reports += (Aside("how many of its training rows are of each class, to choose a score"),)
+    return dataclasses.replace(made, also=(*made.also, *reports))

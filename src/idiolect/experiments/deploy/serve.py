@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The coordinator of a spec: hello, preparation and constants by sums, every method over the sites, a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError
+from idiolect.core.keys import secret_token
+from idiolect.core.order import natural_key
+from idiolect.data.preparation import GIVEN, Preparation
+from idiolect.data.preprocessing import Preprocessing
+from idiolect.data.site_sums import SiteSums, from_facts, recipe_of, to_facts
+from idiolect.engines.deploy.coordinator import Coordinator, Job
+from idiolect.engines.deploy.link import Link, Question, Rules, ask_all, awaited
+from idiolect.engines.deploy.saved import Saved, train_saved
+from idiolect.engines.deploy.transport import Transport
+from idiolect.engines.deploy.wire import Facts, Message, WireError
+from idiolect.engines.deploy.worker import shapes_of
+from idiolect.engines.door import admit, own_settings, participation_of, run_precision
+from idiolect.experiments.build import Built
+from idiolect.experiments.deploy.agreement import check_deployable, run_digest, versions
+from idiolect.experiments.deploy.desk import CONSTANTS
+from idiolect.experiments.deploy.hollow import hollow_federation, prepare_hollow
+from idiolect.experiments.deploy.result import Trial, write_result
+from idiolect.experiments.deploy.rows import table_request
+from idiolect.experiments.prepare import Prepared
+from idiolect.experiments.run_folder import RunFolder, safe_name
+from idiolect.experiments.sources import read_recipe
+from idiolect.experiments.spec import MethodSpec, Spec, resumed
+from idiolect.theory.constants import Constants
+
+Say = Callable[[str], None]
+AGREED = "deploy.json"  # what all sites agreed on before round 0
+
+
+class Agreed(NamedTuple):
+    """What is fixed before the first round, and kept: a restarted coordinator does not ask again."""
+
+    run: str
+    name: str  # that cannot be guessed: two runs of one spec are two
+    numbers: dict[str, int]
+    recipe: Preprocessing
+    preparation: Preparation
+    sums: dict[str, SiteSums]
+    constants: Constants | None
+
+
+def coordinate(
+    transport: Transport,
+    spec: Spec,
+    folder: Path,
+    sites: Sequence[str],
+    rules: Rules | None = None,
+    say: Say | None = None,
+    patience: float = 600.0,
+) -> None:
+    """Train every method of the spec over the sites and leave a run folder; goes on where an earlier process stopped.
+
+    `sites` are the certified names that take part: all of them at the beginning, for which they have `patience`
+    seconds to come; after that a round closes with those that answer.
+    """
+    check_deployable(spec)
+    tell, rules = say or (lambda text: None), rules or Rules()
+    names = sorted(sites, key=natural_key)
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise RequestError(f"A deployment needs at least 2 sites of different names, got {', '.join(names)}.")
+    kept = RunFolder(folder)
+    resume = kept.begun
+    kept.check(resume)
+    if resume:
+        spec = resumed(kept.read_spec(), spec, folder)
+    link = Link(transport, run_digest(spec), {name: place for place, name in enumerate(names)}, rules, tell)
+    known = kept.read_sealed(AGREED) if resume else None
+    agreed = _restore(known, link, spec) if known is not None else agree(link, spec, patience, tell)
+    weighted = spec.data.weight_column is not None
+    hollow = hollow_federation(agreed.recipe, agreed.preparation, agreed.sums, weighted)
+    prepared = prepare_hollow(spec, hollow, agreed.constants)
+    with kept.begin(spec, prepared.federation, resume):
+        kept.write_sealed(AGREED, _to_facts(agreed))
+        for text in (*prepared.notes(), prepared.reason, *(note for one in prepared.built for note in one.notes)):
+            tell(text)
+        trials = [
+            _train(link, kept, prepared, agreed, method, built, seed)
+            for method, built in zip(prepared.methods, prepared.built)
+            for seed in spec.seeds
+        ]
+        write_result(kept, prepared, trials)
+
+
+def agree(link: Link, spec: Spec, patience: float, say: Say) -> Agreed:
+    """Hello, sums and constants: what all sites must say before the first round."""
+    names = list(link.numbers)
+    _wait_for(link, names, patience, say)
+    questions: dict[str, Facts] = {name: {} for name in names}
+    sums = ask_all(link, "sums", questions, _sums)
+    _all_of(names, sums, "say what their columns hold")
+    sums = {name: sums[name] for name in names}
+    recipe, preparation = _recipe(spec, sums)
+    told = {name: {"recipe": recipe.to_json()} for name in names}
+    found = ask_all(link, "constants", told, lambda site, message: awaited(site, message, "constants").content)
+    _all_of(names, found, "compute the constants of their losses")
+    constants = _constants([found[name].get("constants") for name in names])
+    return Agreed(link.run, secret_token(), dict(link.numbers), recipe, preparation, sums, constants)
+
+
+def _wait_for(link: Link, names: list[str], patience: float, say: Say) -> None:
+    """Until all sites have said hello in the same versions."""
+    until, here = time.monotonic() + patience, set[str]()
+    while True:
+        away = [name for name in names if name not in here]
+        asked = {name: Question({}, {}) for name in away if name in link.transport.sites}
+        if asked:
+            here |= set(link.ask("hello", 0, asked, _hello))
+        away = [name for name in names if name not in here]
+        if not away:
+            return
+        if time.monotonic() > until:
+            raise RequestError(f"Not all sites are there; missing: {', '.join(away)}. Start them, then start again.")
+        time.sleep(min(0.5, patience / 10))
+
+
+def _hello(site: str, message: Message) -> bool:
+    content = awaited(site, message, "hello").content
+    if content.get("versions") != versions() or content.get("site") != site:
+        raise WireError(f"Site {site!r} runs other versions, or under another name: {content}."[:300])
+    return True
+
+
+def _sums(site: str, message: Message) -> SiteSums:
+    try:
+        return from_facts(awaited(site, message, "sums").content, f"Site {site!r}")
+    except RequestError as error:
+        raise WireError(str(error)) from None
+
+
+def _all_of(names: Sequence[str], found: Mapping[str, Any], what: str) -> None:
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise RequestError(f"Before training all sites must {what}; missing: {', '.join(missing)}. See what they said.")
+
+
+def _constants(each: Sequence[Any]) -> Constants | None:
+    """The constants of all sites, in the order of their numbers; None where their model has none."""
+    if any(one is None for one in each):
+        return None
+    arrays = [np.array([float(one[name]) for one in each]) for name in CONSTANTS]
+    if not all(np.isfinite(values).all() and (values >= 0).all() for values in arrays):
+        raise RequestError("A site sent a constant that is not a finite number of at least 0.")
+    return Constants(arrays[0], arrays[1], arrays[2], bool(each[0]["exact"]), str(each[0]["source"]))
+
+
+def _to_facts(agreed: Agreed) -> Facts:
+    constants, told = agreed.constants, None
+    if constants is not None:
+        told = [
+            {name: float(getattr(constants, name)[place]) for name in CONSTANTS}
+            | {"exact": constants.exact, "source": constants.source}
+            for place in range(constants.clients)
+        ]
+    return {
+        "run": agreed.run,
+        "name": agreed.name,
+        "numbers": agreed.numbers,
+        "sums": {site: to_facts(one) for site, one in agreed.sums.items()},
+        "constants": told,
+    }
+
+
+def _restore(facts: Mapping[str, Any], link: Link, spec: Spec) -> Agreed:
+    """What an earlier process agreed on with the sites."""
+    if facts["run"] != link.run or facts["numbers"] != link.numbers:
+        raise RequestError("This folder holds a run of other sites, versions or another spec; choose another --out.")
+    sums = {site: from_facts(one, site) for site, one in facts["sums"].items()}
+    constants = None if facts["constants"] is None else _constants(facts["constants"])
+    return Agreed(link.run, facts["name"], link.numbers, *_recipe(spec, sums), sums, constants)
+
+
+def _recipe(spec: Spec, sums: Mapping[str, SiteSums]) -> tuple[Preprocessing, Preparation]:
+    """How rows are prepared, and what was sent for it."""
+    if spec.data.preparation != GIVEN:
+        return recipe_of(sums, table_request(spec.data))
+    recipe = read_recipe(spec.data)
+    assert recipe is not None
+    return recipe, Preparation(GIVEN, len(sums), np.array([one.rows["train"] for one in sums.values()]))
+
+
+def _train(
+    link: Link, kept: RunFolder, prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, seed: int
+) -> Trial:
+    """One method with one seed, over the sites."""
+    name = f"{safe_name(method.label)}-seed{seed}"
+    fresh = Link(link.transport, link.run, link.numbers, link.rules, link.say)
+    fresh.sequence, fresh.method = link.sequence, f"{agreed.name}/{name}"
+    job = _job(prepared, agreed, method, built, seed)
+    standing, ends = train_saved(Coordinator(job, fresh), Saved(kept.path / "checkpoint" / name, link.say))
+    link.sequence = fresh.sequence
+    return Trial(method, built, seed, job, standing, ends, fresh)
+
+
+def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, seed: int) -> Job:
+    training, federation, clients = prepared.spec.training, prepared.federation, len(agreed.numbers)
+    participation = participation_of(built.algorithm, training, clients)
+    with run_precision(training.precision):
+        admitted = admit(built.algorithm, clients, training.precision, participation.chance)
+    common = {
+        "label": method.label,
+        "seed": seed,
+        "clients": clients,
+        "chance": participation.chance,
+        "scores": list(prepared.scores),
+        "recipe": agreed.recipe.to_json(),
+    }
+    rows = federation.train
+    target = (rows.targets.shape[1:], rows.targets.dtype.name)
+    return Job(
+        method.label,
+        admitted,
+        seed,
+        training,
+        participation,
+        prepared.scores,
+        prepared.choose_by,
+        shapes_of(federation.input_shape, target, rows.weights is not None, training.precision),
+        lambda site: common | _own_facts(agreed.numbers[site], built, admitted, training.precision),
+        federation.preparation,
+    )
+
+
+def _own_facts(number: int, built: Built, admitted: Algorithm, precision: str) -> Facts:
+    """What one site needs to build its part beside what all need: its number, and its own settings."""
+    with run_precision(precision):
+        leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(own_settings(admitted, number))]
+    chosen = {key: value[number] if isinstance(value, list) else value for key, value in built.chosen.items()}
+    return {"number": number, "chosen": chosen, "leaves": leaves}

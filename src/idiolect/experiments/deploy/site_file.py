@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's own file, site.toml: where its table is, and what it agrees to. It never leaves the site."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+from idiolect.core.checks import RequestError, setting
+from idiolect.data.preparation import WAYS
+from idiolect.engines.deploy.site import Allows
+from idiolect.experiments.strict import fill
+
+FILE, SPEC = "site.toml", "spec.toml"
+
+
+@dataclasses.dataclass(frozen=True)
+class Consent(Allows):
+    """What the site agrees to; [allows] of site.toml."""
+
+    preparation: list[str] = dataclasses.field(default_factory=lambda: list(WAYS))  # ways to scale and fill columns
+    texts: bool = setting(default=True, doc="whether names of categories and classes may be sent")
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteFile:
+    """What site.toml says; paths are absolute, or relative to it."""
+
+    name: str  # certified, as the coordinator knows it
+    table: Path
+    spec: Path
+    folder: Path  # of the site's states, models and log
+    consent: Consent
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    name: str
+    table: str
+    spec: str = SPEC
+    folder: str = "kept"
+
+
+def read_site_file(path: Path) -> SiteFile:
+    """The file, checked."""
+    path = path / FILE if path.is_dir() else path
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RequestError(
+            f"The site's file {path} cannot be read ({error.strerror}); give its kit, or the file."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"The site's file {path} is not valid TOML ({error}).") from None
+    consent = fill(Consent, content.pop("allows", {}), "allows")
+    unknown = next((way for way in consent.preparation if way not in WAYS), None)
+    if unknown is not None:
+        raise RequestError(f"allows.preparation must name some of {', '.join(WAYS)}, got {unknown!r}.")
+    written = fill(_Written, content, FILE)
+    home = path.parent
+    return SiteFile(written.name, home / written.table, home / written.spec, home / written.folder, consent)

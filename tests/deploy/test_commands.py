@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`idiolect deploy ...` at a party's desk: kits, a check of one's own table, how far a run is; what is refused."""
+
+from __future__ import annotations
+
+import stat
+import sys
+
+import pytest
+
+from idiolect.cli import app
+from idiolect.cli.failures import exit_code_of
+
+SPEC = """
+[data]
+source = "table"
+client = "site"
+target = "outcome"
+[methods.fedavg]
+step_size = 0.1
+"""
+
+
+@pytest.fixture
+def idiolect(tmp_path, monkeypatch, capsys):
+    """Runs a command in an empty folder with a spec: (exit code, output, errors)."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.toml").write_text(SPEC)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["idiolect", "deploy", *words])
+        code = exit_code_of(app)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def write_rows(path, rows=12):
+    lines = [f"{row % 5},{'ab'[row % 2]},{'yes' if row % 3 else 'no'}" for row in range(rows)]
+    path.write_text("\n".join(["age,ward,outcome", *lines]) + "\n")
+
+
+def test_kits_hold_what_each_party_needs_and_keys_are_private(idiolect, tmp_path):
+    code, out, _ = idiolect("init", "kits", "spec.toml", "--sites", "north,south", "--port", "9000")
+    assert code == 0
+    assert "north" in out
+    for name in ("server", "north", "south"):
+        kit = tmp_path / "kits" / name
+        files = {path.name for path in kit.iterdir()}
+        assert {"own.crt", "own.key", "authority.crt", "spec.toml"} <= files
+        assert stat.S_IMODE((kit / "own.key").stat().st_mode) == 0o600
+    assert idiolect("init", "kits", "spec.toml", "--sites", "north,south")[0] == 2  # nothing is overwritten
+
+
+def test_check_says_what_would_be_sent_and_what_is_wrong(idiolect, tmp_path):
+    idiolect("init", "kits", "spec.toml", "--sites", "north,south")
+    kit = tmp_path / "kits" / "north"
+    code, _, errors = idiolect("check", "kits/north")
+    assert code == 2
+    assert "rows.csv" in errors
+    write_rows(kit / "rows.csv")
+    code, out, _ = idiolect("check", "kits/north")
+    assert code == 0
+    assert "classification" in out
+    assert "ward: text, 2 different" in out
+    write_rows(kit / "rows.csv", rows=4)
+    assert "fewer training rows" in idiolect("check", "kits/north")[2]
+    (kit / "rows.csv").write_text("age,outcome,site\n1,yes,north\n2,no,south\n")
+    assert "rows of 2 clients" in idiolect("check", "kits/north")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("init", "kits", "spec.toml", "--sites", "north"), "at least 2 sites"),
+        (("init", "kits", "spec.toml", "--sites", "north,server"), "not 'server'"),
+        (("init", "kits", "spec.toml", "--sites", "a,b", "--set", "data.source = 'digits'"), "table"),
+        (("serve", "nowhere"), "server.toml"),
+        (("join", "nowhere"), "connect.toml"),
+        (("status", "nowhere"), "no run"),
+        (("demo", "--sites", "1"), "at least 2"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(idiolect, words, sentence):
+    code, _, errors = idiolect(*words)
+    assert code == 2
+    assert sentence in errors

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A spec over sites with their own tables: the folder of a simulation on the pooled table, and models at the sites."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from idiolect.core.checks import RequestError
+from idiolect.engines.deploy.link import Rules
+from idiolect.engines.deploy.transport import Loopback
+from idiolect.experiments.deploy.desk import RESULT, make_site
+from idiolect.experiments.deploy.serve import coordinate
+from idiolect.experiments.deploy.site_file import read_site_file
+from idiolect.experiments.execute import execute
+from idiolect.experiments.predict import predict
+from idiolect.experiments.spec import load
+from idiolect.report import report_on
+
+SITES = ("north", "south 2", "south 10")
+SPEC = """
+name = "study"
+[data]
+source = "table"
+path = "all.csv"
+client = "site"
+target = "outcome"
+[model]
+l2 = 0.1
+[training]
+rounds = 4
+record_every = 2
+executor = "batched"
+[methods.local]
+[methods.fedavg]
+local_steps = 2
+step_size = 0.2
+[methods.scafflix]
+personalization = [0.3, 0.5, 0.7]
+"""
+
+
+def write_tables(folder):
+    """One table per site, without a column that names it, and all of them in one."""
+    draw = np.random.default_rng(3)
+    heading, pooled = "age,dose,ward,outcome", []
+    for place, site in enumerate(SITES):
+        lines = []
+        for row in range(30 + 5 * place):
+            age, dose = draw.normal(size=2)
+            ward = "ABC"[int(draw.integers(0, 2 + (place > 0)))]
+            shown = "" if row % 11 == 3 else f"{age:.4f}"
+            lines.append(f"{shown},{dose:.4f},{ward},{'yes' if age + (place - 1) * dose > 0 else 'no'}")
+        (folder / f"{site}.csv").write_text("\n".join([heading, *lines]) + "\n")
+        pooled += [f"{line},{site}" for line in lines]
+    (folder / "all.csv").write_text("\n".join([f"{heading},site", *pooled]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    write_tables(folder)
+    (folder / "spec.toml").write_text(SPEC)
+    for site in SITES:
+        (folder / site).mkdir()
+        (folder / site / "site.toml").write_text(f'name = "{site}"\ntable = "../{site}.csv"\nspec = "../spec.toml"\n')
+    return folder
+
+
+def sites_of(folder):
+    return {site: make_site(read_site_file(folder / site)) for site in SITES}
+
+
+@pytest.fixture(scope="module")
+def deployed(study):
+    said = []
+    coordinate(
+        Loopback(sites_of(study)), load(study / "spec.toml"), study / "server", SITES, Rules(wait=0), said.append, 1
+    )
+    return study / "server", said
+
+
+@pytest.fixture(scope="module")
+def simulated(study):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(study)
+        execute(load(study / "spec.toml"), study / "simulated")
+    return study / "simulated"
+
+
+def test_the_folder_is_that_of_a_simulation_on_the_pooled_table(deployed, simulated):
+    ours, theirs = (pq.read_table(folder / "clients.parquet").to_pandas() for folder in (deployed[0], simulated))
+    assert ours["client"].tolist() == theirs["client"].tolist() == list(SITES) * 3
+    same = [name for name in ours.columns if "_low" not in name and "_high" not in name and "expected" not in name]
+    for name in [name for name in same if name not in ("verdict", "method", "client")]:
+        np.testing.assert_allclose(ours[name].to_numpy(float), theirs[name].to_numpy(float), atol=1e-5, err_msg=name)
+    history = [pq.read_table(folder / "history.parquet").to_pandas() for folder in (deployed[0], simulated)]
+    for name in ("round", "upload_bytes", "download_bytes", "preparation_bytes", "gradients_both", "useful_steps"):
+        assert history[0][name].tolist() == history[1][name].tolist(), name
+
+
+def test_the_server_has_a_report_and_no_model_of_a_client(deployed):
+    folder, _ = deployed
+    assert "fedavg" in report_on(folder).text(True)
+    assert not list(folder.rglob("personal.safetensors"))
+    assert (folder / "traffic.json").is_file()
+
+
+def test_a_site_predicts_from_its_own_folder(deployed, simulated, study):
+    for method in ("local", "scafflix"):
+        table = study / "new.csv"
+        table.write_text("age,dose,ward\n0.1,0.2,A\n-1.0,0.4,C\n")
+        ours = predict(study / "south 2" / "kept" / RESULT, str(table), method, say=lambda text: None)
+        table = study / "named.csv"
+        table.write_text("age,dose,ward,site\n0.1,0.2,A,south 2\n-1.0,0.4,C,south 2\n")
+        theirs = predict(simulated, str(table), method, say=lambda text: None)
+        name = "probability of yes"
+        np.testing.assert_allclose(ours[name].to_numpy(), theirs[name].to_numpy(), atol=1e-5)
+        assert set(ours["model"].to_pylist()) == {"personal"}
+
+
+def test_a_finished_run_is_not_trained_again(deployed, study):
+    with pytest.raises(RequestError, match="finished"):
+        coordinate(Loopback(sites_of(study)), load(study / "spec.toml"), study / "server", SITES)
+
+
+def test_a_site_that_does_not_agree_stops_the_run_before_training(study, tmp_path):
+    texts = {
+        "least_rows = 1000": "fewer training rows",
+        "texts = false": "names of categories",
+        'preparation = ["given"]': "does not agree to preparation",
+    }
+    for line, sentence in texts.items():
+        own = study / "north" / "other.toml"
+        own.write_text((study / "north" / "site.toml").read_text() + f"[allows]\n{line}\n")
+        said, sites = [], sites_of(study)
+        sites["north"] = make_site(read_site_file(own))
+        with pytest.raises(RequestError, match="north"):
+            coordinate(
+                Loopback(sites), load(study / "spec.toml"), tmp_path / "server", SITES, Rules(wait=0), said.append, 1
+            )
+        assert any(sentence in text and "north" in text for text in said)
+        assert not (tmp_path / "server").exists()
+
+
+def test_what_needs_all_rows_is_refused_with_a_way_out(study):
+    for change, word in (
+        ("data.source = 'digits'", "table"),
+        ("data.held_out = 1", "held_out"),
+        ("tuning.auto = true", "simulation"),
+        ("evaluation.optimum = 'always'", "optimum"),
+        ("collaboration.source = 'models'", "file"),
+    ):
+        with pytest.raises(RequestError, match=word):
+            coordinate(Loopback({}), load(study / "spec.toml", [change]), study / "never", SITES)
+
+
+def test_another_spec_or_version_is_refused_at_hello(study, tmp_path, monkeypatch):
+    said = []
+    spec = load(study / "spec.toml", ["training.rounds = 5"])
+    with pytest.raises(RequestError, match="missing: north"):
+        coordinate(Loopback(sites_of(study)), spec, tmp_path / "server", SITES, Rules(wait=0), said.append, 0.1)
+    assert "another run" in said[0]
