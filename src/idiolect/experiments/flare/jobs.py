@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start a run and wait for its end: a job without code, signed and submitted by a user whose role allows it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, JobTimeout, NoConnection
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from idiolect.core.checks import RequestError
+from idiolect.experiments.flare import policy
+
+
+@contextlib.contextmanager
+def session(kit: Path, seconds: float = 10.0) -> Iterator[Session]:
+    """A connection to the server as the user whose kit this is."""
+    username = json.loads((kit / "startup" / "fed_admin.json").read_text())["admin"]["username"]
+    try:
+        opened = new_secure_session(username, str(kit), timeout=seconds)
+    except (NoConnection, AuthenticationError) as error:
+        raise RequestError(f"The server did not let {username} in within {seconds:g} s: {error}") from error
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def write_job(folder: Path, name: str, sites: int, arguments: dict[str, object] | None = None) -> Path:
+    """The job as FLARE wants it: names of installed classes and plain values, nothing that runs."""
+    config = folder / "app" / "config"
+    config.mkdir(parents=True)
+    deployed = {"app": ["@ALL"]}
+    _write(folder / "meta.json", {"name": name, "resource_spec": {}, "min_clients": sites, "deploy_map": deployed})
+    run = {"id": "run", "path": policy.RUN_CLASS, "args": arguments or {}}
+    _write(config / "config_fed_server.json", {"format_version": 2, "workflows": [run], "components": []})
+    site = {"tasks": ["none"], "executor": {"path": policy.SITE_CLASS, "args": {}}}
+    _write(config / "config_fed_client.json", {"format_version": 2, "executors": [site], "components": []})
+    return folder
+
+
+def submit(opened: Session, name: str, sites: int, arguments: dict[str, object] | None = None) -> str:
+    """Start a run with at least so many sites; FLARE's number of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        return submit_folder(opened, write_job(Path(folder) / name, name, sites, arguments))
+
+
+def submit_folder(opened: Session, folder: Path) -> str:
+    """Start what a folder describes."""
+    try:
+        return opened.submit_job(str(folder))
+    except AuthorizationError as error:
+        raise RequestError(f"This user's role may not start runs: {error}") from error
+
+
+def wait_for_end(opened: Session, job: str, seconds: float) -> str:
+    """FLARE's word for how it ended: FINISHED:COMPLETED where all went well."""
+    try:
+        return str(opened.wait_for_job(job, timeout=seconds, poll_interval=0.5)["status"])
+    except JobTimeout as error:
+        raise RequestError(f"The run {job} has not ended within {seconds:g} s; `abort_job` ends it.") from error
+
+
+def _write(path: Path, content: dict[str, object]) -> None:
+    path.write_text(json.dumps(content, indent=2))
