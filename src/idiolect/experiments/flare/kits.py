@@ -99,6 +99,7 @@ def _keep(made: Path, kit: Path) -> Path:
     if not kit.exists():
         kit.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(made, kit)
+        kit.chmod(0o700)
         _protect(kit / "startup")
         if not (kit / "startup" / "fed_admin.json").exists():
             write_policy(kit)
