@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import time
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 
 from idiolect.core.checks import RequestError
-from idiolect.experiments.flare import components, jobs, kits, policy
+from idiolect.experiments.flare import components, jobs, kits, policy, processes
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what FLARE and its packages warn of is not ours
 
@@ -69,6 +70,15 @@ def test_one_class_may_run_at_a_site(folder):
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert resources["class_allow_list"] == [policy.SITE_CLASS]
     assert resources["allow_log_streaming"] is False
+
+
+def test_a_server_that_is_carried_elsewhere_keeps_its_runs_there(folder, tmp_path):
+    kit = shutil.copytree(folder / "kits" / "server", tmp_path / "server")
+    kits.follow(kit)
+    assert str(tmp_path) in (kit / "local" / "resources.json").read_text()
+    assert str(folder) not in (kit / "local" / "resources.json").read_text()
+    with pytest.raises(RequestError, match="kit"):
+        processes.start(tmp_path)
 
 
 def test_a_job_holds_names_and_values_only(tmp_path):

@@ -237,6 +237,11 @@ def test_a_user_without_the_role_cannot_start_a_run(system):
         jobs.submit(system.member, "forbidden", 1)
 
 
+def test_whoever_has_a_role_sees_sites_and_runs(system):
+    assert jobs.status(system.member).sites == ("amber",)
+    assert all(len(run) == 4 for run in jobs.status(system.lead).runs)
+
+
 @pytest.mark.parametrize("user", ["lead", "member"])
 def test_nobody_reads_the_files_of_a_site(system, user):
     with pytest.raises(AuthorizationError):
@@ -275,3 +280,4 @@ def test_a_class_that_is_installed_and_not_ours_is_refused_by_the_site(system):
     assert wait_until(lambda: said(system, system.kits["amber"], "is not in allow_list"))
     system.lead.abort_job(job)
     assert not mark.exists()
+    assert {run[1] for run in jobs.status(system.member).runs} == {"ships", "starts"}

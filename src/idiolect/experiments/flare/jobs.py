@@ -8,6 +8,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, JobTimeout, NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
@@ -63,6 +64,20 @@ def wait_for_end(opened: Session, job: str, seconds: float) -> str:
         return str(opened.wait_for_job(job, timeout=seconds, poll_interval=0.5)["status"])
     except JobTimeout as error:
         raise RequestError(f"The run {job} has not ended within {seconds:g} s; `abort_job` ends it.") from error
+
+
+class Status(NamedTuple):
+    """What a user sees of a system."""
+
+    sites: tuple[str, ...]  # connected
+    runs: tuple[tuple[str, str, str, str], ...]  # (number, name, submitted at, how it stands), newest first
+
+
+def status(opened: Session) -> Status:
+    """Who is connected, and the runs so far."""
+    runs = opened.list_jobs(detailed=True, reverse=True)
+    shown = ((run["job_id"], run["name"], run["submit_time_iso"], run["status"]) for run in runs)
+    return Status(tuple(sorted(site.name for site in opened.get_connected_client_list())), tuple(shown))
 
 
 def _write(path: Path, content: dict[str, object]) -> None:

@@ -107,14 +107,28 @@ def _keep(made: Path, kit: Path) -> Path:
 
 
 def write_policy(kit: Path) -> None:
-    """Our roles and classes in place of FLARE's defaults, which files of these names override.
-
-    FLARE wants absolute paths: called again where a kit has been carried to its machine.
-    """
-    is_server = (kit / "startup" / "fed_server.json").exists()
-    resources = policy.server_resources(str(kit.resolve() / "storage")) if is_server else policy.site_resources()
+    """Our roles and classes in place of FLARE's defaults, which files of these names override."""
+    resources = policy.server_resources(_storage(kit)) if _is_server(kit) else policy.site_resources()
     for name, content in (("resources.json", resources), ("authorization.json", policy.permissions())):
         (kit / "local" / name).write_text(json.dumps(content, indent=2))
+
+
+def follow(kit: Path) -> None:
+    """Let a server's kit that was carried elsewhere keep its runs there: FLARE wants absolute paths.
+
+    A site's files are left alone: they are its own.
+    """
+    path = kit / "local" / "resources.json"
+    if _is_server(kit) and json.dumps(f"{_storage(kit)}/runs") not in path.read_text():
+        path.write_text(json.dumps(policy.server_resources(_storage(kit)), indent=2))
+
+
+def _is_server(kit: Path) -> bool:
+    return (kit / "startup" / "fed_server.json").exists()
+
+
+def _storage(kit: Path) -> str:
+    return str(kit.resolve() / "storage")
 
 
 def _protect(folder: Path) -> None:

@@ -13,6 +13,9 @@ from typing import IO
 
 import psutil
 
+from idiolect.core.checks import RequestError
+from idiolect.experiments.flare.kits import follow
+
 PATIENCE = 5.0  # seconds between asking processes to end and ending them
 
 
@@ -20,11 +23,24 @@ def start(
     kit: Path, log: IO[bytes] | int | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Run the kit's own `sub_start.sh --once`, which becomes the server or the site, with this Python."""
+    if not (kit / "startup" / "sub_start.sh").exists():
+        raise RequestError(f"{kit} is no start-up kit of a server or a site; `idiolect deploy init` makes them.")
+    follow(kit)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     command = ["bash", str(kit.resolve() / "startup" / "sub_start.sh"), "--once"]
-    # relative paths of its storage belong to the kit
     settings = {**os.environ, "PATH": path, **(environment or {})}
     return subprocess.Popen(command, cwd=kit, env=settings, stdout=log, stderr=log, start_new_session=True)
+
+
+def run(kit: Path) -> int:
+    """Be the server or the site until it ends or is interrupted; its exit code."""
+    process = start(kit)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        stop([process])
 
 
 def stop(started: Iterable[subprocess.Popen[bytes]]) -> None:
