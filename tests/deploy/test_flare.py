@@ -109,7 +109,8 @@ class Cell:
 def transport_over(**answers) -> components.FlareTransport:
     sites = [SimpleNamespace(name=name, get_fqcn=lambda name=name: name) for name in answers]
     engine = SimpleNamespace(get_cell=lambda: Cell(answers), get_clients=lambda: sites)
-    return components.FlareTransport(SimpleNamespace(get_engine=lambda: engine, get_job_id=lambda: "job"))
+    context = SimpleNamespace(get_engine=lambda: engine, get_job_id=lambda: "job")
+    return components.FlareTransport(context, SimpleNamespace(triggered=False))
 
 
 def test_whoever_does_not_answer_in_time_or_not_with_bytes_is_absent():
@@ -129,6 +130,14 @@ def test_a_late_answer_is_not_taken_for_the_next_one():
     assert transport.exchange(2, {"a": b"two"}, 1.0) == {"a": b"two"}
     time.sleep(0.3)
     assert transport.exchange(3, {"a": b"three"}, 1.0) == {"a": b"three"}
+    transport.close()
+
+
+def test_a_run_that_a_user_ends_waits_for_no_site():
+    transport = transport_over(a=1.0)
+    transport.abort.triggered = True
+    with pytest.raises(RequestError, match="ended"):
+        transport.exchange(1, {"a": b"one"}, 60.0)
     transport.close()
 
 

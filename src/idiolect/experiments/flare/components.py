@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from nvflare.apis.event_type import EventType
@@ -27,20 +27,23 @@ from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 
+from idiolect.core.checks import RequestError
 from idiolect.engines.deploy.transport import Handler, Transport
 
 CHANNEL = "idiolect"
 TOPIC = "round"
 LOOK_EVERY = 0.2  # seconds between looks for sites that have not started yet
 LOOK_FOR = 2.0  # seconds that one look waits
+ABORT_EVERY = 0.5  # seconds between looks whether a user has ended the run
 PER_SITE = 3  # threads: FLARE's timeout counts for sending, waiting and receiving, so an old one may still hang
 
 
 class FlareTransport:
     """The coordinator's side. Names are those of the certificates: FLARE lets nobody register under another one."""
 
-    def __init__(self, context: FLContext) -> None:
+    def __init__(self, context: FLContext, abort: Signal) -> None:
         engine = context.get_engine()
+        self.abort = abort
         self.cell = engine.get_cell()
         self.addresses = {
             site.name: FQCN.join([site.get_fqcn(), context.get_job_id()]) for site in engine.get_clients()
@@ -55,7 +58,7 @@ class FlareTransport:
     def exchange(self, round: int, messages: Mapping[str, bytes], deadline: float) -> Mapping[str, bytes]:
         """One request per site, all at once. FLARE numbers them: a late answer finds nobody who waits for it."""
         asked = {site: self.threads.submit(self._ask, site, content, deadline) for site, content in messages.items()}
-        wait(asked.values(), timeout=deadline)
+        self._wait(set(asked.values()), deadline)
         answers = {site: answer.result() for site, answer in asked.items() if answer.done()}
         return {site: answer for site, answer in answers.items() if answer is not None}
 
@@ -67,6 +70,16 @@ class FlareTransport:
             if len(here) == len(self.addresses) or time.monotonic() > until:
                 return sorted(here)
             time.sleep(LOOK_EVERY)
+
+    def _wait(self, asked: set[Future[bytes | None]], seconds: float) -> None:
+        """Until all have answered or the time is over; RequestError where a user has ended the run."""
+        until = time.monotonic() + seconds
+        while asked and (left := until - time.monotonic()) > 0:
+            _, asked = wait(asked, timeout=min(left, ABORT_EVERY))
+            if self.abort.triggered:
+                raise RequestError(
+                    "A user has ended this run; it goes on from its last round when it is started again."
+                )
 
     def close(self) -> None:
         """Wait for no thread."""
@@ -98,7 +111,7 @@ class ServerRun(Controller):  # type: ignore[misc]  # FLARE has no type hints
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run; an error ends the job for all and is shown to its submitter."""
-        transport = FlareTransport(fl_ctx)
+        transport = FlareTransport(fl_ctx, abort_signal)
         try:
             self.coordinate(transport, kit_folder(fl_ctx))
         except Exception as error:
