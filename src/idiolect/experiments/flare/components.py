@@ -29,6 +29,11 @@ from nvflare.fuel.f3.message import Message
 
 from idiolect.core.checks import RequestError
 from idiolect.engines.deploy.transport import Handler, Transport
+from idiolect.experiments.deploy.desk import make_site
+from idiolect.experiments.deploy.serve import coordinate
+from idiolect.experiments.deploy.site_file import read_site_file
+from idiolect.experiments.flare.server_file import read_server_file
+from idiolect.experiments.spec import load
 
 CHANNEL = "idiolect"
 TOPIC = "round"
@@ -121,8 +126,10 @@ class ServerRun(Controller):  # type: ignore[misc]  # FLARE has no type hints
             transport.close()
 
     def coordinate(self, transport: Transport, kit: Path) -> None:
-        """Train."""
-        raise NotImplementedError
+        """Train every method of the spec; where the folder has a run that was not finished, go on with it."""
+        said, rules = read_server_file(kit)
+        spec = load(kit / said.spec)
+        coordinate(transport, spec, kit / said.folder, said.sites, rules, self.logger.info, said.patience)
 
 
 class SiteProcess(Executor):  # type: ignore[misc]
@@ -131,14 +138,14 @@ class SiteProcess(Executor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.handler: Handler | None = None
-        self.kit = Path()
+        self.kit, self.name = Path(), ""
         self.coordinator = ""
         self.one_at_a_time = threading.Lock()  # a round that came too late may still be at work
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Listen from the start of the job."""
         if event_type == EventType.START_RUN:
-            self.kit = kit_folder(fl_ctx)
+            self.kit, self.name = kit_folder(fl_ctx), fl_ctx.get_identity_name()
             self.coordinator = FQCN.join([FQCN.ROOT_SERVER, fl_ctx.get_job_id()])
             fl_ctx.get_engine().get_cell().register_request_cb(channel=CHANNEL, topic=TOPIC, cb=self.answer)
 
@@ -169,7 +176,10 @@ class SiteProcess(Executor):  # type: ignore[misc]
 
     def make_handler(self, kit: Path) -> Handler:
         """The site of `site.toml`."""
-        raise NotImplementedError
+        own = read_site_file(kit)
+        if own.name != self.name:
+            raise RequestError(f"site.toml names this site {own.name!r}, and its certificate {self.name!r}.")
+        return make_site(own)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """FLARE asks every client for an executor; ours has no tasks."""
