@@ -77,13 +77,13 @@ class FlareTransport:
             time.sleep(LOOK_EVERY)
 
     def _wait(self, asked: set[Future[bytes | None]], seconds: float) -> None:
-        """Until all have answered or the time is over; RequestError where a user has ended the run."""
+        """Until all have answered or the time is over; RequestError where the run was ended."""
         until = time.monotonic() + seconds
         while asked and (left := until - time.monotonic()) > 0:
             _, asked = wait(asked, timeout=min(left, ABORT_EVERY))
             if self.abort.triggered:
                 raise RequestError(
-                    "A user has ended this run; it goes on from its last round when it is started again."
+                    "This run was ended, by a user or because its sites failed; started again, it goes on from its last round."
                 )
 
     def close(self) -> None:
@@ -138,14 +138,14 @@ class SiteProcess(Executor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.handler: Handler | None = None
-        self.kit, self.name = Path(), ""
+        self.kit, self.certified = Path(), ""
         self.coordinator = ""
         self.one_at_a_time = threading.Lock()  # a round that came too late may still be at work
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Listen from the start of the job."""
         if event_type == EventType.START_RUN:
-            self.kit, self.name = kit_folder(fl_ctx), fl_ctx.get_identity_name()
+            self.kit, self.certified = kit_folder(fl_ctx), fl_ctx.get_identity_name()
             self.coordinator = FQCN.join([FQCN.ROOT_SERVER, fl_ctx.get_job_id()])
             fl_ctx.get_engine().get_cell().register_request_cb(channel=CHANNEL, topic=TOPIC, cb=self.answer)
 
@@ -177,8 +177,8 @@ class SiteProcess(Executor):  # type: ignore[misc]
     def make_handler(self, kit: Path) -> Handler:
         """The site of `site.toml`."""
         own = read_site_file(kit)
-        if own.name != self.name:
-            raise RequestError(f"site.toml names this site {own.name!r}, and its certificate {self.name!r}.")
+        if own.name != self.certified:
+            raise RequestError(f"site.toml names this site {own.name!r}, and its certificate {self.certified!r}.")
         return make_site(own)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
