@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # what FLARE and its packages
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("kits")
-    kits.provision(made, kits.Federation("trial", ("amber", "birch")))
+    kits.provision(made, kits.Federation(("amber", "birch")))
     return made
 
 
@@ -33,13 +33,15 @@ def test_keys_are_for_their_owner_only(folder):
     keys = [*folder.rglob("*.key"), *folder.rglob("cert.json")]
     assert len(keys) == 5  # server, two sites, a user, the authority
     assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
-    assert not list((folder / kits.KITS).rglob("cert.json")), "the authority's key is in a kit"
+    assert [key.relative_to(folder).parts[0] for key in folder.rglob("cert.json")] == [kits.AUTHORITY], (
+        "the authority's key is in a kit"
+    )
 
 
 def test_a_later_site_gets_a_kit_and_the_others_keep_theirs(folder):
     before = {key: key.read_bytes() for key in folder.rglob("client.key")}
-    root = (folder / "kits" / "amber" / "startup" / "rootCA.pem").read_bytes()
-    found = kits.provision(folder, kits.Federation("trial", ("amber", "birch", "cedar")))
+    root = (folder / "amber" / "startup" / "rootCA.pem").read_bytes()
+    found = kits.provision(folder, kits.Federation(("amber", "birch", "cedar")))
     assert (found["cedar"] / "startup" / "rootCA.pem").read_bytes() == root
     assert all(key.read_bytes() == content for key, content in before.items())
 
@@ -51,14 +53,14 @@ def test_jobs_must_be_signed(folder):
 
 @pytest.mark.parametrize("change", [{"sites": ("a b",)}, {"leads": ("lead",)}, {"sites": ("a", "a")}])
 def test_names_that_flare_refuses_are_refused_in_one_sentence(tmp_path, change):
-    federation = kits.Federation("trial", **({"sites": ("a",)} | change))
+    federation = kits.Federation(**({"sites": ("a",)} | change))
     with pytest.raises(RequestError, match="name"):
         kits.provision(tmp_path, federation)
 
 
 def test_no_role_may_ship_code_or_read_files(folder):
     for kit in ("server", "amber"):
-        said = json.loads((folder / "kits" / kit / "local" / "authorization.json").read_text())["permissions"]
+        said = json.loads((folder / kit / "local" / "authorization.json").read_text())["permissions"]
         assert set(said) == {"lead", "member", "org_admin", "project_admin"}
         for role, rights in said.items():
             assert {rights[right] for right in policy.FORBIDDEN} == {"none"}, role
@@ -66,14 +68,14 @@ def test_no_role_may_ship_code_or_read_files(folder):
 
 
 def test_one_class_may_run_at_a_site(folder):
-    resources = json.loads((folder / "kits" / "amber" / "local" / "resources.json").read_text())
+    resources = json.loads((folder / "amber" / "local" / "resources.json").read_text())
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert resources["class_allow_list"] == [policy.SITE_CLASS]
     assert resources["allow_log_streaming"] is False
 
 
 def test_a_server_that_is_carried_elsewhere_keeps_its_runs_there(folder, tmp_path):
-    kit = shutil.copytree(folder / "kits" / "server", tmp_path / "server")
+    kit = shutil.copytree(folder / "server", tmp_path / "server")
     kits.follow(kit)
     assert str(tmp_path) in (kit / "local" / "resources.json").read_text()
     assert str(folder) not in (kit / "local" / "resources.json").read_text()

@@ -64,8 +64,8 @@ def organiser(tmp_path_factory) -> SimpleNamespace:
     """Two federations with the same names and authorities of their own."""
     folder = tmp_path_factory.mktemp("flare")
     port = free_port()
-    federation = kits.Federation("trial", SITES, port=port, leads=(LEAD,), members=(MEMBER,))
-    foreign = kits.Federation("trial", SITES, port=free_port(), leads=(LEAD,))
+    federation = kits.Federation(SITES, port=port, leads=(LEAD,), members=(MEMBER,))
+    foreign = kits.Federation(SITES, port=free_port(), leads=(LEAD,))
     return SimpleNamespace(
         folder=folder,
         port=port,

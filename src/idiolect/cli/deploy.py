@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`idiolect deploy init | check | serve | join | status | demo`: one spec over real sites."""
+"""`idiolect deploy init | check | serve | join | submit | status | demo`: one spec over real sites."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+LEAD = "lead@idiolect.local"
 Kit = Annotated[Path, typer.Argument(help="Folder of a kit that `deploy init` made.")]
 
 
@@ -37,25 +38,32 @@ def init(
     transport: Annotated[
         Transport, typer.Option(help="tls: connections of our own. flare: NVIDIA FLARE.")
     ] = Transport.tls,
+    lead: Annotated[str, typer.Option(help="flare: e-mail addresses of those who may start runs.")] = LEAD,
+    member: Annotated[str | None, typer.Option(help="flare: e-mail addresses of those who may look on.")] = None,
     override: Set = None,
 ) -> None:
     """Make certificates and a start-up kit for the server and for each site."""
     from idiolect.experiments.deploy.kits import make_kits
     from idiolect.experiments.spec import load
 
-    _only_tls(transport)
-    names = [name.strip() for name in sites.split(",") if name.strip()]
-    kits = make_kits(folder, load(spec, override or []), names, host, port)
+    names, wanted = _names(sites), load(spec, override or [])
+    if transport is Transport.flare:
+        from idiolect.experiments.flare import require_flare
+
+        require_flare()
+        from idiolect.experiments.flare.kits import Federation, make_flare_kits
+
+        users = {"leads": tuple(_names(lead)), "members": tuple(_names(member or ""))}
+        kits = make_flare_kits(folder, wanted, Federation(tuple(names), host, port, **users))
+    else:
+        kits = make_kits(folder, wanted, names, host, port)
     for name, kit in kits.items():
         typer.echo(f"{name}: {kit}")
     typer.echo("Send each kit to its owner by a way that you trust: it holds a key. Sites set table in site.toml.")
 
 
-def _only_tls(transport: Transport) -> None:
-    from idiolect.core.checks import RequestError
-
-    if transport is Transport.flare:
-        raise RequestError("--transport flare is not built into this version; use tls.")
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 @app.command()
@@ -74,7 +82,11 @@ def serve(
     printing: Printing,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder. Default: KIT/result.")] = None,
 ) -> None:
-    """Run the server of a kit: train over its sites, or go on with it, and leave a run folder."""
+    """Run the server of a kit: train over its sites, or go on with it, and leave a run folder.
+
+    A FLARE server waits for `deploy submit`, and stays until it is interrupted.
+    """
+    _run_flare(kit)
     from idiolect.cli.output import remark
     from idiolect.cli.training import show, use_cache
     from idiolect.experiments.deploy.kits import serve as run_server
@@ -87,7 +99,8 @@ def serve(
 @app.command()
 @command
 def join(kit: Kit, printing: Printing) -> None:
-    """Run the site of a kit: answer the server from its own rows until the run is over."""
+    """Run the site of a kit: answer the server from its own rows until the run is over, with FLARE for all runs."""
+    _run_flare(kit)
     from idiolect.cli.output import remark
     from idiolect.cli.training import use_cache
     from idiolect.experiments.deploy.kits import join as run_site
@@ -98,10 +111,48 @@ def join(kit: Kit, printing: Printing) -> None:
     say("The run is over.")
 
 
+def _run_flare(kit: Path) -> None:
+    """Where the kit is FLARE's, be its server or site; the command ends with it."""
+    from idiolect.experiments.deploy.kits import is_flare
+
+    if is_flare(kit):
+        from idiolect.experiments.flare import require_flare
+
+        require_flare()
+        from idiolect.experiments.flare.processes import run
+
+        raise typer.Exit(run(kit))
+
+
+@app.command()
+@command
+def submit(
+    kit: Kit,
+    least: Annotated[int, typer.Option("--least", min=1, help="Sites without which the run does not begin.")] = 1,
+    hours: Annotated[float, typer.Option(help="How long to wait for its end.")] = 24.0,
+) -> None:
+    """With FLARE: start a run, or go on with it, as the user of a kit whose role allows it."""
+    from idiolect.experiments.flare import require_flare
+
+    require_flare()
+    from idiolect.experiments.flare.jobs import run_to_end
+
+    for line in run_to_end(kit, least, 3600 * hours):
+        typer.echo(line)
+
+
 @app.command()
 @command
 def status(folder: Annotated[Path, typer.Argument(help="A kit, or the server's run folder.")]) -> None:
-    """How far a run is: rounds, and where each site stands."""
+    """How far a run is: rounds, and where each site stands; with a FLARE user's kit, who is connected."""
+    if (folder / "startup" / "fed_admin.json").is_file():
+        from idiolect.experiments.flare import require_flare
+
+        require_flare()
+        from idiolect.experiments.flare.jobs import status_lines
+
+        typer.echo("\n".join(status_lines(folder)))
+        return
     from idiolect.experiments.deploy.look import status_of
 
     typer.echo("\n".join(status_of(folder)))
@@ -113,6 +164,7 @@ def demo(
     printing: Printing,
     spec: Annotated[Path | None, typer.Argument(help="A spec on a table to rehearse; default: heart disease.")] = None,
     sites: Annotated[int, typer.Option(help="Sites, of the default data.")] = 4,
+    transport: Annotated[Transport, typer.Option(help="tls, or flare.")] = Transport.tls,
     rounds: Annotated[int, typer.Option(help="Rounds, of the default data.")] = 20,
     out: Annotated[
         Path | None, typer.Option("--out", help="New folder. Default: runs/deploy-demo, or the next free.")
@@ -129,4 +181,13 @@ def demo(
     wanted = demo_spec(rounds) if spec is None else load(spec)
     tables = demo_tables(sites) if spec is None else spec_tables(wanted)
     folder = out or free_folder(Path("runs") / "deploy-demo")
-    show(run_demo(folder, wanted, tables, (lambda text: None) if printing.quiet else remark), printing)
+    say = (lambda text: None) if printing.quiet else remark
+    if transport is Transport.flare:
+        from idiolect.experiments.flare import require_flare
+
+        require_flare()
+        from idiolect.experiments.flare.demo import run_flare_demo
+
+        show(run_flare_demo(folder, wanted, tables, say), printing)
+        return
+    show(run_demo(folder, wanted, tables, say), printing)

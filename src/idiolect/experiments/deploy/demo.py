@@ -124,8 +124,7 @@ class Watched:
 def site_processes(kits: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes]]]:
     """`idiolect deploy join` for each kit; all of them have ended when this does."""
     processes: list[subprocess.Popen[bytes]] = []
-    # many processes on one machine: none of them may take all of its cores
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "XLA_FLAGS": _one_thread(os.environ.get("XLA_FLAGS", ""))}
+    environment = os.environ | one_thread()
     try:
         for kit in kits:
             with open(kit / "join.log", "wb") as log:
@@ -144,8 +143,10 @@ def site_processes(kits: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes
                 process.wait()
 
 
-def _one_thread(flags: str) -> str:
-    return f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+def one_thread() -> dict[str, str]:
+    """Variables for many processes on one machine: none of them may take all of its cores."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    return {"OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from idiolect.engines.deploy.link import Rules
 from idiolect.engines.deploy.site import Site
 from idiolect.engines.deploy.tls import TlsServer, serve_site
 from idiolect.engines.deploy.transport import Transport
+from idiolect.engines.deploy.wire import Facts
 from idiolect.experiments.deploy.agreement import check_deployable
 from idiolect.experiments.deploy.certificates import make_authority, make_papers, papers_in
 from idiolect.experiments.deploy.desk import make_site
@@ -55,17 +56,27 @@ def make_kits(folder: Path, spec: Spec, sites: Sequence[str], host: str, port: i
     if folder.exists() and any(folder.iterdir()):
         raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
     authority = make_authority(spec.name)
-    content = to_toml(dataclasses.replace(spec, data=dataclasses.replace(spec.data, path=None)))
     kits = {name: folder / name for name in ("server", *sites)}
     for name, kit in kits.items():
         make_papers(kit, authority, name, server=name == "server")
-        (kit / SPEC).write_text(content, encoding="utf-8")
         (kit / CONNECT_FILE).write_text(tomli_w.dumps({"host": host, "port": port}), encoding="utf-8")
+    fill_kits(kits, spec, sites, {"host": "0.0.0.0", "port": port})
+    return kits
+
+
+def fill_kits(kits: Mapping[str, Path], spec: Spec, sites: Sequence[str], listen: Facts) -> None:
+    """What a kit holds whatever carries its messages: the spec, and the party's own file."""
+    content = to_toml(dataclasses.replace(spec, data=dataclasses.replace(spec.data, path=None)))
+    for name, kit in kits.items():
+        (kit / SPEC).write_text(content, encoding="utf-8")
         if name != "server":
             (kit / FILE).write_text(_site_text(name), encoding="utf-8")
-    listen: dict[str, Any] = {"sites": list(sites), "host": "0.0.0.0", "port": port}
-    (kits["server"] / SERVER_FILE).write_text(tomli_w.dumps(listen), encoding="utf-8")
-    return kits
+    (kits["server"] / SERVER_FILE).write_text(tomli_w.dumps({"sites": list(sites), **listen}), encoding="utf-8")
+
+
+def is_flare(kit: Path) -> bool:
+    """Whether a kit was made for FLARE."""
+    return (kit / "startup").is_dir()
 
 
 def check_names(sites: Sequence[str]) -> None:

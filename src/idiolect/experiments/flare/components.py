@@ -29,11 +29,8 @@ from nvflare.fuel.f3.message import Message
 
 from idiolect.core.checks import RequestError
 from idiolect.engines.deploy.transport import Handler, Transport
-from idiolect.experiments.deploy.desk import make_site
-from idiolect.experiments.deploy.serve import coordinate
+from idiolect.experiments.deploy.kits import coordinate_kit, site_of_kit
 from idiolect.experiments.deploy.site_file import read_site_file
-from idiolect.experiments.flare.server_file import read_server_file
-from idiolect.experiments.spec import load
 
 CHANNEL = "idiolect"
 TOPIC = "round"
@@ -83,7 +80,7 @@ class FlareTransport:
             _, asked = wait(asked, timeout=min(left, ABORT_EVERY))
             if self.abort.triggered:
                 raise RequestError(
-                    "This run was ended, by a user or because its sites failed; started again, it goes on from its last round."
+                    "This run was ended, by a user or because its sites failed; submitted again, it goes on."
                 )
 
     def close(self) -> None:
@@ -127,9 +124,7 @@ class ServerRun(Controller):  # type: ignore[misc]  # FLARE has no type hints
 
     def coordinate(self, transport: Transport, kit: Path) -> None:
         """Train every method of the spec; where the folder has a run that was not finished, go on with it."""
-        said, rules = read_server_file(kit)
-        spec = load(kit / said.spec)
-        coordinate(transport, spec, kit / said.folder, said.sites, rules, self.logger.info, said.patience)
+        coordinate_kit(transport, kit, self.logger.info)
 
 
 class SiteProcess(Executor):  # type: ignore[misc]
@@ -176,10 +171,10 @@ class SiteProcess(Executor):  # type: ignore[misc]
 
     def make_handler(self, kit: Path) -> Handler:
         """The site of `site.toml`."""
-        own = read_site_file(kit)
-        if own.name != self.certified:
-            raise RequestError(f"site.toml names this site {own.name!r}, and its certificate {self.certified!r}.")
-        return make_site(own)
+        written = read_site_file(kit).name
+        if written != self.certified:
+            raise RequestError(f"site.toml names this site {written!r}, and its certificate {self.certified!r}.")
+        return site_of_kit(kit)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """FLARE asks every client for an executor; ours has no tasks."""

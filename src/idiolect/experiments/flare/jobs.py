@@ -66,6 +66,22 @@ def wait_for_end(opened: Session, job: str, seconds: float) -> str:
         raise RequestError(f"The run {job} has not ended within {seconds:g} s; `abort_job` ends it.") from error
 
 
+def run_to_end(kit: Path, least: int, seconds: float) -> Iterator[str]:
+    """Start a run as the user of a kit, and say how it goes."""
+    with session(kit) as opened:
+        job = submit(opened, "run", least)
+        yield f"Run {job} is submitted; connected: {', '.join(connected(opened)) or 'no site'}."
+        yield f"It has ended: {wait_for_end(opened, job, seconds)}. The server's kit has its result."
+
+
+def status_lines(kit: Path) -> list[str]:
+    """What the user of a kit may see, line by line."""
+    with session(kit) as opened:
+        found = status(opened)
+    runs = [f"{submitted} {name} {number}: {how}" for number, name, submitted, how in found.runs]
+    return [f"Connected: {', '.join(found.sites) or 'no site'}.", *(runs or ["No run so far."])]
+
+
 class Status(NamedTuple):
     """What a user sees of a system."""
 
@@ -77,7 +93,12 @@ def status(opened: Session) -> Status:
     """Who is connected, and the runs so far."""
     runs = opened.list_jobs(detailed=True, reverse=True)
     shown = ((run["job_id"], run["name"], run["submit_time_iso"], run["status"]) for run in runs)
-    return Status(tuple(sorted(site.name for site in opened.get_connected_client_list())), tuple(shown))
+    return Status(connected(opened), tuple(shown))
+
+
+def connected(opened: Session) -> tuple[str, ...]:
+    """Names of the sites that are connected."""
+    return tuple(sorted(site.name for site in opened.get_connected_client_list()))
 
 
 def _write(path: Path, content: dict[str, object]) -> None:

@@ -16,10 +16,12 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from idiolect.core.checks import RequestError
+from idiolect.experiments.deploy.agreement import check_deployable
+from idiolect.experiments.deploy.kits import check_names, fill_kits
 from idiolect.experiments.flare import policy
+from idiolect.experiments.spec import Spec
 
 AUTHORITY = "authority"  # holds the key that signs all others: it never leaves the organiser
-KITS = "kits"
 SERVER = "server"  # the name of its kit, whatever its host is called
 YEAR = 360
 
@@ -28,7 +30,6 @@ YEAR = 360
 class Federation:
     """Who takes part: host and port of the server, names of sites, users who may start runs and who may look on."""
 
-    name: str
     sites: tuple[str, ...]
     host: str = "localhost"
     port: int = 8002
@@ -51,6 +52,17 @@ class _Quiet:
     info = warning = debug
 
 
+def make_flare_kits(folder: Path, spec: Spec, federation: Federation) -> dict[str, Path]:
+    """A kit for "server", each site and each user, with the spec and the party's own file."""
+    check_deployable(spec)
+    check_names(federation.sites)
+    if folder.exists() and any(folder.iterdir()):
+        raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
+    kits = provision(folder, federation)
+    fill_kits({name: kits[name] for name in (SERVER, *federation.sites)}, spec, federation.sites, {})
+    return kits
+
+
 def provision(folder: Path, federation: Federation) -> dict[str, Path]:
     """Make the kits that `folder` has not got yet, by name. The authority is made once and kept.
 
@@ -67,7 +79,7 @@ def provision(folder: Path, federation: Federation) -> dict[str, Path]:
         raise RequestError(f"The start-up kits could not be made: {'; '.join(report.errors)}")
     made = Path(context[CtxKey.CURRENT_PROD_DIR])
     named = {SERVER if kit.name == federation.host else kit.name: kit for kit in sorted(made.iterdir())}
-    kits = {name: _keep(kit, folder.resolve() / KITS / name) for name, kit in named.items()}
+    kits = {name: _keep(kit, folder.resolve() / name) for name, kit in named.items()}
     shutil.rmtree(made)
     _protect(folder / AUTHORITY)
     return kits
@@ -83,7 +95,7 @@ def _project(federation: Federation) -> Project:
             for role, names in (("lead", federation.leads), ("member", federation.members))
             for user in names
         ]
-        return Project(federation.name, "idiolect", participants=[server, *sites, *users])
+        return Project("idiolect", "idiolect", participants=[server, *sites, *users])
     except ValueError as error:
         raise RequestError(
             f"FLARE refuses a name: {error}. Sites have letters, digits, - and _; users an e-mail address."
