@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ def session(kit: Path, seconds: float = 10.0) -> Iterator[Session]:
     """A connection to the server as the user whose kit this is."""
     username = json.loads((kit / "startup" / "fed_admin.json").read_text())["admin"]["username"]
     try:
-        opened = new_secure_session(username, str(kit), timeout=seconds)
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints that it connects
+            opened = new_secure_session(username, str(kit), timeout=seconds)
     except (NoConnection, AuthenticationError) as error:
         raise RequestError(f"The server did not let {username} in within {seconds:g} s: {error}") from error
     try:
