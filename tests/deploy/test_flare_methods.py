@@ -34,7 +34,10 @@ METHODS = (
     *("fedavg", "scaffold", "scafflix", "l2gd", "ifca", "all_for_all"),
     *("local", "fedadam", "ditto", "acd_pfl", "apfl", "knn_per"),
 )
-IN_A_HURRY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+IN_A_HURRY = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
 
 
 def site_table(site: int) -> pa.Table:
@@ -53,13 +56,13 @@ def spec_of(path: Path):
             "model": {"name": "linear", "l2": 0.1},
             "training": {
                 "rounds": ROUNDS,
-                "record_every": ROUNDS,
+                "record_every": 1,
                 "precision": "float64",
                 "executor": "batched",
-                "block": ROUNDS,
+                "block": 1,
             },
             "tuning": {"auto": False},
-            "evaluation": {"scores": ["log_loss", "accuracy"], "optimum": "never"},
+            "evaluation": {"scores": ["log_loss"], "optimum": "never"},
             "methods": {name: {} for name in METHODS},
         }
     )
@@ -122,7 +125,7 @@ def test_it_was_interrupted(both):
 def test_scores_and_models_equal_the_simulation(both, method):
     ours, theirs = clients_of(both.result, method), clients_of(both.simulated, method)
     known = [name for name in ours if not np.isnan(ours[name].astype(float)).all()]
-    assert len(known) > 15
+    assert len(known) > 8
     for name in known:
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-9, atol=1e-9, err_msg=name)
     if method == "knn_per":  # its model holds rows, padded to the largest client
@@ -154,7 +157,7 @@ def test_bytes_are_those_of_the_ledger_and_headers(both, method):
 
 
 def test_a_round_takes_less_than_the_third_of_a_second(both):
-    """The last rounds of a method, once its programs are compiled; on a busy machine the quickest method counts."""
+    """Once programs are compiled. A busy machine slows some rounds down: the quickest method counts."""
     table = pq.read_table(both.result / "history.parquet").to_pylist()
-    seconds = [row["seconds"] for row in table if row["round"] == ROUNDS]
-    assert min(seconds) > 0
+    seconds = {method: [row["seconds"] for row in table if row["method"] == method] for method in METHODS}
+    assert min(np.median(np.diff(each)[2:]) for each in seconds.values()) < 0.3
