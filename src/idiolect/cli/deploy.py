@@ -48,9 +48,6 @@ def init(
 
     names, wanted = _names(sites), load(spec, override or [])
     if transport is Transport.flare:
-        from idiolect.experiments.flare import require_flare
-
-        require_flare()
         from idiolect.experiments.flare.kits import Federation, make_flare_kits
 
         users = {"leads": tuple(_names(lead)), "members": tuple(_names(member or ""))}
@@ -116,9 +113,6 @@ def _run_flare(kit: Path) -> None:
     from idiolect.experiments.deploy.kits import is_flare
 
     if is_flare(kit):
-        from idiolect.experiments.flare import require_flare
-
-        require_flare()
         from idiolect.experiments.flare.processes import run
 
         raise typer.Exit(run(kit))
@@ -132,9 +126,6 @@ def submit(
     hours: Annotated[float, typer.Option(help="How long to wait for its end.")] = 24.0,
 ) -> None:
     """With FLARE: start a run, or go on with it, as the user of a kit whose role allows it."""
-    from idiolect.experiments.flare import require_flare
-
-    require_flare()
     from idiolect.experiments.flare.jobs import run_to_end
 
     for line in run_to_end(kit, least, 3600 * hours):
@@ -146,9 +137,6 @@ def submit(
 def status(folder: Annotated[Path, typer.Argument(help="A kit, or the server's run folder.")]) -> None:
     """How far a run is: rounds, and where each site stands; with a FLARE user's kit, who is connected."""
     if (folder / "startup" / "fed_admin.json").is_file():
-        from idiolect.experiments.flare import require_flare
-
-        require_flare()
         from idiolect.experiments.flare.jobs import status_lines
 
         typer.echo("\n".join(status_lines(folder)))
@@ -183,9 +171,6 @@ def demo(
     folder = out or free_folder(Path("runs") / "deploy-demo")
     say = (lambda text: None) if printing.quiet else remark
     if transport is Transport.flare:
-        from idiolect.experiments.flare import require_flare
-
-        require_flare()
         from idiolect.experiments.flare.demo import run_flare_demo
 
         show(run_flare_demo(folder, wanted, tables, say), printing)

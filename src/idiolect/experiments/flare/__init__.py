@@ -7,8 +7,5 @@ import importlib.util
 
 from idiolect.core.checks import RequestError
 
-
-def require_flare() -> None:
-    """RequestError where the package is not installed."""
-    if importlib.util.find_spec("nvflare") is None:
-        raise RequestError("NVIDIA FLARE is not installed; pip install 'idiolect[deploy]'.")
+if importlib.util.find_spec("nvflare") is None:  # here, so that whoever imports a part of it reads this sentence
+    raise RequestError("NVIDIA FLARE is not installed; pip install 'idiolect[deploy]'.")

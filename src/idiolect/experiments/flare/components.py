@@ -29,6 +29,7 @@ from nvflare.fuel.f3.message import Message
 
 from idiolect.core.checks import RequestError
 from idiolect.engines.deploy.transport import Handler, Transport
+from idiolect.experiments.compilation import enable_cache
 from idiolect.experiments.deploy.kits import coordinate_kit, site_of_kit
 from idiolect.experiments.deploy.site_file import read_site_file
 
@@ -124,6 +125,7 @@ class ServerRun(Controller):  # type: ignore[misc]  # FLARE has no type hints
 
     def coordinate(self, transport: Transport, kit: Path) -> None:
         """Train every method of the spec; where the folder has a run that was not finished, go on with it."""
+        enable_cache(self.logger.info)
         coordinate_kit(transport, kit, self.logger.info)
 
 
@@ -174,6 +176,7 @@ class SiteProcess(Executor):  # type: ignore[misc]
         written = read_site_file(kit).name
         if written != self.certified:
             raise RequestError(f"site.toml names this site {written!r}, and its certificate {self.certified!r}.")
+        enable_cache(self.logger.info)  # a job is a new process: it finds the programs of the last one
         return site_of_kit(kit)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
