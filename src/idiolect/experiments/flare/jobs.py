@@ -19,7 +19,7 @@ from idiolect.experiments.flare import policy
 
 
 @contextlib.contextmanager
-def session(kit: Path, seconds: float = 10.0) -> Iterator[Session]:
+def session(kit: Path, seconds: float = 30.0) -> Iterator[Session]:
     """A connection to the server as the user whose kit this is."""
     username = json.loads((kit / "startup" / "fed_admin.json").read_text())["admin"]["username"]
     try:
@@ -58,6 +58,12 @@ def submit_folder(opened: Session, folder: Path) -> str:
         return opened.submit_job(str(folder))
     except AuthorizationError as error:
         raise RequestError(f"This user's role may not start runs: {error}") from error
+
+
+def how_it_ended(opened: Session, job: str) -> str | None:
+    """FLARE's word for how a run ended; None as long as it has not."""
+    stands = str(opened.get_job_status(job))
+    return stands if stands.startswith("FINISHED") else None
 
 
 def wait_for_end(opened: Session, job: str, seconds: float) -> str:

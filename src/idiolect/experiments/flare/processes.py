@@ -16,7 +16,7 @@ import psutil
 from idiolect.core.checks import RequestError
 from idiolect.experiments.flare.kits import follow
 
-PATIENCE = 5.0  # seconds between asking processes to end and ending them
+PATIENCE = 3.0  # seconds between asking processes to end and ending them; FLARE is in no hurry
 
 
 def start(
