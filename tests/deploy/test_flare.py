@@ -4,19 +4,26 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
+import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the deploy extra (nvflare) is not installed")
+pytest.importorskip("nvflare", reason="the extra flare (nvflare) is not installed")
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 
+from idiolect.cli import app
+from idiolect.cli.failures import exit_code_of
 from idiolect.core.checks import RequestError
+from idiolect.experiments.deploy.kits import read_server_file
+from idiolect.experiments.deploy.site_file import read_site_file
 from idiolect.experiments.flare import components, jobs, kits, policy, processes
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what FLARE and its packages warn of is not ours
@@ -49,6 +56,29 @@ def test_a_later_site_gets_a_kit_and_the_others_keep_theirs(folder):
 def test_jobs_must_be_signed(folder):
     for path in (*folder.rglob("fed_client.json"), *folder.rglob("fed_server.json")):
         assert json.loads(path.read_text())["require_signed_jobs"] is True
+
+
+SPEC = """
+[data]
+source = "table"
+client = "site"
+target = "y"
+[methods.fedavg]
+step_size = 0.1
+"""
+
+
+def test_init_makes_a_kit_for_each_party(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("study.toml").write_text(SPEC)
+    options = ["--sites", "north,south", "--transport", "flare", "--lead", "ada@example.org", "--port", "18002"]
+    monkeypatch.setattr(sys, "argv", ["idiolect", "deploy", "init", "study", "study.toml", *options])
+    assert exit_code_of(app) == 0
+    assert set(os.listdir("study")) == {"authority", "server", "north", "south", "ada@example.org"}
+    assert read_server_file(Path("study/server")).sites == ["north", "south"]
+    assert read_site_file(Path("study/north")).name == "north"
+    assert "18002" in Path("study/north/startup/fed_client.json").read_text()
+    assert exit_code_of(app) != 0, "a folder with kits is overwritten"
 
 
 @pytest.mark.parametrize("change", [{"sites": ("a b",)}, {"leads": ("lead",)}, {"sites": ("a", "a")}])

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("nvflare", reason="the deploy extra (nvflare) is not installed")
+pytest.importorskip("nvflare", reason="the extra flare (nvflare) is not installed")
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
 from idiolect.core.checks import RequestError

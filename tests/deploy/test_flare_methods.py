@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
-pytest.importorskip("nvflare", reason="the deploy extra (nvflare) is not installed")
+pytest.importorskip("nvflare", reason="the extra flare (nvflare) is not installed")
 
 from idiolect.engines.deploy.wire import HEADER_BYTES, HEADER_BYTES_OF_ARRAY
 from idiolect.experiments.execute import execute

@@ -8,4 +8,4 @@ import importlib.util
 from idiolect.core.checks import RequestError
 
 if importlib.util.find_spec("nvflare") is None:  # here, so that whoever imports a part of it reads this sentence
-    raise RequestError("NVIDIA FLARE is not installed; pip install 'idiolect[deploy]'.")
+    raise RequestError("NVIDIA FLARE is not installed; pip install 'idiolect[flare]'.")
