@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,11 +29,8 @@ def reproduce(
     ] = None,
 ) -> None:
     """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a change."""
-    from idiolect.cli.training import Bar
     from idiolect.core.checks import RequestError
     from idiolect.experiments.compilation import enable_cache
-    from idiolect.experiments.reproductions import reproductions
-    from idiolect.record import standing
 
     enable_cache()
     sizes = [name for name, asked in (("quick", quick), ("gpu", gpu), ("full", full)) if asked]
@@ -41,16 +38,32 @@ def reproduce(
     folder = writing.out or (usual if every and resume else free_folder(usual))
     if every and (writing.overrides or cells is not None):
         raise RequestError("--set and --cells are for one reproduction; name its slug instead of 'all'.")
-    with reproductions("everything" if every else "runner") as papers, Bar(writing.quiet) as bar:
-        if every:
-            with standing.at(folder, f"`idiolect reproduce all --out {folder} --resume` goes on from there"):
-                outcome = papers.reproduce_all(folder, bar.update, sizes=sizes, resume=resume)
-        else:
-            options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
-            outcome = papers.reproduce(slug, folder, progress=bar.update, **options)
+    if every:
+        outcome = _reproduce_all(folder, writing.quiet, sizes=sizes, resume=resume)
+    else:
+        options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
+        outcome = _reproduce_one(slug, folder, writing.quiet, **options)
     if writing.as_json:
         typer.echo(json.dumps(outcome.as_dict() | {"folder": str(folder)}))
     else:
         typer.echo(outcome.to_text())
         typer.echo(f"Numbers and figure{'s' * every}: {folder}")
     raise typer.Exit(1 if outcome.changed else 0)
+
+
+def _reproduce_one(slug: str, folder: Path, quiet: bool, **options: object) -> Any:
+    from idiolect.cli.training import Bar
+    from idiolect.experiments.reproductions import reproductions
+
+    with reproductions("runner") as papers, Bar(quiet) as bar:
+        return papers.reproduce(slug, folder, progress=bar.update, **options)
+
+
+def _reproduce_all(folder: Path, quiet: bool, **options: object) -> Any:
+    from idiolect.cli.training import Bar
+    from idiolect.experiments.reproductions import reproductions
+    from idiolect.record import standing
+
+    way_on = f"`idiolect reproduce all --out {folder} --resume` goes on from there"
+    with reproductions("everything") as papers, Bar(quiet) as bar, standing.at(folder, way_on):
+        return papers.reproduce_all(folder, bar.update, **options)
