@@ -7,7 +7,7 @@ The very sums that `Preprocessing.fit` adds up in a simulation, but each site co
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -223,6 +223,14 @@ def _joined(each: list[Any]) -> Texts:
     return Texts(tuple(one.levels[0] for one in texts), np.concatenate([one.missing for one in texts]))
 
 
+def _common_classes(target: str, levels: Iterable[Iterable[str]], numbers: bool) -> tuple[str, ...]:
+    """The classes of all sites, in the order of numbers where they are."""
+    every = set[str]().union(*levels)
+    if len(every) < 2:
+        raise RequestError(f"The target {target!r} is the same at all sites; choose a column that varies.")
+    return tuple(sorted(every, key=float) if numbers else sorted(every))
+
+
 def _fit_targets(
     sums: Mapping[str, SiteSums], request: TableRequest, local: bool
 ) -> tuple[TargetColumns, Mapping[str, Summary], list[str]]:
@@ -231,10 +239,7 @@ def _fit_targets(
     kinds = tuple(_kind(name, sums) for name in names)
     if task == "classification":
         texts = _joined(each[names[0]])
-        every = set().union(*texts.levels)
-        classes = tuple(sorted(every, key=float) if kinds[0] == NUMBER else sorted(every))
-        if len(classes) < 2:
-            raise RequestError(f"The target {names[0]!r} is the same at all sites; choose a column that varies.")
+        classes = _common_classes(names[0], texts.levels, kinds[0] == NUMBER)
         return TargetColumns(names, classes, kinds=kinds), {names[0]: texts}, []
     found = TargetColumns(names, (), (0.0,) * len(names), (1.0,) * len(names), kinds, task == "counts")
     numbers = {name: _stacked([one for one in parts if isinstance(one, Numbers)]) for name, parts in each.items()}

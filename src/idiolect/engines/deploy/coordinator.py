@@ -284,16 +284,8 @@ class Coordinator:
         told = {"selected": standing.selected_round}
         questions = {site: one._replace(content=told) for site, one in questions.items()}
         found = self.link.ask("finish", standing.round, questions, self._ended)
-        ends: dict[str, dict[str, dict[str, dict[str, list[float]]]]] = {}
-        for when in ("last", "selected"):
-            each = {split: {site: one[0][when][split] for site, one in found.items()} for split in SPLITS}
-            every = {split: _by_client(of_sites, self.link.numbers) for split, of_sites in each.items()}
-            ends[when] = {
-                split: {
-                    model: {name: values.tolist() for name, values in named.items()} for model, named in one.items()
-                }
-                for split, one in every.items()
-            }
+        scores = {site: one[0] for site, one in found.items()}
+        ends = {when: _end_scores(scores, when, self.link.numbers) for when in ("last", "selected")}
         cost = [found[site][1].tally if site in found else Tally() for site in self.link.numbers]
         tally = Tally(*(np.array(counts) for counts in zip(*cost)))
         account = bill_delivery(standing.account, tally, self.job.algorithm, self.job.participation, self.wire)
@@ -308,6 +300,17 @@ class Coordinator:
                 raise WireError(f"{who} did not send its scores on {' and '.join(SPLITS)} rows.")
             found[when] = {split: scores_of(one[split], self.job.scores, who) for split in SPLITS}
         return found, work_of(content.get("work"), who)
+
+
+def _end_scores(
+    found: Mapping[str, dict[str, dict[str, Scores]]], when: str, numbers: Mapping[str, int]
+) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """split -> model -> score -> by client, of what the sites said of one end of the run."""
+    every = {split: _by_client({site: one[when][split] for site, one in found.items()}, numbers) for split in SPLITS}
+    return {
+        split: {model: {name: values.tolist() for name, values in named.items()} for model, named in one.items()}
+        for split, one in every.items()
+    }
 
 
 def _by_client(found: Mapping[str, Scores], numbers: Mapping[str, int]) -> dict[str, dict[str, np.ndarray]]:

@@ -17,6 +17,7 @@ from idiolect.core.tally import Tally
 from idiolect.engines.deploy.wire import Facts, WireError
 
 LARGEST_COUNT = 2**62
+MOST_SCORES = 64  # of one model in a report
 Scores = dict[str, dict[str, float]]  # model -> score -> one client's number; not-a-number: it has none
 
 
@@ -63,17 +64,22 @@ def scores_of(facts: object, names: tuple[str, ...], sender: str) -> Scores:
     """The scores in a message; WireError where one that was asked for is missing, or one is there that was not."""
     if not isinstance(facts, dict) or not {"personal"} <= set(facts) <= {"personal", "shared", "instances"}:
         raise WireError(f"{sender} sent scores of other models than were asked for.")
-    found: Scores = {}
-    for model, named in facts.items():
-        if not isinstance(named, dict) or (model != "instances" and set(named) != set(names)):
-            raise WireError(f"{sender} sent other scores than {', '.join(names)}.")
-        if not all(value is None or _is_finite(value) for value in named.values()) or len(named) > 64:
-            raise WireError(f"{sender} sent a score that is not a finite number.")
-        found[model] = {str(name): math.nan if value is None else float(value) for name, value in named.items()}
-    return found
+    # "instances" counts rows by who is right on them: its names are not scores
+    return {model: _named(named, names if model != "instances" else None, sender) for model, named in facts.items()}
 
 
-def _is_finite(value: object) -> bool:
+def _named(facts: object, names: tuple[str, ...] | None, sender: str) -> dict[str, float]:
+    """Numbers by name, those that were asked for; null is not-a-number."""
+    if not isinstance(facts, dict) or set(facts) != set(names or facts):
+        raise WireError(f"{sender} sent other scores than {', '.join(names or ('counts',))}.")
+    if len(facts) > MOST_SCORES or not all(map(_is_score, facts.values())):
+        raise WireError(f"{sender} sent a score that is not a finite number.")
+    return {str(name): math.nan if value is None else float(value) for name, value in facts.items()}
+
+
+def _is_score(value: object) -> bool:
+    if value is None:
+        return True
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -123,7 +123,8 @@ class Site:
             self.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
 
-    def _answer(self, asked: Message) -> Message:
+    def _check(self, asked: Message) -> None:
+        """WireError for a message of another run, or one that comes again."""
         if asked.run != self.desk.run:
             raise WireError(
                 f"{COORDINATOR} is about another run: spec, versions or settings differ from this site's "
@@ -132,6 +133,9 @@ class Site:
         if asked.sequence <= self.sequence:
             raise WireError(f"{COORDINATOR} sent message {asked.sequence} after {self.sequence}: it is stale.")
         self.sequence = asked.sequence
+
+    def _answer(self, asked: Message) -> Message:
+        self._check(asked)
         if asked.arrays and asked.kind in (*BEFORE, "begin"):
             raise WireError(f"{COORDINATOR} sent arrays before training has begun.")
         if asked.kind in BEFORE:

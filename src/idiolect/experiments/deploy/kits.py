@@ -112,7 +112,7 @@ def read_server_file(kit: Path) -> ServerFile:
     return found
 
 
-def coordinate_kit(transport: Transport, kit: Path, say: Say | None = None, out: Path | None = None) -> Path:
+def coordinate_kit(transport: Transport, kit: Path, say: Say = lambda text: None, out: Path | None = None) -> Path:
     """Run the spec of a server's kit over any transport; the run folder that it leaves."""
     own = read_server_file(kit)
     rules = fill(Rules, own.rules, "rules")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -53,13 +54,16 @@ class Agreed(NamedTuple):
     constants: Constants | None
 
 
+DEFAULT_RULES = Rules()
+
+
 def coordinate(
     transport: Transport,
     spec: Spec,
     folder: Path,
     sites: Sequence[str],
-    rules: Rules | None = None,
-    say: Say | None = None,
+    rules: Rules = DEFAULT_RULES,
+    say: Say = lambda text: None,
     patience: float = 600.0,
 ) -> None:
     """Train every method of the spec over the sites and leave a run folder; goes on where an earlier process stopped.
@@ -68,31 +72,37 @@ def coordinate(
     seconds to come; after that a round closes with those that answer.
     """
     check_deployable(spec)
-    tell, rules = say or (lambda text: None), rules or Rules()
-    names = sorted(sites, key=natural_key)
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise RequestError(f"A deployment needs at least 2 sites of different names, got {', '.join(names)}.")
+    names = _ordered(sites)
     kept = RunFolder(folder)
     resume = kept.begun
     kept.check(resume)
     if resume:
         spec = resumed(kept.read_spec(), spec, folder)
-    link = Link(transport, run_digest(spec), {name: place for place, name in enumerate(names)}, rules, tell)
+    link = Link(transport, run_digest(spec), {name: place for place, name in enumerate(names)}, rules, say)
     known = kept.read_sealed(AGREED) if resume else None
-    agreed = _restore(known, link, spec) if known is not None else agree(link, spec, patience, tell)
+    agreed = _restore(known, link, spec) if known is not None else agree(link, spec, patience, say)
     weighted = spec.data.weight_column is not None
     hollow = hollow_federation(agreed.recipe, agreed.preparation, agreed.sums, weighted)
     prepared = prepare_hollow(spec, hollow, agreed.constants)
     with kept.begin(spec, prepared.federation, resume):
         kept.write_sealed(AGREED, _to_facts(agreed))
-        for text in (*prepared.notes(), prepared.reason, *(note for one in prepared.built for note in one.notes)):
-            tell(text)
+        of_methods = itertools.chain.from_iterable(one.notes for one in prepared.built)
+        for text in (*prepared.notes(), prepared.reason, *of_methods):
+            say(text)
         trials = [
             _train(link, kept, prepared, agreed, method, built, seed)
             for method, built in zip(prepared.methods, prepared.built)
             for seed in spec.seeds
         ]
         write_result(kept, prepared, trials)
+
+
+def _ordered(sites: Sequence[str]) -> list[str]:
+    """Their natural order gives sites their numbers."""
+    names = sorted(sites, key=natural_key)
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise RequestError(f"A deployment needs at least 2 sites of different names, got {', '.join(names)}.")
+    return names
 
 
 def agree(link: Link, spec: Spec, patience: float, say: Say) -> Agreed:
@@ -113,13 +123,11 @@ def agree(link: Link, spec: Spec, patience: float, say: Say) -> Agreed:
 
 def _wait_for(link: Link, names: list[str], patience: float, say: Say) -> None:
     """Until all sites have said hello in the same versions."""
-    until, here = time.monotonic() + patience, set[str]()
+    until, away = time.monotonic() + patience, list(names)
     while True:
-        away = [name for name in names if name not in here]
         asked = {name: Question({}, {}) for name in away if name in link.transport.sites}
-        if asked:
-            here |= set(link.ask("hello", 0, asked, _hello))
-        away = [name for name in names if name not in here]
+        here = link.ask("hello", 0, asked, _hello) if asked else {}
+        away = [name for name in away if name not in here]
         if not away:
             return
         if time.monotonic() > until:
