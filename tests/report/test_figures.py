@@ -95,6 +95,7 @@ def test_nothing_is_clipped_or_overlaps(make_run, methods, clients, name):
     draw = next(draw for known, _, _, draw, _ in FIGURES if known == name)
     with drawing(name):
         figure = lay_out(draw(run))
+        figure.draw_without_rendering()  # texts of legends find their places when they are drawn
         box, edge = figure.get_tightbbox(), figure.get_size_inches()
         assert box.x0 >= -0.01
         assert box.y0 >= -0.01

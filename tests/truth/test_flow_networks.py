@@ -221,7 +221,7 @@ def test_positions_without_a_target_teach_psi_nothing(token_routing):
         inputs=jnp.concatenate([batch.inputs, jnp.zeros((6, 3), jnp.int32)], axis=1),
         targets=jnp.concatenate([batch.targets, jnp.full((6, 3), -1, jnp.int32)], axis=1),
     )
-    at = Working(shared, routing, local, (), ())
+    at = Working(shared, routing, local, (), (), ((), ()))
     moved = [jax.jit(algorithm._move_routing)(jax.random.key(0), at, rows)[0].routing for rows in (batch, longer)]
     for mine, other in zip(*map(jax.tree.leaves, moved), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-14)
