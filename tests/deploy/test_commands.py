@@ -64,6 +64,12 @@ def test_check_says_what_would_be_sent_and_what_is_wrong(idiolect, tmp_path):
     assert code == 0
     assert "classification" in out
     assert "ward: text, 2 different" in out
+    own = (kit / "site.toml").read_text()
+    (kit / "site.toml").write_text(own.replace('"north"', '"nord"'))
+    code, _, errors = idiolect("check", "kits/north")
+    assert code == 2
+    assert "'north', got 'nord'" in errors  # the certificate says who it is
+    (kit / "site.toml").write_text(own)
     write_rows(kit / "rows.csv", rows=4)
     assert "fewer training rows" in idiolect("check", "kits/north")[2]
     (kit / "rows.csv").write_text("age,outcome,site\n1,yes,north\n2,no,south\n")
@@ -74,11 +80,11 @@ def test_check_says_what_would_be_sent_and_what_is_wrong(idiolect, tmp_path):
     ("words", "sentence"),
     [
         (("init", "kits", "spec.toml", "--sites", "north"), "at least 2 sites"),
-        (("init", "kits", "spec.toml", "--sites", "north,server"), "not 'server'"),
+        (("init", "kits", "spec.toml", "--sites", "north,server"), "not be 'server'"),
         (("init", "kits", "spec.toml", "--sites", "a,b", "--set", "data.source = 'digits'"), "table"),
         (("serve", "nowhere"), "server.toml"),
         (("join", "nowhere"), "connect.toml"),
-        (("status", "nowhere"), "no run"),
+        (("status", "nowhere"), "no folder nowhere"),
         (("demo", "--sites", "1"), "at least 2"),
     ],
 )
@@ -86,3 +92,11 @@ def test_what_makes_no_sense_is_refused(idiolect, words, sentence):
     code, _, errors = idiolect(*words)
     assert code == 2
     assert sentence in errors
+
+
+def test_the_servers_kit_says_what_it_is_for(idiolect):
+    idiolect("init", "kits", "spec.toml", "--sites", "north,south")
+    code, _, errors = idiolect("status", "kits/server")
+    assert (code, "deploy serve" in errors) == (2, True)
+    code, _, errors = idiolect("join", "kits/server")
+    assert (code, "kit of the server" in errors) == (2, True)

@@ -8,10 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from idiolect.core.checks import RequestError
-from idiolect.engines.deploy.link import Rules
+from idiolect.engines.deploy.link import Link, Question, Rules
 from idiolect.engines.deploy.transport import Loopback
+from idiolect.experiments.deploy.agreement import run_digest
 from idiolect.experiments.deploy.desk import RESULT, make_site
-from idiolect.experiments.deploy.serve import coordinate
+from idiolect.experiments.deploy.serve import _wait_for, coordinate
 from idiolect.experiments.deploy.site_file import read_site_file
 from idiolect.experiments.execute import execute
 from idiolect.experiments.predict import predict
@@ -162,3 +163,28 @@ def test_another_spec_or_version_is_refused_at_hello(study, tmp_path, monkeypatc
     with pytest.raises(RequestError, match="missing: north"):
         coordinate(Loopback(sites_of(study)), spec, tmp_path / "server", SITES, Rules(wait=0), said.append, 0.1)
     assert "another run" in said[0]
+
+
+class Late(Loopback):
+    """A site that is not there when it is first looked for."""
+
+    looks = 0
+
+    @property
+    def sites(self):
+        self.looks += 1
+        return tuple(name for name in super().sites if name != SITES[0] or self.looks > len(SITES))
+
+
+def test_sites_are_waited_for_and_their_absence_is_said_once(study):
+    said, spec, names = [], load(study / "spec.toml"), list(SITES)
+    numbers = {name: place for place, name in enumerate(names)}
+    link = Link(Late(sites_of(study)), run_digest(spec), numbers, Rules(), said.append)
+    assert _wait_for(link, names, 0.0) == names[:1]
+    assert _wait_for(link, names, 30.0) == []
+    link.transport.looks = -100
+    for _ in range(2):
+        link.ask("hello", 0, {names[0]: Question({}, {})}, lambda site, message: True)
+    assert (len(said), link.absent[names[0]]) == (1, 2)
+    assert names[0] in said[0]
+    assert "did not answer" in said[0]

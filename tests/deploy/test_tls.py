@@ -84,6 +84,15 @@ def test_messages_pass_and_a_site_that_is_told_the_end_ends(server, papers):
         assert not thread.is_alive()
 
 
+def test_a_site_is_told_why_the_server_stops(server, papers):
+    thread, _, raised = start(server, papers["north"])
+    until(lambda: "north" in server.sites)
+    server.close(over=False, reason="A column is missing.")
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert "has stopped: A column is missing." in str(raised[0])
+
+
 def test_a_late_answer_is_not_taken_for_another(server, papers):
     start(server, papers["north"])
     until(lambda: "north" in server.sites)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -79,22 +79,31 @@ class Link:
         self.begin: Callable[[str], Question] | None = None
         self.refused: Counter[str] = Counter()  # answers, by site
         self.absent: Counter[str] = Counter()
+        self.away: set[str] = set()  # who did not answer when last asked
         self.traffic: dict[str, Traffic] = {}
 
     def ask(
         self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]
     ) -> dict[str, Found]:
         """The valid answers. A site that has to begin first does, and is asked again."""
+        refused = self.refused.copy()
         found, unready = self._ask_once(kind, number, questions, check)
         if unready and self.begin is not None:
             again = {site: self.begin(site) for site in unready}
             ready, _ = self._ask_once("begin", number, again, _is_ready)
             more, _ = self._ask_once(kind, number, {site: questions[site] for site in ready}, check)
             found |= more
-        for site in questions:
-            if site not in found:
-                self.absent[site] += 1
+        silent = [site for site in questions if site not in found and self.refused[site] == refused[site]]
+        self._note_absence(questions, found, silent)
         return {site: found[site] for site in questions if site in found}
+
+    def _note_absence(self, asked: Collection[str], found: Collection[str], silent: Collection[str]) -> None:
+        """Count who gave no valid answer, and name a site that fell silent; what was refused has been said."""
+        self.absent.update(site for site in asked if site not in found)
+        for site in silent:
+            if site not in self.away:
+                self.say(f"Site {site!r} did not answer: the others go on without it until it does.")
+        self.away = (self.away - set(asked)) | set(silent)
 
     def _ask_once(
         self, kind: str, number: int, questions: Mapping[str, Question], check: Callable[[str, Message], Found]

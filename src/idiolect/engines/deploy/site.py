@@ -161,7 +161,8 @@ class Site:
             raise WireError(f"{COORDINATOR} called this site both {asked.number} and {post.number}.")
         if int(post.train.counts[0]) < self.allows.least_rows:
             raise RequestError(
-                f"This site has fewer training rows than the {self.allows.least_rows} that it asks for itself."
+                f"This site has fewer training rows than the {self.allows.least_rows} that it asks of itself; add "
+                "rows, or lower allows.least_rows in its site.toml."
             )
         worker = Worker(post)
         forms = _declared(worker.forms, asked.content.get("forms"), bool(post.algorithm.server_only))

@@ -7,6 +7,7 @@ A site is who its certificate says, whatever its messages say. Waits are bounded
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import ssl
@@ -26,7 +27,8 @@ HEADER = struct.Struct("!QQ")  # length, number of the question
 MOST_FRAME = 1 << 30
 HANDSHAKE_SECONDS = 10.0
 LONGEST_WAIT = 5.0  # seconds between two attempts to connect
-END = 2**64 - 1  # instead of a number: the run is over
+END = 2**64 - 1  # instead of a number: the run is over; a reason, if any, says why it stopped
+MOST_REASON = 2000  # bytes
 
 
 class Papers(NamedTuple):
@@ -156,10 +158,10 @@ class _Line:
         del self._read[: HEADER.size + length]
         return number, content
 
-    def end(self) -> None:
-        """Tell the site that the run is over."""
+    def end(self, reason: bytes) -> None:
+        """Tell the site that the run is over, or why the coordinator stops."""
         with self._busy, contextlib.suppress(OSError, ConnectionError):
-            self._send(HEADER.pack(0, END), time.monotonic() + HANDSHAKE_SECONDS)
+            self._send(HEADER.pack(len(reason), END) + reason, time.monotonic() + HANDSHAKE_SECONDS)
 
 
 class TlsServer:
@@ -175,8 +177,10 @@ class TlsServer:
         try:
             self._listener = socket.create_server(address, backlog=128)
         except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
             raise RequestError(
-                f"The coordinator cannot listen at {address[0]}:{address[1]} ({error.strerror})."
+                f"The server cannot listen at {address[0]}:{address[1]} ({why}); stop what does, or change host or "
+                "port in server.toml, and in connect.toml of every site."
             ) from None
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -236,13 +240,13 @@ class TlsServer:
         found = {name: future.result() for name, future in asked.items()}
         return {name: answer for name, answer in found.items() if answer is not None}
 
-    def close(self, over: bool = True) -> None:
-        """Stop listening; where the run is `over`, sites are told so and need not come back."""
+    def close(self, over: bool = True, reason: str = "") -> None:
+        """Stop listening; where the run is `over`, or stops for a `reason`, sites are told and need not come back."""
         self._closed = True
         self._listener.close()
         for line in list(self._lines.values()):
-            if over and line.open:
-                line.end()
+            if (over or reason) and line.open:
+                line.end(reason.encode()[:MOST_REASON])
             line.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -271,7 +275,8 @@ def serve_site(
                     return
         except ssl.SSLCertVerificationError as error:
             raise RequestError(
-                f"The server at {address[0]}:{address[1]} is not the coordinator of this kit ({error.verify_message})."
+                f"The server at {address[0]}:{address[1]} is not that of this kit ({error.verify_message}); use the "
+                "kit that came from the same `deploy init`, or correct connect.toml."
             ) from None
         except (OSError, ConnectionError) as error:
             told = _tell_once(say, f"No connection ({error}); trying again.", told)
@@ -298,6 +303,9 @@ def _answer(connection: ssl.SSLSocket, handler: Handler, stop: Callable[[], bool
         connection.settimeout(HANDSHAKE_SECONDS * 6)
         length, number = HEADER.unpack(first + _receive(connection, HEADER.size - 1))
         if number == END:
+            reason = _receive(connection, min(length, MOST_REASON)).decode(errors="replace")
+            if reason:
+                raise RequestError(f"The server has stopped: {reason}")
             return True
         if length > limit:
             raise ConnectionError(f"a frame of {length} bytes, more than {limit}")

@@ -93,6 +93,23 @@ def papers_in(folder: Path) -> Papers:
     return Papers(folder / CERTIFICATE, folder / KEY, folder / AUTHORITY)
 
 
+def check_certified(kit: Path, name: str) -> None:
+    """RequestError where a kit's certificate is of another name than its file; a kit of FLARE has its own checks."""
+    path = kit / CERTIFICATE
+    if not path.is_file():
+        return
+    x509 = _cryptography()
+    try:
+        subject = x509.load_pem_x509_certificate(path.read_bytes()).subject
+    except ValueError:
+        raise RequestError(f"{path} is no certificate; ask for the kit again.") from None
+    certified = [str(part.value) for part in subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    if certified != [name]:
+        raise RequestError(
+            f"The name in site.toml must be that of the certificate, {', '.join(certified)!r}, got {name!r}; change it."
+        )
+
+
 def _name(text: str) -> Any:
     x509 = _cryptography()
     if len(text) > 64:

@@ -75,7 +75,8 @@ class SpecDesk:
             raise RequestError(f'This site does not agree to preparation = "{way}"; it allows {consent.preparation}.')
         if self.sums.rows["train"] < consent.least_rows:
             raise RequestError(
-                f"This site has fewer training rows than the {consent.least_rows} that it asks for itself."
+                f"This site has fewer training rows than the {consent.least_rows} that it asks of itself; add rows, or "
+                "lower allows.least_rows in its site.toml."
             )
         parts = (*self.sums.features.values(), *self.sums.targets.values())
         if not consent.texts and any(isinstance(one, Texts) for one in parts):

@@ -19,12 +19,13 @@ from idiolect.engines.deploy.tls import TlsServer, serve_site
 from idiolect.engines.deploy.transport import Transport
 from idiolect.engines.deploy.wire import Facts
 from idiolect.experiments.deploy.agreement import check_deployable
-from idiolect.experiments.deploy.certificates import make_authority, make_papers, papers_in
+from idiolect.experiments.deploy.certificates import check_certified, make_authority, make_papers, papers_in
 from idiolect.experiments.deploy.desk import make_site
 from idiolect.experiments.deploy.serve import coordinate
 from idiolect.experiments.deploy.site_file import FILE, SPEC, read_site_file
 from idiolect.experiments.spec import Spec, load, to_toml
 from idiolect.experiments.strict import fill
+from idiolect.record import standing
 
 SERVER_FILE, CONNECT_FILE, RESULT = "server.toml", "connect.toml", "result"
 Say = Callable[[str], None]
@@ -86,7 +87,7 @@ def check_names(sites: Sequence[str]) -> None:
     odd = next((name for name in sites if not re.fullmatch(r"[\w][\w .-]{0,63}", name) or name == "server"), None)
     if odd is not None:
         raise RequestError(
-            f"A site's name must be letters, digits, '-', '_', '.' or blanks, not 'server', got {odd!r}."
+            f"A site's name must be of letters, digits, blanks and - _ . and not be 'server', got {odd!r}; use another."
         )
 
 
@@ -123,7 +124,9 @@ def coordinate_kit(transport: Transport, kit: Path, say: Say = lambda text: None
 
 def site_of_kit(kit: Path) -> Site:
     """The site of a kit, for any transport: it answers messages."""
-    return make_site(read_site_file(kit))
+    own = read_site_file(kit)
+    check_certified(kit, own.name)
+    return make_site(own)
 
 
 def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
@@ -131,16 +134,22 @@ def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
     own = read_server_file(kit)
     server = TlsServer((own.host, own.port), papers_in(kit), own.sites)
     say(f"Listening at {server.address[0]}:{server.address[1]} for {', '.join(own.sites)}.")
-    done = False
+    done, reason = False, ""
     try:
         folder = coordinate_kit(server, kit, say, out)
         done = True
         return folder
+    except RequestError as error:
+        reason = str(error)
+        raise
     finally:
-        server.close(over=done)
+        server.close(done, reason)
 
 
 def join(kit: Path, say: Say, stop: Callable[[], bool] = lambda: False) -> None:
     """A site of a kit over the reference transport, until the run is over."""
-    where = fill(Connect, read_toml(kit / CONNECT_FILE), CONNECT_FILE)
-    serve_site((where.host, where.port), papers_in(kit), site_of_kit(kit), stop, say=say)
+    if (kit / SERVER_FILE).is_file():
+        raise RequestError(f"{kit} is the kit of the server; run it with `deploy serve`, or give a site's kit.")
+    where, site = fill(Connect, read_toml(kit / CONNECT_FILE), CONNECT_FILE), site_of_kit(kit)
+    with standing.at(site.folder, f"`idiolect deploy join {kit}` goes on from there"):
+        serve_site((where.host, where.port), papers_in(kit), site, stop, say=say)

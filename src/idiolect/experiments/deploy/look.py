@@ -12,6 +12,7 @@ from idiolect.core.checks import RequestError
 from idiolect.data.summaries import Texts
 from idiolect.engines.deploy.kept import LOG
 from idiolect.experiments.deploy.agreement import versions
+from idiolect.experiments.deploy.certificates import check_certified
 from idiolect.experiments.deploy.desk import SpecDesk
 from idiolect.experiments.deploy.kits import RESULT, SERVER_FILE
 from idiolect.experiments.deploy.site_file import read_site_file
@@ -23,6 +24,7 @@ SHOWN = 5  # categories that a line names
 def check_site(kit: Path) -> list[str]:
     """What the site would say of its rows, line by line; RequestError where it would refuse or be refused."""
     own = read_site_file(kit)
+    check_certified(kit, own.name)
     desk = SpecDesk(own)
     desk.answer("sums", {})  # whether the site agrees
     sums, lines = desk.sums, []
@@ -46,7 +48,11 @@ def check_site(kit: Path) -> list[str]:
 
 def status_of(folder: Path) -> list[str]:
     """How far a run is, from the files of a server's kit, of its run folder, or of a site's kit."""
+    if not folder.is_dir():
+        raise RequestError(f"There is no folder {folder}; give a kit, or a run folder.")
     if (folder / SERVER_FILE).is_file():
+        if not (folder / RESULT).is_dir():
+            raise RequestError(f"The server of {folder} has not begun; `idiolect deploy serve {folder}` runs it.")
         folder = folder / RESULT
     if (folder / "done").is_file():
         return [f"Finished: {folder}."]

@@ -80,7 +80,13 @@ def coordinate(
         spec = resumed(kept.read_spec(), spec, folder)
     link = Link(transport, run_digest(spec), {name: place for place, name in enumerate(names)}, rules, say)
     known = kept.read_sealed(AGREED) if resume else None
-    agreed = _restore(known, link, spec) if known is not None else agree(link, spec, patience, say)
+    if known is None:
+        agreed = agree(link, spec, patience, say)
+    else:
+        agreed = _restore(known, link, spec)
+        # sites come back by themselves: a round that began before they had would go on without them
+        if away := _wait_for(link, names, min(patience, rules.deadline)):
+            say(f"Going on without {', '.join(away)}, until they are there.")
     weighted = spec.data.weight_column is not None
     hollow = hollow_federation(agreed.recipe, agreed.preparation, agreed.sums, weighted)
     prepared = prepare_hollow(spec, hollow, agreed.constants)
@@ -108,7 +114,8 @@ def _ordered(sites: Sequence[str]) -> list[str]:
 def agree(link: Link, spec: Spec, patience: float, say: Say) -> Agreed:
     """Hello, sums and constants: what all sites must say before the first round."""
     names = list(link.numbers)
-    _wait_for(link, names, patience, say)
+    if away := _wait_for(link, names, patience):
+        raise RequestError(f"Not all sites are there; missing: {', '.join(away)}. Start them, then start again.")
     questions: dict[str, Facts] = {name: {} for name in names}
     sums = ask_all(link, "sums", questions, _sums)
     _all_of(names, sums, "say what their columns hold")
@@ -121,17 +128,15 @@ def agree(link: Link, spec: Spec, patience: float, say: Say) -> Agreed:
     return Agreed(link.run, secret_token(), dict(link.numbers), recipe, preparation, sums, constants)
 
 
-def _wait_for(link: Link, names: list[str], patience: float, say: Say) -> None:
-    """Until all sites have said hello in the same versions."""
+def _wait_for(link: Link, names: list[str], patience: float) -> list[str]:
+    """Until all sites have said hello in the same versions; who has not in time."""
     until, away = time.monotonic() + patience, list(names)
     while True:
         asked = {name: Question({}, {}) for name in away if name in link.transport.sites}
         here = link.ask("hello", 0, asked, _hello) if asked else {}
         away = [name for name in away if name not in here]
-        if not away:
-            return
-        if time.monotonic() > until:
-            raise RequestError(f"Not all sites are there; missing: {', '.join(away)}. Start them, then start again.")
+        if not away or time.monotonic() > until:
+            return away
         time.sleep(min(0.5, patience / 10))
 
 
