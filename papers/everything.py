@@ -15,6 +15,7 @@ import tomli_w
 
 from idiolect import RequestError
 from idiolect.core.checks import AbsentDataError
+from idiolect.experiments.compilation import enable_cache
 from papers.catalogue import SLUGS, load_spec
 from papers.outcome import Count, Outcome
 from papers.reproduction import Progress
@@ -86,11 +87,10 @@ def reproduce_all(
     sizes: Sequence[str] = (),
     resume: bool = False,
     jobs: int = 1,
-    prepare: Callable[[], object] | None = None,
 ) -> Summary:
     """Each into a folder of its own in `folder`; with `resume` those that are finished there are not repeated.
 
-    More than one of `jobs` are processes of their own, which call `prepare` first: it must be a function of a module.
+    `jobs` of them at once, if more than one, are processes of their own.
     """
     if folder.is_file() or (not resume and folder.is_dir() and any(folder.iterdir())):
         raise RequestError(
@@ -102,7 +102,7 @@ def reproduce_all(
     tell = progress or (lambda *news: None)
     if jobs == 1:
         return Summary(tuple(_one_by_one(folder, tell, sizes)), folder)
-    work = functools.partial(_reproduce_apart, folder, tuple(sizes), prepare)
+    work = functools.partial(_reproduce_apart, folder, tuple(sizes))
     return Summary(_side_by_side(work, tell, jobs), folder)
 
 
@@ -126,11 +126,8 @@ def _side_by_side(work: Callable[..., Line], progress: Progress, jobs: int) -> t
     return tuple(found[slug] for slug in SLUGS)
 
 
-def _reproduce_apart(
-    folder: Path, sizes: Sequence[str], prepare: Callable[[], object] | None, slug: str, progress: Progress
-) -> Line:
-    if prepare is not None:
-        prepare()
+def _reproduce_apart(folder: Path, sizes: Sequence[str], slug: str, progress: Progress) -> Line:
+    enable_cache()  # this is a process of its own
     return _try(slug, folder, sizes, progress)
 
 

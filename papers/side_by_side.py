@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -12,6 +13,7 @@ from typing import Any
 
 Work = Callable[[str, Callable[..., None]], Any]  # a name and where news go to: the result
 SPAWN = multiprocessing.get_context("spawn")  # JAX's threads do not survive a fork
+GRACE = 10  # seconds that a process has to end the processes that it started
 
 
 def work_side_by_side(
@@ -35,16 +37,23 @@ def work_side_by_side(
                 yield from _hear(pipe, at_work)
     finally:
         for process, _ in at_work.values():
-            process.terminate()
-            process.join()
+            _end(process)
 
 
 def _start(group: Sequence[str], work: Work) -> tuple[Connection, BaseProcess]:
     ours, theirs = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=_work_on, args=(tuple(group), work, theirs), daemon=True)
+    process = SPAWN.Process(target=_work_on, args=(tuple(group), work, theirs))
     process.start()
     theirs.close()  # the child's end: when it dies, ours is at its end
     return ours, process
+
+
+def _end(process: BaseProcess) -> None:
+    process.terminate()
+    process.join(GRACE)
+    if process.is_alive():
+        process.kill()
+        process.join()
 
 
 def _hear(
@@ -66,6 +75,7 @@ def _hear(
 
 def _work_on(group: Sequence[str], work: Work, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent ends its processes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that pools of its own are closed on the way out
     for name in group:
         pipe.send((name, None, work(name, lambda *news: pipe.send((name, news, None)))))  # noqa: B023 - used within
     pipe.close()

@@ -29,7 +29,10 @@ def reproduce(
         Path | None, typer.Option("--cells", help="Where a table's finished cells are kept. Default: OUT/cells.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="With `all`: how many at once. Default: one per core.")
+        int | None,
+        typer.Option(
+            "--jobs", min=1, help="With `all`: how many at once. Default: one per core; with --gpu or --full, one."
+        ),
     ] = None,
 ) -> None:
     """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a change."""
@@ -45,8 +48,8 @@ def reproduce(
     if not every and jobs is not None:
         raise RequestError(f"--jobs is for several reproductions at once, got one, {slug!r}; leave it out.")
     if every:
-        at_once = jobs or os.cpu_count() or 1
-        options = {"sizes": sizes, "resume": resume, "jobs": at_once, "prepare": enable_cache}
+        usual_jobs = 1 if gpu or full else os.cpu_count() or 1  # larger sizes start processes of their own
+        options = {"sizes": sizes, "resume": resume, "jobs": jobs or usual_jobs}
         outcome = _reproduce_all(folder, writing.quiet, **options)
     else:
         options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
