@@ -193,11 +193,25 @@ def split_network(scene: Scene) -> Any:
     return scene.train()
 
 
+def joins_later(scene: Scene) -> Any:
+    """A site is not there before the drawn round: it has no folder and has said nothing."""
+    comes = scene.transport.handlers.pop(scene.site)
+
+    def fault(name: str, now: int, message: bytes, handler: Handler) -> bytes | None:
+        if now >= scene.round:
+            scene.transport.handlers.setdefault(scene.site, comes)
+        return handler.handle(message)
+
+    scene.transport.fault = fault
+    return scene.train()
+
+
 KINDS: dict[str, Callable[[Scene], Any]] = {
     "the server is killed and started again": killed_server,
     "a site is killed and started again": killed_site,
     "the server is killed, its newest checkpoint torn": damaged_checkpoint,
     "half of the sites are cut off for some rounds": split_network,
+    "a site joins in the middle": joins_later,
     "a site vanishes before its step": _with(lambda message, handler: None),
     "a site vanishes after its step, or is late": _with(lambda message, handler: handler.handle(message) and None),
     "a site's disk is full": full_disk,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from idiolect.experiments.build import Built
 from idiolect.experiments.deploy.agreement import check_deployable, run_digest, versions
 from idiolect.experiments.deploy.desk import CONSTANTS
 from idiolect.experiments.deploy.hollow import hollow_federation, prepare_hollow
+from idiolect.experiments.deploy.later import check_joinable, padded, with_unknown
 from idiolect.experiments.deploy.result import Trial, write_result
 from idiolect.experiments.deploy.rows import table_request
 from idiolect.experiments.prepare import Prepared
@@ -65,23 +67,26 @@ def coordinate(
     rules: Rules = DEFAULT_RULES,
     say: Say = lambda text: None,
     patience: float = 600.0,
+    later: Sequence[str] = (),
 ) -> None:
     """Train every method of the spec over the sites and leave a run folder; goes on where an earlier process stopped.
 
     `sites` are the certified names that take part: all of them at the beginning, for which they have `patience`
-    seconds to come; after that a round closes with those that answer.
+    seconds to come; after that a round closes with those that answer. Those in `later` may come at any time.
     """
     check_deployable(spec)
-    names = _ordered(sites)
+    names, later = _ordered(sites), sorted(later, key=natural_key)
+    if overlap := set(later) & set(names):
+        raise RequestError(f"A site is there at the beginning or comes later, not both: {', '.join(sorted(overlap))}.")
     kept = RunFolder(folder)
     resume = kept.begun
     kept.check(resume)
     if resume:
         spec = resumed(kept.read_spec(), spec, folder)
-    link = Link(transport, run_digest(spec), {name: place for place, name in enumerate(names)}, rules, say)
+    link = Link(transport, run_digest(spec), {name: place for place, name in enumerate([*names, *later])}, rules, say)
     known = kept.read_sealed(AGREED) if resume else None
     if known is None:
-        agreed = agree(link, spec, patience, say)
+        agreed = agree(link, spec, names, patience)
     else:
         agreed = _restore(known, link, spec)
         # sites come back by themselves: a round that began before they had would go on without them
@@ -90,6 +95,8 @@ def coordinate(
     weighted = spec.data.weight_column is not None
     hollow = hollow_federation(agreed.recipe, agreed.preparation, agreed.sums, weighted)
     prepared = prepare_hollow(spec, hollow, agreed.constants)
+    for method, built in zip(prepared.methods, prepared.built):
+        check_joinable(method.label, built.algorithm, later)
     with kept.begin(spec, prepared.federation, resume):
         kept.write_sealed(AGREED, _to_facts(agreed))
         of_methods = itertools.chain.from_iterable(one.notes for one in prepared.built)
@@ -100,7 +107,18 @@ def coordinate(
             for method, built in zip(prepared.methods, prepared.built)
             for seed in spec.seeds
         ]
-        write_result(kept, prepared, trials)
+        write_result(kept, _with_all(link, prepared, agreed, weighted), trials)
+
+
+def _with_all(link: Link, prepared: Prepared, agreed: Agreed, weighted: bool) -> Prepared:
+    """The same with the sites that came later, whose rows are asked for now; those that never came have none."""
+    later = {name: Question({}, {}) for name in link.numbers if name not in agreed.sums}
+    if not later:
+        return prepared
+    sums = with_unknown(agreed.sums | link.ask("sums", 0, later, _sums), list(link.numbers))
+    preparation = padded(agreed.preparation, len(link.numbers))
+    whole = hollow_federation(agreed.recipe, preparation, sums, weighted)
+    return dataclasses.replace(prepared, federation=whole)
 
 
 def _ordered(sites: Sequence[str]) -> list[str]:
@@ -111,9 +129,8 @@ def _ordered(sites: Sequence[str]) -> list[str]:
     return names
 
 
-def agree(link: Link, spec: Spec, patience: float, say: Say) -> Agreed:
-    """Hello, sums and constants: what all sites must say before the first round."""
-    names = list(link.numbers)
+def agree(link: Link, spec: Spec, names: list[str], patience: float) -> Agreed:
+    """Hello, sums and constants: what these sites must say before the first round."""
     if away := _wait_for(link, names, patience):
         raise RequestError(f"Not all sites are there; missing: {', '.join(away)}. Start them, then start again.")
     questions: dict[str, Facts] = {name: {} for name in names}
@@ -243,7 +260,7 @@ def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, s
         prepared.choose_by,
         shapes_of(federation.input_shape, target, rows.weights is not None, training.precision),
         lambda site: common | _own_facts(agreed.numbers[site], built, admitted, training.precision),
-        federation.preparation,
+        None if federation.preparation is None else padded(federation.preparation, clients),
     )
 
 
