@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import DivergedError, RequestError
 from idiolect.engines.deploy.link import Link, Question, Rules
 from idiolect.engines.deploy.transport import Loopback
 from idiolect.experiments.build import assemble
@@ -19,8 +19,10 @@ from idiolect.experiments.deploy.desk import RESULT, make_site
 from idiolect.experiments.deploy.later import check_joinable
 from idiolect.experiments.deploy.serve import _wait_for, coordinate
 from idiolect.experiments.deploy.site_file import read_site_file
+from idiolect.experiments.deploy.tuned import choose_step
 from idiolect.experiments.execute import execute
 from idiolect.experiments.predict import predict
+from idiolect.experiments.prepare import prepare
 from idiolect.experiments.spec import from_table, load
 from idiolect.models import Linear
 from idiolect.objectives import ClientLoss
@@ -269,3 +271,50 @@ def test_what_cannot_be_joined_in_the_middle_is_refused(method, settings, reason
     with pytest.raises(RequestError, match=reason):
         check_joinable(method, built, [LATE])
     check_joinable(method, built, [])
+
+
+TUNED = (
+    SPEC.partition("[methods.local]")[0]
+    + "[tuning]\nstep_size = [0.05, 0.4, 1e30]\n[methods.fedavg]\nlocal_steps = 2\n"
+)
+
+
+def test_a_step_is_chosen_by_what_sites_report_and_its_run_is_that_of_a_simulation_with_it(study):
+    (study / "tuned.toml").write_text(TUNED)
+    sites = {}
+    for site in SITES:
+        home = study / "tuned" / site
+        home.mkdir(parents=True)
+        (home / "site.toml").write_text(f'name = "{site}"\ntable = "../../{site}.csv"\nspec = "../../tuned.toml"\n')
+        sites[site] = make_site(read_site_file(home))
+    said, folder = [], study / "tuned" / "server"
+    coordinate(Loopback(sites), load(study / "tuned.toml"), folder, SITES, Rules(wait=0), said.append, 1)
+    (method,) = json.loads((folder / "summary.json").read_text())["methods"]
+    assert (method["settings"]["step_size"], method["diverged"]) == (0.4, None)
+    assert "1e+30: none" in method["tuned"]
+    assert method["tuned"] in said
+    given = load(study / "tuned.toml", ["tuning.step_size = []", "methods.fedavg.step_size = 0.4"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(study)
+        execute(given, study / "given")
+    ours, theirs = (pq.read_table(at / "clients.parquet") for at in (folder, study / "given"))
+    for name in ("validation_personal_log_loss_last", "test_personal_log_loss_selected"):
+        np.testing.assert_allclose(ours[name].to_numpy(), theirs[name].to_numpy(), atol=1e-6, err_msg=name)
+    predicted = predict(study / "tuned" / "north" / "kept" / RESULT, str(study / "north.csv"), say=lambda text: None)
+    assert predicted.num_rows == 30
+
+
+def test_where_every_step_diverges_that_is_said(study, tmp_path):
+    spec = load(study / "tuned.toml", ["tuning.step_size = [1e30, 1e31]"])
+    with pytest.raises(RequestError, match="diverged with every step_size"):
+        choose_step(prepared_of(study), spec.methods[0], diverging)
+
+
+def diverging(method, name):
+    raise DivergedError("lost")
+
+
+def prepared_of(study):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(study)
+        return prepare(load(study / "tuned.toml"))
