@@ -154,6 +154,27 @@ def test_a_site_that_does_not_agree_to_shipped_code_is_not_started(kits):
         processes.join(kits["server"], print)
 
 
+def test_a_node_that_came_before_it_was_registered_is_started_again(kits, monkeypatch):
+    agreed = kits["birch"] / FILE
+    text = agreed.read_text()
+    agreed.write_text(text.replace("shipped_code = false", "shipped_code = true"))
+    started, said = [], []
+
+    def node(kit, where, path):
+        """Ends at once; the second one says that the run is over."""
+        started.append(path)
+        ends = "from pathlib import Path; from idiolect.experiments.flower.local import ask; ask(Path(%r), b'')"
+        return ["python", "-c", ends % str(path) if len(started) > 1 else "pass"]
+
+    monkeypatch.setattr(processes, "_supernode", node)
+    monkeypatch.setattr(processes, "AGAIN", 0.0)
+    monkeypatch.setattr(processes, "PARTING", 0.0)
+    processes.join(kits["birch"], said.append)
+    agreed.write_text(text)
+    assert len(started) == 2
+    assert "started again" in said[1]
+
+
 def test_kits_hold_private_keys_and_an_app_without_code(kits):
     assert (kits["amber"] / "flower" / "node.key").stat().st_mode & 0o777 == 0o600
     app = kits["server"] / "flower" / "app"

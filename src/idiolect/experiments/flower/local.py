@@ -31,6 +31,7 @@ def ask(path: Path, block: bytes) -> bytes:
 def serve(path: Path, handle: Handle, stop: Callable[[], bool]) -> bool:
     """Answer until an empty block says that the run is over (True), or `stop` does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        path.unlink(missing_ok=True)  # of an earlier one
         listener.bind(str(path))
         listener.listen()
         listener.settimeout(LOOK_EVERY)

@@ -36,6 +36,7 @@ from idiolect.experiments.strict import fill
 from idiolect.record import standing
 
 SECONDS_TO_START, SECONDS_TO_STOP, LOOK_EVERY = 120.0, 10.0, 0.2
+AGAIN = 3.0  # seconds before a node that has ended is started again
 PARTING = 2.0  # seconds for the last answer to leave a site
 Say = Callable[[str], None]
 
@@ -75,11 +76,23 @@ def join(kit: Path, say: Say) -> None:
         path = Path(folder) / HANDLER
         home = kit / FOLDER / HOME
         home.mkdir(parents=True, exist_ok=True)
-        with _running(_supernode(kit, where, path), home, kit / FOLDER / "supernode.log") as node:
-            say(f"A SuperNode of Flower connects to {where.host}:{where.port}.")
-            if not local.serve(path, site.handle, lambda: node.poll() is not None):
-                raise RequestError(f"Flower's SuperNode has ended; {kit / FOLDER / 'supernode.log'} says why.")
+        log, told = kit / FOLDER / "supernode.log", False
+        say(f"A SuperNode of Flower connects to {where.host}:{where.port}.")
+        # it ends where the server does not know its key yet: parties start in any order
+        while not _answers(_supernode(kit, where, path), home, log, path, site.handle):
+            if not told:
+                say(f"Flower's SuperNode has ended and is started again; {log} says why.")
+                told = True
+            time.sleep(AGAIN)
+
+
+def _answers(words: Sequence[str], home: Path, log: Path, path: Path, handle: local.Handle) -> bool:
+    """Answer what a SuperNode brings, until the run is over (True) or the node has ended."""
+    with _running(words, home, log) as node:
+        over = local.serve(path, handle, lambda: node.poll() is not None)
+        if over:
             time.sleep(PARTING)
+        return over
 
 
 def _superlink(kit: Path, host: str, port: int) -> list[str]:
