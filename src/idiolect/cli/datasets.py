@@ -30,7 +30,7 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
     """List data sets: clients, rows, what is predicted, licence, size, and where their files are."""
     from idiolect.data.catalogue import DATASETS
     from idiolect.data.dataset_files import whereabouts
-    from idiolect.report.text import printed, text_table
+    from idiolect.report.text import LABEL, TextColumn, below_each_other, printed, tables_of, terminal_width
 
     if as_format is Format.json:
         typer.echo(json.dumps({name: _facts(row) | {"where": whereabouts(row)} for name, row in DATASETS.items()}))
@@ -40,7 +40,12 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
         (*(row.name, row.clients, str(row.rows), row.predicted, row.licence), row.shown_size, whereabouts(row))
         for row in DATASETS.values()
     ]
-    typer.echo(printed(text_table(heads, rows, words=(0, 1, 3, 4, 6)), width=200), nl=False)
+    columns = [
+        TextColumn(head, cells, rank=int(head in ("predicted", "licence")), words=head not in ("rows", "size"), least=LABEL)
+        for head, cells in zip(heads, zip(*rows))
+    ]
+    width = terminal_width()
+    typer.echo(printed(*below_each_other(tables_of(columns, width, gap=2, below=1)), width=width), nl=False)
 
 
 def _facts(row: Dataset) -> dict[str, object]:

@@ -18,7 +18,7 @@ def comparison_html(table: ComparisonTable) -> str:
     missing = "".join(f"<p>Not found: {escape(sentence)}</p>" for sentence in table.missing)
     return (
         f"<p>{escape(table.answer.sentence)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"<p><small>{escape(table.legend(details=False))}</small></p>{missing}"
+        f"<p><small>{escape(table.legend({column.key for column in columns}))}</small></p>{missing}"
     )
 
 
