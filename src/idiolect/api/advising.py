@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from idiolect.api.tables import Frame
-    from idiolect.experiments.execute import Progress
+    from idiolect.experiments.work import Progress
     from idiolect.report.advise_table import Advised
 
 

@@ -22,7 +22,7 @@ MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that ad
 MOST_NEIGHBOURS = 3  # named in a line
 WORDS = {"alone": "train alone", "everybody": "join all clients", "neighbours": "join neighbours"}
 _RIGHT = ("wrong", "right")
-_WHOM = 24  # letters to which the neighbours of a client may be folded
+_WHOM = 18  # letters to which the neighbours of a client may be cut
 _LITTLE = 0.005  # of the loss alone: a gain below it is next to nothing
 
 
@@ -52,6 +52,11 @@ class Advised:
         """Columns of advise.parquet, which holds every client."""
         table = pq.read_table(self.path / "advise.parquet", columns=list(names))
         return {name: np.array(values) for name, values in table.to_pydict().items()}
+
+    def rows(self) -> list[dict[str, object]]:
+        """advise.parquet, client by client, in the natural order of names."""
+        rows = pq.read_table(self.path / "advise.parquet").to_pylist()
+        return [rows[place] for place in self.order] if len(rows) == len(self.order) else rows
 
 
 def is_advice(folder: str | os.PathLike[str]) -> bool:
@@ -143,22 +148,23 @@ def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Ta
     clients = [found.clients[place] for place in shown]
     verdicts = [] if found.verify is None else [tested_words(found.verify.clients[place]) for place in shown]
     columns = [
-        TextColumn("client", [shortened(one.client, 20) for one in clients], words=True, least=LABEL),
+        TextColumn("client", [shortened(one.client, 20) for one in clients], words=True, least=LABEL, cut=True),
         TextColumn("training\nrows", [str(one.rows) for one in clients], rank=1),
         TextColumn(f"{advised.score}\nalone", [words.bare(one.loss["alone"]) for one in clients], rank=2),
         TextColumn("advice", [advice_words(found, one) for one in clients], words=True),
         TextColumn("expected gain\n[95 %]", [gain_words(words, one) for one in clients]),
     ]
-    columns += [TextColumn("on test\nrows", verdicts, words=True)] if verdicts else []
+    columns += [TextColumn("on test\nrows", verdicts, rank=1, words=True)] if verdicts else []
     if details:
         worth = [f"{one.worth:.3g}" if one.advice == "neighbours" else NONE for one in clients]
         columns.append(TextColumn("worth its\nrows x", worth, rank=1))
     if any(one.advice != "alone" for one in clients):
-        columns.append(TextColumn("with whom (weight)", [with_whom(one) for one in clients], words=True, least=_WHOM))
+        others = [with_whom(one) for one in clients]
+        columns.append(TextColumn("with whom (weight)", others, words=True, least=_WHOM, cut=not details))
     where = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
     left = found.all_clients - len(shown)
     more = [f"{plural(left, 'more client')}: {where}."] if left > 0 else []
-    return [*below_each_other(tables_of(columns, width, gap=2, below=2)), *more]
+    return [*below_each_other(tables_of(columns, width, gap=2, below=2 if details else 0)), *more]
 
 
 def advice_words(found: Advice, entry: ClientAdvice) -> str:

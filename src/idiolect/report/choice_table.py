@@ -18,7 +18,8 @@ def choice_text(choice: ChoiceFound, width: int = WIDTH) -> str:
     choice = plainly(choice)
     more = more_clients(len(choice.found.clients) - MOST_CLIENTS, f"in {choice.file}")
     values, clients = (
-        below_each_other(tables_of(columns, width, gap=2, below=1)) for columns in (_by_value(choice), _by_client(choice))
+        below_each_other(tables_of(columns, width, gap=2, below=below))
+        for columns, below in ((_by_value(choice), 1), (_by_client(choice), 0))
     )
     return printed(answer(choice), "", *values, legend(choice), "", *clients, *more, width=width)
 
@@ -86,7 +87,8 @@ def _by_value(choice: ChoiceFound) -> list[TextColumn]:
     words, found = choice.words, choice.found
     unit = f" {words.unit}" if words.unit else ""
     names = [starred(choice.named(entry.value), entry.value == found.best_fixed) for entry in found.values]
-    four = zip(*(_four(entry, choice) for entry in (*found.values, found.chosen)))
+    entries: list[ValueTried | OwnChoice] = [*found.values, found.chosen]
+    four = zip(*(_four(entry, choice) for entry in entries))
     scores = (f"validation\nmean{unit}", "worst\n10 %", f"test mean{unit}\n[95 %]", "worst\n10 %")
     spent, so_far = [one.spent for one in found.values], [one.spent_so_far for one in found.values]
     total = found.total
@@ -125,7 +127,10 @@ def _by_client(choice: ChoiceFound) -> list[TextColumn]:
     chosen = [chosen_of(own)[1] for own in clients.values()]
     tested = [TextColumn("test at\nits choice", [words.bare(one.test) for one in chosen])]
     if few:
-        marked = [[f"[{words.bare(row.test)}]" if row.chosen else f"{words.bare(row.test)} " for row in own] for own in clients.values()]
+        marked = [
+            [f"[{words.bare(row.test)}]" if row.chosen else f"{words.bare(row.test)} " for row in own]
+            for own in clients.values()
+        ]
         tested = [TextColumn(f"test at\n{value}", cells) for value, cells in zip(choice.values, zip(*marked))]
     return [
         TextColumn("client", list(clients), words=True, least=LABEL),

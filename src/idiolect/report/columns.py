@@ -160,7 +160,12 @@ _BLOCKS = ("gradients_shared", "gradients_personal", "gradients_both")
 _ASKED = 1  # the rank of what only runs have that were asked for it: never left out
 _RANKS = {
     **dict.fromkeys(("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum"), _ASKED),
-    **{"over_one": 2, "rounds": 3, "spread": 4, "upload_bytes": 5, "download_bytes": 5, "gradients": 6},
+    "over_one": 2,
+    "rounds": 3,
+    "spread": 4,
+    "upload_bytes": 5,
+    "download_bytes": 5,
+    "gradients": 6,
 }
 _GAINS = ("gain", "over_one", "helped", "hurt")
 

@@ -201,13 +201,13 @@ def marked(splits: SplitsFound, line: SplitsMethod) -> str:
 
 def _methods(splits: SplitsFound) -> list[TextColumn]:
     unit, way = f" {splits.words.unit}" if splits.words.unit else "", 1 if splits.found.higher_is_better else -1
-    heads = (f"mean{unit}\n[95 %]", "worst\n10 %", "gain over\nalone [95 %]", "gain over one\nmodel [95 %]")
-    heads += ("helped", "hurt", "an-\nnounced", "best", "MB")
+    scores = (f"mean{unit}\n[95 %]", "worst\n10 %", "gain over\nalone [95 %]", "gain over one\nmodel [95 %]")
+    heads = (*scores, "helped", "hurt", "an-\nnounced", "best", "MB")
     lines = {line.method: method_cells(splits, line) for line in splits.found.methods}
     labels = [marked(splits, line) for line in splits.found.methods]
     columns = [TextColumn("method", labels, words=True, least=LABEL)]
     for place, head in enumerate(heads):
-        sign = (way, way, 1, 1)[place] if place < 4 else 0
+        sign = (way, way, 1, 1)[place] if place < len(scores) else 0
         best = leaders({name: cells[place][0] for name, cells in lines.items()}, sign) if sign else set[str]()
         cells = [starred(cells[place][1], name in best) for name, cells in lines.items()]
         columns.append(TextColumn(head, cells, rank=int(head in _SECOND)))
@@ -215,7 +215,15 @@ def _methods(splits: SplitsFound) -> list[TextColumn]:
 
 
 def _clients(splits: SplitsFound, rows: list[SplitsRow]) -> list[TextColumn]:
-    heads = ("client", "splits", "training\nrows", "score", "gain over\nalone [95 %]", "expected\ngain [95 %]", "verdict")
+    heads = (
+        "client",
+        "splits",
+        "training\nrows",
+        "score",
+        "gain over\nalone [95 %]",
+        "expected\ngain [95 %]",
+        "verdict",
+    )
     cells = zip(*((row.client, *client_cells(splits.words, row)) for row in rows))
     return [
         TextColumn(head, column, rank=int(place in (1, 2, 5)), words=place in (0, 6), least=None if place else LABEL)

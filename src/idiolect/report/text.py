@@ -31,6 +31,7 @@ class TextColumn(NamedTuple):
     rank: int = 0
     words: bool = False  # written from the left
     least: int | None = None  # letters to which it may be folded; None: never, as a cut number is a wrong one
+    cut: bool = False  # it is cut there instead, so that a row stays one line
 
     @property
     def width(self) -> int:
@@ -98,7 +99,7 @@ def _table(columns: Sequence[TextColumn], width: int, gap: int) -> Table:
         excess -= given
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, gap - 1))
     for column, letters in zip(columns, widths):
-        folded = column.least is not None
+        folded = column.least is not None and not column.cut
         table.add_column(
             Text(column.head),
             justify="left" if column.words else "right",
