@@ -23,6 +23,9 @@ def report(
     width: Annotated[
         str, typer.Option(help="Of figures for a paper: column (84 mm), page (174 mm), or such as 120mm or 4.5in.")
     ] = "column",
+    log: Annotated[
+        list[str] | None, typer.Option(help="Also write the history: tensorboard=DIR or mlflow=URI; repeatable.")
+    ] = None,
 ) -> None:
     """Rebuild a run folder's figures and page from its files alone, and print the table."""
     from idiolect.cli.training import show
@@ -36,4 +39,12 @@ def report(
             files = write_paper_figures(run, parse_kinds(figures), parse_width(width))
             if not printing.quiet:
                 remark(f"{len(files)} files of figures for a paper are in {run / PLACE}.")
+        for wanted in log or []:
+            from idiolect.report.folder import read
+            from idiolect.report.loggers import log_run, parse_log
+
+            kind, target = parse_log(wanted)
+            number = log_run(read(run), kind, target)
+            if not printing.quiet:
+                remark(f"{kind}: {number} curves, of each method and seed, are in {target}.")
         show(run, printing, details)

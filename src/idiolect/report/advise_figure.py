@@ -172,7 +172,8 @@ def _sorted_gains(line: Axes, cloud: Axes, advised: Advised) -> None:
     line.scatter(places, parts["expected"][order], s=5, c=colours[order], zorder=3, label="expected gain")
     line.set_xlabel("clients, by expected gain (%)")
     line.set_title(f"Gain over training alone ({advised.words.title})")
-    held, look = np.maximum(seen["rows"][order], 1), {"s": 6, "alpha": 0.7, "zorder": 3, "label": "expected gain"}
+    held = np.maximum(seen["rows"][order], 1)
+    look: Look = {"s": 6, "alpha": 0.7, "zorder": 3, "label": "expected gain"}
     cloud.scatter(held, parts["expected"][order], c=colours[order], **look)
     cloud.set_xscale("log")
     cloud.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))

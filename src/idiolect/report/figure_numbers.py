@@ -64,7 +64,7 @@ def _marks(artist: Artist) -> Iterator[tuple[str, Place]]:
             yield "point", (x, y, None, None, None)
     elif isinstance(artist, PolyCollection):
         for path in artist.get_paths():
-            for x, y in path.vertices:
+            for x, y in np.asarray(path.vertices, float):
                 yield "area", (x, y, None, None, None)
     elif isinstance(artist, Rectangle):
         x, y = artist.get_xy()
