@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from idiolect.cli.options import Writing, command, free_folder
+from idiolect.cli.output import put
 
 EVERY = "all"  # the slug that stands for all of them
 
@@ -54,16 +54,18 @@ def reproduce(
     else:
         options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
         outcome = _reproduce_one(slug, folder, writing.quiet, **options)
-    if writing.as_json:
-        typer.echo(json.dumps(outcome.as_dict() | {"folder": str(folder)}))
-    else:
-        typer.echo(outcome.to_text())
-        typer.echo(f"Numbers and figure{'s' * every}: {folder}")
+    facts = outcome.as_dict() | {"folder": str(folder)}
+    put(
+        writing.as_format,
+        lambda: f"{outcome.to_text()}\nNumbers and figure{'s' * every}: {folder}",
+        lambda: facts,
+        lambda: facts["reproductions" if every else "numbers"],
+    )
     raise typer.Exit(1 if outcome.changed else 0)
 
 
 def _reproduce_one(slug: str, folder: Path, quiet: bool, **options: object) -> Any:
-    from idiolect.cli.training import Bar
+    from idiolect.cli.bar import Bar
     from idiolect.experiments.reproductions import reproductions
 
     with reproductions("runner") as papers, Bar(quiet) as bar:
@@ -71,7 +73,7 @@ def _reproduce_one(slug: str, folder: Path, quiet: bool, **options: object) -> A
 
 
 def _reproduce_all(folder: Path, quiet: bool, **options: object) -> Any:
-    from idiolect.cli.training import Bar
+    from idiolect.cli.bar import Bar
     from idiolect.experiments.reproductions import reproductions
     from idiolect.record import standing
 

@@ -7,7 +7,7 @@ import contextlib
 import io
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,20 +77,20 @@ def wait_for_end(opened: Session, job: str, seconds: float) -> str:
         raise RequestError(f"The run {job} has not ended within {seconds:g} s; `abort_job` ends it.") from error
 
 
-def run_to_end(kit: Path, least: int, seconds: float) -> Iterator[str]:
-    """Start a run as the user of a kit, and say how it goes."""
+def run_to_end(kit: Path, least: int, seconds: float, say: Callable[[str], None]) -> tuple[str, str]:
+    """Start a run as the user of a kit, and say how it goes; FLARE's number of it, and how it ended."""
     with session(kit) as opened:
         job = submit(opened, "run", least)
-        yield f"Run {job} is submitted; connected: {', '.join(connected(opened)) or 'no site'}."
-        yield f"It has ended: {wait_for_end(opened, job, seconds)}. The server's kit has its result."
+        say(f"Run {job} is submitted; connected: {', '.join(connected(opened)) or 'no site'}.")
+        ended = wait_for_end(opened, job, seconds)
+        say(f"It has ended: {ended}. The server's kit has its result.")
+    return job, ended
 
 
-def status_lines(kit: Path) -> list[str]:
-    """What the user of a kit may see, line by line."""
+def status_for(kit: Path) -> Status:
+    """What the user of a kit may see."""
     with session(kit) as opened:
-        found = status(opened)
-    runs = [f"{submitted} {name} {number}: {how}" for number, name, submitted, how in found.runs]
-    return [f"Connected: {', '.join(found.sites) or 'no site'}.", *(runs or ["No run so far."])]
+        return status(opened)
 
 
 class Status(NamedTuple):
@@ -98,6 +98,11 @@ class Status(NamedTuple):
 
     sites: tuple[str, ...]  # connected
     runs: tuple[tuple[str, str, str, str], ...]  # (number, name, submitted at, how it stands), newest first
+
+    def lines(self) -> list[str]:
+        """All of it for a person."""
+        runs = [f"{submitted} {name} {number}: {how}" for number, name, submitted, how in self.runs]
+        return [f"Connected: {', '.join(self.sites) or 'no site'}.", *(runs or ["No run so far."])]
 
 
 def status(opened: Session) -> Status:
