@@ -29,8 +29,9 @@ def advise(
     ] = None,
 ) -> None:
     """Train alone, join all clients, or join these neighbours? Measures the clients and advises each of them."""
+    from idiolect.cli.bar import Bar
     from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import Bar, show
+    from idiolect.cli.training import show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.advise import advise_on
 

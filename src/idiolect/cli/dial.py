@@ -72,8 +72,9 @@ def dial(
     seeds: Seeds = None,
 ) -> None:
     """Walk a personalization setting along one warm-started path: score and price of values, and who wants which."""
+    from idiolect.cli.bar import Bar
     from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import Bar, show, use_cache
+    from idiolect.cli.training import show, use_cache
     from idiolect.experiments.dial import walk
     from idiolect.experiments.spec import check_seeds
 

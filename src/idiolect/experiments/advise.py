@@ -28,12 +28,13 @@ from idiolect.core.data import Rows, join_rows
 from idiolect.data.federation import Federation
 from idiolect.experiments.advise_record import Trial, client_rows, make_record, make_verdict, regime, shortened
 from idiolect.experiments.collaboration import plain_loss
-from idiolect.experiments.execute import Progress, Say
+from idiolect.experiments.execute import Say
 from idiolect.experiments.privacy import advice_statement
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import fill, refuse_unknown
+from idiolect.experiments.work import Progress
 from idiolect.record.advice import Advice
 
 if TYPE_CHECKING:
