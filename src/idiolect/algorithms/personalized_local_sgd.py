@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.averaging import share, toward
+from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
 from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Batched, Fit, Method, Models, setting, settings, step_key, tree
@@ -25,14 +25,6 @@ from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys,
 from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
 OUTPUTS = ("last", "mean_of_means", "own_mean")
-
-
-class ServerState(NamedTuple):
-    """w; for "mean_of_means" also the mean of the past wbar_t, and the rounds it covers."""
-
-    shared: Params
-    averaged: Params
-    rounds: Any
 
 
 class ClientState(NamedTuple):
@@ -43,13 +35,6 @@ class ClientState(NamedTuple):
     covered: Any
 
 
-class Broadcast(NamedTuple):
-    """w goes down; for "mean_of_means" also the number of rounds so far."""
-
-    shared: Params
-    rounds: Any
-
-
 class Working(NamedTuple):
     """w_m, theta_m; the round's mean of both (II), or the client's mean model and its steps (III)."""
 
@@ -58,14 +43,6 @@ class Working(NamedTuple):
     averaged: Params
     covered: Any
     drawn: Array
-
-
-class Upload(NamedTuple):
-    """w - w_m goes up; for "mean_of_means" also the round's mean of w_m."""
-
-    drift: Params
-    averaged: Params
-    weight: Array
 
 
 @settings
