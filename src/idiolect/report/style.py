@@ -114,6 +114,11 @@ def method_colours(run: Run) -> dict[str, str]:
     return {entry.method: colours.get(entry.method, MUTED) for entry in run.methods}
 
 
+def page_colour(colour: str) -> str:
+    """The page's own colour in its place, which suits the dark scheme too."""
+    return _PAGE_COLOURS.get(colour, colour)
+
+
 def cost_axis(axes: Axes, costs: np.ndarray) -> bool:
     """Ticks for a horizontal cost axis; logarithmic (and True) when costs span more than a factor of 20."""
     positive = costs[costs > 0]
