@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import Printing, Set, command
+from idiolect.cli.options import Live, Printing, Set, command
 
 app = typer.Typer(
     help="Train over real sites that keep their rows: kits, server, sites, and a rehearsal on this machine.",
@@ -78,6 +78,7 @@ def serve(
     kit: Kit,
     printing: Printing,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder. Default: KIT/result.")] = None,
+    live: Live = False,
 ) -> None:
     """Run the server of a kit: train over its sites, or go on with it, and leave a run folder.
 
@@ -85,12 +86,13 @@ def serve(
     """
     _run_flare(kit)
     from idiolect.cli.output import remark
-    from idiolect.cli.training import show, use_cache
+    from idiolect.cli.training import show, use_cache, watched
     from idiolect.experiments.deploy.kits import serve as run_server
 
     use_cache(printing.quiet)
-    folder = run_server(kit, (lambda text: None) if printing.quiet else remark, out)
-    show(folder, printing)
+    with watched(out or kit / "result", live):
+        folder = run_server(kit, (lambda text: None) if printing.quiet else remark, out)
+        show(folder, printing)
 
 
 @app.command()

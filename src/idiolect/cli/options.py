@@ -31,6 +31,11 @@ Details = Annotated[
 ]
 
 
+Live = Annotated[
+    bool, typer.Option("--live", help="Serve the page on this machine while training goes on; prints its address.")
+]
+
+
 class Format(enum.StrEnum):
     """How results are printed."""
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,15 @@ import typer
 
 from idiolect.cli import output
 from idiolect.cli.options import Printing, Running
+from idiolect.record.errors import RequestError
 from idiolect.visible import one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from idiolect.experiments.spec import Spec
+
+LIVE_EVERY = 5  # rounds between checkpoints while a page follows them
 
 
 def train_and_show(
@@ -29,8 +34,9 @@ def train_and_show(
     details: bool = True,
     repeats: Path | None = None,
     usual: Path | None = None,
+    live: bool = False,
 ) -> None:
-    """Run the spec into its folder, build the report, print the comparison.
+    """Run the spec into its folder, build the report, print the comparison; `live`: with its page served meanwhile.
 
     `repeats` is the folder of the run that the spec records. A method that diverged makes the run a miss (exit 1);
     while `exploring` settings only if all of them did.
@@ -42,13 +48,49 @@ def train_and_show(
     use_cache(running.quiet)
     refuse_splits(folder)
     theory = details or not exploring
-    with Bar(running.quiet) as bar:
-        ways: dict[str, Any] = {"resume": running.resume, "progress": bar.update, "say": bar.remark}
-        done = execute(spec, folder, **ways, theory=theory, repeats=repeats)
-    show(folder, running, details, usual)
+    with watched(folder, live) as watch:
+        with Bar(running.quiet) as bar:
+            ways: dict[str, Any] = {"resume": running.resume, "progress": watch(bar.update), "say": bar.remark}
+            done = execute(often_kept(spec) if live else spec, folder, **ways, theory=theory, repeats=repeats)
+        show(folder, running, details, usual)
     lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
     if lost and (not exploring or len(lost) == len(done.summary.methods)):
         raise DivergedError(f"{' '.join(lost)} Use a smaller step size.")
+
+
+Hear = Callable[[str, int, int], None]  # method label, rounds done, rounds in all
+
+
+@contextlib.contextmanager
+def watched(folder: Path, live: bool) -> Iterator[Callable[[Hear], Hear]]:
+    """Inside, the page of the run is served where it is asked for; gives the way to tell it of progress, too."""
+    if not live:
+        yield lambda hear: hear
+        return
+    from idiolect.report.live_server import served
+
+    with served(folder, output.remark) as page:
+
+        def both(hear: Hear) -> Hear:
+            def update(label: str, done: int, total: int) -> None:
+                hear(label, done, total)
+                page.update(label, done, total)
+
+            return update
+
+        yield both
+
+
+def refuse_live(live: bool) -> None:
+    """RequestError where a page is asked for that would follow several runs."""
+    if live:
+        raise RequestError("--live follows one run, and --splits makes several; leave one of them out.")
+
+
+def often_kept(spec: Spec) -> Spec:
+    """The spec with checkpoints every few rounds: the live page reads the histories beside them."""
+    every = min(spec.output.checkpoint_every, LIVE_EVERY)
+    return dataclasses.replace(spec, output=dataclasses.replace(spec.output, checkpoint_every=every))
 
 
 def split_and_show(spec: Spec, folder: Path, splits: int, running: Running, usual: Path | None = None) -> None:

@@ -8,3 +8,4 @@
 {% include "script/choice.js" %}
 {% include "script/map.js" %}
 {% include "script/start.js" %}
+{% include "script/live.js" %}

@@ -95,9 +95,12 @@ function costChart(name, data) {
   chart.renew = (newer) => {
     data = newer;
     lines = newer.lines.map(read);
-    const next = legend();
-    keys.replaceWith(next);
-    keys = next;
+    if (newer.lines.length !== keys.childElementCount) { // a method has begun
+      const next = legend();
+      keys.replaceWith(next);
+      keys = next;
+    }
+    state.cost = Math.min(state.cost, data.costs.length - 1);
     chart.draw();
   };
   return chart;
