@@ -47,8 +47,15 @@ def reproduce(
         typer.echo(json.dumps(outcome.as_dict() | {"folder": str(folder)}))
     else:
         typer.echo(outcome.to_text())
-        typer.echo(f"Numbers and figure{'s' * every}: {folder}")
+        typer.echo(f"Numbers and figure{'s' * every}: {folder}{_page(folder)}")
     raise typer.Exit(1 if outcome.changed else 0)
+
+
+def _page(folder: Path) -> str:
+    """Build the page of one reproduction, and say where it is."""
+    from idiolect.report import build_report, is_reproduction
+
+    return f"    Report: {build_report(folder)}" if is_reproduction(folder) else ""
 
 
 def _reproduce_one(slug: str, folder: Path, quiet: bool, **options: object) -> Any:

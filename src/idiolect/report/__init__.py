@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from idiolect.record.codec import to_json
+from idiolect.record.reproduced import NUMBERS
 from idiolect.report.advise_table import advice_text, is_advice, read_advice
 from idiolect.report.choice import is_dial, read_choices, read_dial
 from idiolect.report.choice_table import choice_text
@@ -45,6 +46,11 @@ def comparison_table(folder: str | os.PathLike[str]) -> ComparisonTable:
     return compare(read(folder))
 
 
+def is_reproduction(folder: str | os.PathLike[str]) -> bool:
+    """Whether the folder holds a finished reproduction."""
+    return (Path(folder) / NUMBERS).is_file()
+
+
 def build_report(folder: str | os.PathLike[str]) -> Path:
     """Write figures/ and report.html into a folder, each file whole or not at all; return the page's path."""
     return report_on(folder).page
@@ -52,7 +58,8 @@ def build_report(folder: str | os.PathLike[str]) -> Path:
 
 def report_on(folder: str | os.PathLike[str]) -> Reported:
     """Build the page of a finished folder, whichever command wrote it."""
-    kind = _dial if is_dial(folder) else _splits if is_splits(folder) else _advice if is_advice(folder) else _run
+    kinds = ((is_dial, _dial), (is_splits, _splits), (is_advice, _advice), (is_reproduction, _reproduction))
+    kind = next((make for is_kind, make in kinds if is_kind(folder)), _run)
     return kind(Path(folder))
 
 
@@ -86,6 +93,18 @@ def _advice(folder: Path) -> Reported:
         page,
         lambda details: advice_text(advised, details),
         lambda: to_json(advised.found) | _files(folder, page, "map"),
+    )
+
+
+def _reproduction(folder: Path) -> Reported:
+    from idiolect.report.reproduced import read_reproduction, reproduction_text, write_reproduction_page
+
+    reproduced = read_reproduction(folder)
+    page = write_reproduction_page(reproduced)
+    return Reported(
+        page,
+        lambda details: reproduction_text(reproduced.found),
+        lambda: to_json(reproduced.found) | _files(folder, page),
     )
 
 

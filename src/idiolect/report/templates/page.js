@@ -7,5 +7,6 @@
 {% include "script/bars.js" %}
 {% include "script/choice.js" %}
 {% include "script/map.js" %}
+{% include "script/lines.js" %}
 {% include "script/start.js" %}
 {% include "script/live.js" %}

@@ -53,8 +53,8 @@ function barChart(name, data) {
   const groups = data.stacked ? [...data.groups].reverse() : data.groups;
   const percent = (value) => (known(value) ? `${(100 * value).toFixed(1)} %` : NONE);
   function make(colours, width, still) {
-    const fills = [colours.muted, colours.blue, colours.sky, colours.vermilion, colours.unclear];
-    const shades = data.stacked ? [colours.blue, colours.sky, colours.green, colours.line] : fills;
+    const kinds = [colours.blue, colours.sky, colours.green, colours.line]; // who is right, in both figures alike
+    const shades = data.stacked ? kinds : [colours.ink, ...kinds];
     const names = axisLook(colours, { type: "category", data: groups.map((group) => group.name), axisLabel: { formatter: (text) => shortened(text, 28), hideOverlap: false, interval: 0, showMinLabel: true, showMaxLabel: true, rotate: !data.stacked && groups.length > 4 ? 25 : 0 } });
     const values = axisLook(colours, { type: "value", min: 0, max: 100, axisLabel: { showMinLabel: true, showMaxLabel: true }, name: data.title, nameGap: data.stacked ? 28 : 38 });
     return {

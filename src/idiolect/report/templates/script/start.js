@@ -7,6 +7,7 @@ const kinds = {
   sent: sentChart,
   choice: choiceChart,
   map: mapChart,
+  lines: lineChart,
 };
 const charts = {};
 
