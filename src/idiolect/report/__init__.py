@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +28,10 @@ __all__ = [
     "client_table",
     "compare",
     "comparison_table",
+    "is_reproduction",
     "read",
     "report_on",
+    "report_on_runs",
 ]
 
 
@@ -61,6 +63,15 @@ def report_on(folder: str | os.PathLike[str]) -> Reported:
     kinds = ((is_dial, _dial), (is_splits, _splits), (is_advice, _advice), (is_reproduction, _reproduction))
     kind = next((make for is_kind, make in kinds if is_kind(folder)), _run)
     return kind(Path(folder))
+
+
+def report_on_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Reported:
+    """Build one page that compares several finished runs, and write it to `file`."""
+    from idiolect.report.runs import read_runs, runs_facts, runs_text, write_runs_page
+
+    found = read_runs(folders)
+    page = write_runs_page(found, file)
+    return Reported(page, lambda details: runs_text(found), lambda: runs_facts(found) | {"report": str(page)})
 
 
 # matplotlib takes a second to import, and tables do without it: pages are imported where they are written

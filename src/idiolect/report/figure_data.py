@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +16,7 @@ from idiolect.report.distribution_figure import client_scores
 from idiolect.report.folder import Run, mean_known, numbers, of_method
 from idiolect.report.packed import packed
 from idiolect.report.privacy import array_line
-from idiolect.report.style import method_colours, page_colour
+from idiolect.report.style import method_colours, page_colour, series_colours
 from idiolect.report.wording import known, score_words
 
 Data = dict[str, object]
@@ -24,13 +25,14 @@ _SPENT = (
     "While the run spends. Each dot is a recorded round; dotted: a method that spends nothing of the kind; thin: the "
     "range of the seeds. The buttons switch what is spent, and methods on and off."
 )
+COST, SCORED = "score-against-cost", ["mean over clients", "worst tenth"]
 MOST_POINTS = 2000  # recorded rounds of one curve; more are thinned out evenly
 
 
 def run_figures(run: Run) -> dict[str, Data]:
     """By name; those that the run has nothing for are left out. Names of drawn figures replace these."""
     found: dict[str, Callable[[Run], Data | None]] = {
-        "score-against-cost": score_curves,
+        COST: score_curves,
         "suboptimality-against-cost": optimum_curves,
         "gain-by-client": lambda run: {"kind": "gain"} if run.alone is not None and run.clients.num_rows else None,
         "distribution": deciles,
@@ -50,7 +52,26 @@ def score_curves(run: Run) -> Data | None:
         return None
     colours, words = method_colours(run), score_words(run.score)
     lines = [_score_line(curve, page_colour(colours[curve.method])) for curve in curves]
-    return _costs(OF_SCORE, lines, ["mean over clients", "worst tenth"], f"validation {words.title}", words.scale)
+    return _costs(OF_SCORE, lines, SCORED, f"validation {words.title}", words.scale)
+
+
+def runs_figures(chosen: dict[str, tuple[Run, str]]) -> dict[str, Data]:
+    """Curves and deciles of one method of each run, under the names of the runs."""
+    lines, spreads, colours = list[Line](), list[Data](), series_colours(list(chosen))
+    for name, (run, method) in chosen.items():
+        label, colour = f"{name}: {method}", page_colour(colours[name])
+        curve = curve_of(run, method, diverged=False)
+        if np.isfinite(curve.mean).any():
+            lines.append(_score_line(dataclasses.replace(curve, method=label), colour))
+        own = next(entry for entry in run.methods if entry.method == method)
+        spreads += _decile_line(run, own, colour, label)
+    words = score_words(next(iter(chosen.values()))[0].score) if chosen else score_words("")
+    found: dict[str, Data] = {}
+    if lines:
+        found[COST] = _costs(OF_SCORE, lines, SCORED, f"validation {words.title}", words.scale)
+    if spreads:
+        found["distribution"] = {"kind": "deciles", "title": f"test {words.title}", "lines": spreads}
+    return found
 
 
 def _costs(panels: tuple[Panel, ...], lines: list[Line], statistics: list[str], title: str, scale: float = 1.0) -> Data:
@@ -99,14 +120,20 @@ def deciles(run: Run) -> Data | None:
     """The test score's deciles over clients, with mean and worst tenth, of every method that has them."""
     colours, lines = method_colours(run), list[Data]()
     for entry in run.methods:
-        scores = client_scores(run, entry.method)
-        seeds = [one[~np.isnan(one)] for one in scores if not np.isnan(one).all()]
-        if seeds and not entry.diverged:
-            ends = np.mean([np.quantile(one, np.linspace(0, 1, 11)) for one in seeds], axis=0)
-            means = {"mean": entry.score.mean, "worst": entry.score.worst_decile, "interval": entry.interval}
-            line = {"method": entry.method, "colour": page_colour(colours[entry.method])}
-            lines.append(line | means | {"deciles": [float(f"{end:.6g}") for end in ends]})
+        lines += [] if entry.diverged else _decile_line(run, entry, page_colour(colours[entry.method]), entry.method)
     return {"kind": "deciles", "title": f"test {score_words(run.score).title}", "lines": lines} if lines else None
+
+
+def _decile_line(run: Run, entry: MethodSummary, colour: str, label: str) -> list[Data]:
+    """One row of the figure; none where no client has a score."""
+    scores = client_scores(run, entry.method)
+    seeds = [one[~np.isnan(one)] for one in scores if not np.isnan(one).all()]
+    if not seeds:
+        return []
+    ends = np.mean([np.quantile(one, np.linspace(0, 1, 11)) for one in seeds], axis=0)
+    line: Data = {"method": label, "colour": colour, "deciles": [float(f"{end:.6g}") for end in ends]}
+    line |= {"mean": entry.score.mean, "worst": entry.score.worst_decile, "interval": entry.interval}
+    return [line]
 
 
 def who_is_right(run: Run) -> Data | None:
