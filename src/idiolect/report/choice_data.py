@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from idiolect.record.advice import CollaborationMap
 from idiolect.report.advise_table import WORDS, Advised
@@ -11,6 +12,7 @@ from idiolect.report.choice import ChoiceFound, chosen_of
 from idiolect.report.figure_data import Data
 from idiolect.report.packed import packed
 
+MUTUAL = 0.5  # of the share that all clients alike would have: what both must give to stand in one group
 LEAST_SHARE = 0.005  # of the weight of a client: less is not drawn
 
 
@@ -47,12 +49,24 @@ def map_figure(advised: Advised) -> Data:
         "rows": [entry.rows for entry in clients],
         "ways": list(WORDS.values()),
         "advice": [list(WORDS).index(entry.advice) for entry in clients],
-        "groups": [entry.block for entry in clients],
+        "groups": _groups(advised),
         "gain": packed(_known([gain.expected for gain in gains])),
         "low": packed(_known([gain.low for gain in gains])),
         "high": packed(_known([gain.high for gain in gains])),
         "weights": None if weights is None else _weights(weights),
     }
+
+
+def _groups(advised: Advised) -> list[int]:
+    """Numbers from 1: clients that count for one another, both ways, directly or through others; or their blocks."""
+    found = advised.found
+    if found.map is None:
+        return [entry.block + 1 for entry in found.clients]
+    shares = np.asarray(found.map.shares, float)
+    mutual = np.minimum(shares, shares.T) >= MUTUAL / len(shares)
+    _, group = connected_components(mutual, directed=False)
+    named = {one: place + 1 for place, one in enumerate(dict.fromkeys(group[list(found.map.order)].tolist()))}
+    return [named[one] for one in group.tolist()]
 
 
 def _weights(found: CollaborationMap) -> Data:

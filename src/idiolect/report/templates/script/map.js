@@ -5,12 +5,13 @@ function mapChart(name, data) {
   const weights = data.weights && { ...data.weights, across: unpack(data.weights.across), up: unpack(data.weights.up), share: unpack(data.weights.share) };
   const order = data.names.map((_, client) => client).sort((a, b) => (gain[a] || 0) - (gain[b] || 0));
   const percent = (share) => `${(100 * share).toFixed(1)} %`;
-  const signed = (value) => (known(value) ? (value > 0 ? "+" : "") + Number((value * data.scale).toPrecision(3)) : NONE);
-  const groups = [...new Set(data.groups)];
+  const { signed } = writer({ scale: data.scale, decimals: null });
+  const groups = [...new Set(data.groups)].sort((a, b) => a - b);
+  const fills = ["blue", "vermilion", "green", "purple", "sky", "brown", "wine"].map((name) => `var(--${name})`);
+  const advices = ["var(--muted)", "var(--green)", "var(--blue)"]; // of the ways, in their order
   const tint = (colours, client) => {
-    if (!state.byGroup) return [colours.muted, colours.green, colours.blue][data.advice[client]];
-    const fills = [colours.blue, colours.vermilion, colours.green, colours.sky, colour("var(--purple)"), colour("var(--brown)"), colour("var(--wine)")];
-    return fills[groups.indexOf(data.groups[client]) % fills.length];
+    if (!state.byGroup) return colour(advices[data.advice[client]]);
+    return colour(fills[groups.indexOf(data.groups[client]) % fills.length]);
   };
 
   function words(client) {
@@ -61,8 +62,8 @@ function mapChart(name, data) {
     weights.order.forEach((client, rank) => { ranks[client] = rank; });
     const number = data.names.length;
     const label = { formatter: (rank) => (weights.order[rank] === undefined ? "" : shortened(data.names[weights.order[rank]], 16)), fontSize: number > 30 ? 9 : 11, hideOverlap: true };
-    const axis = (rest) => axisLook(colours, { type: "value", min: -0.5, max: number - 0.5, interval: number > 60 ? Math.ceil(number / 30) : 1, splitLine: { show: false }, ...rest });
-    const cell = [Math.max(2, (width - 150) / number - 1), Math.max(2, (heatHigh() - 150) / number - 1)];
+    const axis = (rest) => axisLook(colours, { type: "value", min: -1, max: number, interval: number > 60 ? Math.ceil(number / 30) : 1, splitLine: { show: false }, ...rest });
+    const cell = [Math.max(2, (width - 140) / (number + 1) - 1), Math.max(2, (heatHigh() - 142) / (number + 1) - 1)];
     return {
       grid: { left: 120, right: 20, top: 12, bottom: 130 },
       xAxis: axis({ name: "whose rows count", nameGap: 104, axisLabel: { ...label, rotate: 90 } }),
@@ -86,7 +87,10 @@ function mapChart(name, data) {
   function gains(colours, width) {
     const point = (value, rank) => (named ? [value * data.scale, rank] : [rank, value * data.scale]);
     const bars = order.flatMap((client, rank) => (known(low[client]) ? [point(low[client], rank), point(high[client], rank), named ? ["-", rank] : [rank, "-"]] : []));
-    const values = axisLook(colours, { type: "value", name: data.title + " over training alone", nameGap: named ? 28 : 46, scale: true });
+    const ends = reach([...gain, ...low, ...high, 0].filter(known).map((value) => value * data.scale));
+    const room = 0.05 * (ends[1] - ends[0]);
+    const values = axisLook(colours, { type: "value", name: data.title + " over training alone", nameGap: named ? 28 : 46, min: ends[0] - room, max: ends[1] + room,
+      axisLabel: { formatter: (value) => signed(value / data.scale) } });
     const ranks = axisLook(colours, { type: "value", min: -1, max: order.length, splitLine: { show: false }, ...(named ? { interval: 1 } : { name: `${order.length} clients`, nameGap: 28 }),
       axisLabel: { hideOverlap: !named, formatter: (rank) => (named ? (order[rank] === undefined ? "" : shortened(data.names[order[rank]], 24)) : String(Math.max(0, Math.round(rank)))) } });
     return {
@@ -116,15 +120,21 @@ function mapChart(name, data) {
   };
   pick.addEventListener("change", () => show(pick.selectedIndex - 1));
   const controls = [choices("View", views.map(([label]) => label), 0, (place) => { state.view = place; chart.draw(); }),
-    choices("Colour", ["by advice", "by group"], 0, (place) => { state.byGroup = place === 1; chart.draw(); }), pick];
+    choices("Colour", ["by advice", "by group"], 0, (place) => { state.byGroup = place === 1; showLegend(); chart.draw(); }), pick];
   const legend = element("div", undefined, "legend plain");
-  data.ways.forEach((way, place) => {
-    const swatch = element("i");
-    swatch.style.background = `var(--${["muted", "green", "blue"][place]})`;
-    const entry = element("span");
-    entry.append(swatch, way);
-    legend.append(entry);
-  });
+  function showLegend() {
+    const counted = (group) => data.groups.filter((one) => one === group).length;
+    const entries = state.byGroup ? groups.slice(0, fills.length).map((group, place) => [fills[place], `group ${group}: ${counted(group)}`])
+      : data.ways.map((way, place) => [advices[place], way]);
+    legend.replaceChildren(...entries.map(([tinted, text]) => {
+      const entry = element("span");
+      const swatch = element("i");
+      swatch.style.background = tinted;
+      entry.append(swatch, text);
+      return entry;
+    }));
+  }
+  showLegend();
   controls.push(legend);
   const chart = addChart(name, {
     make: (colours, width) => views[state.view][1](colours, width),
