@@ -25,6 +25,13 @@ function gainChart(name) {
     ];
   };
 
+  function ring() {
+    const at = order.indexOf(looked.client);
+    if (at < 0) return [];
+    const gain = clients.methods[looked.method].gain[looked.client] * page.score.scale;
+    return [[...(named() ? [gain, at] : [at, gain]), looked.client]];
+  }
+
   function make(colours, width) {
     const of = clients.methods[looked.method];
     const scale = page.score.scale;
@@ -33,10 +40,11 @@ function gainChart(name) {
     const size = Math.max(3, Math.min(9, (flat ? 300 : width) / order.length));
     const bars = order.flatMap((client, rank) =>
       known(of.low[client]) ? [point(of.low[client], rank), point(of.high[client], rank), flat ? ["-", rank] : [rank, "-"]] : []);
-    const dots = order.map((client, rank) => ({
-      value: [...point(of.gain[client], rank), client],
-      itemStyle: { color: colours[of.verdict[client]] },
-      symbol: verdictMarks[of.verdict[client]],
+    // a series per verdict: thousands of dots with a look of their own would be slow
+    const kinds = ["helped", "hurt", "unclear", "same", ""].map((verdict) => ({
+      type: "scatter", id: "dots" + verdict, name: verdict, symbolSize: size, symbol: verdictMarks[verdict], itemStyle: { color: colours[verdict] },
+      large: order.length > 1000, largeThreshold: 1, progressive: 0, cursor: "pointer", z: 4,
+      data: order.map((client, rank) => [...point(of.gain[client], rank), client]).filter(([, , client]) => of.verdict[client] === verdict),
     }));
     const ends = order.flatMap((client) => [of.gain[client], of.low[client], of.high[client]]).map((value) => value * scale);
     const [least, most] = reach([...ends, 0]);
@@ -55,8 +63,6 @@ function gainChart(name) {
           : Number.isInteger(rank) && order[rank] !== undefined ? shortened(clients.names[order[rank]], 24) : ""),
       },
     });
-    const at = order.indexOf(looked.client);
-    const ring = at < 0 ? [] : [{ value: [...point(of.gain[looked.client], at), looked.client] }];
     return {
       grid: frame({ right: 18, bottom: order.length > 200 ? 34 : 8 }),
       xAxis: flat ? gains : ranks,
@@ -68,12 +74,14 @@ function gainChart(name) {
         axisPointer: { type: "line", axis: flat ? "y" : "x", snap: true, label: { show: false }, lineStyle: { color: colours.muted } },
       }),
       series: [
-        { type: "line", data: bars, showSymbol: false, silent: true, tooltip: { show: false }, animation: false,
-          lineStyle: { color: colours.muted, width: Math.max(0.6, Math.min(2, 80 / order.length)), opacity: 0.5 } },
-        { type: "scatter", name: of.method, data: dots, symbolSize: size, progressive: 0, cursor: "pointer",
-          markLine: { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: colours.ink, type: "solid", width: 1 },
+        { type: "line", id: "intervals", data: bars, showSymbol: false, silent: true, tooltip: { show: false },
+          z: 2,
+          // where many lie upon one another they must not hide the dots
+          lineStyle: { color: order.length > 300 ? colours.line : colours.muted, width: Math.max(0.6, Math.min(2, 80 / order.length)), opacity: order.length > 300 ? 1 : 0.5 },
+          markLine: { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: colours.ink, type: "solid", width: 1, opacity: 1 },
                       data: [flat ? { xAxis: 0 } : { yAxis: 0 }] } },
-        { type: "scatter", data: ring, symbolSize: size + 9, silent: true, tooltip: { show: false }, z: 5,
+        ...kinds,
+        { type: "scatter", id: "ring", data: ring(), symbolSize: size + 9, silent: true, tooltip: { show: false }, z: 5,
           itemStyle: { color: "transparent", borderColor: colours.ink, borderWidth: 2.5 },
           label: { show: true, position: flat ? "right" : "top", color: colours.ink, fontWeight: "bold",
                    formatter: (found) => shortened(clients.names[found.value[2]], 30) } },
@@ -127,6 +135,7 @@ function gainChart(name) {
     method.value = String(looked.method);
     const there = looked.client !== null && clients.methods[looked.method].members.includes(looked.client);
     chart.said.textContent = there ? words(looked.client).join("; ") + "." : "";
-    chart.draw();
+    if ("method" in change) chart.draw();
+    else chart.plot.setOption({ series: [{ id: "ring", data: ring() }] });
   });
 }
