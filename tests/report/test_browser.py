@@ -289,8 +289,10 @@ def test_thousands_of_clients_open_soon(browser, tmp_path):
     folder = write_run(tmp_path / "many", methods=(LOCAL, PERSONAL), clients=10_000, seeds=1)
     file = build_report(folder)
     assert file.stat().st_size < 3_000_000
-    page = opened(browser, file)
-    took = page.execute_script("return Number(document.documentElement.dataset.opened)")
-    assert took < 3000  # 1 s on a quiet machine (docs/run-folder.md); shared ones are slower
+    took = []
+    while len(took) < 5 and min(took, default=2000) >= 1000:  # a busy machine is slow for seconds, not always
+        page = opened(browser, file)
+        took.append(page.execute_script("return Number(document.documentElement.dataset.opened)"))
+    assert min(took) < 2000  # a third of a second, measured on a machine that others used: docs/page.md
     assert page.execute_script("return clients.names.length") == 10_000
     assert json.dumps(browser.get_log("browser")) == "[]"

@@ -21,7 +21,7 @@ def runs(make_run):
 
 def test_runs_are_compared_on_one_page(runs, tmp_path):
     found = report_on_runs(runs, tmp_path / "deep" / "both.html")
-    text = found.text(False)
+    text = found.text(False, 120)
     assert text.count("→ personal heads") == 2
     assert "spring" in text
     assert "autumn" in text
@@ -38,7 +38,7 @@ def test_runs_are_compared_on_one_page(runs, tmp_path):
 def test_the_same_rows_are_recognised(runs, tmp_path):
     for run in runs:
         (run / "rows.json").write_text(json.dumps({"test": {"sha256": "abc"}}))
-    assert "provably" not in report_on_runs(runs, tmp_path / "both.html").text(False)
+    assert "provably" not in report_on_runs(runs, tmp_path / "both.html").text(False, 120)
 
 
 def test_one_run_twice_keeps_two_names(runs, tmp_path):
@@ -75,7 +75,9 @@ def reproduction(tmp_path):
 
 def test_a_reproduction_has_a_page(reproduction):
     found = report_on(reproduction)
-    assert found.text(False).startswith("Rates: all 2 numbers came out as documented, 1 of them known not to hold.")
+    assert found.text(False, 120).startswith(
+        "Rates: all 2 numbers came out as documented, 1 of them known not to hold."
+    )
     page = found.page.read_text()
     assert page.count("<script") == 3  # what the folder's files hold is text, or an image that cannot run
     assert 'src="data:image/svg+xml;base64,' in page

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.data_options import Columns
-from idiolect.cli.options import Details, Live, Running, Seeds, Table, command, free_folder, parse_seeds
+from idiolect.cli.options import Details, Live, Running, Seed, Seeds, Table, command, free_folder, parse_seeds
 from idiolect.record.errors import RequestError
 
 
@@ -49,7 +49,7 @@ class Contest:
         bool, typer.Option(help="Fit the delivered models on training and validation rows with what was chosen.")
     ] = True
     held_out: Annotated[float, typer.Option(help="Clients that never train: a number, or a fraction below 1.")] = 0
-    seed: Annotated[int | None, typer.Option(help="Draws the split and the training. Default: 0.")] = None
+    seed: Seed = None
 
     def spec(self, rows: dict[str, object], name: str) -> dict[str, object]:
         """The spec, as a table, of this comparison on `rows`, a spec's [data]."""
@@ -76,8 +76,9 @@ def compare(
     live: Live = False,
 ) -> None:
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
+    from idiolect.cli.live import refuse_live
     from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import refuse_live, split_and_show, train_and_show
+    from idiolect.cli.training import split_and_show, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.splits import check_splits
 

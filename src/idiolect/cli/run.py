@@ -20,7 +20,8 @@ def run(
     live: Live = False,
 ) -> None:
     """Train what a spec describes and leave a complete run folder."""
-    from idiolect.cli.training import refuse_live, split_and_show, train_and_show
+    from idiolect.cli.live import refuse_live
+    from idiolect.cli.training import split_and_show, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.splits import asked_splits
 

@@ -39,8 +39,9 @@ class Reported(NamedTuple):
     """A finished folder of any command, as people and programs read it."""
 
     page: Path
-    text: Callable[[bool], str]  # with or without details
+    text: Callable[[bool, int], str]  # with or without details, for a terminal of that width
     facts: Callable[[], dict[str, object]]  # for JSON
+    rows: Callable[[], list[dict[str, object]]]  # for CSV: methods, values of a dial, clients of advice
 
 
 def comparison_table(folder: str | os.PathLike[str]) -> ComparisonTable:
@@ -67,11 +68,16 @@ def report_on(folder: str | os.PathLike[str]) -> Reported:
 
 def report_on_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Reported:
     """Build one page that compares several finished runs, and write it to `file`."""
-    from idiolect.report.runs import read_runs, runs_facts, runs_text, write_runs_page
+    from idiolect.report.runs import read_runs, runs_facts, runs_rows, runs_text, write_runs_page
 
     found = read_runs(folders)
     page = write_runs_page(found, file)
-    return Reported(page, lambda details: runs_text(found), lambda: runs_facts(found) | {"report": str(page)})
+    return Reported(
+        page,
+        lambda details, width: runs_text(found, width),
+        lambda: runs_facts(found) | {"report": str(page)},
+        lambda: runs_rows(found),
+    )
 
 
 # matplotlib takes a second to import, and tables do without it: pages are imported where they are written
@@ -83,7 +89,10 @@ def _dial(folder: Path) -> Reported:
     choice = read_dial(folder)
     page = write_dial_page(choice)
     return Reported(
-        page, lambda details: choice_text(choice), lambda: to_json(choice.found) | _files(folder, page, "dial")
+        page,
+        lambda details, width: choice_text(choice, width),
+        lambda: to_json(choice.found) | _files(folder, page, "dial"),
+        lambda: to_json(choice.found.values),
     )
 
 
@@ -92,7 +101,12 @@ def _splits(folder: Path) -> Reported:
 
     splits = read_splits(folder)
     page = write_splits_page(splits)
-    return Reported(page, lambda details: splits_text(splits), lambda: splits.as_dict() | _files(folder, page))
+    return Reported(
+        page,
+        lambda details, width: splits_text(splits, width),
+        lambda: splits.as_dict() | _files(folder, page),
+        lambda: to_json(splits.found.methods),
+    )
 
 
 def _advice(folder: Path) -> Reported:
@@ -102,8 +116,9 @@ def _advice(folder: Path) -> Reported:
     page = write_advice_page(advised)
     return Reported(
         page,
-        lambda details: advice_text(advised, details),
+        lambda details, width: advice_text(advised, details, width),
         lambda: to_json(advised.found) | _files(folder, page, "map"),
+        advised.rows,
     )
 
 
@@ -114,8 +129,9 @@ def _reproduction(folder: Path) -> Reported:
     page = write_reproduction_page(reproduced)
     return Reported(
         page,
-        lambda details: reproduction_text(reproduced.found),
+        lambda details, width: reproduction_text(reproduced.found, width),
         lambda: to_json(reproduced.found) | _files(folder, page),
+        lambda: to_json(reproduced.found.numbers),
     )
 
 
@@ -127,8 +143,11 @@ def _run(folder: Path) -> Reported:
     chosen = {"choices": to_json([choice.found for choice in choices])} if choices else {}
     return Reported(
         page,
-        lambda details: "\n".join([table.to_text(details=details), *map(choice_text, choices)]),
+        lambda details, width: "\n".join(
+            [table.to_text(width, details), *(choice_text(one, width) for one in choices)]
+        ),
         lambda: table.as_dict() | chosen | _files(folder, page),
+        lambda: [row.as_dict() for row in table.rows],
     )
 
 

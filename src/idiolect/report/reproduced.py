@@ -15,6 +15,7 @@ from idiolect.report.folder import read_machine, read_spec
 from idiolect.report.html import Frame, facts, fill
 from idiolect.report.page import write_page
 from idiolect.report.style import page_colour
+from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, printed, tables_of
 from idiolect.report.wording import NONE, plural
 
 KINDS = {"equal": "=", "at_most": "\N{LESS-THAN OR EQUAL TO}", "at_least": "\N{GREATER-THAN OR EQUAL TO}"}
@@ -48,14 +49,18 @@ def answer(found: Reproduced) -> str:
     return f"{found.title}: {changed} of {plural(number, 'number')} changed: {named}."
 
 
-def reproduction_text(found: Reproduced) -> str:
+def reproduction_text(found: Reproduced, width: int = WIDTH) -> str:
     """The answer, then one line per number."""
-    width = max((len(one.name) for one in found.numbers), default=6)
-    lines = [answer(found), "", f"{'number':<{width}}      expected     measured  verdict"]
-    for one in found.numbers:
-        measured = NONE if one.measured is None else f"{one.measured:.6g}"
-        lines.append(f"{one.name:<{width}}  {KINDS[one.kind]} {one.expected:>10.6g} {measured:>12}  {one.verdict}")
-    return "\n".join(lines)
+    numbers = found.numbers
+    columns = [
+        TextColumn("number", [one.name for one in numbers], words=True, least=LABEL),
+        TextColumn("", [KINDS[one.kind] for one in numbers]),
+        TextColumn("expected", [f"{one.expected:.6g}" for one in numbers]),
+        TextColumn("measured", [NONE if one.measured is None else f"{one.measured:.6g}" for one in numbers]),
+        TextColumn("verdict", [one.verdict for one in numbers], words=True),
+        TextColumn("origin", [one.origin for one in numbers], rank=1, words=True),
+    ]
+    return printed(answer(found), "", *below_each_other(tables_of(columns, width)), width=width)
 
 
 def write_reproduction_page(reproduced: ReproducedFound) -> Path:

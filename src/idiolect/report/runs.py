@@ -14,10 +14,11 @@ from idiolect.record.manifest import blame_folder
 from idiolect.record.reading import read_json
 from idiolect.record.schema import MethodSummary
 from idiolect.report.folder import FolderError, Run, read
-from idiolect.report.text import printed, text_table
+from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, printed, tables_of
 from idiolect.report.wording import NONE, ScoreWords, listed, megabytes, percent, plural, score_words
 
 HEADS = ("run", "method", "mean", "worst 10 %", "gain over alone [95 %]", "helped %", "hurt %", "rounds", "MB")
+NEEDED = 5  # heads that are shown however narrow the terminal is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,26 +116,36 @@ def caution(found: RunsFound) -> str | None:
     return "The runs were not, or not provably, tested on the same rows: their scores differ by that, too."
 
 
-def runs_text(found: RunsFound) -> str:
+def runs_text(found: RunsFound, width: int = WIDTH) -> str:
     """The table, what it means, and the answer."""
     lines = [
         [name, ("→ " if announced else "") + entry.method, *(text for _, text in found.cells(entry))]
         for name, entry, announced in found.lines()
     ]
+    columns = [
+        TextColumn(head, cells, 0 if place < NEEDED else place, place < 2, LABEL if place < 2 else None)
+        for place, (head, *cells) in enumerate(zip(HEADS, *lines))
+    ]
     doubt = caution(found)
     legend = f"{found.words.title} on test rows; →: chosen on validation rows."
-    return printed(text_table(HEADS, lines, words=(0, 1)), legend, *([doubt] if doubt else []), "", answer(found))
+    parts = [*below_each_other(tables_of(columns, width)), legend, *([doubt] if doubt else []), "", answer(found)]
+    return printed(*parts, width=width)
 
 
-def runs_facts(found: RunsFound) -> dict[str, object]:
-    """For JSON: the numbers of every method of every run."""
+def runs_rows(found: RunsFound) -> list[dict[str, object]]:
+    """The numbers of every method of every run."""
     keys = ("mean", "worst_decile", "gain", "helped", "hurt", "rounds", "traffic_bytes")
-    lines = [
+    return [
         {"run": name, "method": entry.method, "announced": announced}
         | dict(zip(keys, (value for value, _ in found.cells(entry)), strict=True))
         for name, entry, announced in found.lines()
     ]
-    return {"score": found.words.name, "same_rows": found.same_rows, "runs": lines, "answer": answer(found)}
+
+
+def runs_facts(found: RunsFound) -> dict[str, object]:
+    """For JSON."""
+    facts = {"score": found.words.name, "same_rows": found.same_rows, "answer": answer(found)}
+    return facts | {"runs": runs_rows(found)}
 
 
 def write_runs_page(found: RunsFound, file: Path) -> Path:
