@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import Details, Running, command
+from idiolect.cli.options import Details, Live, Running, command
 
 
 @command
@@ -17,8 +17,10 @@ def run(
     spec: Annotated[Path, typer.Argument(help="A spec file, or a run folder with --resume or a new --out.")],
     running: Running,
     details: Details = False,
+    live: Live = False,
 ) -> None:
     """Train what a spec describes and leave a complete run folder."""
+    from idiolect.cli.live import refuse_live
     from idiolect.cli.training import split_and_show, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.splits import asked_splits
@@ -31,6 +33,7 @@ def run(
     if running.override and not running.resume and not specs.is_same_run(specs.load(spec), wanted):
         wanted = dataclasses.replace(wanted, resolved={})  # it was chosen for another run
     if splits is not None and out is not None:
+        refuse_live(live)
         split_and_show(wanted, out, splits, running)
     else:
-        train_and_show(wanted, out or Path("runs") / wanted.name, running, details=details, repeats=repeats)
+        train_and_show(wanted, out or Path("runs") / wanted.name, running, details=details, repeats=repeats, live=live)
