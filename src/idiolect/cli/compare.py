@@ -92,7 +92,7 @@ def compare(
         if splits > 1:
             split_and_show(wanted, folder, splits, running, usual)
         else:
-            train_and_show(wanted, folder, running, exploring=True, details=details, usual=usual)
+            train_and_show(wanted, folder, running, exploring=True, details=details, theory=details, usual=usual)
 
 
 def _floats(text: str) -> list[float]:
