@@ -27,6 +27,7 @@ class Transport(enum.StrEnum):
 
     tls = "tls"
     flare = "flare"
+    flower = "flower"
 
 
 @app.command()
@@ -35,10 +36,11 @@ def init(
     folder: Annotated[Path, typer.Argument(help="New folder, in which each party gets a kit.")],
     spec: Annotated[Path, typer.Argument(help="A spec file on a table.")],
     sites: Annotated[str, typer.Option(help="Names of the sites, such as north,south.")],
+    later: Annotated[str, typer.Option(help="Names of sites that may join in the middle.")] = "",
     host: Annotated[str, typer.Option(help="Where sites find the server.")] = "localhost",
     port: Annotated[int, typer.Option(help="Port that the server listens at.")] = 8443,
     transport: Annotated[
-        Transport, typer.Option(help="tls: connections of our own. flare: NVIDIA FLARE.")
+        Transport, typer.Option(help="tls: connections of our own. flare: NVIDIA FLARE. flower: Flower.")
     ] = Transport.tls,
     lead: Annotated[str, typer.Option(help="flare: e-mail addresses of those who may start runs.")] = LEAD,
     member: Annotated[str | None, typer.Option(help="flare: e-mail addresses of those who may look on.")] = None,
@@ -49,14 +51,18 @@ def init(
     from idiolect.experiments.deploy.kits import make_kits
     from idiolect.experiments.spec import load
 
-    names, wanted = _names(sites), load(spec, override or [])
+    names, more, wanted = _names(sites), _names(later), load(spec, override or [])
     if transport is Transport.flare:
         from idiolect.experiments.flare.kits import Federation, make_flare_kits
 
         users = {"leads": tuple(_names(lead)), "members": tuple(_names(member or ""))}
-        kits = make_flare_kits(folder, wanted, Federation(tuple(names), host, port, **users))
+        kits = make_flare_kits(folder, wanted, Federation(tuple(names), host, port, later=tuple(more), **users))
+    elif transport is Transport.flower:
+        from idiolect.experiments.flower.kits import make_flower_kits
+
+        kits = make_flower_kits(folder, wanted, names, host, port, more)
     else:
-        kits = make_kits(folder, wanted, names, host, port)
+        kits = make_kits(folder, wanted, names, host, port, more)
     advice = "Send each kit to its owner by a way that you trust: it holds a key. Sites set table in site.toml."
     put(
         as_format,
@@ -93,8 +99,12 @@ def serve(
     """
     _run_flare(kit, printing.as_format)
     from idiolect.cli.training import show, use_cache
-    from idiolect.experiments.deploy.kits import serve as run_server
+    from idiolect.experiments.deploy.kits import is_flower
 
+    if is_flower(kit):
+        from idiolect.experiments.flower.processes import serve as run_server
+    else:
+        from idiolect.experiments.deploy.kits import serve as run_server
     use_cache(printing.quiet)
     folder = run_server(kit, (lambda text: None) if printing.quiet else remark, out)
     show(folder, printing)
@@ -106,8 +116,12 @@ def join(kit: Kit, printing: Printing) -> None:
     """Run the site of a kit: answer the server from its own rows until the run is over, with FLARE for all runs."""
     _run_flare(kit, printing.as_format)
     from idiolect.cli.training import use_cache
-    from idiolect.experiments.deploy.kits import join as run_site
+    from idiolect.experiments.deploy.kits import is_flower
 
+    if is_flower(kit):
+        from idiolect.experiments.flower.processes import join as run_site
+    else:
+        from idiolect.experiments.deploy.kits import join as run_site
     use_cache(printing.quiet)
     say = (lambda text: None) if printing.quiet else remark
     run_site(kit, say)
@@ -170,7 +184,7 @@ def demo(
     printing: Printing,
     spec: Annotated[Path | None, typer.Argument(help="A spec on a table to rehearse; default: heart disease.")] = None,
     sites: Annotated[int, typer.Option(help="Sites, of the default data.")] = 4,
-    transport: Annotated[Transport, typer.Option(help="tls, or flare.")] = Transport.tls,
+    transport: Annotated[Transport, typer.Option(help="tls, flare, or flower.")] = Transport.tls,
     rounds: Annotated[int, typer.Option(help="Rounds, of the default data.")] = 20,
     out: Annotated[
         Path | None, typer.Option("--out", help="New folder. Default: runs/deploy-demo, or the next free.")
@@ -190,5 +204,10 @@ def demo(
         from idiolect.experiments.flare.demo import run_flare_demo
 
         show(run_flare_demo(folder, wanted, tables, say), printing)
+        return
+    if transport is Transport.flower:
+        from idiolect.experiments.flower.demo import run_flower_demo
+
+        show(run_flower_demo(folder, wanted, tables, say), printing)
         return
     show(run_demo(folder, wanted, tables, say), printing)

@@ -19,6 +19,7 @@ Table = Annotated[Path | None, typer.Argument(help="A CSV, Parquet or Feather fi
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks on standard error.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Draws the split and the training. Default: 0.")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds such as 0,1,2 or 0-9.")]
 Plugins = Annotated[
     Path | None,

@@ -96,7 +96,7 @@ def choose_splits(data: Mapping[str, Any], seeds: Sequence[int] | None, verify: 
         return [0 if asked is None else int(asked)]
     if asked is not None and int(asked) != seeds[0]:
         raise RequestError(
-            f"--seeds begins with the split {seeds[0]}, and data.seed asks for the split {asked}; give one of them."
+            f"--seeds begins with the split {seeds[0]}, --seed (data.seed) asks for {asked}; give one of them."
         )
     if len(seeds) > 1 and not verify:
         raise RequestError(

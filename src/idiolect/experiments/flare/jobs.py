@@ -21,7 +21,10 @@ from idiolect.experiments.flare import policy
 @contextlib.contextmanager
 def session(kit: Path, seconds: float = 30.0) -> Iterator[Session]:
     """A connection to the server as the user whose kit this is."""
-    username = json.loads((kit / "startup" / "fed_admin.json").read_text())["admin"]["username"]
+    path = kit / "startup" / "fed_admin.json"
+    if not path.is_file():
+        raise RequestError(f"{kit} is no kit of a FLARE user; give the one that `deploy init` made for a lead.")
+    username = json.loads(path.read_text())["admin"]["username"]
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints that it connects
             opened = new_secure_session(username, str(kit), timeout=seconds)
