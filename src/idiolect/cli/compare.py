@@ -95,7 +95,9 @@ def compare(
             refuse_live(live)
             split_and_show(wanted, folder, splits, running, usual)
         else:
-            train_and_show(wanted, folder, running, exploring=True, details=details, usual=usual, live=live)
+            train_and_show(
+                wanted, folder, running, exploring=True, details=details, theory=details, usual=usual, live=live
+            )
 
 
 def _floats(text: str) -> list[float]:
