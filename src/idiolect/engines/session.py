@@ -20,7 +20,7 @@ from idiolect.engines.judge import find_standing, record, score_ends
 from idiolect.engines.plan import Options, Plan, make_plan
 from idiolect.engines.recording import Recorder, Row
 from idiolect.engines.run import Run
-from idiolect.engines.state import Snapshot, State, begin, follow, lane_of
+from idiolect.engines.state import Snapshot, State, begin, follow, lane_of, lay_out
 from idiolect.record.divergence import Divergence
 
 Watch = Callable[[int, Recorder, Scores], None]  # (lane, its record, its scores on validation rows) after each record
@@ -59,8 +59,7 @@ class Session:
         Rounds count on, while records and ledger are its own.
         """
         plan = make_plan(algorithms, self.plan.federation, training, self.plan.seeds, self.plan.scores, options)
-        state = follow(plan, self.plan, self.state)
-        return Session(auto.resolve(plan, state), state, options)
+        return _open(plan, follow(plan, self.plan, self.state), options)
 
     def run(self) -> list[Run]:
         """Train to the last round and read the test rows."""
@@ -176,5 +175,9 @@ def open_session(
     """A session before its first round: lane i trains `algorithms[i]` with `seeds[i]`, all in one program."""
     options = options or Options()
     plan = make_plan(algorithms, federation, training, seeds, scores, options)
-    state = begin(plan, options)
-    return Session(auto.resolve(plan, state), state, options)
+    return _open(plan, begin(plan, options), options)
+
+
+def _open(plan: Plan, state: State, options: Options) -> Session:
+    chosen = auto.resolve(plan, state)
+    return Session(chosen, lay_out(chosen, state), options)
