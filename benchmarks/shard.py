@@ -2,16 +2,20 @@
 """One FedAvg round with the clients laid over two host devices, in turns with the best executor on one.
 
 The problems of `networks`, and softmax 784-10 x 100 clients x 100 rows. Executors are tried twice each before the
-turns, and the fastest of one device and the fastest of two take part. Both must end with the same parameters, or the
-benchmark fails. In a process of its own, since JAX divides the CPU before it computes anything.
+turns, and the fastest of one device and the fastest of two take part. CPU seconds stand beside the clock's, since a
+neighbour's load cannot change them much: with as many of them, two quiet cores take half of the time. Both must end
+with the same parameters, or the benchmark fails. In a process of its own, since JAX divides the CPU before it computes
+anything.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
 from benchmarks.apart import say
@@ -69,11 +73,14 @@ def _compare(name: str, federation: Any, model: Any, batch_size: int, quick: boo
     algorithm = LocalSGD(GlobalModel(ClientLoss(model=model)), epochs=1, batch_size=batch_size, step_size=0.01)
     rounds = 1 if quick or name in SLOW else 10
     last: dict[int, Any] = {}
+    spent: dict[int, float] = {}  # least CPU seconds of a round, of all threads: other work cannot take them
 
     def clock(devices: int, executor: str, chunk: int) -> float:
         training = Training(rounds=rounds, record_every=rounds, executor=executor, chunk=chunk, devices=devices)
         session = open_session([algorithm], federation, training, [0], ("log_loss",))
+        began = time.process_time()
         session.train()
+        spent[devices] = min(spent.get(devices, math.inf), (time.process_time() - began) / rounds)
         last[devices] = session.snapshot().server
         return session.state.seconds / rounds
 
@@ -84,11 +91,13 @@ def _compare(name: str, federation: Any, model: Any, batch_size: int, quick: boo
 
     chosen = {devices: best_of(devices) for devices in (1, DEVICES)}
     labels = {devices: f"{devices} devices, {label}" for devices, label in chosen.items()}
+    spent.clear()  # those that compiled, and other executors
     clocks = {labels[n]: lambda n=n: clock(n, *EXECUTORS[chosen[n]]) for n in chosen}
     seconds = in_turns(clocks, 1 if quick else 3 if name in SLOW else TURNS)
     _check_same(last[1], last[DEVICES])
     return {
         "median seconds of a round": medians(seconds),
+        "least CPU seconds of a round": {labels[n]: spent[n] for n in chosen},
         "one / two": ratio(seconds, labels[1], labels[DEVICES]),
         "load after the turns": os.getloadavg()[0],
     }

@@ -22,7 +22,7 @@ from idiolect.core.objective import Prepares
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.data.store import RecordFile
-from idiolect.engines.shard import Shards
+from idiolect.engines.shard import Shards, to_host
 from idiolect.engines.start import init_clients
 
 # Mapped pages count as this process's memory, and reading one maps its neighbours too: a few hundred kB per client.
@@ -103,7 +103,7 @@ def unprepared(algorithm: Algorithm, clients: np.ndarray, states: Tree) -> int |
     objective = algorithm.objective
     if not isinstance(objective, Prepares):
         return None
-    failed = np.asarray(objective.unprepared(states.prepared))
+    failed = to_host(objective.unprepared(states.prepared))
     numbers = clients[failed.reshape(-1, len(clients)).any(axis=0)]
     return int(numbers[0]) if numbers.size else None
 

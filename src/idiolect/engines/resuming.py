@@ -40,7 +40,8 @@ def save(session: Session, checkpoint: Checkpoint) -> None:
     arrays = [leaf for leaf in leaves if not isinstance(leaf, (int, float))]
     folder, mark = session.kept_history
     history = list(zip(*session.histories))
-    mark = checkpoint.save(arrays, facts, _records(plan), history, mark if folder == checkpoint.folder else None)
+    if jax.process_index() == 0:  # of several hosts, each of which has the whole state here, one writes it
+        mark = checkpoint.save(arrays, facts, _records(plan), history, mark if folder == checkpoint.folder else None)
     session.kept_history, session.saved = (checkpoint.folder, mark), session.state.round
 
 

@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import jax
+
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError
@@ -77,7 +79,9 @@ class Session:
                 self._train_block(goal, watch)
         except KeyboardInterrupt:
             # `state` is replaced when its record is made, so it stands before the block that was interrupted
-            if checkpoint is not None and self.plan.population.stands_at(self.state.round):
+            # several hosts are interrupted at different places, and could not collect their state
+            alone = jax.process_count() == 1
+            if checkpoint is not None and alone and self.plan.population.stands_at(self.state.round):
                 for history in self.histories:
                     history[:] = [row for row in history if row["round"] <= self.state.round]
                 resuming.save(self, checkpoint)
