@@ -50,6 +50,7 @@ class Purpose(enum.IntEnum):
     SYNTHETIC = 14
     BOOTSTRAP = 15
     PREPROCESSING = 16
+    ATTACKERS = 17
 
 
 def root_key(seed: ArrayLike) -> Key:

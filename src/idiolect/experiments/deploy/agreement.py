@@ -11,6 +11,7 @@ import numpy as np
 from idiolect import __version__
 from idiolect.core.checks import RequestError
 from idiolect.engines.deploy.wire import digest
+from idiolect.experiments.protection_spec import PROTECTIONS
 from idiolect.experiments.spec import Spec, to_table
 
 OF_ROWS = ("models", "data")  # ways to find out who is alike that read all clients' rows
@@ -46,6 +47,9 @@ def check_deployable(spec: Spec) -> None:
         ),
         "[tuning] chooses settings by training many candidates; choose them in a simulation, and give numbers": bool(
             tuning.auto or tuning.step_size or tuning.refit
+        ),
+        "[privacy], [compression], [robustness] and [attack] are for simulations in this version; leave them out": any(
+            getattr(spec, name) != section() for name, section in PROTECTIONS.items()
         ),
         "[evaluation] optimum = 'always' needs the rows of all clients; leave it out": (
             spec.evaluation.optimum == "always"
