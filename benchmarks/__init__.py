@@ -29,4 +29,5 @@ NAMES = (
     "deploy",
     "deploy-fuzz",
     "deploy-faults",
+    "protection",
 )

@@ -30,6 +30,7 @@ NAMES = (
     "deploy",
     "deploy-fuzz",
     "deploy-faults",
+    "protection",
     *DEVICE,
 )
 

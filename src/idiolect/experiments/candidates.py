@@ -71,12 +71,17 @@ PRIVATE_ROUNDS, PRIVATE_STEP = 40, 0.1  # rounds spend epsilon; columns are scal
 
 def private_comparison(spec: dict[str, Any], epsilon: float, rounds: int | None) -> dict[str, Any]:
     """The comparison under a privacy budget: nothing is chosen on rows, and no column's sums are sent."""
-    number = PRIVATE_ROUNDS if rounds is None else rounds
+    number, sizes = PRIVATE_ROUNDS if rounds is None else rounds, spec["tuning"].get("step_size", [PRIVATE_STEP])
+    if len(sizes) > 1 or "minutes" in spec["tuning"]:
+        raise RequestError(
+            "--epsilon leaves nothing to choose on validation rows, got --minutes or several --step-sizes; give one "
+            "step size, and --rounds."
+        )
     given = {"preparation": LOCALLY} if spec["data"].get("source") in TABLES else {}
     return {key: value for key, value in spec.items() if key not in ("tuning", "collaboration")} | {
         "data": given | spec["data"],
         "training": spec["training"] | {"rounds": number, "record_every": max(1, number // 20)},
-        "defaults": spec["defaults"] | {"step_size": PRIVATE_STEP},
+        "defaults": spec["defaults"] | {"step_size": sizes[0]},
         "privacy": {"epsilon": epsilon},
     }
 

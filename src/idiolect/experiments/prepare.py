@@ -54,6 +54,7 @@ class Prepared:
     built: tuple[Built, ...] = ()  # one for each of them
     absence: tuple[str | None, ...] = ()  # what is to be said of each where clients are absent from rounds
     left_out: tuple[str, ...] = ()  # sentences about the other methods
+    deployed: bool = False  # over real machines
 
     def build(self, method: MethodSpec, chosen: Mapping[str, Number] | None = None) -> Built:
         """The method as it will run; `chosen` is what theory chose when the run was started."""
@@ -105,7 +106,7 @@ def _with_protections(prepared: Prepared, method: MethodSpec, built: Built) -> B
             "clients' rows; write a number such as 0.1."
         )
     with named(method.label):
-        found = protect_method(prepared.spec, prepared.federation, built.algorithm)
+        found = protect_method(prepared.spec, prepared.federation, built.algorithm, prepared.deployed)
     notes = [f"{method.label}: {text}." for text in found.notes]
     return built._replace(
         algorithm=found.algorithm,

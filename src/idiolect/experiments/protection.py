@@ -24,6 +24,7 @@ from idiolect.experiments.spec import Spec
 from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, protect
 
 SIMULATED = "not private: simulated noise, drawn from the run's seed"
+PRIVATE = "noise from the server's private source; the server itself sees every upload"
 
 OUTSIDE = (
     "Epsilon is that of one method and one seed: several of them together spend the sum. Scores, and a choice among "
@@ -103,18 +104,27 @@ def check_preparation(spec: Spec, federation: Federation) -> None:
         )
 
 
-def protect_method(spec: Spec, federation: Federation, algorithm: Algorithm) -> Protected:
+def protect_method(spec: Spec, federation: Federation, algorithm: Algorithm, deployed: bool = False) -> Protected:
     """The method as the sections ask; training alone sends nothing, and stays as it is under [privacy]."""
     if not is_protected(spec) or not sends(algorithm):
         return Protected(algorithm)
     spending = _spending(spec.privacy, spec.training, federation.clients, algorithm) if spec.privacy.is_on else None
     protection = Protection(
-        privacy=None if spending is None else _privacy(spec.privacy, spending),
+        privacy=None if spending is None else _privacy(spec.privacy, spending.noise_multiplier),
         compression=_compression(spec),
         robustness=_robustness(spec, federation.clients),
         attack=_attack(spec, federation),
     )
-    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending)), spending)
+    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending, deployed)), spending)
+
+
+def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm:
+    """The same as a site of a deployment builds it; its numbers are the coordinator's."""
+    if not is_protected(spec) or not sends(algorithm):
+        return algorithm
+    privacy = _privacy(spec.privacy, spec.privacy.noise_multiplier or 1.0) if spec.privacy.is_on else None
+    protection = Protection(privacy=privacy, compression=_compression(spec), robustness=_robustness(spec, clients))
+    return protect(algorithm, protection)
 
 
 def _spending(privacy: PrivacySpec, training: Training, clients: int, algorithm: Algorithm) -> Spending:
@@ -137,12 +147,12 @@ def write_epsilon(spending: Spending | None, runs: Sequence[Run]) -> None:
             row["delta"] = 0.0 if spending is None else spending.delta
 
 
-def _privacy(privacy: PrivacySpec, spending: Spending) -> ClientPrivacy:
+def _privacy(privacy: PrivacySpec, noise_multiplier: float) -> ClientPrivacy:
     # counting the clients below the clip takes a small part of the noise's budget: a twentieth of 1 / z^2 at least
-    count_noise = max(1.0, 2.5 * spending.noise_multiplier)
+    count_noise = max(1.0, 2.5 * noise_multiplier)
     return ClientPrivacy(
         clip=privacy.clip,
-        noise_multiplier=spending.noise_multiplier,
+        noise_multiplier=noise_multiplier,
         noise=privacy.noise,
         adaptive=privacy.clipping == "adaptive",
         quantile=privacy.quantile,
@@ -187,14 +197,14 @@ def attackers_of(spec: Spec, clients: int) -> np.ndarray:
     return np.sort(host_generator(spec.data.seed, Purpose.ATTACKERS).permutation(clients)[: spec.attack.clients])
 
 
-def _notes(spec: Spec, spending: Spending | None) -> list[str]:
+def _notes(spec: Spec, spending: Spending | None, deployed: bool) -> list[str]:
     """What is in force, one sentence each."""
     notes = []
     if spending is not None:
         notes.append(
             f"client-level differential privacy, epsilon {spending.epsilon(spec.training.rounds):.3g} at delta "
             f"{spending.delta:.2g} after {spec.training.rounds} rounds, noise {spending.noise_multiplier:.3g} times "
-            f"the clip, all clients count the same, the last round is delivered; {SIMULATED}"
+            f"the clip, all clients count the same, the last round is delivered; {PRIVATE if deployed else SIMULATED}"
         )
     if spec.compression.kind is not None:
         notes.append(f"uploads are compressed ({spec.compression.kind})")

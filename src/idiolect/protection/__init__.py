@@ -8,3 +8,4 @@ from idiolect.protection.choices import Protection as Protection
 from idiolect.protection.choices import Robustness as Robustness
 from idiolect.protection.refusals import refuse_protection as refuse_protection
 from idiolect.protection.wrapper import protect as protect
+from idiolect.protection.wrapper import with_private_noise as with_private_noise

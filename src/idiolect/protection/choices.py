@@ -38,7 +38,6 @@ class ClientPrivacy(Settings):
     count_noise: float = setting(default=1.0, above=0, doc="noise on the number of clients below the clip")
     clients: int = setting(default=0, at_least=0, doc="number of clients M; filled in by the engine")
     participation: float = setting(default=1.0, above=0, at_most=1, doc="chance to be in a round; filled in")
-    secret: Secret | None = None
 
     @property
     def expected(self) -> jax.Array | float:

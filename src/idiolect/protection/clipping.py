@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from idiolect.core import tree
 from idiolect.core.keys import Key
 from idiolect.core.tree import Tree
-from idiolect.protection.choices import ClientPrivacy
+from idiolect.protection.choices import ClientPrivacy, Secret
 
 NOISE, COUNT_NOISE = 0x6E6F6973, 0x636F756E  # set noise apart from what the algorithm itself draws with the same key
 
@@ -29,11 +29,11 @@ def add_noise(key: Key, deviation: ArrayLike, moves: Tree) -> Tree:
     return jax.tree.unflatten(structure, noisy)
 
 
-def noise_key(privacy: ClientPrivacy, key: Key) -> Key:
+def noise_key(secret: Secret | None, key: Key) -> Key:
     """The server's key for a round's noise: with a secret, one that the seed does not tell."""
     mixed = jax.random.fold_in(key, NOISE)
-    if privacy.secret is not None:
-        for word in privacy.secret.words:
+    if secret is not None:
+        for word in secret.words:
             mixed = jax.random.fold_in(mixed, word)
     return mixed
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,14 @@ import jax.numpy as jnp
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm, Models
 from idiolect.core.data import Array, ClientData
-from idiolect.core.keys import Key, StartKeys
+from idiolect.core.keys import Key, StartKeys, secret_words
 from idiolect.core.reduction import Reduction
 from idiolect.core.settings import settings
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
-from idiolect.protection.choices import Protection
+from idiolect.protection.choices import Protection, Secret
 from idiolect.protection.clipping import COUNT_NOISE, NOISE, add_noise, change_noise, clip, next_clip, noise_key
 from idiolect.protection.packing import pack_tree, unpack_tree
 from idiolect.protection.reduction import ProtectedReduction
@@ -50,11 +50,21 @@ def protect(algorithm: Owner, protection: Protection) -> Owner:
     return made
 
 
+def with_private_noise(algorithm: Owner) -> Owner:
+    """The algorithm with noise that no seed tells, where it adds some: for the server of a deployment."""
+    protection = getattr(algorithm, "protection", None)
+    if protection is None or protection.privacy is None:
+        return algorithm
+    return dataclasses.replace(cast(Any, algorithm), noise_secret=Secret(jnp.asarray(secret_words())))
+
+
 @functools.cache
-def _protected_class(cls: type) -> Any:
+def _protected_class(cls: type[Algorithm]) -> Any:
     def fill(namespace: dict[str, Any]) -> None:
-        namespace["__annotations__"] = {"protection": Protection}
+        namespace["__annotations__"] = {"protection": Protection, "noise_secret": Secret | None}
         namespace["protection"] = dataclasses.field(default_factory=Protection)
+        namespace["noise_secret"] = None
+        namespace["server_only"] = (*cls.server_only, "noise_secret")
         namespace["__module__"], namespace["__doc__"] = cls.__module__, cls.__doc__
         if getattr(cls, "settle", None) is not None:
             namespace["settle"] = _settle
@@ -72,6 +82,7 @@ class Protected(_Base):  # type: ignore[misc]
 
     if TYPE_CHECKING:
         protection: Protection
+        noise_secret: Secret | None  # None: the noise follows from the run's seed, as a simulation's may
 
     @property
     def reduction(self) -> Reduction:
@@ -156,7 +167,7 @@ class Protected(_Base):  # type: ignore[misc]
         privacy, own_sent, changes = self.protection.privacy, own_part(sent), changes_of(self)
         bound, adapted = (sent.more if isinstance(sent, Beside) else None), None
         if privacy is not None:
-            noise = noise_key(privacy, key)
+            noise = noise_key(self.noise_secret, key)
             mean = received.mean
             if bound is not None:
                 adapted = next_clip(privacy, jax.random.fold_in(noise, COUNT_NOISE), bound, mean.more)

@@ -11,7 +11,6 @@ import numpy as np
 from idiolect import __version__
 from idiolect.core.checks import RequestError
 from idiolect.engines.deploy.wire import digest
-from idiolect.experiments.protection_spec import PROTECTIONS
 from idiolect.experiments.spec import Spec, to_table
 
 OF_ROWS = ("models", "data")  # ways to find out who is alike that read all clients' rows
@@ -48,8 +47,12 @@ def check_deployable(spec: Spec) -> None:
         "[tuning] chooses settings by training many candidates; choose them in a simulation, and give numbers": bool(
             tuning.auto or tuning.step_size or tuning.refit
         ),
-        "[privacy], [compression], [robustness] and [attack] are for simulations in this version; leave them out": any(
-            getattr(spec, name) != section() for name, section in PROTECTIONS.items()
+        "[attack] is for simulations; leave it out": spec.attack.kind is not None,
+        "[privacy] noise = 'clients' hides a site from the server only under secure aggregation, which is not built; "
+        "use noise = 'server'": spec.privacy.is_on and spec.privacy.noise == "clients",
+        "[privacy] needs all sites in every round, with training.cohort = 0 and training.dropout = 0: who is drawn "
+        "follows from the seed, which all sites know": (
+            spec.privacy.is_on and bool(spec.training.cohort or spec.training.dropout)
         ),
         "[evaluation] optimum = 'always' needs the rows of all clients; leave it out": (
             spec.evaluation.optimum == "always"

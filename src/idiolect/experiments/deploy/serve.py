@@ -36,6 +36,7 @@ from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import read_recipe
 from idiolect.experiments.spec import MethodSpec, Spec, resumed
+from idiolect.protection import with_private_noise
 from idiolect.theory.constants import Constants
 
 Say = Callable[[str], None]
@@ -235,7 +236,7 @@ def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, s
     target = (rows.targets.shape[1:], rows.targets.dtype.name)
     return Job(
         method.label,
-        admitted,
+        with_private_noise(admitted),
         seed,
         training,
         participation,
@@ -244,6 +245,7 @@ def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, s
         shapes_of(federation.input_shape, target, rows.weights is not None, training.precision),
         lambda site: common | _own_facts(agreed.numbers[site], built, admitted, training.precision),
         federation.preparation,
+        prepared.spec.privacy.is_on,
     )
 
 
