@@ -100,7 +100,8 @@ def _with_protections(prepared: Prepared, method: MethodSpec, built: Built) -> B
     """The method as the sections on protections ask."""
     if not is_protected(prepared.spec):
         return built
-    if prepared.spec.privacy.is_on and sends(built.algorithm) and "step_size" not in method.settings:
+    stepless = hasattr(built.algorithm, "step_size") and "step_size" not in method.settings
+    if prepared.spec.privacy.is_on and sends(built.algorithm) and stepless:
         raise RequestError(
             f"methods.{method.label}.step_size must be given under [privacy], got none: theory reads it off the "
             "clients' rows; write a number such as 0.1."
