@@ -26,7 +26,7 @@ PROCESSES = 2
 # the longest first, so that the last one does not run alone
 ORDER = ("uci_har_summary", "school", "landmine", "vehicle", "random_slopes", "fertility")
 QUICK_TABLES, QUICK_SPLITS = ("grunfeld", "diabetes_shuffled"), 2
-QUICK_OPTIONS = ("--rounds", "10", "--methods", "local,fedavg")
+QUICK_OPTIONS = ("--rounds", "4", "--methods", "local,fedavg", "--step-sizes", "0.1")
 RATIO, RIGHT, COVERED, HURT = 1.02, 90.0, (93.0, 97.0), 5.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 

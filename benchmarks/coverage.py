@@ -32,7 +32,7 @@ Draw = tuple[np.ndarray, float]  # (clients, rows) differences, and the true gai
 
 def run(quick: bool) -> Result:
     """Coverage in percent, by kind of score and number of test rows; false calls in percent of clients."""
-    clients, splits = (200, 3) if quick else (4000, 30)
+    clients, splits = (80, 2) if quick else (4000, 30)
     numbers: dict[str, Any] = {name: {} for name in SIMULATED}
     for name, (simulate, bound) in SIMULATED.items():
         for rows in ROWS:
@@ -40,7 +40,7 @@ def run(quick: bool) -> Result:
             numbers[name][f"{rows} rows"] = covered(student_intervals(found), truth)
     numbers["percentile bootstrap, squared error"] = {f"{n} rows": _bootstrap(n, clients // 8) for n in ROWS}
     numbers |= {f"expected gain, {m} clients": _expected(m, 2000 // m if not quick else 2) for m in (4, 30, 300)}
-    repeated = {f"{splits} splits": over_splits(splits, 20 if quick else 200) for splits in (2, 5, 10, 20)}
+    repeated = {f"{splits} splits": over_splits(splits, 2 if quick else 200) for splits in (2, 5, 10, 20)}
     numbers |= {f"repeated splits, {name}": held for name, held in repeated.items()}
     targets = [
         target

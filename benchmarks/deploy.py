@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import deploy_flare
+from benchmarks import deploy_frameworks
 from benchmarks.deploy_problem import Problem
 from benchmarks.measure import Result, Target
 from idiolect.engines.deploy.saved import Saved
@@ -27,7 +27,7 @@ SECONDS_TO_CONNECT = 60.0
 
 
 def run(quick: bool) -> Result:
-    """Loopback, TLS and, where it is installed, FLARE with 4 sites; TLS with 64."""
+    """Loopback, TLS and, where they are installed, FLARE and Flower with 4 sites; TLS with 64."""
     rounds, many, long = (3, 8, 2) if quick else (50, 64, 20)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -36,8 +36,10 @@ def run(quick: bool) -> Result:
             "tls, 4 sites": _over_tls(folder / "few", 4, rounds),
             f"tls, {many} sites": _over_tls(folder / "many", many, long),
         }
-        if deploy_flare.installed() and not quick:  # its processes need half a minute to start
-            found["flare, 4 sites"] = deploy_flare.over_flare(folder / "flare", 4, rounds)
+        # their processes need half a minute to start, and a round of Flower several seconds
+        for framework, most in {"flare": rounds, "flower": 6}.items():
+            if deploy_frameworks.installed(framework) and not quick:
+                found[f"{framework}, 4 sites"] = deploy_frameworks.over(framework, folder / framework, 4, most)
     few, flare = found["tls, 4 sites"], found.get("flare, 4 sites", {})
     targets = (
         Target("seconds per round, flare, 4 sites", flare.get("seconds per round"), 0.3, "s"),

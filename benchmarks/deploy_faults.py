@@ -21,6 +21,7 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.deploy_problem import Problem
+from benchmarks.deploy_split import Split
 from benchmarks.measure import Result, Target
 from idiolect.core.addressing import address
 from idiolect.engines.client import Round
@@ -31,6 +32,7 @@ from idiolect.engines.deploy.transport import Handler, Loopback
 from idiolect.engines.server import server_init
 
 ROUNDS, SITES, TRIALS = 8, 4, 20
+SPLITS = 3  # of a minute each
 How = Callable[[bytes, Handler], bytes | None]
 
 
@@ -193,11 +195,25 @@ def split_network(scene: Scene) -> Any:
     return scene.train()
 
 
+def joins_later(scene: Scene) -> Any:
+    """A site is not there before the drawn round: it has no folder and has said nothing."""
+    comes = scene.transport.handlers.pop(scene.site)
+
+    def fault(name: str, now: int, message: bytes, handler: Handler) -> bytes | None:
+        if now >= scene.round:
+            scene.transport.handlers.setdefault(scene.site, comes)
+        return handler.handle(message)
+
+    scene.transport.fault = fault
+    return scene.train()
+
+
 KINDS: dict[str, Callable[[Scene], Any]] = {
     "the server is killed and started again": killed_server,
     "a site is killed and started again": killed_site,
     "the server is killed, its newest checkpoint torn": damaged_checkpoint,
     "half of the sites are cut off for some rounds": split_network,
+    "a site joins in the middle": joins_later,
     "a site vanishes before its step": _with(lambda message, handler: None),
     "a site vanishes after its step, or is late": _with(lambda message, handler: handler.handle(message) and None),
     "a site's disk is full": full_disk,
@@ -234,36 +250,50 @@ def distance(one: Any, other: Any) -> float:
     return max((float(np.max(np.abs(np.asarray(a) - np.asarray(b)), initial=0)) for a, b in leaves), default=0.0)
 
 
+def is_wrong(problem: Problem, standing: Any, sites: dict[str, Any], cohorts: list[list[int]], folder: Path) -> bool:
+    """Whether the server or a site's state differs from the same rounds without messages, files or faults."""
+    server, people = replay(problem, cohorts, folder)
+    entries = [sites[name].running.kept.entries for name in problem.numbers]
+    states = [found[max(found)].state for found in entries]
+    unlike = distance(standing.server, server) > 1e-6 or distance(states, people) > 1e-6
+    return unlike or standing.round != problem.training.rounds
+
+
 def attempt(kind: str, folder: Path, draw: Generator) -> Trial:
     """One trial of one kind."""
     scene = Scene(Problem(ROUNDS, clients=SITES, scaffold=True), folder, draw)
     standing = KINDS[kind](scene)
     cohorts = [scene.cohorts[number] for number in range(ROUNDS)]
-    server, people = replay(scene.problem, cohorts, folder / "replay")
-    states = []
-    for name in scene.problem.numbers:
-        entries = scene.transport.handlers[name].running.kept.entries  # type: ignore[attr-defined]
-        states.append(entries[max(entries)].state)
-    wrong = distance(standing.server, server) > 1e-6 or distance(states, people) > 1e-6
+    wrong = is_wrong(scene.problem, standing, scene.transport.handlers, cohorts, folder / "replay")
     starts = [place for place, moment in enumerate(scene.recovered) if moment < 0]
     after = scene.recovered[starts[0] + 1 :] if starts else []
     seconds = after[0] + scene.recovered[starts[0]] if after else 0.0
-    return Trial(sum(SITES - len(cohort) for cohort in cohorts), wrong or standing.round != ROUNDS, seconds)
+    return Trial(sum(SITES - len(cohort) for cohort in cohorts), wrong, seconds)
+
+
+def attempt_split(folder: Path, seconds: float) -> Trial:
+    """Over TLS and by the clock."""
+    run = Split(folder, seconds)
+    standing = run.train()
+    cohorts = [run.cohorts[number] for number in sorted(run.cohorts)]
+    wrong = is_wrong(run.problem, standing, run.sites, cohorts, folder / "replay")
+    return Trial(sum(SITES - len(cohort) for cohort in cohorts), wrong or not run.whole_again, run.whole_again)
 
 
 def parts(quick: bool) -> Iterator[Result]:
     """Every kind, many times; what is known so far after each of them."""
     draw, trials = np.random.default_rng(0), 1 if quick else TRIALS
     found: dict[str, Any] = {}
-    wrong = 0
-    for kind in KINDS:
+    minute, splits = (4.0, 1) if quick else (60.0, SPLITS)
+    kinds = {kind: (trials, lambda folder, kind=kind: attempt(kind, folder, draw)) for kind in KINDS}
+    kinds["the network splits for a minute, over TLS"] = (splits, lambda folder: attempt_split(folder, minute))
+    for kind, (times, run) in kinds.items():
         with tempfile.TemporaryDirectory() as name:
-            each = [attempt(kind, Path(name) / str(number), draw) for number in range(trials)]
-        wrong += sum(trial.wrong for trial in each)
+            each = [run(Path(name) / str(number)) for number in range(times)]
         found[kind] = {
-            "trials": trials,
+            "trials": times,
             "uploads lost, mean": float(np.mean([trial.lost for trial in each])),
             "wrong": sum(trial.wrong for trial in each),
             "seconds to recover": max(trial.seconds for trial in each),
         }
-        yield Result(dict(found), (Target("wrong results", wrong, 0),))
+        yield Result(dict(found), (Target("wrong results", sum(one["wrong"] for one in found.values()), 0),))

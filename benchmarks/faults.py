@@ -34,15 +34,15 @@ def parts(quick: bool) -> Iterator[Result]:
 
 def _kinds(home: Path, quick: bool) -> Iterator[tuple[str, Counts]]:
     few = ("run",)
-    yield "kills", kill(home / "kills", 6 if quick else 60, few if quick else ())
+    yield "kills", kill(home / "kills", 2 if quick else 60, few if quick else ())
     if quick:
-        yield "corruptions", damage(home / "damage", 12, 4, few)
+        yield "corruptions", damage(home / "damage", 2, 2, few)
     else:
         yield "corruptions", damage(home / "damage", 440, 60)
     yield from send_signals(home / "signals", 1 if quick else 20).items()
-    yield "mutated specs", mutate_specs(home / "specs", 12 if quick else 500)
-    yield "full and read-only disks", refuse_disk(home / "disk", 4 if quick else 40, few if quick else ("run", "dial"))
-    yield "races", race(home / "races", 2 if quick else 20)
+    yield "mutated specs", mutate_specs(home / "specs", 3 if quick else 500)
+    yield "full and read-only disks", refuse_disk(home / "disk", 1 if quick else 40, few if quick else ("run", "dial"))
+    yield "races", race(home / "races", 1 if quick else 20)
 
 
 WANTED = {

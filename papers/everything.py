@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every reproduction, one after another: what is finished is found again, and a failure does not end the others."""
+"""Every reproduction, several at once: what is finished is found again, and a failure does not end the others."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import tomli_w
 
 from idiolect import RequestError
 from idiolect.core.checks import AbsentDataError
+from idiolect.experiments.compilation import enable_cache
 from papers.catalogue import SLUGS, load_spec
 from papers.outcome import Count, Outcome
 from papers.reproduction import Progress
 from papers.runner import is_in_cells, judge, make_spec, reproduce
+from papers.side_by_side import work_side_by_side
 
 # heads of the summary, and the origins that they count
 COLUMNS = {
@@ -78,9 +81,17 @@ def _held(line: Line, origins: Sequence[str]) -> str:
 
 
 def reproduce_all(
-    folder: Path, progress: Progress | None = None, *, sizes: Sequence[str] = (), resume: bool = False
+    folder: Path,
+    progress: Progress | None = None,
+    *,
+    sizes: Sequence[str] = (),
+    resume: bool = False,
+    jobs: int = 1,
 ) -> Summary:
-    """Each into a folder of its own in `folder`; with `resume` those that are finished there are not repeated."""
+    """Each into a folder of its own in `folder`; with `resume` those that are finished there are not repeated.
+
+    `jobs` of them at once, if more than one, are processes of their own.
+    """
     if folder.is_file() or (not resume and folder.is_dir() and any(folder.iterdir())):
         raise RequestError(
             f"The folder {folder} holds other files; add --resume to go on in it, or choose another --out."
@@ -88,25 +99,52 @@ def reproduce_all(
     if resume and not folder.is_dir():
         raise RequestError(f"There is nothing to resume in {folder}; start without --resume.")
     folder.mkdir(parents=True, exist_ok=True)
-    return Summary(tuple(_lines(folder, progress or (lambda *news: None), sizes)), folder)
+    tell = progress or (lambda *news: None)
+    if jobs == 1:
+        return Summary(tuple(_one_by_one(folder, tell, sizes)), folder)
+    work = functools.partial(_reproduce_apart, folder, tuple(sizes))
+    return Summary(_side_by_side(work, tell, jobs), folder)
 
 
-def _lines(folder: Path, progress: Progress, sizes: Sequence[str]) -> Iterator[Line]:
+def _one_by_one(folder: Path, progress: Progress, sizes: Sequence[str]) -> Iterator[Line]:
     for place, slug in enumerate(SLUGS):
         progress(slug, place, len(SLUGS))
-        try:
-            yield _line(find_or_reproduce(slug, folder, sizes, _within(progress, place)))
-        except AbsentDataError as error:
-            yield Line(slug, "no data", str(error))
-        except Exception as error:  # whatever it is, the others can still be had
-            yield Line(slug, "failed", f"{type(error).__name__}: {error}")
-        jax.clear_caches()  # programs of one are of no use to the next, and take memory
+        yield _try(slug, folder, sizes, _within(progress, slug, place))
     progress("all", len(SLUGS), len(SLUGS))
 
 
-def _within(progress: Progress, place: int) -> Progress:
+def _side_by_side(work: Callable[..., Line], progress: Progress, jobs: int) -> tuple[Line, ...]:
+    found: dict[str, Line] = {}
+    in_cells = [slug for slug in SLUGS if is_in_cells(slug)]  # in one group: they read each other's cells
+    for slug, news, line in work_side_by_side([in_cells, *([one] for one in SLUGS if one not in in_cells)], work, jobs):
+        if news is not None:
+            _within(progress, slug, len(found))(*news)
+            continue
+        lost = f"its process ended with exit code {line}."
+        found[slug] = line if isinstance(line, Line) else Line(slug, "failed", lost)
+        progress(slug, len(found), len(SLUGS))
+    return tuple(found[slug] for slug in SLUGS)
+
+
+def _reproduce_apart(folder: Path, sizes: Sequence[str], slug: str, progress: Progress) -> Line:
+    enable_cache()  # this is a process of its own
+    return _try(slug, folder, sizes, progress)
+
+
+def _try(slug: str, folder: Path, sizes: Sequence[str], progress: Progress) -> Line:
+    try:
+        return _line(find_or_reproduce(slug, folder, sizes, progress))
+    except AbsentDataError as error:
+        return Line(slug, "no data", str(error))
+    except Exception as error:  # whatever it is, the others can still be had
+        return Line(slug, "failed", f"{type(error).__name__}: {error}")
+    finally:
+        jax.clear_caches()  # programs of one are of no use to the next, and take memory
+
+
+def _within(progress: Progress, slug: str, place: int) -> Progress:
     """News of one reproduction as those of all; how far it is itself is in the label."""
-    return lambda label, done, total: progress(f"{SLUGS[place]}, {label}, {done} of {total}", place, len(SLUGS))
+    return lambda label, done, total: progress(f"{slug}, {label}, {done} of {total}", place, len(SLUGS))
 
 
 def find_or_reproduce(slug: str, folder: Path, sizes: Sequence[str], progress: Progress) -> Outcome:

@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import inspect
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,6 +43,19 @@ HURRIED = jax.__version_info__ < (0, 11) and os.environ.get("JAX_DISABLE_MOST_OP
 compiler_options: dict[str, int | bool] = {}  # of the file whose tests run
 if HURRIED:
     from jax._src import compiler
+    from jax._src.interpreters import mlir
+
+    # A context knows all dialects and is filled in 2 ms; JAX makes one per program, keeps it as long as the program,
+    # and half of the suite's memory were such contexts. One for each thread will do.
+    usual_context, contexts = mlir.make_ir_context, threading.local()
+
+    def shared_context():
+        """The context of this thread."""
+        if not hasattr(contexts, "own"):
+            contexts.own = usual_context()
+        return contexts.own
+
+    mlir.make_ir_context = shared_context
 
     usual_options = compiler.get_compile_options
 
@@ -50,6 +64,9 @@ if HURRIED:
         return usual_options(*arguments, env_options_overrides=compiler_options | (env_options_overrides or {}), **more)
 
     compiler.get_compile_options = with_options
+
+# Where in Python an operation comes from is written beside each one, an eighth of the cost of a small program.
+jax.config.update("jax_traceback_in_locations_limit", 0)
 
 # Both workers, the commands that tests call and the next run of the suite share their programs; `make clean` forgets
 # them. They are found by all that goes into compiling them, the options above too.
@@ -76,7 +93,7 @@ def pytest_collection_finish():
     """What was imported stays, so the garbage collector need not walk over it: a tenth of the suite's cost."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -244,6 +261,7 @@ def _contract(algorithm):
 
 
 PART_OF = {"fedbabu": "fedrep"}  # its rounds are the second half of the other's
+SWITCHES = ("ascd_then_asvrcd",)  # from one method to another, both tried on all objectives: one of each kind of blocks
 
 
 def fitting_rows():
@@ -257,7 +275,8 @@ def fitting_rows():
             chosen = {item for item in method.preset.items() if item[0] != "weighting"}
             alike = (method.algorithm, objective, frozenset(chosen))
             blocks = (method.algorithm, cls.has_shared, cls.has_personal)
-            repeats = (_contract(method.algorithm), objective) in made and blocks in made
+            known = (_contract(method.algorithm), objective) in made or name in SWITCHES
+            repeats = known and blocks in made
             elsewhere = repeats or (method.algorithm, objective) in made
             new = alike not in made and name not in PART_OF if objective == method.objective else not elsewhere
             if new and fit_of(build(name, objective)).refused is None:

@@ -122,7 +122,10 @@ def test_core_and_engines_work_with_jax_numpy_and_optax_alone():
 
 def test_a_transport_is_known_to_its_adapter_only():
     users = {(name, path.relative_to(PACKAGE).parent.as_posix()) for path in FILES for name in outsiders(path)}
-    assert {user for user in users if user[0] in ("flwr", "nvflare")} == {("nvflare", "experiments/flare")}
+    assert {user for user in users if user[0] in ("flwr", "nvflare")} == {
+        ("flwr", "experiments/flower"),
+        ("nvflare", "experiments/flare"),
+    }
 
 
 def test_reports_and_the_command_line_start_without_jax():

@@ -21,7 +21,7 @@ def compiled(tmp_path_factory):
 
 
 def test_killed_commands_come_to_the_same_end(tmp_path):
-    for command, most in (("run", 9), ("advise", 9)):
+    for command, most in (("run", 7), ("advise", 5)):
         found = kill(tmp_path / command, most, (command,))
         assert not found.failures
         assert found.kinds == {"same end": most}

@@ -113,7 +113,7 @@ def test_the_alone_end_is_what_training_alone_scores_in_advise(idiolect, here):
             lines.append(f"s{site},{a:.3f},{b:.3f},{(1 + site / 4) * a - b + draws.normal():.3f}")
     (here / "five.csv").write_text("\n".join(lines) + "\n")
     asked = ("five.csv", "--client", "site", "--target", "y", "--format", "json", "--quiet")
-    dial = json.loads(idiolect("dial", *asked, "--values", "1,0", "--set", "data.seed = 3").out)
+    dial = json.loads(idiolect("dial", *asked, "--values", "1,0", "--seed", "3").out)
     advice = json.loads(idiolect("advise", *asked, "--verify", "--seeds", "3").out)
     for place, way in ((1, "alone"), (0, "everybody")):
         told = [entry["loss"][way] for entry in advice["verify"]["clients"]]
@@ -137,6 +137,7 @@ WRONG = [
     ),
     ("dial flix.toml --method local", "--setting personalization needs a method on the objective flix, and local has"),
     ("dial flix.toml --set data.validation=0.0", "No client has a validation row to choose a value on."),
+    ("dial flix.toml --seed 3", "dial SPEC.toml takes its data from the spec, got --seed 3; leave it out."),
     ("dial flix.toml --seeds -1", "--seeds needs numbers such as 0,1,2 or 0-9, got '-1'."),
     ("dial flix.toml --resume", "There is no run to resume in runs/flix-dial; start one without --resume."),
     ("dial spec.toml", "--setting personalization needs a method on the objective flix, and local, fedavg has none"),

@@ -103,12 +103,12 @@ def interrupted(idiolect, here):
     """A run of 40 rounds that a Ctrl-C stopped in its second method."""
     from idiolect.cli import training
 
-    def stop(self, label, done, total):
-        if label == "fedavg" and done >= 20:
+    def stop(self, stage):
+        if stage.method == "fedavg" and stage.rounds >= 20:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.Bar, "update", stop)
+        patch.setattr(training.Bar, "follow", stop)
         answer = idiolect("run", "spec.toml", "--out", "cut", *LONG)
     assert (answer.code, answer.out) == (1, "")
     assert answer.error == (

@@ -130,7 +130,7 @@ def test_changed_test_rows_are_not_resumed(idiolect, here, unfinished):
 def test_a_dial_is_not_gone_on_with_by_run(idiolect, here, monkeypatch):
     from idiolect.experiments import dial
 
-    def cut(*arguments):
+    def cut(*arguments, **ways):
         raise KeyboardInterrupt
 
     command = ("dial", *ROWS, "--values", "1,0", "--rounds", "1", "--l2", "0.1", "--out", "out")

@@ -24,7 +24,7 @@ REFUSED = [  # (options, a part of the sentence)
     ("--batch-size -1", "Error: --batch-size must be at least 0, got -1."),
     ("--set methods.ditto.penalty=-1", "Error: methods.ditto.penalty must be at least 0, got -1."),
     ("--epochs 0", "Error: --epochs must be at least 1, got 0."),
-    ("--seed -1", "Error: --seed or --seeds must be one or more different whole numbers of at least 0, got [-1]."),
+    ("--seed -1", "Error: --seed must be at least 0, got -1."),
     ("--seed 1099511627776", "Error: --seed or --seeds must be below 2^31, got 1099511627776"),
     ("--held-out 0.99", "Error: --held-out must leave at least 2 of 4 clients to train, got 4 held out"),
     ("--held-out inf", "Error: --held-out must be a finite number, got inf"),

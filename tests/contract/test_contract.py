@@ -46,6 +46,12 @@ def floating(leaves):
     return [leaf for leaf in jax.tree.leaves(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
+def of_few_steps(workbench, pair):
+    """Two local steps, of two rows each where it draws batches."""
+    wished = [workbench.build(*pair, local_steps=2, **more) for more in ({"batch_size": 2}, {})]
+    return next(algorithm for algorithm in wished if fit_of(algorithm).refused is None)
+
+
 def test_rounds_equal_plain_python(trial, workbench):
     server, states, costs = trial.outcome
     plain = trial.debugged
@@ -56,8 +62,7 @@ def test_rounds_equal_plain_python(trial, workbench):
 
 
 def test_full_cohort_equals_plain_python(own_pair, workbench, ragged, tallied):
-    wished = [workbench.build(*own_pair, local_steps=2, **more) for more in ({"batch_size": 2}, {})]
-    algorithm = next(algorithm for algorithm in wished if fit_of(algorithm).refused is None)
+    algorithm = of_few_steps(workbench, own_pair)
     (run,) = open_session([algorithm], ragged, FULL, [SEED], ("log_loss",)).run()
     plain = debug(algorithm, ragged, FULL, seed=SEED)
     assert workbench.distance(run.server, plain.server) < 1e-10
@@ -101,10 +106,11 @@ def assert_kept(before, after):
     assert shapes == [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(after)]
 
 
-def test_a_round_keeps_structure_shapes_and_dtypes_in_float32(trial):
-    rows = trial.federation.train
+def test_a_round_keeps_structure_shapes_and_dtypes_in_float32(own_pair, workbench, ragged):
+    """Each class on its own objective, by types alone; all pairs run in float64 below."""
+    rows = ragged.train
     with door.run_precision("float32"):
-        algorithm = door.admit(trial.algorithm, rows.clients, "float32")
+        algorithm = door.admit(of_few_steps(workbench, own_pair), rows.clients, "float32")
         data = to_device(rows.pad(np.arange(rows.clients)), jnp.float32)
         root, everyone = keys.root_key(0), jnp.arange(rows.clients, dtype=jnp.int32)
         server = jax.eval_shape(start.init_server, algorithm, root)

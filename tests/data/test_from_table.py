@@ -224,6 +224,7 @@ def test_group_column_keeps_groups_together():
     federation = load(table, split=Split(group_column="visit"), features=["row"], scaling="none")
     visits = [set(rows.inputs[:, 0] // 4) for rows in (federation.train, federation.validation, federation.test)]
     assert sum(len(part) for part in visits) == ROWS // 4
+    assert any("'visit' stay together" in note and "no input" in note for note in federation.notes)
 
 
 @pytest.mark.parametrize(

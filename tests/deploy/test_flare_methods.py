@@ -29,7 +29,7 @@ from idiolect.experiments.spec import from_table
 pytestmark = pytest.mark.filterwarnings("ignore")  # what FLARE and its packages warn of is not ours
 
 SECONDS = 400.0  # that a part of this may take on a busy machine
-SITES = ("amber", "birch", "cedar", "dune")
+SITES = ("amber", "birch", "cedar")
 ROUNDS, RECORD_EVERY, ROWS = 6, 3, 24
 # every reduction (weighted mean, grouped mean, total, gather, nothing), settle, addressed settings and Broadcasts,
 # prepared clients, server optimizers, states at clients and at the server, models that hold rows

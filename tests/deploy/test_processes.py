@@ -78,7 +78,7 @@ def wait_for(condition, what):
 
 def rounds_done(kit):
     try:
-        return int(status_of(kit)[0].split(": ")[1].split(" ")[0])
+        return int(status_of(kit).lines[0].split(": ")[1].split(" ")[0])
     except Exception:
         return -1
 
@@ -88,7 +88,7 @@ def test_killed_and_started_again_ends_with_the_simulations_numbers(study, envir
     kits = make_kits(tmp_path / "kits", spec, list(tables), "127.0.0.1", 0)
     for name, table in tables.items():
         pacsv.write_csv(table, kits[name] / "rows.csv")
-    assert any("train" in line for line in check_site(kits["north"]))
+    assert any("train" in line for line in check_site(kits["north"]).lines)
     port = free_port()
     rules = "[rules]\nminimum = 2\nretries = 1000\nwait = 0.2\ndeadline = 60.0\n"
     text = f'sites = ["north", "south"]\nhost = "127.0.0.1"\nport = {port}\n{rules}'

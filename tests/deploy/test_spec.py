@@ -3,20 +3,29 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from idiolect.core.checks import RequestError
+from idiolect.core.checks import DivergedError, RequestError
 from idiolect.engines.deploy.link import Link, Question, Rules
 from idiolect.engines.deploy.transport import Loopback
+from idiolect.experiments.build import assemble
 from idiolect.experiments.deploy.agreement import run_digest
 from idiolect.experiments.deploy.desk import RESULT, make_site
+from idiolect.experiments.deploy.later import check_joinable
 from idiolect.experiments.deploy.serve import _wait_for, coordinate
 from idiolect.experiments.deploy.site_file import read_site_file
+from idiolect.experiments.deploy.tuned import choose_step
 from idiolect.experiments.execute import execute
 from idiolect.experiments.predict import predict
-from idiolect.experiments.spec import load
+from idiolect.experiments.prepare import prepare
+from idiolect.experiments.spec import from_table, load
+from idiolect.models import Linear
+from idiolect.objectives import ClientLoss
 from idiolect.report import report_on
 
 SITES = ("north", "south 2", "south 10")
@@ -188,3 +197,124 @@ def test_sites_are_waited_for_and_their_absence_is_said_once(study):
     assert (len(said), link.absent[names[0]]) == (1, 2)
     assert names[0] in said[0]
     assert "did not answer" in said[0]
+
+
+class Comes:
+    """A loopback in which a site is not there before some round."""
+
+    def __init__(self, sites, late, first):
+        self.inner, self.late, self.first, self.now = Loopback(sites), late, first, 0
+
+    @property
+    def sites(self):
+        return [name for name in self.inner.sites if name != self.late or self.now >= self.first]
+
+    def exchange(self, round, messages, deadline):
+        self.now = max(self.now, round)
+        return self.inner.exchange(round, messages, deadline)
+
+
+LATE = "south 10"
+JOINED = SPEC.replace("[methods.local]\n", "").partition("[methods.scafflix]")[0]
+
+
+@pytest.fixture(scope="module")
+def joined(study):
+    """The last site comes in round 2 of 4; its spec is that of the others."""
+    (study / "later.toml").write_text(JOINED)
+    sites = {}
+    for site in SITES:
+        home = study / "later" / site
+        home.mkdir(parents=True)
+        own = f'name = "{site}"\ntable = "../../{site}.csv"\nspec = "../../later.toml"\n'
+        (home / "site.toml").write_text(own)
+        sites[site] = make_site(read_site_file(home))
+    said, early = [], [site for site in SITES if site != LATE]
+    coordinate(
+        Comes(sites, LATE, 2),
+        load(study / "later.toml"),
+        study / "later" / "server",
+        early,
+        Rules(wait=0),
+        said.append,
+        1,
+        [LATE],
+    )
+    return study / "later"
+
+
+def test_a_site_that_joins_in_the_middle_gets_the_next_number_and_a_model(joined):
+    table = pq.read_table(joined / "server" / "clients.parquet", filters=[("method", "=", "fedavg")])
+    assert table["client"].to_pylist() == ["north", "south 2", LATE]
+    assert np.isfinite(table["test_personal_log_loss_selected"].to_numpy()).all()
+    assert table["train_rows"].to_pylist()[2] == 24  # three fifths of 40, told when it came
+    sent = [json.loads(line) for line in (joined / LATE / "kept" / "sent.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in sent if line["kind"] == "upload"][:2] == [2, 3]
+    answered = predict(
+        joined / LATE / "kept" / RESULT, str(joined.parent / f"{LATE}.csv"), "fedavg", say=lambda text: None
+    )
+    assert answered.num_rows == 40
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "reason"),
+    [
+        ("scafflix", "personalization = [0.3, 0.5, 0.7]", "settings of its own for each client"),
+        ("all_for_all", "", "who listens to whom"),
+        ("asvrcd_pfl", "", "every client in every round"),
+    ],
+)
+def test_what_cannot_be_joined_in_the_middle_is_refused(method, settings, reason):
+    spec = from_table(tomllib.loads(SPEC.partition("[methods.local]")[0] + f"[methods.{method}]\n{settings}\n"))
+    loss = ClientLoss(model=Linear(3, 2))
+    built = assemble(spec.methods[0], loss, 3, "methods").algorithm
+    with pytest.raises(RequestError, match=reason):
+        check_joinable(method, built, [LATE])
+    check_joinable(method, built, [])
+
+
+TUNED = (
+    SPEC.partition("[methods.local]")[0]
+    + "[tuning]\nstep_size = [0.05, 0.4, 1e30]\n[methods.fedavg]\nlocal_steps = 2\n"
+)
+
+
+def test_a_step_is_chosen_by_what_sites_report_and_its_run_is_that_of_a_simulation_with_it(study):
+    (study / "tuned.toml").write_text(TUNED)
+    sites = {}
+    for site in SITES:
+        home = study / "tuned" / site
+        home.mkdir(parents=True)
+        (home / "site.toml").write_text(f'name = "{site}"\ntable = "../../{site}.csv"\nspec = "../../tuned.toml"\n')
+        sites[site] = make_site(read_site_file(home))
+    said, folder = [], study / "tuned" / "server"
+    coordinate(Loopback(sites), load(study / "tuned.toml"), folder, SITES, Rules(wait=0), said.append, 1)
+    (method,) = json.loads((folder / "summary.json").read_text())["methods"]
+    assert (method["settings"]["step_size"], method["diverged"]) == (0.4, None)
+    assert "1e+30: none" in method["tuned"]
+    assert method["tuned"] in said
+    given = load(study / "tuned.toml", ["tuning.step_size = []", "methods.fedavg.step_size = 0.4"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(study)
+        execute(given, study / "given")
+    ours, theirs = (pq.read_table(at / "clients.parquet") for at in (folder, study / "given"))
+    for name in ("validation_personal_log_loss_last", "test_personal_log_loss_selected"):
+        np.testing.assert_allclose(ours[name].to_numpy(), theirs[name].to_numpy(), atol=1e-6, err_msg=name)
+    predicted = predict(study / "tuned" / "north" / "kept" / RESULT, str(study / "north.csv"), say=lambda text: None)
+    assert predicted.num_rows == 30
+
+
+def test_where_every_step_diverges_that_is_said(study, tmp_path):
+    spec = load(study / "tuned.toml", ["tuning.step_size = [1e30, 1e31]"])
+    with pytest.raises(RequestError, match="diverged with every step_size"):
+        choose_step(prepared_of(study), spec.methods[0], diverging)
+
+
+def diverging(method, name):
+    raise DivergedError("lost")
+
+
+def prepared_of(study):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(study)
+        return prepare(load(study / "tuned.toml"))

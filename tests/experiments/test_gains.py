@@ -58,7 +58,11 @@ def test_clients_without_a_score_are_counted_named_and_explained(classes):
     found = classes.summary.unscored
     assert (found.score, found.clients, found.count) == ("auc", ("c5",), 1)
     assert "one class" in found.reason
-    assert "log_loss" in found.sentence
+    means = {entry.method: entry.other_scores["log_loss"].mean for entry in classes.summary.methods}
+    best = min(means, key=means.get)
+    assert (
+        f"By log loss, which every client with a test row has, best first: {best} {means[best]:.3g}," in found.sentence
+    )
     for entry in classes.summary.methods:
         assert (entry.clients, entry.missing) == (5, 1)
         assert entry.other_scores["log_loss"].clients == 6

@@ -77,10 +77,17 @@ def log_loss_of(rows):
 
 
 def cases():
-    """Every name on classes; on numbers one name of each class and objective: presets train otherwise, no more."""
-    first = {(method.algorithm, method.objective): name for name, method in reversed(ALGORITHMS.items())}
-    numbers = [name for name in first.values() if name not in NO_NUMBERS]
-    return [*(("classification", name) for name in ALGORITHMS), *(("regression", name) for name in numbers)]
+    """On classes each class of algorithms with each objective and preset of it: other presets train otherwise, no more.
+
+    On numbers one name of each objective and way to make models and to predict: only the scale of targets is new there.
+    """
+    names, ways = {}, {}
+    for name, method in ALGORITHMS.items():
+        own = method.algorithm
+        names.setdefault((own, method.objective, *method.objective_preset.items()), name)
+        if name not in NO_NUMBERS:
+            ways.setdefault((method.objective, own.models, own.predict), name)
+    return [*(("classification", name) for name in names.values()), *(("regression", name) for name in ways.values())]
 
 
 @pytest.mark.parametrize(("kind", "name"), cases())

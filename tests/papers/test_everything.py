@@ -14,6 +14,7 @@ from papers import everything
 from papers.catalogue import find_code, load_expected
 from papers.everything import reproduce_all
 from papers.reproduction import Measured
+from papers.side_by_side import work_side_by_side
 
 FINE, FAILING, ABSENT = "plsgd-consensus", "plsgd-rates", "unified-images"
 
@@ -76,6 +77,45 @@ def test_what_is_finished_is_found_again_and_judged_anew(runs, tmp_path):
     assert "another request" in reproduce_all(folder, resume=True).lines[2].remark
     with pytest.raises(RequestError, match="nothing to resume"):
         reproduce_all(tmp_path / "nowhere", resume=True)
+
+
+def test_two_at_once_give_the_same_rows(monkeypatch, tmp_path):
+    monkeypatch.setattr(everything, "SLUGS", (ABSENT, "plsgd-trajectory"))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "no data"))
+    heard = []
+    found = reproduce_all(tmp_path / "all", lambda *news: heard.append(news), jobs=2)
+    assert [(line.slug, line.verdict) for line in found.lines] == [
+        (ABSENT, "no data"),
+        ("plsgd-trajectory", "as documented"),
+    ]
+    assert heard[-1][1:] == (2, 2)
+    again = reproduce_all(tmp_path / "all", resume=True)
+    assert again.lines[1] == found.lines[1]  # found again, not computed
+
+
+PIECEWORK = """
+import os
+
+def work(name, news):
+    news(f"{name} begins", 0, 1)
+    if name == "dies":
+        os._exit(3)
+    return name.upper()
+"""
+
+
+def test_groups_are_processes_and_one_that_dies_ends_no_other(monkeypatch, tmp_path):
+    (tmp_path / "piecework.py").write_text(PIECEWORK)
+    monkeypatch.syspath_prepend(tmp_path)  # processes inherit the search path
+    import piecework
+
+    heard = list(work_side_by_side([["a", "dies", "after"], ["b", "c"]], piecework.work, 2))
+    results = {name: result for name, news, result in heard if news is None}
+    assert results == {"a": "A", "dies": 3, "after": 3, "b": "B", "c": "C"}
+    assert ("b", ("b begins", 0, 1), None) in heard
+    left = work_side_by_side([["a"], ["b"]], piecework.work, 1)
+    assert next(left)[0] == "a"
+    left.close()  # ends the process that is at work, and begins no other
 
 
 def test_what_was_found_is_kept_for_the_page(runs, tmp_path, monkeypatch):

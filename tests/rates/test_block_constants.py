@@ -75,9 +75,14 @@ def hessian_of(objective, clients=CLIENTS):
     return (lambda *data: np.asarray(hessian(jnp.zeros(w.size + clients * b.size), *data))), w.size
 
 
-def stacked(rows, first=None):
+def stacked(rows):
     shapes = (CLIENTS, ROWS, FEATURES), (CLIENTS, ROWS)
-    return [jnp.asarray(part.reshape(shape)[:, :first]) for part, shape in zip((rows.inputs, rows.targets), shapes)]
+    return [jnp.asarray(part.reshape(shape)) for part, shape in zip((rows.inputs, rows.targets), shapes)]
+
+
+def of_one_row(rows):
+    """Every client has its first row alone, so often that the program is the same."""
+    return [jnp.repeat(part[:, :1], ROWS, axis=1) for part in stacked(rows)]
 
 
 def top(matrix):
@@ -99,7 +104,7 @@ def test_constants_bound_the_hessian_of_the_mean(name, loss, rescale):
         assert np.linalg.eigvalsh(whole)[0] >= blocks.strong_convexity - 1e-12
         assert top(whole[:split, :split]) <= blocks.shared_smoothness + 1e-12
         assert top(whole[split:, split:]) <= blocks.personal_smoothness + 1e-12
-        one_row = hessian(*stacked(rows, first=1))
+        one_row = hessian(*of_one_row(rows))
         assert top(one_row[:split, :split]) <= blocks.component_shared_smoothness + 1e-12
         assert top(one_row[split:, split:]) <= blocks.component_personal_smoothness + 1e-12
 

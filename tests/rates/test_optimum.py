@@ -85,7 +85,8 @@ def test_optimal_values_are_those_of_the_trained_loss(name):
     together = [value_and_gradient(name, rows, c, shared)[0] for c in range(CLIENTS)]
     assert optimal_value(GlobalModel(loss), rows) == pytest.approx(np.mean(together), rel=1e-12)
     assert optimal_value(LocalOnly(loss), rows) == pytest.approx(np.mean(apart), rel=1e-12)
-    assert optimal_value(Additive(loss), rows) == optimal_value(LocalOnly(loss), rows)
+    # the same optimum, found by other sums: equal to rounding, which differs between processors
+    assert optimal_value(Additive(loss), rows) == pytest.approx(optimal_value(LocalOnly(loss), rows), rel=1e-14)
     assert np.mean(apart) < np.mean(together)
 
 

@@ -67,7 +67,7 @@ def adapted(folder, edit_summary):
 
 def test_the_table_has_a_second_part(adapted):
     table = compare(adapted)
-    text = table.to_text()
+    text = table.to_text(width=120)
     lines = text[text.index("general-") :].splitlines()
     assert lines[3].split()[:3] == ["local", NONE, "70.0"]
     wanted = [
@@ -157,7 +157,7 @@ def test_a_diverged_method_has_dashes_and_its_round(adapted, edit_summary):
     edit_summary(adapted.path, lambda summary: summary["methods"][2].update(personalization=KNOWN))
     run = read(adapted.path)
     table = compare(run)
-    text = table.to_text()
+    text = table.to_text(width=120)
     assert text.count("diverged, round 31") == 2  # in both tables
     lines = text[text.index("general-") :].splitlines()
     assert lines[4].split() == ["fedavg", *[NONE] * 11]

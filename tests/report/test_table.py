@@ -96,10 +96,10 @@ def test_a_diverged_method_keeps_its_costs_and_no_score(folder, edit_summary):
     edit_summary(folder, _set(personal_heads=(0.999, 0.999)))
     edit_summary(folder, _diverge("personal heads"))
     table = comparison_table(folder)
-    line = next(line for line in table.to_text().splitlines() if line.startswith("personal heads"))
+    line = next(line for line in table.to_text(width=120).splitlines() if line.startswith("personal heads"))
     # mean, worst tenth, spread; then the verdict in the place of the gain; helped and hurt; the costs stay
     dash = NONE
-    wanted = f"personal heads {dash} {dash} {dash} diverged, round 7 {dash} {dash} 50 31.0 31.0 0/0/640k"
+    wanted = f"personal heads {dash} {dash} {dash} diverged, round 7 {dash} {dash} 50 62.6 31.0 31.0 0/0/640k"
     assert line.split() == wanted.split()
     assert not any("personal heads" in best for best in json.loads(table.to_json())["best"].values())
     assert table.answer.best == "fedavg"
@@ -135,10 +135,10 @@ def test_a_label_that_looks_like_a_sweep_is_none(folder, edit_summary):
     assert "nothing was chosen among the settings" not in comparison_table(folder).answer.sentence
 
 
-def test_text_fits_120_columns_whatever_the_numbers(make_run, methods, edit_summary):
-    long = [
-        type(methods["fedavg"])(f"fedavg with step size number {place}", "local_sgd", lift=-0.11) for place in range(7)
-    ]
+@pytest.mark.parametrize("details", [False, True])
+@pytest.mark.parametrize("width", [60, 80, 120, 140])
+def test_text_fits_the_terminal_whatever_the_numbers(make_run, methods, edit_summary, width, details):
+    long = [type(methods["fedavg"])(f"fedavg with step size {place}", "local_sgd", lift=-0.11) for place in range(3)]
     folder = make_run(methods=(methods["local"], *long))
 
     def enlarge(summary):
@@ -147,13 +147,22 @@ def test_text_fits_120_columns_whatever_the_numbers(make_run, methods, edit_summ
             entry |= dict.fromkeys(("gradients_shared", "gradients_personal", "gradients_both"), 98_765_432_100)
 
     edit_summary(folder, enlarge)
+    text = comparison_table(folder).to_text(width, details)
+    assert max(map(len, text.splitlines())) <= width
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text  # a number that is cut is a wrong number
+    assert ("98.8G/98.8G/98.8G" in text) is (details or width == 140)
+
+
+def test_a_wider_terminal_shows_more_and_80_columns_the_answer(folder):
     table = comparison_table(folder)
-    text = table.to_text()
-    assert max(map(len, text.splitlines())) <= 120
-    assert "…" not in text  # nothing was cut
-    for place in range(7):
-        assert f"number {place}" in " ".join(text.split())
-    assert "98.8G/98.8G/98.8G" in text
+    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+    heads = {width: table.to_text(width, details=False).partition(rule)[0] for width in (80, 140)}
+    for word in ("mean %", "worst", "alone [95 %]", "helped", "hurt", "MB"):
+        assert word in heads[80]
+        assert word in heads[140]
+    for word in ("gradients", "down"):
+        assert word not in heads[80]
+        assert word in heads[140]
 
 
 def test_json_is_strict_and_whole(folder):
@@ -336,13 +345,8 @@ def test_a_method_that_had_not_converged_is_marked_and_named(folder, edit_summar
     assert "had not converged when" not in table.answer.sentence
 
 
-def test_the_short_table_has_the_price_in_one_number(folder):
-    table = comparison_table(folder)
-    short, long = table.to_text(details=False), table.to_text()
-    head, full = (text.partition("\N{BOX DRAWINGS LIGHT HORIZONTAL}")[0] for text in (short, long))
-    for word in ("gradients", "spread", "down"):
-        assert word in full
-        assert word not in head
+def test_the_price_is_one_number(folder):
+    short = comparison_table(folder).to_text(details=False)
     line = next(line for line in short.splitlines() if line.startswith("personal heads"))
     assert line.split()[-1].rstrip("*") == "62.6"  # up, down and the delivery, see above
 
@@ -355,9 +359,9 @@ def test_details_that_find_no_room_stand_in_a_second_table(folder, edit_summary)
             entry["gain_over_one"] = Gain(0.1, -0.123, 0.123, 19, "fedavg")
         _method(summary, "fedavg").update(method="a_method_with_a_name_of_some_length")
 
-    whole = comparison_table(folder).to_text().partition("* best of its column")[0]
+    whole = comparison_table(folder).to_text(120).partition("* best of its column")[0]
     edit_summary(folder, widen)
-    text = comparison_table(folder).to_text()
+    text = comparison_table(folder).to_text(120)
     tables = text.partition("* best of its column")[0]
     lines = [line for line in tables.splitlines() if line.startswith("personal heads")]
     assert (whole.count("personal heads"), len(lines)) == (1, 2)

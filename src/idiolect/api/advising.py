@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from idiolect.api.tables import Frame
-    from idiolect.experiments.execute import Progress
+    from idiolect.experiments.work import Progress
     from idiolect.report.advise_table import Advised
 
 
@@ -58,8 +58,14 @@ class Advice(Result):
 
     def _text(self) -> str:
         from idiolect.report.advise_table import advice_text
+        from idiolect.report.text import terminal_width
 
-        return advice_text(self._found)
+        return advice_text(self._found, width=terminal_width())
+
+    def _repr_html_(self) -> str:
+        from idiolect.report.notebook import advice_html
+
+        return advice_html(self._found)
 
 
 @in_python()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
@@ -131,6 +132,21 @@ class Trial(Result):
             source = to_arrow(rows)
         return predict(self.folder, source, method, seed, model=model, strict=strict, trust=trust, say=warn)
 
+    @in_python()
+    def log(self, *, tensorboard: str | os.PathLike[str] | None = None, mlflow: str | None = None) -> None:
+        """Write the history to a folder of TensorBoard, or to MLflow at a URI: a curve per method and seed.
+
+        Each needs its extra: `pip install 'idiolect[tensorboard]'`, `pip install 'idiolect[mlflow]'`.
+        """
+        from idiolect.report.loggers import log_run
+
+        targets = {"tensorboard": tensorboard, "mlflow": mlflow}
+        given = {kind: str(target) for kind, target in targets.items() if target is not None}
+        if not given:
+            raise RequestError("log needs tensorboard= a folder, or mlflow= a URI.")
+        for kind, target in given.items():
+            log_run(self._read, kind, target)
+
     def _client(self, name: str, method: str) -> ClientAnswer:
         from idiolect.core.checks import nearest
         from idiolect.report.clients import client_table
@@ -147,7 +163,9 @@ class Trial(Result):
         build_report(folder)
 
     def _text(self) -> str:
-        return self._table.to_text(details=False)
+        from idiolect.report.text import terminal_width
+
+        return self._table.to_text(terminal_width(), details=False)
 
     def _repr_html_(self) -> str:
         from idiolect.report.notebook import comparison_html

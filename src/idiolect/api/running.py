@@ -16,8 +16,8 @@ from idiolect.api.tables import Setting, Table, check_number, check_table
 from idiolect.record.errors import DivergedError, NeedsRidgeError, RequestError
 
 if TYPE_CHECKING:
-    from idiolect.experiments.execute import Progress
     from idiolect.experiments.spec import Spec
+    from idiolect.experiments.work import Progress
 
 # a setting of a method, or an option of every training
 Given: TypeAlias = "Setting | Mapping[str, Setting] | os.PathLike[str] | Progress"

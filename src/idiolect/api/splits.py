@@ -71,8 +71,9 @@ class SplitsAnswer(Result):
 
     def _text(self) -> str:
         from idiolect.report.splits_table import splits_text
+        from idiolect.report.text import terminal_width
 
-        return splits_text(self._found)
+        return splits_text(self._found, terminal_width())
 
 
 def _flat(line: dict[str, object]) -> dict[str, object]:

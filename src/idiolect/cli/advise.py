@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.data_options import EqualRows
-from idiolect.cli.options import Table, Writing, command, free_folder, parse_seeds
+from idiolect.cli.options import Seed, Table, Writing, command, free_folder, parse_seeds
 
 
 @command
@@ -23,20 +23,24 @@ def advise(
     details: Annotated[
         bool, typer.Option("--details", help="Print every client and the numbers for specialists.")
     ] = False,
+    seed: Seed = None,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", help="Splits such as 0,1,2 or 0-9 to verify on. Default: data.seed, or 0.")
+        str | None, typer.Option("--seeds", help="Splits such as 0,1,2 or 0-9 to verify on. Default: --seed.")
     ] = None,
 ) -> None:
     """Train alone, join all clients, or join these neighbours? Measures the clients and advises each of them."""
-    from idiolect.cli.training import Bar, show
+    from idiolect.cli.bar import Bar
+    from idiolect.cli.option_names import in_options
+    from idiolect.cli.training import show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.advise import advise_on
 
     name = table.stem if table else columns.data or "advise"
-    spec = specs.override({"data": columns.data_table("advise", table)}, writing.overrides)
+    drawn = {} if seed is None else {"seed": seed}
+    spec = specs.override({"data": columns.data_table("advise", table) | drawn}, writing.overrides)
     usual = writing.out or Path("runs") / f"{name}-advise"
     folder = writing.out or free_folder(usual)
     splits = None if seeds is None else parse_seeds(seeds)
-    with Bar(writing.quiet) as bar:
+    with in_options(writing.overrides), Bar(writing.quiet) as bar:
         advise_on(spec, folder, name=name, verify=verify, seeds=splits, progress=bar.update, say=bar.remark)
     show(folder, writing, details, usual)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.data_options import Columns
-from idiolect.cli.options import Details, Running, Seeds, Table, command, free_folder, parse_seeds
+from idiolect.cli.options import Details, Running, Seed, Seeds, Table, command, free_folder, parse_seeds
 from idiolect.record.errors import RequestError
 
 
@@ -49,7 +49,7 @@ class Contest:
         bool, typer.Option(help="Fit the delivered models on training and validation rows with what was chosen.")
     ] = True
     held_out: Annotated[float, typer.Option(help="Clients that never train: a number, or a fraction below 1.")] = 0
-    seed: Annotated[int | None, typer.Option(help="Draws the split and the training. Default: 0.")] = None
+    seed: Seed = None
     epsilon: Annotated[
         float | None, typer.Option(help="Compare under client-level differential privacy with this budget per method.")
     ] = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from idiolect.cli import output
-from idiolect.cli.options import AsFormat, Format, Quiet
+from idiolect.cli.options import AsFormat, Quiet
+from idiolect.cli.output import Format, put
 
 if TYPE_CHECKING:
     from idiolect.data.catalogue import Dataset
@@ -30,17 +30,24 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
     """List data sets: clients, rows, what is predicted, licence, size, and where their files are."""
     from idiolect.data.catalogue import DATASETS
     from idiolect.data.dataset_files import whereabouts
-    from idiolect.report.text import printed, text_table
+    from idiolect.report.text import LABEL, TextColumn, below_each_other, printed, tables_of, terminal_width
 
-    if as_format is Format.json:
-        typer.echo(json.dumps({name: _facts(row) | {"where": whereabouts(row)} for name, row in DATASETS.items()}))
-        return
-    heads = ("name", "clients", "rows", "predicted", "licence", "size", "where")
-    rows = [
-        (*(row.name, row.clients, str(row.rows), row.predicted, row.licence), row.shown_size, whereabouts(row))
-        for row in DATASETS.values()
-    ]
-    typer.echo(printed(text_table(heads, rows, words=(0, 1, 3, 4, 6)), width=200), nl=False)
+    found = {name: _facts(row) | {"where": whereabouts(row)} for name, row in DATASETS.items()}
+
+    def text() -> str:
+        heads = ("name", "clients", "rows", "predicted", "licence", "size", "where")
+        rows = [
+            (*(row.name, row.clients, str(row.rows), row.predicted, row.licence), row.shown_size, whereabouts(row))
+            for row in DATASETS.values()
+        ]
+        columns = [
+            TextColumn(head, cells, int(head == "predicted"), head not in ("rows", "size"), LABEL)
+            for head, cells in zip(heads, zip(*rows))
+        ]
+        width = terminal_width()
+        return printed(*below_each_other(tables_of(columns, width, gap=2)), width=width)
+
+    put(as_format, text, lambda: found, lambda: [{"name": name} | facts for name, facts in found.items()])
 
 
 def _facts(row: Dataset) -> dict[str, object]:
@@ -50,7 +57,7 @@ def _facts(row: Dataset) -> dict[str, object]:
 
 
 @app.command()
-def fetch(name: Name, quiet: Quiet = False) -> None:
+def fetch(name: Name, quiet: Quiet = False, as_format: AsFormat = Format.text) -> None:
     """Download a data set from its home, check it, and convert it into the folder of data sets."""
     from idiolect.data.catalogue import find_dataset
     from idiolect.data.dataset_files import datasets_folder, whereabouts
@@ -59,13 +66,14 @@ def fetch(name: Name, quiet: Quiet = False) -> None:
     row = find_dataset(name)
     place = whereabouts(row)
     if place != "not here":
-        typer.echo(f"{name} is here already: {place}.")
+        _tell(row, "here already", as_format)
         return
     if not quiet:
         output.remark(f"{row.title}. Licence: {row.licence}. Cite: {row.citation}")
     with _bar(quiet) as report:
         remarks = get(row, datasets_folder(), report)
-    _tell(row, remarks, quiet)
+    _remark(remarks, quiet)
+    _tell(row, "ready", as_format)
 
 
 @app.command()
@@ -75,6 +83,7 @@ def build(
         Path, typer.Option("--from", help="The original file, or the folder that holds the originals by their names.")
     ],
     quiet: Quiet = False,
+    as_format: AsFormat = Format.text,
 ) -> None:
     """Convert originals that you have into the folder of data sets."""
     from idiolect.data.catalogue import find_dataset
@@ -82,15 +91,20 @@ def build(
     from idiolect.data.fetching import build as convert
 
     row = find_dataset(name)
-    _tell(row, convert(row, given, datasets_folder()), quiet)
+    _remark(convert(row, given, datasets_folder()), quiet)
+    _tell(row, "ready", as_format)
 
 
-def _tell(row: Dataset, remarks: tuple[str, ...], quiet: bool) -> None:
-    from idiolect.data.dataset_files import whereabouts
-
+def _remark(remarks: tuple[str, ...], quiet: bool) -> None:
     for remark in () if quiet else remarks:
         output.remark(remark)
-    typer.echo(f"{row.name} is ready: {whereabouts(row)}.")
+
+
+def _tell(row: Dataset, standing: str, as_format: Format) -> None:
+    from idiolect.data.dataset_files import whereabouts
+
+    facts = {"name": row.name, "is": standing, "where": whereabouts(row)}
+    put(as_format, lambda: f"{row.name} is {standing}: {facts['where']}.", lambda: facts, lambda: [facts])
 
 
 @contextlib.contextmanager

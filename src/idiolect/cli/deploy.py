@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import Printing, Set, command
+from idiolect.cli.options import AsFormat, Printing, Set, command, free_folder
+from idiolect.cli.output import Format, put, remark
+from idiolect.record.errors import RequestError
 
 app = typer.Typer(
     help="Train over real sites that keep their rows: kits, server, sites, and a rehearsal on this machine.",
@@ -25,6 +27,7 @@ class Transport(enum.StrEnum):
 
     tls = "tls"
     flare = "flare"
+    flower = "flower"
 
 
 @app.command()
@@ -33,30 +36,40 @@ def init(
     folder: Annotated[Path, typer.Argument(help="New folder, in which each party gets a kit.")],
     spec: Annotated[Path, typer.Argument(help="A spec file on a table.")],
     sites: Annotated[str, typer.Option(help="Names of the sites, such as north,south.")],
+    later: Annotated[str, typer.Option(help="Names of sites that may join in the middle.")] = "",
     host: Annotated[str, typer.Option(help="Where sites find the server.")] = "localhost",
     port: Annotated[int, typer.Option(help="Port that the server listens at.")] = 8443,
     transport: Annotated[
-        Transport, typer.Option(help="tls: connections of our own. flare: NVIDIA FLARE.")
+        Transport, typer.Option(help="tls: connections of our own. flare: NVIDIA FLARE. flower: Flower.")
     ] = Transport.tls,
     lead: Annotated[str, typer.Option(help="flare: e-mail addresses of those who may start runs.")] = LEAD,
     member: Annotated[str | None, typer.Option(help="flare: e-mail addresses of those who may look on.")] = None,
     override: Set = None,
+    as_format: AsFormat = Format.text,
 ) -> None:
     """Make certificates and a start-up kit for the server and for each site."""
     from idiolect.experiments.deploy.kits import make_kits
     from idiolect.experiments.spec import load
 
-    names, wanted = _names(sites), load(spec, override or [])
+    names, more, wanted = _names(sites), _names(later), load(spec, override or [])
     if transport is Transport.flare:
         from idiolect.experiments.flare.kits import Federation, make_flare_kits
 
         users = {"leads": tuple(_names(lead)), "members": tuple(_names(member or ""))}
-        kits = make_flare_kits(folder, wanted, Federation(tuple(names), host, port, **users))
+        kits = make_flare_kits(folder, wanted, Federation(tuple(names), host, port, later=tuple(more), **users))
+    elif transport is Transport.flower:
+        from idiolect.experiments.flower.kits import make_flower_kits
+
+        kits = make_flower_kits(folder, wanted, names, host, port, more)
     else:
-        kits = make_kits(folder, wanted, names, host, port)
-    for name, kit in kits.items():
-        typer.echo(f"{name}: {kit}")
-    typer.echo("Send each kit to its owner by a way that you trust: it holds a key. Sites set table in site.toml.")
+        kits = make_kits(folder, wanted, names, host, port, more)
+    advice = "Send each kit to its owner by a way that you trust: it holds a key. Sites set table in site.toml."
+    put(
+        as_format,
+        lambda: "\n".join([*(f"{name}: {kit}" for name, kit in kits.items()), advice]),
+        lambda: {"kits": {name: str(kit) for name, kit in kits.items()}},
+        lambda: [{"party": name, "kit": str(kit)} for name, kit in kits.items()],
+    )
 
 
 def _names(text: str) -> list[str]:
@@ -65,11 +78,12 @@ def _names(text: str) -> list[str]:
 
 @app.command()
 @command
-def check(kit: Kit) -> None:
+def check(kit: Kit, as_format: AsFormat = Format.text) -> None:
     """At a site, before it joins: read its table and say what would be sent of it. Nothing leaves."""
     from idiolect.experiments.deploy.look import check_site
 
-    typer.echo("\n".join(check_site(kit)))
+    found = check_site(kit)
+    put(as_format, lambda: "\n".join(found.lines), lambda: found.facts)
 
 
 @app.command()
@@ -83,11 +97,14 @@ def serve(
 
     A FLARE server waits for `deploy submit`, and stays until it is interrupted.
     """
-    _run_flare(kit)
-    from idiolect.cli.output import remark
+    _run_flare(kit, printing.as_format)
     from idiolect.cli.training import show, use_cache
-    from idiolect.experiments.deploy.kits import serve as run_server
+    from idiolect.experiments.deploy.kits import is_flower
 
+    if is_flower(kit):
+        from idiolect.experiments.flower.processes import serve as run_server
+    else:
+        from idiolect.experiments.deploy.kits import serve as run_server
     use_cache(printing.quiet)
     folder = run_server(kit, (lambda text: None) if printing.quiet else remark, out)
     show(folder, printing)
@@ -97,24 +114,31 @@ def serve(
 @command
 def join(kit: Kit, printing: Printing) -> None:
     """Run the site of a kit: answer the server from its own rows until the run is over, with FLARE for all runs."""
-    _run_flare(kit)
-    from idiolect.cli.output import remark
+    _run_flare(kit, printing.as_format)
     from idiolect.cli.training import use_cache
-    from idiolect.experiments.deploy.kits import join as run_site
+    from idiolect.experiments.deploy.kits import is_flower
 
+    if is_flower(kit):
+        from idiolect.experiments.flower.processes import join as run_site
+    else:
+        from idiolect.experiments.deploy.kits import join as run_site
     use_cache(printing.quiet)
     say = (lambda text: None) if printing.quiet else remark
     run_site(kit, say)
     say("The run is over.")
+    if printing.as_format is not Format.text:
+        put(printing.as_format, str, lambda: {"kit": str(kit), "over": True})
 
 
-def _run_flare(kit: Path) -> None:
+def _run_flare(kit: Path, as_format: Format) -> None:
     """Where the kit is FLARE's, be its server or site; the command ends with it."""
     from idiolect.experiments.deploy.kits import is_flare
 
     if is_flare(kit):
         from idiolect.experiments.flare.processes import run
 
+        if as_format is not Format.text:
+            raise RequestError(f"With FLARE standard output is its log, got --format {as_format}; leave it out.")
         raise typer.Exit(run(kit))
 
 
@@ -124,26 +148,34 @@ def submit(
     kit: Kit,
     least: Annotated[int, typer.Option("--least", min=1, help="Sites without which the run does not begin.")] = 1,
     hours: Annotated[float, typer.Option(help="How long to wait for its end.")] = 24.0,
+    as_format: AsFormat = Format.text,
 ) -> None:
     """With FLARE: start a run, or go on with it, as the user of a kit whose role allows it."""
     from idiolect.experiments.flare.jobs import run_to_end
 
-    for line in run_to_end(kit, least, 3600 * hours):
-        typer.echo(line)
+    told = remark if as_format is not Format.text else typer.echo
+    job, ended = run_to_end(kit, least, 3600 * hours, told)
+    if as_format is not Format.text:
+        put(as_format, str, lambda: {"run": job, "ended": ended})
 
 
 @app.command()
 @command
-def status(folder: Annotated[Path, typer.Argument(help="A kit, or the server's run folder.")]) -> None:
+def status(
+    folder: Annotated[Path, typer.Argument(help="A kit, or the server's run folder.")],
+    as_format: AsFormat = Format.text,
+) -> None:
     """How far a run is: rounds, and where each site stands; with a FLARE user's kit, who is connected."""
     if (folder / "startup" / "fed_admin.json").is_file():
-        from idiolect.experiments.flare.jobs import status_lines
+        from idiolect.experiments.flare.jobs import status_for
 
-        typer.echo("\n".join(status_lines(folder)))
+        seen = status_for(folder)
+        put(as_format, lambda: "\n".join(seen.lines()), seen._asdict)
         return
     from idiolect.experiments.deploy.look import status_of
 
-    typer.echo("\n".join(status_of(folder)))
+    found = status_of(folder)
+    put(as_format, lambda: "\n".join(found.lines), lambda: found.facts)
 
 
 @app.command()
@@ -152,15 +184,13 @@ def demo(
     printing: Printing,
     spec: Annotated[Path | None, typer.Argument(help="A spec on a table to rehearse; default: heart disease.")] = None,
     sites: Annotated[int, typer.Option(help="Sites, of the default data.")] = 4,
-    transport: Annotated[Transport, typer.Option(help="tls, or flare.")] = Transport.tls,
+    transport: Annotated[Transport, typer.Option(help="tls, flare, or flower.")] = Transport.tls,
     rounds: Annotated[int, typer.Option(help="Rounds, of the default data.")] = 20,
     out: Annotated[
         Path | None, typer.Option("--out", help="New folder. Default: runs/deploy-demo, or the next free.")
     ] = None,
 ) -> None:
     """A whole deployment on this machine: certificates, a process for each site, a server; all stopped at the end."""
-    from idiolect.cli.options import free_folder
-    from idiolect.cli.output import remark
     from idiolect.cli.training import show, use_cache
     from idiolect.experiments.deploy.demo import demo_spec, demo_tables, run_demo, spec_tables
     from idiolect.experiments.spec import load
@@ -174,5 +204,10 @@ def demo(
         from idiolect.experiments.flare.demo import run_flare_demo
 
         show(run_flare_demo(folder, wanted, tables, say), printing)
+        return
+    if transport is Transport.flower:
+        from idiolect.experiments.flower.demo import run_flower_demo
+
+        show(run_flower_demo(folder, wanted, tables, say), printing)
         return
     show(run_demo(folder, wanted, tables, say), printing)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from idiolect.cli.data_options import EqualRows, flag
-from idiolect.cli.options import Running, Seeds, command, free_folder, parse_seeds
+from idiolect.cli.options import Running, Seed, Seeds, command, free_folder, parse_seeds
 from idiolect.record.errors import RequestError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Stretch:
     l2: Annotated[
         float | None, typer.Option(help="Table or data set: weight of the ridge. Default: chosen on validation rows.")
     ] = None
+    seed: Seed = None
 
     def wanted(self) -> list[float]:
         """The values."""
@@ -71,8 +72,9 @@ def dial(
     seeds: Seeds = None,
 ) -> None:
     """Walk a personalization setting along one warm-started path: score and price of values, and who wants which."""
+    from idiolect.cli.bar import Bar
     from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import Bar, show, use_cache
+    from idiolect.cli.training import show, use_cache
     from idiolect.experiments.dial import walk
     from idiolect.experiments.spec import check_seeds
 
@@ -118,7 +120,8 @@ def _read(source: Path | None, columns: EqualRows, way: Stretch, overrides: list
         rows = columns.data_table("dial", source)
         with in_options(overrides):
             return _from_data(source.stem if source else str(rows["source"]), rows, way, overrides, remarks)
-    for name, value in columns.given().items():
+    own = {} if way.seed is None else {"seed": str(way.seed)}
+    for name, value in (columns.given() | own).items():
         raise RequestError(f"dial SPEC.toml takes its data from the spec, got {flag(name)} {value}; leave it out.")
     return specs.load(source, overrides)
 
@@ -128,9 +131,10 @@ def _from_data(name: str, data: dict[str, object], way: Stretch, overrides: list
     from idiolect.experiments.dial import METHODS, PLAIN_ROUNDS
     from idiolect.experiments.ridge import choose_ridge
 
-    asked = {
+    asked: dict[str, object] = {
         "name": name,
-        "data": data,
+        "data": data if way.seed is None else data | {"seed": way.seed},
+        "seeds": [way.seed or 0],
         "model": {} if way.l2 is None else {"l2": way.l2},
         "training": {"rounds": PLAIN_ROUNDS},
         "methods": {way.method or METHODS.get(way.setting, "scafflix"): {}},

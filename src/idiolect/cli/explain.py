@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format, Plugins
+from idiolect.cli.options import AsFormat, Plugins
+from idiolect.cli.output import Format, put
 from idiolect.record.errors import RequestError
 from idiolect.record.privacy import Statement
 
@@ -36,7 +36,7 @@ def explain(
     Of a run folder: what left each client, how often, how many bytes, from how many rows.
     """
     if Path(name).is_dir():
-        typer.echo(_of_run(Path(name), as_format))
+        _explain_run(Path(name), as_format)
         return
     from idiolect.core.importing import own_code
     from idiolect.experiments.explain import Example
@@ -46,22 +46,24 @@ def explain(
     example = Example(clients, rows, smoothness, convexity, component_smoothness, epsilon)
     with own_code(plugins, only=[name]):  # what the user has typed, and nothing that a file names
         facts = look_up(name, objective, example, changes or [])
-    typer.echo(json.dumps(facts) if as_format is Format.json else explanation_text(facts))
+    put(as_format, lambda: explanation_text(facts), lambda: facts)
 
 
-def _of_run(folder: Path, as_format: Format) -> str:
+def _explain_run(folder: Path, as_format: Format) -> None:
     """What left each client in a run, a dial, advice, or repeated splits, each of which is a run of its own."""
     from idiolect.record.codec import to_json
     from idiolect.report.privacy import EACH_SPLIT, statement_lines
     from idiolect.report.splits_table import is_splits
 
     inner = sorted(path for path in folder.glob("split-*") if path.is_dir()) if is_splits(folder) else []
-    if as_format is Format.json:
-        stated = {path.name: _statement(path) for path in inner} if inner else _statement(folder)
-        return json.dumps(to_json(stated))
-    if not inner:
-        return "\n".join(statement_lines(_statement(folder)))
-    return "\n".join([EACH_SPLIT, f"That of {inner[0].name}:", "", *statement_lines(_statement(inner[0]))])
+    stated = {path.name: _statement(path) for path in inner} or {folder.name: _statement(folder)}
+    first = next(iter(stated))
+    above = [EACH_SPLIT, f"That of {first}:", ""] if inner else []
+    put(
+        as_format,
+        lambda: "\n".join([*above, *statement_lines(stated[first])]),
+        lambda: to_json(stated if inner else stated[first]),
+    )
 
 
 def _statement(folder: Path) -> Statement:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import enum
-import json
+import textwrap
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format
+from idiolect.cli.options import AsFormat
+from idiolect.cli.output import Format, put
 
 
 class Kind(enum.StrEnum):
@@ -31,11 +33,27 @@ def list_names(
     from idiolect.experiments.listing import names
 
     listed = names(kind)
-    if as_format is Format.json:
-        typer.echo(json.dumps(listed))
-        return
+
+    def rows() -> list[dict[str, object]]:
+        return [
+            {"kind": group, "name": name, "about": about}
+            for group, entries in listed.items()
+            for name, about in entries.items()
+        ]
+
+    put(as_format, lambda: _text(listed), lambda: listed, rows, ("kind", "name", "about"))
+
+
+def _text(listed: Mapping[str, Mapping[str, str]]) -> str:
+    """Every group with its names, what they are beside them, folded to the width of the terminal."""
+    from idiolect.report.text import terminal_width
+
+    lines, room = [], terminal_width()
     for group, entries in listed.items():
-        typer.echo(group)
+        lines.append(group)
         width = max(len(name) for name in entries)
-        for name, summary in entries.items():
-            typer.echo(f"  {name:<{width}}  {summary}")
+        for name, about in entries.items():
+            lines += textwrap.wrap(
+                f"  {name:<{width}}  {about}", max(room, width + 34), subsequent_indent=" " * (width + 4)
+            )
+    return "\n".join(lines)

@@ -15,6 +15,7 @@ _OPTIONS = {
     "data.held_out": "--held-out",
     "held_out": "--held-out",
     "data.task": "--task",
+    "data.seed": "--seed",
     "model.name": "--model",
     "model.l2": "--l2",
     "seeds": "--seed or --seeds",

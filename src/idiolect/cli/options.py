@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 import inspect
 import typing
@@ -14,10 +13,13 @@ from typing import Annotated
 
 import typer
 
+from idiolect.cli.output import Format
+
 Table = Annotated[Path | None, typer.Argument(help="A CSV, Parquet or Feather file, one row per example.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks on standard error.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Draws the split and the training. Default: 0.")]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="Seeds such as 0,1,2 or 0-9.")]
 Plugins = Annotated[
     Path | None,
@@ -26,19 +28,15 @@ Plugins = Annotated[
 Details = Annotated[
     bool,
     typer.Option(
-        "--details", help="Also bytes each way, gradients by block, before and after adaptation, and what theory chose."
+        "--details",
+        help="All columns: bytes each way, gradients by block, before and after adaptation, theory's choices.",
     ),
 ]
 
 
-class Format(enum.StrEnum):
-    """How results are printed."""
-
-    text = "text"
-    json = "json"
-
-
-AsFormat = Annotated[Format, typer.Option("--format", help="Print text or JSON.")]
+AsFormat = Annotated[
+    Format, typer.Option("--format", help="Print text, JSON or CSV; with the latter two, nothing else.")
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +45,6 @@ class Printing:
 
     as_format: AsFormat = Format.text
     quiet: Quiet = False
-
-    @property
-    def as_json(self) -> bool:
-        """Whether a program reads it."""
-        return self.as_format is Format.json
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import enum
+import io
+import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from idiolect.record.codec import to_json
 from idiolect.visible import one_line, visible
 
 
@@ -61,3 +66,70 @@ def terminal() -> Any:
 def remark(text: str) -> None:
     """One line on standard error."""
     print(one_line(text), file=sys.stderr)
+
+
+class Format(enum.StrEnum):
+    """How results are printed."""
+
+    text = "text"
+    json = "json"
+    csv = "csv"
+
+
+def put(
+    as_format: Format,
+    text: Callable[[], str],
+    facts: Callable[[], Mapping[str, object]],
+    rows: Callable[[], Sequence[Mapping[str, object]]] | None = None,
+    heads: Sequence[str] = (),
+) -> None:
+    """Print a result: for a person, or as one document for a program, and then nothing else on standard output.
+
+    As CSV it is the table `rows`, which has the columns `heads` even where it is empty; without one, name and value of
+    every fact.
+    """
+    if as_format is Format.text:
+        print(text().rstrip("\n"))
+    elif as_format is Format.json:
+        write_document(json.dumps(to_json(facts()), default=str, allow_nan=False) + "\n")
+    elif rows is None:
+        pairs = [{"name": name, "value": value} for name, value in _flat(to_json(facts()), ".").items()]
+        write_document(as_csv(pairs, ("name", "value")))
+    else:
+        write_document(as_csv([_flat(to_json(row), "_") for row in rows()], heads))
+
+
+def as_csv(rows: Sequence[Mapping[str, object]], heads: Sequence[str] = ()) -> str:
+    """Rows as CSV: all names that any row has, in the order in which they come up; nothing where a row has none."""
+    columns = list(dict.fromkeys([*heads, *(name for row in rows for name in row)]))
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([[_cell(row.get(name)) for name in columns] for row in rows])
+    return content.getvalue()
+
+
+def _flat(value: Mapping[str, Any], between: str) -> dict[str, object]:
+    """A table inside a table as more columns of it: {"score": {"mean": 1}} has the column score_mean."""
+    found: dict[str, object] = {}
+    for name, entry in value.items():
+        inside = _flat(entry, between) if isinstance(entry, dict) and entry else None
+        found |= {name: entry} if inside is None else {f"{name}{between}{key}": one for key, one in inside.items()}
+    return found
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def write_document(text: str) -> None:
+    """Text for a program: byte for byte as UTF-8, but for a terminal, which gets what can be seen of it."""
+    stream = getattr(sys.stdout, "unguarded", sys.stdout)
+    if stream.isatty() or not hasattr(stream, "buffer"):
+        sys.stdout.write(text)
+        return
+    stream.flush()
+    stream.buffer.write(text.encode("utf-8", "surrogateescape"))
+    stream.buffer.flush()

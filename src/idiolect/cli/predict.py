@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from idiolect.cli.options import Plugins, Printing, command
-from idiolect.cli.output import remark
+from idiolect.cli.output import Format, remark, write_document
 from idiolect.record.codec import to_json
 from idiolect.record.errors import RequestError
 
@@ -58,15 +58,16 @@ def predict(
     from idiolect.experiments.predict import check_out, count_rows, write_answers
     from idiolect.experiments.predict import predict as answer
 
-    as_json = printing.as_json
     if out is not None:
         check_out(out)
-        if as_json:
+        if printing.as_format is not Format.text:
             raise RequestError(
-                f"--format json prints the answers, and --out {out} writes a file; leave one of them out."
+                f"--format {printing.as_format} prints the answers, and --out {out} writes a file; leave one of them "
+                "out."
             )
     say = (lambda text: None) if printing.quiet else remark
     enable_cache(say)
+    as_json = printing.as_format is Format.json
     as_csv = not as_json if out is None else out.suffix == ".csv"
     options: dict[str, Any] = {"model": model.value, "strict": strict, "as_written": as_csv, "trust": trust or ()}
     with own_code(plugins, only=trust or ()):
@@ -75,9 +76,9 @@ def predict(
         write_answers(answers, out)
         say(f"{count_rows(answers.num_rows)} answered in {out}.")
     elif as_json:
-        typer.echo(json.dumps(to_json(answers.to_pylist()), default=str, allow_nan=False))
+        write_document(json.dumps(to_json(answers.to_pylist()), default=str, allow_nan=False) + "\n")
     else:
-        _print_table(answers)
+        _print_table(answers)  # a table is one in text and in CSV alike
 
 
 def _print_table(answers: Any) -> None:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from idiolect.cli.options import Writing, command, free_folder
+from idiolect.cli.output import put
 
 EVERY = "all"  # the slug that stands for all of them
 
@@ -27,6 +28,12 @@ def reproduce(
     cells: Annotated[
         Path | None, typer.Option("--cells", help="Where a table's finished cells are kept. Default: OUT/cells.")
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", min=1, help="With `all`: how many at once. Default: one per core; with --gpu or --full, one."
+        ),
+    ] = None,
 ) -> None:
     """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a change."""
     from idiolect.core.checks import RequestError
@@ -38,21 +45,27 @@ def reproduce(
     folder = writing.out or (usual if every and resume else free_folder(usual))
     if every and (writing.overrides or cells is not None):
         raise RequestError("--set and --cells are for one reproduction; name its slug instead of 'all'.")
+    if not every and jobs is not None:
+        raise RequestError(f"--jobs is for several reproductions at once, got one, {slug!r}; leave it out.")
     if every:
-        outcome = _reproduce_all(folder, writing.quiet, sizes=sizes, resume=resume)
+        usual_jobs = 1 if gpu or full else os.cpu_count() or 1  # larger sizes start processes of their own
+        options = {"sizes": sizes, "resume": resume, "jobs": jobs or usual_jobs}
+        outcome = _reproduce_all(folder, writing.quiet, **options)
     else:
         options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
         outcome = _reproduce_one(slug, folder, writing.quiet, **options)
-    if writing.as_json:
-        typer.echo(json.dumps(outcome.as_dict() | {"folder": str(folder)}))
-    else:
-        typer.echo(outcome.to_text())
-        typer.echo(f"Numbers and figure{'s' * every}: {folder}")
+    facts = outcome.as_dict() | {"folder": str(folder)}
+    put(
+        writing.as_format,
+        lambda: f"{outcome.to_text()}\nNumbers and figure{'s' * every}: {folder}",
+        lambda: facts,
+        lambda: facts["reproductions" if every else "numbers"],
+    )
     raise typer.Exit(1 if outcome.changed else 0)
 
 
 def _reproduce_one(slug: str, folder: Path, quiet: bool, **options: object) -> Any:
-    from idiolect.cli.training import Bar
+    from idiolect.cli.bar import Bar
     from idiolect.experiments.reproductions import reproductions
 
     with reproductions("runner") as papers, Bar(quiet) as bar:
@@ -60,7 +73,7 @@ def _reproduce_one(slug: str, folder: Path, quiet: bool, **options: object) -> A
 
 
 def _reproduce_all(folder: Path, quiet: bool, **options: object) -> Any:
-    from idiolect.cli.training import Bar
+    from idiolect.cli.bar import Bar
     from idiolect.experiments.reproductions import reproductions
     from idiolect.record import standing
 

@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands do once they have a spec: train with a live bar, then show what the folder holds."""
+"""What commands do once they have a spec: train with a bar, then show what the folder holds."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from idiolect.cli import output
+from idiolect.cli.bar import Bar
 from idiolect.cli.options import Printing, Running
-from idiolect.visible import one_line
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from idiolect.experiments.spec import Spec
 
 
@@ -43,7 +36,7 @@ def train_and_show(
     refuse_splits(folder)
     theory = details or not exploring
     with Bar(running.quiet) as bar:
-        ways: dict[str, Any] = {"resume": running.resume, "progress": bar.update, "say": bar.remark}
+        ways: dict[str, Any] = {"resume": running.resume, "overall": bar.follow, "say": bar.remark}
         done = execute(spec, folder, **ways, theory=theory, repeats=repeats)
     show(folder, running, details, usual)
     lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
@@ -58,7 +51,7 @@ def split_and_show(spec: Spec, folder: Path, splits: int, running: Running, usua
 
     use_cache(running.quiet)
     with Bar(running.quiet) as bar:
-        ways: dict[str, Any] = {"resume": running.resume, "progress": bar.update, "say": bar.remark}
+        ways: dict[str, Any] = {"resume": running.resume, "overall": bar.follow, "say": bar.remark}
         try:
             found = run_splits(spec, folder, splits, **ways, started=bar.next_split)
         except KeyboardInterrupt:
@@ -83,61 +76,13 @@ def show(folder: Path, printing: Printing, details: bool = True, usual: Path | N
     A quiet command names its folder only where that is not the `usual` one, so that it could not be known.
     """
     from idiolect.report import report_on
+    from idiolect.report.text import terminal_width
 
     found = report_on(folder)
-    if printing.as_json:
-        typer.echo(json.dumps(found.facts()))
-        return
-    typer.echo(found.text(details))
-    if not printing.quiet or folder != (usual or folder):
-        typer.echo(f"Run folder: {folder}    Report: {found.page}")
+    named = not printing.quiet or folder != (usual or folder)
 
+    def text() -> str:
+        where = f"\n\nRun folder: {folder}    Report: {found.page}" if named else ""
+        return found.text(details, terminal_width()).rstrip("\n") + where
 
-class Bar:
-    """A progress bar with the time left on standard error; silent where output is not a terminal."""
-
-    def __init__(self, quiet: bool):
-        self.remark: Callable[[str], None] | None = None if quiet else self.say
-        self._silent = quiet or not sys.stderr.isatty()
-        self._progress: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-        self._prefix = ""
-
-    def __enter__(self) -> Bar:
-        if not self._silent:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            label = TextColumn("{task.description:>32}", markup=False)
-            columns = (label, BarColumn(), MofNCompleteColumn(), TextColumn("rounds"), TimeRemainingColumn())
-            # what others print meanwhile stays with the guarded streams: through the bar it would pass as it is
-            console = Console(file=output.terminal())
-            self._progress = Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False)
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def update(self, label: str, done: int, total: int) -> None:
-        """Move the bar of one method."""
-        if self._progress is None:
-            return
-        if label not in self._tasks:
-            self._tasks[label] = self._progress.add_task(one_line(f"{self._prefix}{label}"), total=total)
-        self._progress.update(self._tasks[label], completed=done)
-
-    def next_split(self, number: int, splits: int) -> None:
-        """Begin with the bars of another split; those of the one before are taken away."""
-        if self._progress is not None:
-            for task in self._tasks.values():
-                self._progress.remove_task(task)
-        self._tasks, self._prefix = {}, f"split {number} of {splits}: "
-
-    def say(self, text: str) -> None:
-        """A remark above the bar, or on standard error where there is no terminal."""
-        if self._progress is not None:
-            self._progress.console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
-        else:
-            output.remark(text)
+    output.put(printing.as_format, text, found.facts, found.rows)

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Format
+from idiolect.cli.options import AsFormat
+from idiolect.cli.output import Format, put
 from idiolect.record.errors import RequestError
 from idiolect.record.manifest import DONE, KINDS, PAGE, Problem, find_problems, is_run_folder, read_manifest
 
@@ -21,21 +21,28 @@ def verify(
     """Check every file of a finished folder against its manifest: says which are damaged, missing or extra."""
     _check_finished(run)
     problems = find_problems(run)
-    if as_format is Format.json:
-        listed = {kind: [one.file for one in problems if one.kind == kind] for kind in KINDS}
-        typer.echo(json.dumps({"folder": str(run), "sound": not problems} | listed))
-    else:
-        _print_problems(problems)
-        found = "1 problem." if len(problems) == 1 else f"{len(problems)} problems."
-        typer.echo(found if problems else f"All {len(read_manifest(run) or {})} files are as the run wrote them.")
+    listed = {kind: [one.file for one in problems if one.kind == kind] for kind in KINDS}
+    put(
+        as_format,
+        lambda: _text(run, problems),
+        lambda: {"folder": str(run), "sound": not problems} | listed,
+        lambda: [{"problem": one.kind, "file": one.file} for one in problems],
+        ("problem", "file"),
+    )
     if problems:
         raise typer.Exit(1)
 
 
-def _print_problems(problems: list[Problem]) -> None:
-    for one in problems:
-        page = any(part in PAGE for part in Path(one.file).parts)
-        typer.echo(f"{one.kind:8} {one.file}" + ("    (`idiolect report` builds it again)" if page else ""))
+def _text(run: Path, problems: list[Problem]) -> str:
+    if not problems:
+        return f"All {len(read_manifest(run) or {})} files are as the run wrote them."
+    lines = [f"{one.kind:8} {one.file}{_way_out(one)}" for one in problems]
+    return "\n".join([*lines, "1 problem." if len(problems) == 1 else f"{len(problems)} problems."])
+
+
+def _way_out(one: Problem) -> str:
+    page = any(part in PAGE for part in Path(one.file).parts)
+    return "    (`idiolect report` builds it again)" if page else ""
 
 
 def _check_finished(folder: Path) -> None:

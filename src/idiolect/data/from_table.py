@@ -69,7 +69,7 @@ def federation_from_table(cls: type[Federation], source: object, request: TableR
         *small_client_warnings(sent, [names[client] for client in np.flatnonzero(~planned.held_out)]),
     ]
     told = [reading.column_notes.get(name, "") for name in (*roles, *(column.name for column in used))]
-    every_note = (*reading.notes, *filter(None, told), *notes, *_time_note(request.split), *task_notes, *fitted.notes)
+    every_note = (*reading.notes, *filter(None, told), *notes, *_split_notes(request.split), *task_notes, *fitted.notes)
     rows = Owned(inputs, values, owner, names, fitted.task, groups, weights, kept, reading.table.num_rows)
     made = assemble(cls, rows, planned, every_note, warnings, fitted)
     return dataclasses.replace(made, preparation=sent)
@@ -206,10 +206,19 @@ def _refuse_too_large(fitted: Preprocessing, inputs: np.ndarray, values: np.ndar
         )
 
 
-def _time_note(split: Split) -> list[str]:
-    if split.time_column is None:
-        return []
-    return [f"Column {split.time_column!r} splits each client's rows by time, newest rows test; it is no input."]
+def _split_notes(split: Split) -> list[str]:
+    """What the columns that decide the split do: none of them is an input."""
+    notes = []
+    if split.group_column is not None:
+        notes.append(
+            f"Rows of a client with equal values in column {split.group_column!r} stay together in training, "
+            "validation or test rows; it is no input."
+        )
+    if split.time_column is not None:
+        notes.append(
+            f"Column {split.time_column!r} splits each client's rows by time, newest rows test; it is no input."
+        )
+    return notes
 
 
 def _time_ties(columns: Mapping[str, Column], time: str | None, owner: np.ndarray, planned: Plan) -> list[str]:

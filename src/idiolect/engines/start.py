@@ -80,22 +80,23 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
     Addressed leaves keep their client axis: what a client gets of them is one row.
     """
     client = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
+    return jax.eval_shape(_exchanged, algorithm, client)
 
-    def shapes(rows: ClientData) -> WireTypes:
-        root = keys.root_key(0)
-        server = algorithm.init_server(root)
-        sent = algorithm.broadcast(root, server)
-        own, seen = address((algorithm, sent), 0)
-        state, _ = own.init_client(StartKeys(root, root), rows)
-        task = Task(Round(algorithm, root, 0, sent), 0, state, rows)
-        working, _ = receive(task)
-        upload, kept, _ = send(task, working)
-        check_form(f"{type(algorithm).__name__}.send", "client's state", state, kept)
-        if not type(algorithm).__module__.startswith("idiolect."):  # ours are tested; to trace these takes time
-            _check_own(algorithm, root, (server, sent), (own, seen, working), upload, rows)
-        return WireTypes(sent, upload, algorithm.deliver(root, server))
 
-    return jax.eval_shape(shapes, client)
+@jax.jit  # never compiled; JAX keeps the trace, which every session, fold and site of the same shapes asks for again
+def _exchanged(algorithm: Algorithm, rows: ClientData) -> WireTypes:
+    root = keys.root_key(0)
+    server = algorithm.init_server(root)
+    sent = algorithm.broadcast(root, server)
+    own, seen = address((algorithm, sent), 0)
+    state, _ = own.init_client(StartKeys(root, root), rows)
+    task = Task(Round(algorithm, root, 0, sent), 0, state, rows)
+    working, _ = receive(task)
+    upload, kept, _ = send(task, working)
+    check_form(f"{type(algorithm).__name__}.send", "client's state", state, kept)
+    if not type(algorithm).__module__.startswith("idiolect."):  # ours are tested; to trace these takes time
+        _check_own(algorithm, root, (server, sent), (own, seen, working), upload, rows)
+    return WireTypes(sent, upload, algorithm.deliver(root, server))
 
 
 def _check_own(

@@ -28,12 +28,13 @@ from idiolect.core.data import Rows, join_rows
 from idiolect.data.federation import Federation
 from idiolect.experiments.advise_record import Trial, client_rows, make_record, make_verdict, regime, shortened
 from idiolect.experiments.collaboration import plain_loss
-from idiolect.experiments.execute import Progress, Say
+from idiolect.experiments.execute import Say
 from idiolect.experiments.privacy import advice_statement
 from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.sources import build_data, refuse_weights
 from idiolect.experiments.spec import DataSpec
 from idiolect.experiments.strict import fill, refuse_unknown
+from idiolect.experiments.work import Progress
 from idiolect.record.advice import Advice
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def choose_splits(data: Mapping[str, Any], seeds: Sequence[int] | None, verify: 
         return [0 if asked is None else int(asked)]
     if asked is not None and int(asked) != seeds[0]:
         raise RequestError(
-            f"--seeds begins with the split {seeds[0]}, and data.seed asks for the split {asked}; give one of them."
+            f"--seeds begins with the split {seeds[0]}, --seed (data.seed) asks for {asked}; give one of them."
         )
     if len(seeds) > 1 and not verify:
         raise RequestError(

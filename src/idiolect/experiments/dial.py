@@ -24,7 +24,7 @@ from idiolect.engines.run import Run
 from idiolect.engines.simulate import Checkpoint, Options, Session, open_session
 from idiolect.experiments.build import Built, problem_constants
 from idiolect.experiments.choice import Tried, client_rows, find_choice, objective_settings
-from idiolect.experiments.execute import MOST_KEPT, Progress, Say, is_tuned
+from idiolect.experiments.execute import MOST_KEPT, Say, is_tuned
 from idiolect.experiments.prepare import Prepared, choose_scores, loss_scores, prepare
 from idiolect.experiments.privacy import dial_statement
 from idiolect.experiments.protection import is_protected
@@ -33,6 +33,7 @@ from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import refuse_weights
 from idiolect.experiments.spec import MethodSpec, Spec, resumed
 from idiolect.experiments.units import restore_units
+from idiolect.experiments.work import Progress
 from idiolect.record.choices import Choice
 
 # What can be dialled, and for whom. The largest value of either is the least personal.
@@ -111,9 +112,9 @@ def walk(
     with folder.begin(spec, prepared.federation, resume, request):
         notes, warnings = _announce(prepared, remarks, to_the_end, tell)
         path_of = Walk(spec, method, setting, values, folder, to_the_end, progress, tell)
-        tried = path_of.train(prepared, "checkpoint")
+        tried = path_of.train(prepared, "checkpoint", walks=1 + refit)
         if refit:
-            again = path_of.train(_refitted(prepared), "checkpoint/refit")
+            again = path_of.train(_refitted(prepared), "checkpoint/refit", walks=2, walked=1)
             tried = [first._replace(again=second.runs) for first, second in zip(tried, again)]
             notes.append("Values were chosen on validation rows; then the path was walked again with them, too.")
         found = path_of.choose(prepared, tried, notes, warnings, refit)
@@ -253,10 +254,10 @@ class Walk(NamedTuple):
         alone = [self.setting == "personalization" and value == 0 for value in self.values]
         return [0 if none else rounds for none, rounds in zip(alone, asked)]
 
-    def train(self, prepared: Prepared, checkpoints: str) -> list[Tried]:
+    def train(self, prepared: Prepared, checkpoints: str, walks: int = 1, walked: int = 0) -> list[Tried]:
         """The path: every session goes on after the one before, all seeds as lanes of one program.
 
-        A stretch that a checkpoint holds is read back instead of walked again.
+        A stretch that a checkpoint holds is read back instead of walked again. `walked` of `walks` paths are done.
         """
         spec, federation, lengths = self.spec, prepared.federation, self.lengths(prepared.built)
         tried: list[Tried] = []
@@ -267,7 +268,7 @@ class Walk(NamedTuple):
 
         def report(done: int, total: int) -> None:
             if self.progress is not None:
-                self.progress(self.method.label, done, sum(lengths))
+                self.progress(self.method.label, walked * sum(lengths) + done, walks * sum(lengths))
 
         for place, (value, ready) in enumerate(zip(self.values, prepared.built)):
             training = dataclasses.replace(training, rounds=sum(lengths[: place + 1]))

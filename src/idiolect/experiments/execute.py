@@ -50,6 +50,7 @@ from idiolect.experiments.sweeping import chosen_settings
 from idiolect.experiments.trained import Trained
 from idiolect.experiments.tuning import NOTHING_TO_CHOOSE_ON, Tuned, from_json, is_searched, is_tuned, tune
 from idiolect.experiments.units import restore_units
+from idiolect.experiments.work import Overall, Progress, Work
 from idiolect.metrics.scores import SCORES
 from idiolect.record.schema import RunSummary
 
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 1000  # clients whose own models a run folder keeps unasked; more could fill a disk
 
-Progress = Callable[[str, int, int], None]  # method label, rounds done, rounds in all
 Say = Callable[[str], None]
 
 
@@ -78,6 +78,7 @@ def execute(
     *,
     resume: bool = False,
     progress: Progress | None = None,
+    overall: Overall | None = None,
     say: Say | None = None,
     theory: bool = True,
     repeats: Path | None = None,
@@ -90,7 +91,7 @@ def execute(
     objective (a sweep) also leave what each client would choose among them, in choices.json. Without `theory`, `say`
     does not hear how theory chose settings; the folder has these sentences all the same. `repeats` is the folder of the
     run that the spec records: what was chosen there is not chosen again. `rows` is a table that is in memory,
-    `remarks` are further notes.
+    `remarks` are further notes. `progress` hears of every method by itself, `overall` of all together.
     """
     folder = RunFolder(path)
     folder.check(resume)
@@ -106,7 +107,9 @@ def execute(
         if repeats is not None and take_over(spec, repeats, folder):
             tell(f"Settings are those that were chosen for the run in {repeats}.")
         _introduce(prepared, warnings, theory, tell)
-        training = _Training(prepared, folder, progress, tell, Budget(spec.tuning.minutes, len(prepared.methods)), spec)
+        searched = sum(is_searched(prepared, method) for method in prepared.methods)
+        work = Work(progress, overall, len(prepared.methods), searched)
+        training = _Training(prepared, folder, work, tell, Budget(spec.tuning.minutes, len(prepared.methods)), spec)
         trained = [entry for group in _groups(prepared) for entry in training.train(group)]
         write_choices(folder, spec.name, trained, prepared.federation, prepared.scores[0])
         summary = _write(training.spec, prepared, folder, trained, warnings)
@@ -172,7 +175,7 @@ class _Training:
 
     prepared: Prepared
     folder: RunFolder
-    progress: Progress | None
+    work: Work
     tell: Say
     budget: Budget
     spec: Spec
@@ -204,7 +207,7 @@ class _Training:
         # methods that prepare a model on each client do it as training alone does best, if that was chosen before them
         local = next((one for one in self.prepared.methods if one.algorithm == LOCAL), None)
         alone = None if local is None else self._chosen_before(local)
-        found = tune(self.prepared, method, self._report(f"{method.label} (choosing)"), seconds, alone)
+        found = tune(self.prepared, method, self.work.stage(method.label, 0), seconds, alone)
         # kept at once: a run that is stopped later must not choose anew, and could choose otherwise
         self.folder.write_sealed(tuning_file(method.label), dataclasses.asdict(found))
         return found
@@ -212,9 +215,6 @@ class _Training:
     def _chosen_before(self, method: MethodSpec) -> Tuned | None:
         known = self.folder.read_sealed(tuning_file(method.label))
         return None if known is None else from_json(known)
-
-    def _report(self, label: str) -> Callable[[int, int], None]:
-        return lambda done, total: None if self.progress is None else self.progress(label, done, total)
 
     def _settle(self, method: MethodSpec, built: Built, choice: Tuned | None) -> Ready:
         """The method with what was chosen for it, now or when the run was started."""
@@ -257,7 +257,7 @@ class _Training:
         options = Options(
             checkpoint=Checkpoint(checkpoint, spec.output.checkpoint_every, self.tell),
             resume=True,
-            progress=self._report(shown),
+            progress=self.work.stage(shown, len(methods)),
             choose_by=prepared.choose_by,
             measure=measure,
             select_last=spec.privacy.is_on,  # to choose among rounds by scores would read rows that no noise hides

@@ -257,8 +257,7 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     why = "; ".join(text for text, holds in reasons.items() if holds)
     tested = federation.test.counts > 0
     all_have = (name for name in scores[1:] if not np.isnan(mean_answer(entry, name)[tested]).any())
-    other = next(all_have, None)
-    beside = f" {other}, which every client with a test row has, stands beside it." if other else ""
+    beside = _beside(trained, next(all_have, None))
     names = [federation.names[client] for client in absent[:NAMED]]
     shown = ", ".join(names) + (f" and {absent.size - NAMED} more" if absent.size > NAMED else "")
     return Unscored(
@@ -274,6 +273,18 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
 
 
 _WHY = {"auc": "hold one class only", "r2": "all have the same target"}
+
+
+def _beside(trained: list[Trained], score: str | None) -> str:
+    """The methods by a score that all tested clients have, best first; nothing where there is none."""
+    if score is None:
+        return ""
+    found = {entry.method.label: over_clients(entry.scores(score)) for entry in trained if entry.diverged is None}
+    means = {label: mean for label, mean in found.items() if mean is not None}
+    ranked = sorted(means, key=means.__getitem__, reverse=SCORES[score].higher_is_better)
+    shown = ", ".join(f"{label} {means[label]:.3g}" for label in ranked[:NAMED])
+    words = score.replace("_", " ")
+    return f" By {words}, which every client with a test row has, best first: {shown}." if ranked else ""
 
 
 def mean_interval(answers: np.ndarray, score: str) -> list[float]:

@@ -54,7 +54,7 @@ class DataSpec:
     group_column: str | None = None
     time_column: str | None = None
     held_out: int | float = setting(default=0, at_least=0)  # clients that never train: a number, or a fraction below 1
-    seed: int = 0
+    seed: int = setting(default=0, at_least=0)
     settings: Table = dataclasses.field(default_factory=dict)  # passed on to the source
 
 

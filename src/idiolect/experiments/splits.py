@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from idiolect.core.checks import DivergedError, RequestError
-from idiolect.experiments.execute import Progress, Say, execute
+from idiolect.experiments.execute import Executed, Say, execute
 from idiolect.experiments.run_folder import REQUEST, RunFolder, machine_facts
 from idiolect.experiments.spec import Spec, resumed
 from idiolect.experiments.splits_summary import client_rows, read_splits, summarise_splits
+from idiolect.experiments.work import Overall, Progress
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_summary
 from idiolect.record.splits import SplitsSummary
@@ -86,6 +88,7 @@ def run_splits(
     *,
     resume: bool = False,
     progress: Progress | None = None,
+    overall: Overall | None = None,
     say: Say | None = None,
     started: Started | None = None,
     rows: pa.Table | None = None,
@@ -109,7 +112,8 @@ def run_splits(
                 f"{splits} splits of the rows, seeds {seeds[0]} to {seeds[-1]}, each a run folder: "
                 f"{split_folder(path, 0)} ..."
             )
-            _train(spec, path, seeds, progress, tell, started, rows)
+            run = functools.partial(execute, progress=progress, overall=overall, rows=rows, theory=False)
+            _train(spec, path, seeds, run, tell, started)
             return _summarise(spec, folder, seeds)
     except RequestError:
         if made:
@@ -136,10 +140,9 @@ def _train(
     spec: Spec,
     path: Path,
     seeds: Sequence[int],
-    progress: Progress | None,
+    run: Callable[..., Executed],
     tell: Say,
     started: Started | None,
-    rows: pa.Table | None,
 ) -> None:
     """Every split that is not finished yet, in turn: programs that are compiled for one serve the others."""
     folders = [RunFolder(split_folder(path, place)) for place in range(len(seeds))]
@@ -153,7 +156,7 @@ def _train(
         if started is not None:
             started(place + 1, len(seeds))
         own = _spec_of(spec, path, place, seeds[place], len(seeds))
-        _run_one(own, folders[place], progress, _without_repeats(tell, said, first=number == 0), rows)
+        _run_one(own, folders[place], run, _without_repeats(tell, said, first=number == 0))
         left = (len(waiting) - number - 1) * (time.monotonic() - begun)
         announced = read_summary(folders[place].path).announced
         who = f"{announced.method} was announced" if announced else "no method was announced"
@@ -203,9 +206,9 @@ def _spec_of(spec: Spec, path: Path, place: int, seed: int, splits: int) -> Spec
     )
 
 
-def _run_one(spec: Spec, folder: RunFolder, progress: Progress | None, say: Say, rows: pa.Table | None) -> None:
+def _run_one(spec: Spec, folder: RunFolder, run: Callable[..., Executed], say: Say) -> None:
     try:
-        execute(spec, folder.path, resume=folder.begun, progress=progress, say=say, theory=False, rows=rows)
+        run(spec, folder.path, resume=folder.begun, say=say)
     except DivergedError as error:
         raise DivergedError(f"{folder.path.name}: {error}") from None
     gc.collect()  # a split's models and rows are on disk; the next one needs their memory

@@ -32,6 +32,7 @@ from idiolect.protection.reduction import ProtectedReduction
 from idiolect.protection.refusals import refuse_protection
 
 Owner = TypeVar("Owner", bound=Algorithm)
+NOISE_SECRET = "noise_secret"  # the setting that only the server of a deployment has
 PACKING = 0x7061636B  # sets the codec's draws apart from those of `send` itself
 
 if TYPE_CHECKING:  # it stands before the algorithm's class in the order of bases, and is no algorithm by itself
@@ -64,7 +65,7 @@ def _protected_class(cls: type[Algorithm]) -> Any:
         namespace["__annotations__"] = {"protection": Protection, "noise_secret": Secret | None}
         namespace["protection"] = dataclasses.field(default_factory=Protection)
         namespace["noise_secret"] = None
-        namespace["server_only"] = (*cls.server_only, "noise_secret")
+        namespace["server_only"] = (*cls.server_only, NOISE_SECRET)
         namespace["__module__"], namespace["__doc__"] = cls.__module__, cls.__doc__
         if getattr(cls, "settle", None) is not None:
             namespace["settle"] = _settle

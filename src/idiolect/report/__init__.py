@@ -36,8 +36,9 @@ class Reported(NamedTuple):
     """A finished folder of any command, as people and programs read it."""
 
     page: Path
-    text: Callable[[bool], str]  # with or without details
+    text: Callable[[bool, int], str]  # with or without details, for a terminal of that width
     facts: Callable[[], dict[str, object]]  # for JSON
+    rows: Callable[[], list[dict[str, object]]]  # for CSV: methods, values of a dial, clients of advice
 
 
 def comparison_table(folder: str | os.PathLike[str]) -> ComparisonTable:
@@ -65,7 +66,10 @@ def _dial(folder: Path) -> Reported:
     choice = read_dial(folder)
     page = write_dial_page(choice)
     return Reported(
-        page, lambda details: choice_text(choice), lambda: to_json(choice.found) | _files(folder, page, "dial")
+        page,
+        lambda details, width: choice_text(choice, width),
+        lambda: to_json(choice.found) | _files(folder, page, "dial"),
+        lambda: to_json(choice.found.values),
     )
 
 
@@ -74,7 +78,12 @@ def _splits(folder: Path) -> Reported:
 
     splits = read_splits(folder)
     page = write_splits_page(splits)
-    return Reported(page, lambda details: splits_text(splits), lambda: splits.as_dict() | _files(folder, page))
+    return Reported(
+        page,
+        lambda details, width: splits_text(splits, width),
+        lambda: splits.as_dict() | _files(folder, page),
+        lambda: to_json(splits.found.methods),
+    )
 
 
 def _advice(folder: Path) -> Reported:
@@ -84,8 +93,9 @@ def _advice(folder: Path) -> Reported:
     page = write_advice_page(advised)
     return Reported(
         page,
-        lambda details: advice_text(advised, details),
+        lambda details, width: advice_text(advised, details, width),
         lambda: to_json(advised.found) | _files(folder, page, "map"),
+        advised.rows,
     )
 
 
@@ -97,8 +107,11 @@ def _run(folder: Path) -> Reported:
     chosen = {"choices": to_json([choice.found for choice in choices])} if choices else {}
     return Reported(
         page,
-        lambda details: "\n".join([table.to_text(details=details), *map(choice_text, choices)]),
+        lambda details, width: "\n".join(
+            [table.to_text(width, details), *(choice_text(one, width) for one in choices)]
+        ),
         lambda: table.as_dict() | chosen | _files(folder, page),
+        lambda: [row.as_dict() for row in table.rows],
     )
 
 

@@ -13,7 +13,21 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from idiolect.record.advice import CollaborationMap
 from idiolect.report.advise_table import WORDS, Advised
-from idiolect.report.style import BLUE, GREEN, INK, LINE, MUTED, PAPER, Drawn, blank, drawn, key
+from idiolect.report.style import (
+    BLUE,
+    GREEN,
+    INK,
+    LINE,
+    MUTED,
+    PAPER,
+    Drawn,
+    Look,
+    add_legend,
+    blank,
+    drawn,
+    key,
+    panels_across,
+)
 from idiolect.report.wording import short, shortened
 
 COLOURS = {"alone": MUTED, "everybody": GREEN, "neighbours": BLUE}
@@ -55,27 +69,35 @@ def draw(advised: Advised) -> Figure:
 def _few(advised: Advised, weights: CollaborationMap) -> Figure:
     order = np.array(weights.order, int)
     height = max(5.4, 2.2 + 0.17 * len(order))
-    figure = blank(6.6 + 1.25 * height, height)
-    heat, graph, gains = figure.subplots(1, 3, width_ratios=(1.15, 1.0, 0.95))
+    figure, (heat, graph, gains) = _three(6.6 + 1.25 * height, height, (1.15, 1.0, 0.95), max(2.4, 0.13 * len(order)))
     _show_shares(heat, np.array(weights.shares, float)[np.ix_(order, order)], _labels(advised, order))
     heat.set_title("Whose rows count (row: for whom)")
     _graph(graph, advised, weights)
     _gains(gains, advised, order)
     mark = key("measured, held out", color=INK, linestyle="none", marker="|", markersize=8)
-    figure.legend(handles=[*_ways(), mark], loc="outside lower center", ncols=4)
+    add_legend(figure, [*_ways(), mark], loc="outside lower center")
     return figure
 
 
 def _many(advised: Advised, weights: CollaborationMap | None) -> Figure:
-    figure = blank(14.0, 5.8)
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.2, 1.0, 1.0))
+    figure, (left, middle, right) = _three(14.0, 5.8, (1.2, 1.0, 1.0), 2.6)
     if weights is not None:
         _group_heat(left, advised, weights)
     else:
         _bars(left, advised)
     _sorted_gains(middle, right, advised)
-    figure.legend(handles=_ways(), loc="outside lower center", ncols=3)
+    add_legend(figure, _ways(), loc="outside lower center", ncols=3)
     return figure
+
+
+def _three(width: float, height: float, ratios: tuple[float, ...], each: float) -> tuple[Figure, list[Axes]]:
+    """A figure of three panels side by side; in a narrow paper below each other, each of that height."""
+    columns = panels_across(len(ratios), 2.2)
+    columns = columns if columns == len(ratios) else 1
+    rows = len(ratios) // columns
+    figure = blank(width, height, on_paper=0.5 + rows * each)
+    grid = figure.subplots(rows, columns, squeeze=False, width_ratios=ratios if rows == 1 else None)
+    return figure, list(grid.ravel())
 
 
 def _ways() -> list[Line2D]:
@@ -91,6 +113,7 @@ def _show_shares(axes: Axes, shares: np.ndarray, names: list[str]) -> None:
     scale = LinearSegmentedColormap.from_list("shares", [PAPER, "#9ecae1", BLUE, "#08306b"])
     # shares span decades: the root shows small ones without hiding large ones
     image = axes.imshow(np.sqrt(shares), cmap=scale, vmin=0, vmax=1, interpolation="nearest")
+    image.set_label("square root of the weight (row: for whom)")
     axes.grid(False)
     size = 7.5 if len(names) <= 24 else 6.5
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
@@ -123,7 +146,8 @@ def _bars(axes: Axes, advised: Advised) -> None:
     places, below = np.arange(part.max() + 1), np.zeros(part.max() + 1)
     for way, colour in COLOURS.items():
         amounts = np.bincount(part[advice == way], minlength=len(places)).astype(float)
-        axes.bar(places, amounts, bottom=below, color=colour, width=0.7, zorder=3)
+        for bar in axes.bar(places, amounts, bottom=below, color=colour, width=0.7, zorder=3):
+            bar.set_label(f"clients: {WORDS[way]}")
         below += amounts
     ends = [*edges[1:-1] - 1, edges[-1]] if len(edges) > 1 else edges
     names = [f"{low}" if low == high else f"{low} to {high}" for low, high in zip(edges, ends)]
@@ -143,13 +167,14 @@ def _sorted_gains(line: Axes, cloud: Axes, advised: Advised) -> None:
     order = np.argsort(parts["expected"], kind="stable")[::step]
     places = np.linspace(0, 100, len(order))
     colours = np.array([COLOURS[way] for way in seen["advice"]])
-    line.vlines(places, parts["low"][order], parts["high"][order], color=LINE, linewidth=0.5, zorder=2)
-    line.scatter(places, parts["expected"][order], s=5, c=colours[order], zorder=3)
+    ends = parts["low"][order], parts["high"][order]
+    line.vlines(places, *ends, color=LINE, linewidth=0.5, zorder=2, label="95 % interval")
+    line.scatter(places, parts["expected"][order], s=5, c=colours[order], zorder=3, label="expected gain")
     line.set_xlabel("clients, by expected gain (%)")
     line.set_title(f"Gain over training alone ({advised.words.title})")
-    cloud.scatter(
-        np.maximum(seen["rows"][order], 1), parts["expected"][order], s=6, c=colours[order], alpha=0.7, zorder=3
-    )
+    held = np.maximum(seen["rows"][order], 1)
+    look: Look = {"s": 6, "alpha": 0.7, "zorder": 3, "label": "expected gain"}
+    cloud.scatter(held, parts["expected"][order], c=colours[order], **look)
     cloud.set_xscale("log")
     cloud.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     cloud.xaxis.set_minor_formatter(NullFormatter())
@@ -167,12 +192,14 @@ def _graph(axes: Axes, advised: Advised, weights: CollaborationMap) -> None:
     first, second = np.nonzero(np.triu(both > _EDGES, 1))
     widths = 0.3 + 5 * both[first, second]
     lines = np.stack([places[first], places[second]], axis=1)
-    axes.add_collection(LineCollection(list(lines), linewidths=widths.tolist(), colors=MUTED, alpha=0.45, zorder=1))
+    look: Look = {"colors": MUTED, "alpha": 0.45, "zorder": 1, "label": "learn together"}
+    axes.add_collection(LineCollection(list(lines), linewidths=widths.tolist(), **look))
     rows = np.array([entry.rows for entry in found.clients], float)
     crowd = min(1.0, 30 / len(rows))
     sizes = crowd * (25 + 130 * rows / max(rows.max(), 1))
     colours = [COLOURS[entry.advice] for entry in found.clients]
-    axes.scatter(places[:, 0], places[:, 1], s=sizes, c=colours, edgecolors=PAPER, linewidths=0.8, zorder=2)
+    dots: Look = {"edgecolors": PAPER, "linewidths": 0.8, "zorder": 2, "label": "clients"}
+    axes.scatter(places[:, 0], places[:, 1], s=sizes, c=colours, **dots)
     for entry, (across, up) in zip(found.clients, places) if len(places) <= _APART else ():
         name = axes.annotate(shortened(entry.client, 12), (across, up), (0, 6), textcoords="offset points")
         name.set(ha="center", fontsize=6.5, color=INK, zorder=3)
@@ -189,9 +216,11 @@ def _gains(axes: Axes, advised: Advised, order: np.ndarray) -> None:
     for way, shift in (("everybody", 0.18), ("neighbours", -0.18)):
         gains = [entry.gain[way] for entry in clients]
         measured, expected, low, high = np.array([(g.measured, g.expected, g.low, g.high) for g in gains], float).T
-        axes.hlines(across + shift, low, high, color=COLOURS[way], linewidth=1.1, alpha=0.9, zorder=2)
-        axes.plot(expected, across + shift, "o", color=COLOURS[way], markersize=3.6, zorder=3)
-        axes.plot(measured, across + shift, "|", color=INK, markersize=5, zorder=4)
+        up, told = across + shift, WORDS[way]
+        bars: Look = {"color": COLOURS[way], "linewidth": 1.1, "alpha": 0.9, "zorder": 2}
+        axes.hlines(up, low, high, label=f"{told}: 95 % interval", **bars)
+        axes.plot(expected, up, "o", color=COLOURS[way], markersize=3.6, zorder=3, label=f"{told}: expected gain")
+        axes.plot(measured, up, "|", color=INK, markersize=5, zorder=4, label=f"{told}: measured gain")
     axes.axvline(0, color=MUTED, linewidth=1.0, zorder=1)
     axes.set_ylim(len(clients) - 0.5, -0.5)
     axes.set_title(f"Gain over training alone ({advised.words.title})")

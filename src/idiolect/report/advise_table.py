@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from rich.table import Table
 
 from idiolect.record.advice import Advice, ClientAdvice, ClientVerdict, Verification
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record
-from idiolect.report.text import printed, text_table
+from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, printed, tables_of
 from idiolect.report.wording import MINUS, NONE, ScoreWords, known, listed, plural, score_words, shortened, size, upper
 from idiolect.visible import plainly
 
@@ -21,7 +22,7 @@ MOST_CLIENTS = 30  # lines of the table of clients; --details prints all that ad
 MOST_NEIGHBOURS = 3  # named in a line
 WORDS = {"alone": "train alone", "everybody": "join all clients", "neighbours": "join neighbours"}
 _RIGHT = ("wrong", "right")
-_WIDTH = 132
+_WHOM = 18  # letters to which the neighbours of a client may be cut
 _LITTLE = 0.005  # of the loss alone: a gain below it is next to nothing
 
 
@@ -52,6 +53,11 @@ class Advised:
         table = pq.read_table(self.path / "advise.parquet", columns=list(names))
         return {name: np.array(values) for name, values in table.to_pydict().items()}
 
+    def rows(self) -> list[dict[str, object]]:
+        """advise.parquet, client by client, in the natural order of names."""
+        rows = pq.read_table(self.path / "advise.parquet").to_pylist()
+        return [rows[place] for place in self.order] if len(rows) == len(self.order) else rows
+
 
 def is_advice(folder: str | os.PathLike[str]) -> bool:
     """Whether the folder holds finished advice."""
@@ -65,15 +71,15 @@ def read_advice(folder: str | os.PathLike[str]) -> Advised:
     return Advised(path, read_record(Advice, path / "advise.json"))
 
 
-def advice_text(advised: Advised, details: bool = False) -> str:
+def advice_text(advised: Advised, details: bool = False, width: int = WIDTH) -> str:
     """Everything that is printed."""
     advised = plainly(advised)
-    parts = [*answer(advised), "", clients_text(advised, details), about_alone(advised)]
+    parts: list[str | Table] = [*answer(advised), "", *clients_tables(advised, details, width), about_alone(advised)]
     if advised.found.verify is not None:
         parts += ["", *verification(advised, advised.found.verify)]
     if details:
         parts += ["", *technical(advised)]
-    return "\n".join(parts)
+    return printed(*parts, width=width).rstrip("\n")
 
 
 def answer(advised: Advised) -> list[str]:
@@ -135,40 +141,30 @@ def _who(found: Advice) -> str:
     return f"Of {plural(total, 'client')}, {listed([f'{picks[way]:,} should {WORDS[way]}' for way in most])}."
 
 
-def clients_text(advised: Advised, details: bool) -> str:
+def clients_tables(advised: Advised, details: bool, width: int) -> list[str | Table]:
     """One line per client, in the natural order of names."""
-    found = advised.found
-    heads = ["client", "training\nrows", f"{advised.score}\nalone", "advice", "expected gain\n[95 %]"]
-    heads += ["on test\nrows"] if found.verify is not None else []
-    heads += ["worth its\nrows x"] if details else []
-    heads.append("with whom (weight)")
+    found, words = advised.found, advised.words
     shown = advised.order if details else advised.order[:MOST_CLIENTS]
-    rows = _cut([_client_line(advised, place, details) for place in shown], heads)
-    words = [place for place, head in enumerate(heads) if head in ("client", "advice", "on test\nrows", heads[-1])]
+    clients = [found.clients[place] for place in shown]
+    verdicts = [] if found.verify is None else [tested_words(found.verify.clients[place]) for place in shown]
+    columns = [
+        TextColumn("client", [shortened(one.client, 20) for one in clients], words=True, least=LABEL, cut=True),
+        TextColumn("training\nrows", [str(one.rows) for one in clients], rank=1),
+        TextColumn(f"{advised.score}\nalone", [words.bare(one.loss["alone"]) for one in clients], rank=2),
+        TextColumn("advice", [advice_words(found, one) for one in clients], words=True),
+        TextColumn("expected gain\n[95 %]", [gain_words(words, one) for one in clients]),
+    ]
+    columns += [TextColumn("on test\nrows", verdicts, rank=1, words=True)] if verdicts else []
+    if details:
+        worth = [f"{one.worth:.3g}" if one.advice == "neighbours" else NONE for one in clients]
+        columns.append(TextColumn("worth its\nrows x", worth, rank=1))
+    if any(one.advice != "alone" for one in clients):
+        others = [with_whom(one) for one in clients]
+        columns.append(TextColumn("with whom (weight)", others, words=True, least=_WHOM, cut=not details))
     where = "all are in advise.parquet" if details else "--details prints them, advise.parquet has all"
     left = found.all_clients - len(shown)
     more = [f"{plural(left, 'more client')}: {where}."] if left > 0 else []
-    return printed(text_table(heads, rows, words), *more, width=10 * _WIDTH).rstrip("\n")
-
-
-def _client_line(advised: Advised, place: int, details: bool) -> list[str]:
-    found, entry = advised.found, advised.found.clients[place]
-    row = [shortened(entry.client, 20), str(entry.rows), advised.words.bare(entry.loss["alone"])]
-    row += [advice_words(found, entry), gain_words(advised.words, entry)]
-    row += [tested_words(found.verify.clients[place])] if found.verify is not None else []
-    row += [f"{entry.worth:.3g}" if entry.advice == "neighbours" else NONE] if details else []
-    return [*row, with_whom(entry)]
-
-
-def _cut(rows: list[list[str]], heads: list[str]) -> list[list[str]]:
-    """The last column cut so that a row fits a line."""
-    widths = [max(map(len, head.split("\n"))) for head in heads]
-    taken = sum(max([width, *(len(row[place]) for row in rows)]) for place, width in enumerate(widths[:-1]))
-    room = max(_WIDTH - taken - 3 * len(heads), widths[-1])
-    return [
-        row if len(row[-1]) <= room else [*row[:-1], row[-1][: room - 1].rstrip(" ,") + "\N{HORIZONTAL ELLIPSIS}"]
-        for row in rows
-    ]
+    return [*below_each_other(tables_of(columns, width, gap=2, below=2 if details else 0)), *more]
 
 
 def advice_words(found: Advice, entry: ClientAdvice) -> str:

@@ -48,7 +48,7 @@ def drawn_choice(choice: ChoiceFound, name: str) -> Drawn:
 
 def draw(choice: ChoiceFound) -> Figure:
     """Values stand in the order of the path, evenly: what lies between 0.1 and 0 is as much a step as 1 to 0.5."""
-    figure = blank(8.2, 6.4)
+    figure = blank(8.2, 6.4, on_paper=4.6)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.15))
     _scores(above, choice)
     _prices(below, choice)
@@ -75,11 +75,13 @@ def _scores(axes: Axes, choice: ChoiceFound) -> None:
     _clients(axes, choice)
     for part, style, width in (("mean", "-", 2.4), ("worst_decile", DASHED, 1.4)):
         line = _numbers([getattr(entry.test, part) for entry in found.values]) * scale
-        axes.plot(places, line, color=_MEAN, linestyle=style, linewidth=width, marker="o", markersize=3.5, zorder=4)
+        look: Look = {"color": _MEAN, "linestyle": style, "linewidth": width, "marker": "o", "markersize": 3.5}
+        axes.plot(places, line, zorder=4, label=f"one value for all: {part.replace('_', ' ')}", **look)
         own = _numbers([getattr(found.chosen.test, part)])[0] * scale
-        axes.axhline(own, color=_CHOICE, linestyle=style, linewidth=width - 0.8, zorder=3)
+        chosen = f"own choice: {part.replace('_', ' ')}"
+        axes.axhline(own, color=_CHOICE, linestyle=style, linewidth=width - 0.8, zorder=3, label=chosen)
     low, high = (_numbers([(one.test.interval or (None, None))[end] for one in found.values]) * scale for end in (0, 1))
-    axes.vlines(places, low, high, color=_MEAN, linewidth=1.2, zorder=4)
+    axes.vlines(places, low, high, color=_MEAN, linewidth=1.2, zorder=4, label="95 % interval of the mean")
     axes.set_ylabel(f"test {choice.words.title}")
     axes.tick_params(labelbottom=False)
 
@@ -93,11 +95,11 @@ def _clients(axes: Axes, choice: ChoiceFound) -> None:
     label: Look = {"va": "center", "color": MUTED, "fontsize": 7}
     for order, name in enumerate(names):
         scores = _numbers([row.test for row in rows[name]]) * choice.words.scale
-        axes.plot(places, scores, color=MUTED, linewidth=0.8, alpha=faint, zorder=2)
+        axes.plot(places, scores, color=MUTED, linewidth=0.8, alpha=faint, zorder=2, label=f"client {name}")
         chosen, _ = chosen_of(rows[name])
         # many clients choose alike: side by side they do not hide one another
         aside = 0.0 if few else 0.3 * (order / (len(names) - 1) - 0.5)
-        axes.scatter(chosen + aside, scores[chosen], zorder=5, **dot)
+        axes.scatter(chosen + aside, scores[chosen], zorder=5, label=f"choice of client {name}", **dot)
         if few and np.isfinite(scores[-1]):
             ends.setdefault(float(scores[-1]), []).append(name)
     for height, together in ends.items():  # names of equal scores would hide one another
@@ -110,8 +112,10 @@ def _prices(axes: Axes, choice: ChoiceFound) -> None:
     spent = np.array([entry.spent.traffic_bytes for entry in entries], float)
     so_far = np.array([entry.spent_so_far.total_bytes for entry in entries], float)
     factor, unit = (1e-6, "MB") if so_far.max(initial=0) >= 1e6 else (1e-3, "kB")
-    axes.bar(places, spent * factor, width=0.5, color=_BARS, zorder=3)
-    axes.plot(places, so_far * factor, color=INK, linewidth=1.2, marker="o", markersize=3.5, zorder=4)
+    for bar in axes.bar(places, spent * factor, width=0.5, color=_BARS, zorder=3):
+        bar.set_label(f"{unit} of the value")
+    look: Look = {"color": INK, "linewidth": 1.2, "marker": "o", "markersize": 3.5, "zorder": 4}
+    axes.plot(places, so_far * factor, label=f"{unit} so far", **look)
     axes.set_ylabel(unit)
     axes.set_ylim(0, 1.15 * max(float(so_far.max(initial=0)) * factor, 1e-9))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
 from idiolect.record.choices import OwnChoice, ValueTried
 from idiolect.report.choice import ChoiceFound, chosen_of, shown
-from idiolect.report.text import WIDTH, more_clients, printed, starred, text_table
+from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, more_clients, printed, starred, tables_of
 from idiolect.report.wording import count, kilobytes, listed, megabytes, plural, size
 from idiolect.visible import plainly
 
@@ -19,8 +17,11 @@ def choice_text(choice: ChoiceFound, width: int = WIDTH) -> str:
     """The answer in words, then two tables."""
     choice = plainly(choice)
     more = more_clients(len(choice.found.clients) - MOST_CLIENTS, f"in {choice.file}")
-    tables = printed(_by_value(choice), legend(choice), "", _by_client(choice), *more, width=width)
-    return f"{answer(choice)}\n\n{tables}"
+    values, clients = (
+        below_each_other(tables_of(columns, width, gap=2, below=below))
+        for columns, below in ((_by_value(choice), 1), (_by_client(choice), 0))
+    )
+    return printed(answer(choice), "", *values, legend(choice), "", *clients, *more, width=width)
 
 
 def legend(choice: ChoiceFound) -> str:
@@ -81,22 +82,33 @@ def _ends(choice: ChoiceFound, best: ValueTried) -> str:
     return f" {listed(ends)}." if ends else ""
 
 
-def _by_value(choice: ChoiceFound) -> Table:
+def _by_value(choice: ChoiceFound) -> list[TextColumn]:
+    """One line per value and one for the clients' own choices: scores, then what they cost."""
     words, found = choice.words, choice.found
     unit = f" {words.unit}" if words.unit else ""
+    names = [starred(choice.named(entry.value), entry.value == found.best_fixed) for entry in found.values]
+    entries: list[ValueTried | OwnChoice] = [*found.values, found.chosen]
+    four = zip(*(_four(entry, choice) for entry in entries))
     scores = (f"validation\nmean{unit}", "worst\n10 %", f"test mean{unit}\n[95 %]", "worst\n10 %")
-    costs = ("rounds", "MB", "MB\nin all", "gradients", "gradients\nin all")
-    rows = []
-    for entry in found.values:
-        spent, so_far = entry.spent, entry.spent_so_far
-        paid = (megabytes(spent.traffic_bytes), megabytes(so_far.total_bytes))
-        computed = (count(spent.gradients), count(so_far.gradients))
-        name = starred(choice.named(entry.value), entry.value == found.best_fixed)
-        rows.append([name, *_four(entry, choice), str(entry.chosen_by), count(entry.rounds), *paid, *computed])
-    rounds = sum(entry.rounds for entry in found.values)
-    totals = (count(rounds), megabytes(found.total.total_bytes), "", count(found.total.gradients), "")
-    rows.append(["own choice", *_four(found.chosen, choice), str(len(found.clients)), *totals])
-    return text_table((found.setting, *scores, "chosen\nby", *costs), rows, padding=(0, 0, 0, 1))
+    spent, so_far = [one.spent for one in found.values], [one.spent_so_far for one in found.values]
+    total = found.total
+    costs = (
+        ("rounds", [one.rounds for one in found.values], sum(one.rounds for one in found.values), count, 1),
+        ("MB", [one.traffic_bytes for one in spent], total.total_bytes, megabytes, 0),
+        ("MB\nin all", [one.total_bytes for one in so_far], None, megabytes, 1),
+        ("gradients", [one.gradients for one in spent], total.gradients, count, 1),
+        ("gradients\nin all", [one.gradients for one in so_far], None, count, 1),
+    )
+    chosen = [str(entry.chosen_by) for entry in found.values]
+    return [
+        TextColumn(found.setting, [*names, "own choice"], words=True, least=LABEL),
+        *(TextColumn(head, cells, rank=place in (0, 1)) for place, (head, cells) in enumerate(zip(scores, four))),
+        TextColumn("chosen\nby", [*chosen, str(len(found.clients))]),
+        *(
+            TextColumn(head, [*map(show, paid), "" if whole is None else show(whole)], rank)
+            for head, paid, whole, show, rank in costs
+        ),
+    ]
 
 
 def _four(entry: ValueTried | OwnChoice, choice: ChoiceFound) -> list[str]:
@@ -108,15 +120,22 @@ def _four(entry: ValueTried | OwnChoice, choice: ChoiceFound) -> list[str]:
     return cells
 
 
-def _by_client(choice: ChoiceFound) -> Table:
+def _by_client(choice: ChoiceFound) -> list[TextColumn]:
     """Every client's test score at every value, brackets mark its choice; and the bytes that its choice cost it."""
     words, few = choice.words, len(choice.values) <= MOST_VALUES
-    tested = [f"test at\n{value}" for value in (choice.values if few else ["its choice"])]
-    rows = []
-    for name, own in list(choice.of_clients().items())[:MOST_CLIENTS]:
-        _, chosen = chosen_of(own)
-        cells = [f"[{words.bare(row.test)}]" if row.chosen else f"{words.bare(row.test)} " for row in own]
-        cells = cells if few else [words.bare(chosen.test)]
-        paid = kilobytes(chosen.traffic_bytes)
-        rows.append([name, count(choice.training_rows(own[0])), *cells, shown(chosen.value), paid])
-    return text_table(("client", "training\nrows", *tested, "chooses", "its own\nkB there"), rows)
+    clients = dict(list(choice.of_clients().items())[:MOST_CLIENTS])
+    chosen = [chosen_of(own)[1] for own in clients.values()]
+    tested = [TextColumn("test at\nits choice", [words.bare(one.test) for one in chosen])]
+    if few:
+        marked = [
+            [f"[{words.bare(row.test)}]" if row.chosen else f"{words.bare(row.test)} " for row in own]
+            for own in clients.values()
+        ]
+        tested = [TextColumn(f"test at\n{value}", cells) for value, cells in zip(choice.values, zip(*marked))]
+    return [
+        TextColumn("client", list(clients), words=True, least=LABEL),
+        TextColumn("training\nrows", [count(choice.training_rows(own[0])) for own in clients.values()], rank=1),
+        *tested,
+        TextColumn("chooses", [shown(one.value) for one in chosen]),
+        TextColumn("its own\nkB there", [kilobytes(one.traffic_bytes) for one in chosen], rank=1),
+    ]

@@ -157,29 +157,50 @@ def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWord
 
 
 _BLOCKS = ("gradients_shared", "gradients_personal", "gradients_both")
-_DETAILS = ("spread", "upload_bytes", "download_bytes", "gradients", *_BLOCKS)
-
-
-def detail_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The methods and what `short_columns` leaves out."""
-    return tuple(column for column in columns if column.key in ("method", *_DETAILS))
+_ASKED = 1  # the rank of what only runs have that were asked for it: never left out
+_RANKS = {
+    **dict.fromkeys(("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum"), _ASKED),
+    "over_one": 2,
+    "rounds": 3,
+    "spread": 4,
+    "upload_bytes": 5,
+    "download_bytes": 5,
+    "gradients": 6,
+}
+_GAINS = ("gain", "over_one", "helped", "hurt")
 
 
 def short_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """What a terminal shows unasked: scores, both gains, clients, and the price in one number."""
-    traffic = Column("traffic_bytes", "MB", -1, "Everything that crossed the wire.", megabytes)
-    return (*(column for column in columns if column.key not in _DETAILS), traffic)
+    """What a notebook shows: scores, both gains, clients, and the price in one number."""
+    detailed = ("spread", "upload_bytes", "download_bytes", *_BLOCKS)
+    return (*(column for column in columns if column.key not in detailed), _traffic())
 
 
-def narrow_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The same columns for a terminal: the three counts of gradients side by side in one."""
+def _traffic() -> Column:
+    return Column("traffic_bytes", "MB", -1, "Everything that crossed the wire.", megabytes)
+
+
+def terminal_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The same columns for a terminal: the price in one number, the three counts of gradients side by side in one."""
 
     def blocks(row: MethodRow) -> str:
         return "/".join(count(row[block]).replace(" ", "") for block in _BLOCKS)
 
     about = "Gradients per example by block; ranked by their sum."
     gradients = Column("gradients", "gradients\nshared/\npersonal/both", 0, about, cell=blocks)
-    return (*(column for column in columns if column.key not in _BLOCKS), gradients)
+    kept = [column for column in columns if column.key not in _BLOCKS]
+    place = next((at for at, column in enumerate(kept) if column.key == "upload_bytes"), len(kept))
+    return (*kept[:place], _traffic(), *kept[place:], gradients)
+
+
+def rank_of(column: Column) -> int:
+    """When a terminal shows it: 0 always, 1 wherever a run has it, others where there is room."""
+    return _RANKS.get(column.key, 0)
+
+
+def is_gain(column: Column) -> bool:
+    """Whether it compares with another method, so that nothing can stand in it where that was not run."""
+    return column.key in _GAINS
 
 
 def adaptation_columns() -> tuple[Column, ...]:

@@ -14,7 +14,21 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.special import stdtrit
 
 from idiolect.report.folder import Run, mean_known, numbers, of_method
-from idiolect.report.style import DASHED, INK, MUTED, PAPER, add_legend, blank, cost_axis, key, method_colours, widen
+from idiolect.report.style import (
+    DASHED,
+    INK,
+    MUTED,
+    PAPER,
+    Look,
+    add_legend,
+    blank,
+    cost_axis,
+    fold,
+    key,
+    method_colours,
+    panels_across,
+    widen,
+)
 from idiolect.report.wording import score_words, shortened
 
 
@@ -64,8 +78,7 @@ def score_against_cost(run: Run) -> Figure | None:
     if not curves:
         return None
     words, colours = score_words(run.score), method_colours(run)
-    figure = blank(12, 3.5 + 0.22 * -(-(len(curves) + 2) // 4))
-    panels = figure.subplots(1, len(_OF_SCORE), sharey=True, width_ratios=(1, 1, 1, 0.62))
+    panels, figure = _panels(12, 3.5, len(curves) + 2, (1, 1, 1, 0.62))
     for place, (axes, panel) in enumerate(zip(panels, _OF_SCORE)):
         spent = np.concatenate([curve.costs[place].ravel() for curve in curves])
         wide = _cost_panel(axes, panel, spent, None if np.isfinite(spent).any() else "not recorded")
@@ -84,8 +97,7 @@ def suboptimality_against_cost(run: Run) -> Figure | None:
     if not histories:
         return None
     colours = method_colours(run)
-    figure = blank(12, 3.4 + 0.22 * -(-len(histories) // 4))
-    panels = figure.subplots(1, len(_OF_OPTIMUM), sharey=True)
+    panels, figure = _panels(12, 3.4, len(histories), (1, 1, 1, 1))
     for axes, panel in zip(panels, _OF_OPTIMUM):
         spent = np.concatenate([panel.spent(rows) for rows in histories.values()])
         wide = _cost_panel(axes, panel, spent, None if np.nan_to_num(spent).any() else "none")
@@ -93,7 +105,8 @@ def suboptimality_against_cost(run: Run) -> Figure | None:
             cost, gap, seeds = panel.spent(rows), numbers(rows, "suboptimality"), rows["seed"].to_numpy()
             for seed in np.unique(seeds):
                 shown = (seeds == seed) & (gap > 0) & ((cost > 0) | (not wide))
-                axes.plot(cost[shown], gap[shown], color=colours[name], linewidth=1.5, alpha=0.85)
+                look: Look = {"color": colours[name], "linewidth": 1.5, "alpha": 0.85}
+                axes.plot(cost[shown], gap[shown], label=f"{name}, seed {seed}", **look)
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
@@ -102,10 +115,19 @@ def suboptimality_against_cost(run: Run) -> Figure | None:
     return figure
 
 
+def _panels(width: float, height: float, keys: int, ratios: tuple[float, ...]) -> tuple[list[Axes], Figure]:
+    """A figure with room for the keys of its legend, and its panels, in a row or in a paper in several."""
+    columns = panels_across(len(ratios))
+    rows, whole = -(-len(ratios) // columns), columns == len(ratios)
+    figure = blank(width, height + 0.22 * -(-keys // 4), on_paper=1.8 * rows + 0.15 * -(-keys // panels_across(4)))
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True, width_ratios=ratios if whole else None)
+    return list(grid.ravel()), figure
+
+
 def _cost_panel(axes: Axes, panel: Panel, spent: np.ndarray, empty: str | None) -> bool:
     """Scale and name the axis of costs, and say why nothing is drawn where nothing is; whether it is logarithmic."""
     wide = cost_axis(axes, spent)
-    axes.set_xlabel(panel.title + (" (log scale)" if wide else ""))
+    axes.set_xlabel(fold(panel.title + (" (log scale)" if wide else ""), 0.9 / panels_across(len(_OF_SCORE))))
     if empty is not None:
         axes.text(0.5, 0.5, empty, transform=axes.transAxes, ha="center", color=MUTED)
     return wide
@@ -148,19 +170,22 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     shown = (cost > 0) if wide else np.isfinite(cost)
     if not _spends(costs) or not shown.any():  # only where it ends can be shown
         for values, width in ((curve.mean, 1.8), (curve.worst, 1.0)):
-            axes.axhline(_last(values) * scale, color=colour, linewidth=width, linestyle=(0, (1, 1.6)), zorder=order)
+            look: Look = {"color": colour, "linewidth": width, "linestyle": (0, (1, 1.6)), "zorder": order}
+            axes.axhline(_last(values) * scale, label=f"{curve.method}: end", **look)
         return
     cost = cost[shown]
     middle, low, high = _band(curve.mean[:, everywhere][:, shown] * scale)
     if len(curve.mean) > 1:
         paid = costs > 0 if wide else np.isfinite(costs)
         for own, mean, at in zip(costs, curve.mean * scale, paid):
-            axes.plot(own[at], mean[at], color=colour, linewidth=0.7, alpha=0.45)
-        axes.fill_between(cost, low, high, color=colour, alpha=0.16, linewidth=0)
+            axes.plot(own[at], mean[at], color=colour, linewidth=0.7, alpha=0.45, label=f"{curve.method}: a seed")
+        band = f"{curve.method}: band over seeds"
+        axes.fill_between(cost, low, high, color=colour, alpha=0.16, linewidth=0, label=band)
     worst = mean_known(curve.worst[:, everywhere][:, shown] * scale)
     dot = "_" if len(cost) == 1 else None  # a line through one point cannot be seen
-    axes.plot(cost, worst, color=colour, linewidth=1.2, linestyle=DASHED, marker=dot, zorder=order)
-    axes.plot(cost, middle, color=colour, linewidth=2.0, zorder=order + 20)
+    dashed: Look = {"color": colour, "linewidth": 1.2, "linestyle": DASHED, "marker": dot, "zorder": order}
+    axes.plot(cost, worst, label=f"{curve.method}: worst tenth", **dashed)
+    axes.plot(cost, middle, color=colour, linewidth=2.0, zorder=order + 20, label=f"{curve.method}: mean")
     mark, size = ("X", 46) if curve.diverged else ("o", 22)
     ends = axes.scatter(cost[-1:], middle[-1:], s=size, marker=mark, color=colour, edgecolor=PAPER, linewidth=0.7)
     ends.set_zorder(order + 40)

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 from idiolect.record.schema import MethodSummary
 from idiolect.report.clients import client_table
 from idiolect.report.folder import Run, mean_known
-from idiolect.report.style import INK, MUTED, PAPER, Look, add_legend, blank, key, method_colours, reach_of, widen
+from idiolect.report.style import INK, MUTED, PAPER, Look, add_legend, blank, fold, key, method_colours, reach_of, widen
 from idiolect.report.wording import absent, known, score_words, shortened
 
 _DOTS = 120  # clients up to which each one is drawn
@@ -24,7 +24,7 @@ def distribution_over_clients(run: Run) -> Figure | None:
     rows = [(entry, _scores(run, entry.method) * words.scale) for entry in run.methods]
     if all(np.isnan(scores).all() for _, scores in rows):
         return None
-    figure = blank(9.6, 1.15 + 0.62 * len(rows))
+    figure = blank(9.6, 1.15 + 0.62 * len(rows), on_paper=1.0 + 0.4 * len(rows))
     axes = figure.subplots()
     for place, (entry, scores) in enumerate(rows):
         if not np.isnan(scores).all():
@@ -37,7 +37,7 @@ def distribution_over_clients(run: Run) -> Figure | None:
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     better = "higher" if run.higher_is_better else "lower"
-    axes.set_xlabel(f"test {words.title} of the personal models, one value per client ({better} is better)")
+    axes.set_xlabel(fold(f"test {words.title} of the personal models, one value per client ({better} is better)", 0.7))
     _legend(figure, max(len(scores) for _, scores in rows))
     return figure
 
@@ -55,30 +55,36 @@ def _draw(axes: Axes, place: int, entry: MethodSummary, scores: np.ndarray, colo
     deciles = np.mean([np.quantile(one, np.linspace(0, 1, 11)) for one in seeds], axis=0)
     for low, high in _BANDS:
         box = ((deciles[low], place - 0.27), deciles[high] - deciles[low], 0.54)
-        axes.add_patch(Rectangle(*box, facecolor=colour, alpha=0.2, linewidth=0, zorder=2))
-    axes.plot([deciles[5]] * 2, [place - 0.27, place + 0.27], color=colour, linewidth=2.2, zorder=4)
+        band = f"deciles {low} to {high}"
+        axes.add_patch(Rectangle(*box, facecolor=colour, alpha=0.2, linewidth=0, zorder=2, label=band))
+    axes.plot([deciles[5]] * 2, [place - 0.27, place + 0.27], color=colour, linewidth=2.2, zorder=4, label="median")
     clients = mean_known(scores)
     clients = clients[~np.isnan(clients)]
     if clients.size > _DOTS:
-        axes.plot(deciles[[0, 10]], [place] * 2, color=colour, linewidth=0.9, zorder=3)
+        axes.plot(deciles[[0, 10]], [place] * 2, color=colour, linewidth=0.9, zorder=3, label="least and most")
     else:
         # A fixed low-discrepancy scatter: dots of one row part without any draw.
         lift = (np.arange(clients.size) * 0.6180339887 % 1 - 0.5) * 0.42
-        axes.scatter(clients, place + lift, s=9, color=colour, alpha=0.75, edgecolor=PAPER, linewidth=0.3, zorder=5)
+        look: Look = {"s": 9, "color": colour, "alpha": 0.75, "edgecolor": PAPER, "linewidth": 0.3, "zorder": 5}
+        axes.scatter(clients, place + lift, label="a client", **look)
     _mark_means(axes, place, entry, [float(one.mean()) for one in seeds], scale)
 
 
 def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float], scale: float) -> None:
     """Above the band: the mean of each seed, their mean with its interval, and the worst tenth."""
     for one in seeds if len(seeds) > 1 else ():
-        axes.plot([one] * 2, [place - 0.44, place - 0.28], color=INK, linewidth=0.9, alpha=0.6, zorder=6)
+        look: Look = {"color": INK, "linewidth": 0.9, "alpha": 0.6, "zorder": 6}
+        axes.plot([one] * 2, [place - 0.44, place - 0.28], label="mean of a seed", **look)
     mean, beside = np.mean(seeds), place - 0.345
     if entry.interval and not any(map(absent, entry.interval)):
-        axes.plot(np.asarray(entry.interval) * scale, [beside] * 2, color=INK, linewidth=1.4, zorder=6)
-    axes.scatter(mean, beside, s=26, marker="D", color=INK, edgecolor=PAPER, linewidth=0.6, zorder=7)
+        ends = np.asarray(entry.interval) * scale
+        axes.plot(ends, [beside] * 2, color=INK, linewidth=1.4, zorder=6, label="95 % interval of the mean")
+    diamond: Look = {"marker": "D", "zorder": 7}
+    axes.scatter(mean, beside, s=26, color=INK, edgecolor=PAPER, linewidth=0.6, label="mean", **diamond)
     worst = entry.score.worst_decile
     if known(worst):
-        axes.scatter(worst * scale, beside, s=22, marker="D", facecolor=PAPER, edgecolor=INK, linewidth=1.1, zorder=7)
+        hollow: Look = {"s": 22, "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.1, "label": "worst tenth"}
+        axes.scatter(worst * scale, beside, **hollow, **diamond)
 
 
 def _limits(axes: Axes, calm: list[np.ndarray]) -> None:

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
-from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, Look, add_legend, blank, key
+from idiolect.report.style import INK, MUTED, PAPER, VERDICT_COLOURS, Look, add_legend, blank, fold, key, panels_across
 from idiolect.report.wording import ScoreWords, score_words, shortened
 
 _NAMED = 24  # as many clients as can have their names beside them
@@ -33,9 +33,10 @@ def _figure(tables: list[ClientTable], words: ScoreWords) -> Figure:
     named = most <= _NAMED
     names = max(len(str(name)) for table in tables for name in table.client)
     columns = min(len(tables), 2 if named and names > 14 else 3)  # long names leave no room for three
+    columns = panels_across(columns, 2.4 if named else 1.5)
     rows = -(-len(tables) // columns)
     height = (0.95 + 0.185 * max(most, 6)) if named else 2.9
-    figure = blank(9.6, 0.45 + rows * height)
+    figure = blank(9.6, 0.45 + rows * height, on_paper=0.6 + rows * 0.8 * height)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=named, sharey=not named).ravel()
     look = _Frame(_limits(tables, words.scale), words.scale, named, heavy=len(tables) * most > _HEAVY)
     for axes, table in zip(grid, tables):
@@ -95,6 +96,7 @@ def _draw_intervals(axes: Axes, table: ClientTable, order: np.ndarray, place: np
         linewidths=float(np.clip(60 / len(order), 0.5, 2.2)),
         alpha=0.38 if len(order) <= _EACH_SEED else 0.22,
         zorder=2.5,
+        label="95 % interval",
     )
     bars.set_rasterized(frame.heavy)
     axes.add_collection(bars, autolim=False)
@@ -111,13 +113,15 @@ def _draw_dots(axes: Axes, table: ClientTable, order: np.ndarray, place: np.ndar
 
     if len(table.seeds) > 1 and len(order) <= _EACH_SEED:
         for one in table.seed_gain[:, order] * frame.scale:
-            dots(one, (one >= low) & (one <= high), {"s": size / 4, "alpha": 0.5, "linewidth": 0, "zorder": 3})
+            look: Look = {"s": size / 4, "alpha": 0.5, "linewidth": 0, "zorder": 3, "label": "gain of a seed"}
+            dots(one, (one >= low) & (one <= high), look)
     within = (gain >= low) & (gain <= high)
-    dots(gain, within, {"s": size, "edgecolor": PAPER, "linewidth": edge, "zorder": 4})
+    dots(gain, within, {"s": size, "edgecolor": PAPER, "linewidth": edge, "zorder": 4, "label": "expected gain"})
     # A client beyond the frame is an arrow at its edge, so that it is neither lost nor the measure of all.
     for beyond, border, mark in zip((gain < low, gain > high), frame.limits, "<>" if frame.named else "v^"):
         if beyond.any():
-            dots(np.full(len(gain), border), beyond, {"s": max(size, 14), "marker": mark, "zorder": 4})
+            arrow: Look = {"s": max(size, 14), "marker": mark, "zorder": 4, "label": "beyond the frame"}
+            dots(np.full(len(gain), border), beyond, arrow)
 
 
 def _order(table: ClientTable) -> np.ndarray:
@@ -154,12 +158,14 @@ def _label(figure: Figure, panels: np.ndarray, columns: int, words: ScoreWords, 
     unit = "points" if words.unit == "%" else ""
     what = f"expected gain in {words.spoken} against training alone" + (f" ({unit})" if unit else "")
     if named:
-        figure.supxlabel(what, fontsize=8.5)
+        figure.supxlabel(fold(what), fontsize="medium")
         for place, axes in enumerate(panels):  # a panel with none below it keeps its own ticks
             axes.tick_params(labelbottom=place + columns >= len(panels))
     else:
-        figure.supylabel(what if len(panels) > columns else what.replace(" against", "\nagainst"), fontsize=8.5)
-        figure.supxlabel("clients, from the largest expected loss to the largest expected gain", fontsize=8.5)
+        short = what if len(panels) > columns else what.replace(" against", "\nagainst")
+        figure.supylabel(short, fontsize="medium")
+        ranks = "clients, from the largest expected loss to the largest expected gain"
+        figure.supxlabel(fold(ranks), fontsize="medium")
 
 
 def _legend(figure: Figure, tables: list[ClientTable]) -> None:

@@ -7,15 +7,13 @@ import dataclasses
 import os
 from pathlib import Path
 
-from rich.table import Table
-
 from idiolect.record.codec import to_json
 from idiolect.record.manifest import check_report_files
 from idiolect.record.reading import read_record, read_rows
 from idiolect.record.splits import SplitsAnnounced, SplitsMean, SplitsMethod, SplitsRow, SplitsSummary
 from idiolect.report.columns import ANNOUNCED, UNFINISHED, with_marks
 from idiolect.report.folder import FolderError
-from idiolect.report.text import WIDTH, more_clients, printed, starred, text_table
+from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, more_clients, printed, starred, tables_of
 from idiolect.report.wording import (
     NONE,
     ScoreWords,
@@ -32,6 +30,7 @@ from idiolect.report.wording import (
 from idiolect.visible import plainly
 
 MOST_CLIENTS = 30  # lines of the table of clients; all are in splits.parquet
+_SECOND = ("gain over one\nmodel [95 %]", "an-\nnounced", "best", "MB")  # below the others in a narrow terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +78,12 @@ def read_splits(folder: str | os.PathLike[str]) -> SplitsFound:
 def splits_text(splits: SplitsFound, width: int = WIDTH) -> str:
     """The methods, the answer in words, and the clients of the method that was announced most."""
     splits = plainly(splits)
-    parts: list[str | Table] = [_methods(splits), f"* best of its column. {legend(splits)}", "", answer(splits)]
+    parts = below_each_other(tables_of(_methods(splits), width, below=1))
+    parts += [f"* best of its column. {legend(splits)}", "", answer(splits)]
     clients = splits.of_method(splits.found.personalized)
     if clients:
         parts += ["", f"Clients with {splits.found.personalized}, means over splits:"]
-        parts.append(_clients(splits, clients[:MOST_CLIENTS]))
+        parts += below_each_other(tables_of(_clients(splits, clients[:MOST_CLIENTS]), width, gap=2, below=1))
         parts += more_clients(len(clients) - MOST_CLIENTS, "in splits.parquet")
     return printed(*parts, width=width)
 
@@ -199,23 +199,22 @@ def marked(splits: SplitsFound, line: SplitsMethod) -> str:
     return with_marks(line.method, line.method == most, line.unconverged > 0)
 
 
-def _methods(splits: SplitsFound) -> Table:
+def _methods(splits: SplitsFound) -> list[TextColumn]:
     unit, way = f" {splits.words.unit}" if splits.words.unit else "", 1 if splits.found.higher_is_better else -1
-    short = (f"mean{unit}\n[95 %]", "worst\n10 %", "gain over\nalone [95 %]", "gain over one\nmodel [95 %]")
-    heads = ("method", *short, "helped", "hurt", "an-\nnounced", "best")
-    lines = {line.method: method_cells(splits, line)[: len(heads) - 1] for line in splits.found.methods}
-    best = [
-        leaders({name: cells[at][0] for name, cells in lines.items()}, sign) for at, sign in enumerate((way, way, 1, 1))
-    ]
-    best += [set[str]()] * (len(heads) - 5)
-    rows = []
-    for line in splits.found.methods:
-        cells = zip(lines[line.method], best)
-        rows.append([marked(splits, line), *(starred(text, line.method in ahead) for (_, text), ahead in cells)])
-    return text_table(heads, rows, padding=(0, 0, 0, 1), least=14)
+    scores = (f"mean{unit}\n[95 %]", "worst\n10 %", "gain over\nalone [95 %]", "gain over one\nmodel [95 %]")
+    heads = (*scores, "helped", "hurt", "an-\nnounced", "best", "MB")
+    lines = {line.method: method_cells(splits, line) for line in splits.found.methods}
+    labels = [marked(splits, line) for line in splits.found.methods]
+    columns = [TextColumn("method", labels, words=True, least=LABEL)]
+    for place, head in enumerate(heads):
+        sign = (way, way, 1, 1)[place] if place < len(scores) else 0
+        best = leaders({name: cells[place][0] for name, cells in lines.items()}, sign) if sign else set[str]()
+        cells = [starred(cells[place][1], name in best) for name, cells in lines.items()]
+        columns.append(TextColumn(head, cells, rank=int(head in _SECOND)))
+    return columns
 
 
-def _clients(splits: SplitsFound, rows: list[SplitsRow]) -> Table:
+def _clients(splits: SplitsFound, rows: list[SplitsRow]) -> list[TextColumn]:
     heads = (
         "client",
         "splits",
@@ -225,7 +224,11 @@ def _clients(splits: SplitsFound, rows: list[SplitsRow]) -> Table:
         "expected\ngain [95 %]",
         "verdict",
     )
-    return text_table(heads, [(row.client, *client_cells(splits.words, row)) for row in rows], words=(0, 6))
+    cells = zip(*((row.client, *client_cells(splits.words, row)) for row in rows))
+    return [
+        TextColumn(head, column, rank=int(place in (1, 2, 5)), words=place in (0, 6), least=None if place else LABEL)
+        for place, (head, column) in enumerate(zip(heads, cells))
+    ]
 
 
 def client_cells(words: ScoreWords, row: SplitsRow) -> list[str]:

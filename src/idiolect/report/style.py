@@ -6,9 +6,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import matplotlib as mpl
@@ -49,6 +51,7 @@ _PALETTE = (
     *(BLUE, "#e69f00", GREEN, "#cc79a7", VERMILION, SKY),
     *("#7a5195", "#a6761d", "#4daf8c", "#b2476b"),
 )
+_METADATA = {"svg": ("Date", "Creator"), "png": ("Software",), "pdf": ("CreationDate", "Creator", "Producer")}
 _DOTS_PER_INCH = 200  # of the PNG, and so of the layout: text is a little wider or narrower at another
 VERDICT_COLOURS = {"helped": BLUE, "hurt": VERMILION, "unclear": "#9aa3af", "same": "#9aa3af"}
 
@@ -83,6 +86,18 @@ _SETTINGS: dict[Any, Any] = {  # as matplotlib takes them
 }
 
 
+_ON_PAPER: dict[Any, Any] = {
+    "font.size": 7.0,
+    "axes.titlesize": 7.5,
+    "legend.fontsize": 6.5,
+    "pdf.fonttype": 42,  # TrueType, as publishers ask: the letters are in the file, and stay text
+    "svg.fonttype": "path",  # a publisher has not our font: the shapes of the letters are in the file
+    "savefig.dpi": 600,
+}
+_LEGEND_INCHES, _LETTERS_PER_INCH = 1.6, 14
+_PAPER: ContextVar[float | None] = ContextVar("_PAPER", default=None)  # inches; None: the figure's own width
+
+
 def _fonts() -> list[str]:
     """The font that comes with matplotlib, then whatever this machine has for scripts that it lacks."""
     known = set(fontManager.get_font_names())
@@ -101,10 +116,39 @@ def drawing(name: str) -> Iterator[None]:
         yield
 
 
-def blank(width_inches: float, height_inches: float) -> Figure:
-    """An empty figure that keeps its labels inside itself; nothing is registered with pyplot."""
-    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
+@contextmanager
+def on_paper(width_inches: float) -> Iterator[None]:
+    """Inside `drawing`: figures of that width, with the letters of a printed page, whatever their usual size is."""
+    mpl.rcParams.update(_ON_PAPER)
+    before = _PAPER.set(width_inches)
+    try:
+        yield
+    finally:
+        _PAPER.reset(before)
+
+
+def blank(width_inches: float, height_inches: float, on_paper: float | None = None) -> Figure:
+    """An empty figure that keeps its labels inside itself; nothing is registered with pyplot.
+
+    `on_paper` is its height for a paper, in inches; without one the sides keep their ratio.
+    """
+    layout, wide = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06), _PAPER.get()
+    if wide is not None:
+        size = wide, on_paper or height_inches * wide / width_inches
+        return Figure(figsize=size, dpi=_DOTS_PER_INCH, layout=layout)
     return Figure(figsize=(width_inches, height_inches), dpi=_DOTS_PER_INCH, layout=layout)
+
+
+def panels_across(panels: int, least_inches: float = 1.5) -> int:
+    """Panels that stand side by side: all of them, in a paper as many as its width holds."""
+    wide = _PAPER.get()
+    return panels if wide is None else max(1, min(panels, int(wide / least_inches)))
+
+
+def fold(text: str, part: float = 1.0) -> str:
+    """A long label in as many lines as a part of a paper's width asks for."""
+    wide = _PAPER.get()
+    return text if wide is None else textwrap.fill(text, int(_LETTERS_PER_INCH * wide * part))
 
 
 def method_colours(run: Run) -> dict[str, str]:
@@ -152,7 +196,9 @@ def key(label: str, **look: Any) -> Line2D:
 def add_legend(figure: Figure, entries: Sequence[Artist], **changes: Any) -> None:
     """The legend of a figure, above its panels unless `changes` say otherwise."""
     usual: Look = {"loc": "outside upper left", "ncols": 4, "handlelength": 1.8, "columnspacing": 1.6}
-    figure.legend(handles=list(entries), **(usual | changes))
+    wide = _PAPER.get()
+    narrow = {} if wide is None else {"ncols": max(1, int(wide / _LEGEND_INCHES))}
+    figure.legend(handles=list(entries), **(usual | changes | narrow))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,10 +236,9 @@ def lay_out(figure: Figure) -> Figure:
 
 
 def to_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as a PNG or SVG file, the same bytes every time."""
+    """The figure as a PNG, SVG or PDF file, the same bytes every time."""
     target = io.BytesIO()
-    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    figure.savefig(target, format=kind, metadata=metadata)
+    figure.savefig(target, format=kind, metadata=dict.fromkeys(_METADATA[kind]))
     return target.getvalue()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Collection
 
 from rich.table import Table
 
@@ -13,8 +14,8 @@ from idiolect.report import columns as shown
 from idiolect.report.answer import Answer, answer
 from idiolect.report.columns import ANNOUNCED, CHOSEN, UNFINISHED, Column, MethodRow
 from idiolect.report.folder import Run
-from idiolect.report.text import WIDTH, fits, printed, starred, text_table
-from idiolect.report.wording import absent, leaders, listed, score_words
+from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, below_each_other, printed, starred, tables_of
+from idiolect.report.wording import NONE, absent, leaders, listed, score_words
 from idiolect.visible import plainly
 
 _ADAPTATION = (
@@ -22,6 +23,7 @@ _ADAPTATION = (
     "model. Better, same, worse: clients. Rows: mean over clients of the fraction that each model gets right. Worst: "
     "the worst tenth of clients"
 )
+MOST = 9  # a rank that every column is below
 _RARE = ("choosing_mean", "new_clients", "suboptimality", "distance_to_optimum", "over_one", "new_acc_g", "new_acc_p")
 
 
@@ -51,25 +53,35 @@ class ComparisonTable:
     def to_text(self, width: int = WIDTH, details: bool = True) -> str:
         """Plain text: a star marks the best of each column; the answer and what was not found follow.
 
-        Without `details` a practitioner's columns alone; those that find no room beside them stand in a second table.
+        Without `details` what a practitioner asks for, and as many of the other columns as find room.
         """
         facts = ("run", "score", "rows", "answer", "missing", "choose_by")  # columns have line breaks of their own
         seen = dataclasses.replace(self, **{name: plainly(getattr(self, name)) for name in facts})
-        parts: list[str | Table] = [seen._starred(shown.short_columns(self.columns))]
-        if details:
-            narrow = shown.narrow_columns(self.columns)
-            whole, rest = seen._starred(narrow), seen._starred(shown.detail_columns(narrow))
-            parts = [whole] if fits(whole, width) else [*parts, "", rest]
-        parts.append(f"* best of its column. {seen.legend(details)}")
+        columns = shown.terminal_columns(self.columns)
+        parts, keys = seen._tables(columns, width, MOST if details else 1)
+        parts.append(f"* best of its column. {seen.legend(keys)}")
         if self.adaptation and details:
-            parts += ["", seen._starred(self.adaptation), seen.adaptation_legend()]
+            parts += ["", *seen._tables(self.adaptation, width, MOST)[0], seen.adaptation_legend()]
         parts += ["", seen.answer.sentence, *(f"Not found: {sentence}" for sentence in seen.missing)]
         return printed(*parts, width=width)
 
-    def _starred(self, columns: tuple[Column, ...]) -> Table:
-        rows = [[starred(*cell) for cell in line] for line in self.cells(columns)]
-        label = max((len(row.method) for row in self.rows), default=0)
-        return text_table([column.title for column in columns], rows, padding=(0, 0), least=min(label, 14))
+    def _tables(self, columns: tuple[Column, ...], width: int, below: int) -> tuple[list[str | Table], set[str]]:
+        """The columns as tables that fit, and the keys of those that are shown."""
+        if below < MOST:  # where nothing is known of a gain, its column would only take room
+            columns = tuple(one for one in columns if not shown.is_gain(one) or self._has_text(one))
+        texts = [self._as_text(columns, place) for place in range(len(columns))]
+        keys = {columns[place].key for group in arrange(texts, width, below=below) for place in group}
+        return below_each_other(tables_of(texts, width, below=below)), keys
+
+    def _has_text(self, column: Column) -> bool:
+        return any(column.text(row) != NONE for row in self.rows)
+
+    def _as_text(self, columns: tuple[Column, ...], place: int) -> TextColumn:
+        column, label = columns[place], not place
+        first, second = title_parts(columns, place)
+        head = f"{first}\n{second}" if second else first
+        cells = [starred(*line[0]) for line in self.cells((column,))]
+        return TextColumn(head, cells, shown.rank_of(column), words=label, least=LABEL if label else None)
 
     def to_json(self) -> str:
         """Every number unrounded, in the units of its name; null where there is none."""
@@ -87,16 +99,23 @@ class ComparisonTable:
             "missing": list(self.missing),
         }
 
-    def legend(self, details: bool = True) -> str:
-        """What the columns mean, in one line."""
+    def legend(self, keys: Collection[str] | None = None) -> str:
+        """What the columns mean, in one line; `keys` are those that are shown, all of the page's unless given."""
         direction = "higher" if self.higher_is_better else "lower"
+        found = {column.key for column in self.columns} if keys is None else keys
         prepared = any(row["preparation_bytes"] for row in self.rows)
-        sent = f"MB: all that is sent, with the final models{', after a common preparation' if prepared else ''}"
-        costs = "gradients per example, by block" if details else sent
+        meanings = {
+            "gain": "gain: mean over clients [95 % interval]",
+            "helped": "helped, hurt: percent of clients, clearly",
+            "traffic_bytes": f"MB: all that is sent, with the final models{', after a common preparation' * prepared}",
+            "gradients_shared": "gradients per example, by block",
+            "gradients": "gradients per example, by block",
+        }
         return (
             f"{score_words(self.score).title} of the personal models on test rows, {direction} is better; "
             f"{self._marks()}{self._chosen()}worst 10 %: mean of the worst tenth of clients; {self._new_clients()}"
-            f"gain: mean over clients [95 % interval]; helped, hurt: percent of clients, clearly; {costs}."
+            + "; ".join(meaning for key, meaning in meanings.items() if key in found)
+            + "."
         )
 
     def _marks(self) -> str:
@@ -173,12 +192,17 @@ def _without_empty(columns: tuple[Column, ...], rows: tuple[MethodRow, ...]) -> 
 
 
 def title_of(columns: tuple[Column, ...], place: int) -> str:
-    """A heading in one line; one that goes on under its neighbour's first line gets that line too."""
+    """A heading in one line."""
+    return " ".join(title_parts(columns, place)).strip().replace("- ", "")
+
+
+def title_parts(columns: tuple[Column, ...], place: int) -> tuple[str, str]:
+    """The two lines of a heading; one that goes on under its neighbour's first line gets that line too."""
     first, _, second = columns[place].title.partition("\n")
     while not first and place:
         place -= 1
         first = columns[place].title.partition("\n")[0]
-    return f"{first} {second}".strip().replace("- ", "")
+    return first, second
 
 
 def _best(rows: tuple[MethodRow, ...], column: Column) -> frozenset[str]:

@@ -1,42 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and paragraphs as plain text."""
+"""Tables and paragraphs as plain text, as wide as the terminal: what finds no room is left out, or stands below."""
 
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from idiolect.report.wording import plural
 
-WIDTH = 120  # columns of the narrowest terminal we count on
+WIDTH = 80  # where no terminal says otherwise: a pipe, a file, a notebook
+NARROWEST, WIDEST = 40, 400
+PROSE = 120  # longer lines are hard to read, whatever the terminal holds
+LABEL = 14  # letters to which a label may be folded
+GAP = 1  # between columns, beside the blank that stands in for a star
 
 
-def text_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    words: Sequence[int] = (0,),
-    padding: tuple[int, ...] = (0, 1),
-    least: int | None = None,
-) -> Table:
-    """A table whose columns hold numbers, but for those of `words`; the first one may be folded, to `least` letters."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=padding)  # type: ignore[arg-type]
-    for place, head in enumerate(heads):
-        first = place == 0
+class TextColumn(NamedTuple):
+    """A column as text, and when it is shown: rank 0 always, others where there is room, lower ranks first."""
+
+    head: str
+    cells: Sequence[str]
+    rank: int = 0
+    words: bool = False  # written from the left
+    least: int | None = None  # letters to which it may be folded; None: never, as a cut number is a wrong one
+    cut: bool = False  # it is cut there instead, so that a row stays one line
+
+    @property
+    def width(self) -> int:
+        """Letters of its longest line."""
+        lines = [line for text in (self.head, *self.cells) for line in text.split("\n")]
+        return max(map(cell_len, lines))
+
+    @property
+    def narrowest(self) -> int:
+        """Letters that it cannot do without."""
+        return self.width if self.least is None else min(self.width, self.least)
+
+
+def terminal_width() -> int:
+    """Columns of the terminal that reads standard output, or COLUMNS; 80 where there is neither."""
+    return min(max(shutil.get_terminal_size((WIDTH, 24)).columns, NARROWEST), WIDEST)
+
+
+def tables_of(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: int = 0) -> list[Table]:
+    """The columns as tables that are no wider than `width`, see `arrange`."""
+    return [_table([columns[place] for place in group], width, gap) for group in arrange(columns, width, gap, below)]
+
+
+def arrange(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: int = 0) -> list[list[int]]:
+    """Places of the columns of every table; each begins with the first column.
+
+    The first table has the columns of rank 0 and those others that find room. Columns up to rank `below` that find none
+    stand in further tables, higher ones are left out. Where even those of rank 0 find no room, they stand below too.
+    """
+    places = range(1, len(columns))
+    first = [0]
+    for place in sorted(places, key=lambda place: columns[place].rank):  # sorted keeps the order inside a rank
+        tried = [columns[at] for at in (*first, place)]
+        # what must be there may fold the others, what may be there must not
+        letters = (one.width if columns[place].rank else one.narrowest for one in tried)
+        if len(first) == 1 or _room(letters, gap) <= width:
+            first.append(place)
+    waiting = [place for place in places if place not in first and columns[place].rank <= below]
+    return [sorted(first), *([0, *group] for group in _packed(columns, waiting, width, gap))]
+
+
+def _packed(columns: Sequence[TextColumn], places: Iterable[int], width: int, gap: int) -> list[list[int]]:
+    """Places in groups, each of which fits beside the first column."""
+    groups: list[list[int]] = []
+    for place in places:
+        tried = [0, *(groups[-1] if groups else []), place]
+        if groups and _room((columns[at].narrowest for at in tried), gap) <= width:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    return groups
+
+
+def _room(letters: Iterable[int], gap: int) -> int:
+    return sum(one + gap for one in letters) - gap
+
+
+def _table(columns: Sequence[TextColumn], width: int, gap: int) -> Table:
+    """The columns as they are, but those that may be folded, which give up what is too much, the widest first."""
+    widths = [column.width for column in columns]
+    excess = _room(widths, gap) - width
+    for place in sorted(range(len(columns)), key=lambda place: columns[place].narrowest - widths[place]):
+        given = min(max(excess, 0), widths[place] - columns[place].narrowest)
+        widths[place] -= given
+        excess -= given
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 0, 0, gap - 1))
+    for column, letters in zip(columns, widths):
+        folded = column.least is not None and not column.cut
         table.add_column(
-            Text(head),
-            justify="left" if place in words else "right",
-            no_wrap=not first,
-            overflow="fold" if first else "ellipsis",
-            # Only labels can be wrapped, so a narrow terminal would squeeze them to nothing.
-            min_width=least if first else None,
+            Text(column.head),
+            justify="left" if column.words else "right",
+            width=letters,
+            no_wrap=not folded,
+            overflow="fold" if folded else "ellipsis",
         )
-    for row in rows:
-        table.add_row(*map(Text, row))
+    for cells in zip(*(column.cells for column in columns)):
+        table.add_row(*map(Text, cells))
     return table
 
 
@@ -49,17 +121,16 @@ def printed(*parts: str | Table, width: int = WIDTH) -> str:
     """Paragraphs and tables one below the other, as text."""
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, emoji=False, markup=False)
     for part in parts:
-        console.print(part)
+        console.print(part, width=None if isinstance(part, Table) else min(width, PROSE))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+
+
+def below_each_other(tables: Iterable[Table]) -> list[str | Table]:
+    """Tables with an empty line between them."""
+    return [part for table in tables for part in ("", table)][1:]
 
 
 def more_clients(left: int, where: str) -> list[str]:
     """Where the clients are that a table leaves out; nothing where there are none."""
     return [f"{plural(left, 'more client')} {where}."] if left > 0 else []
-
-
-def fits(table: Table, width: int) -> bool:
-    """Whether nothing of it must be wrapped or cut."""
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    return console.measure(table, options=console.options.update(max_width=10 * width)).maximum <= width

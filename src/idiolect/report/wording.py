@@ -36,7 +36,12 @@ class ScoreWords(NamedTuple):
 
     def bare(self, value: float | None) -> str:
         """The number without its unit, for a column whose heading has it."""
-        return format(self.scale * value, self.specification).replace("-", MINUS) if known(value) else NONE
+        if not known(value):
+            return NONE
+        text = format(self.scale * value, self.specification)
+        if self.specification.endswith("g"):
+            text = format(float(text), "g")  # 1230, where the first format has 1.23e+03
+        return text.replace("-", MINUS)
 
     def show(self, value: float | None) -> str:
         """The number with its unit, for prose."""

@@ -107,6 +107,7 @@ class Coordinator:
             self.forms: Forms = forms_of(job.algorithm, job.shapes)
             needs_all = fit_of(job.algorithm, 0.5).refused is not None
         self.minimum = job.participation.cohort if needs_all else min(link.rules.minimum, job.participation.cohort)
+        self.unsound: set[str] = set()  # sites whose numbers were not finite in the round that is asked
         link.begin = self._begin_question
 
     def start(self) -> Standing:
@@ -181,9 +182,14 @@ class Coordinator:
         rules = self.link.rules
         for attempt in range(rules.retries + 1):
             questions = {site: Question({}, pack("sent", address(sent, self.link.numbers[site]))) for site in asked}
+            self.unsound.clear()
             answers = self._without_giants(self.link.ask("round", number, questions, self._upload))
             if len(answers) >= max(1, self.minimum):
                 return answers
+            if self.unsound >= set(asked):  # asked again, they would compute the same
+                raise DivergedError(
+                    f"Round {number}: the numbers of every site are no longer finite. Use a smaller step size."
+                )
             if attempt < rules.retries:
                 time.sleep(rules.wait)
         missing = ", ".join(site for site in asked if site not in answers)
@@ -196,9 +202,10 @@ class Coordinator:
         who = f"Site {site!r}"
         awaited(site, message, "upload")
         work = work_of(message.content.get("work"), who)
-        upload = unpack(message, {"upload": self.forms.upload}, who)["upload"]
         if not work.finite:
+            self.unsound.add(site)
             raise WireError(f"{who} has a state that is no longer finite; its step may be too long.")
+        upload = unpack(message, {"upload": self.forms.upload}, who)["upload"]
         weight = getattr(upload, "weight", None)
         if weight is not None and float(np.min(weight)) < 0:
             raise WireError(f"{who} sent a weight below 0.")

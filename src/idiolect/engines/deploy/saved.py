@@ -114,8 +114,8 @@ def _trees(coordinator: Coordinator, stored: Stored) -> tuple[Tree, Tree, list[T
     return trees[0], trees[1], trees[2:]
 
 
-def train_saved(coordinator: Coordinator, saved: Saved) -> tuple[Standing, Ends]:
-    """Train a job to its end, from its checkpoint where there is one; every round that counts is saved."""
+def train_on(coordinator: Coordinator, saved: Saved) -> tuple[Standing, Ends | None]:
+    """Train a job to its last round, from its checkpoint where there is one; every round that counts is saved."""
     coordinator.save = lambda standing: saved.save(standing, coordinator.link)
     if saved.exists():
         standing, ends = saved.load(coordinator)
@@ -124,6 +124,13 @@ def train_saved(coordinator: Coordinator, saved: Saved) -> tuple[Standing, Ends]
     else:
         standing = coordinator.start()
         coordinator.save(standing)
-    standing, ends = coordinator.finish(coordinator.train(standing))
-    saved.save(standing, coordinator.link, ends)
+    return coordinator.train(standing), None
+
+
+def train_saved(coordinator: Coordinator, saved: Saved) -> tuple[Standing, Ends]:
+    """Train a job to its end, which its sites then report."""
+    standing, ends = train_on(coordinator, saved)
+    if ends is None:
+        standing, ends = coordinator.finish(standing)
+        saved.save(standing, coordinator.link, ends)
     return standing, ends

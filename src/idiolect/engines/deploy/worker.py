@@ -57,8 +57,13 @@ def forms_of(algorithm: Algorithm, data: ClientData) -> Forms:
     """The forms of an algorithm; `data` has a leading client axis and may be shapes alone: rows are not read."""
     wire = wire_types(algorithm, data)
     sent, delivered = (jax.eval_shape(lambda tree: address(tree, 0), part) for part in (wire.sent, wire.delivered))
-    shared = jax.eval_shape(lambda root: algorithm.shared_model(algorithm.init_server(root)), keys.root_key(0))
+    shared = jax.eval_shape(_first_shared, algorithm, keys.root_key(0))
     return Forms(sent, wire.upload, delivered, shared)
+
+
+@jax.jit  # for its shapes alone
+def _first_shared(algorithm: Algorithm, root: keys.Key) -> Params | None:
+    return algorithm.shared_model(algorithm.init_server(root))
 
 
 def shapes_of(

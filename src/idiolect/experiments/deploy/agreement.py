@@ -4,16 +4,33 @@
 from __future__ import annotations
 
 import platform
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from idiolect import __version__
 from idiolect.core.checks import RequestError
+from idiolect.data.preparation import Preparation
+from idiolect.data.preprocessing import Preprocessing
+from idiolect.data.site_sums import SiteSums
 from idiolect.engines.deploy.wire import digest
 from idiolect.experiments.spec import Spec, to_table
+from idiolect.theory.constants import Constants
 
 OF_ROWS = ("models", "data")  # ways to find out who is alike that read all clients' rows
+
+
+class Agreed(NamedTuple):
+    """What is fixed before the first round, and kept: a restarted coordinator does not ask again."""
+
+    run: str
+    name: str  # that cannot be guessed: two runs of one spec are two
+    numbers: dict[str, int]
+    recipe: Preprocessing
+    preparation: Preparation
+    sums: dict[str, SiteSums]
+    constants: Constants | None
 
 
 def versions() -> dict[str, str]:
@@ -44,8 +61,9 @@ def check_deployable(spec: Spec) -> None:
         "[data] needs client and target: names of the columns that a pooled table would have": (
             data.client is None or data.target is None
         ),
-        "[tuning] chooses settings by training many candidates; choose them in a simulation, and give numbers": bool(
-            tuning.auto or tuning.step_size or tuning.refit
+        "[tuning] auto, refit, minutes and until = 'converged' need folds of all clients' rows; give the steps to try "
+        "as step_size, or choose in a simulation": bool(
+            tuning.auto or tuning.refit or tuning.minutes or tuning.until != "rounds"
         ),
         "[attack] is for simulations; leave it out": spec.attack.kind is not None,
         "[privacy] noise = 'clients' hides a site from the server only under secure aggregation, which is not built; "

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import datetime
+import ipaddress
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,8 +60,11 @@ def make_authority(name: str) -> Authority:
     return Authority(_signed(builder, key), key)
 
 
-def make_papers(folder: Path, authority: Authority, name: str, server: bool) -> Papers:
-    """A party's certificate and key in a folder of its own. A site's does not serve as the server's, nor vice versa."""
+def make_papers(folder: Path, authority: Authority, name: str, server: bool, hosts: Sequence[str] = ()) -> Papers:
+    """A party's certificate and key in a folder of its own. A site's does not serve as the server's, nor vice versa.
+
+    Our own sites know the server by a name that no host has; `hosts` are for programs that ask for the address.
+    """
     x509 = _cryptography()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -75,7 +80,8 @@ def make_papers(folder: Path, authority: Authority, name: str, server: bool) -> 
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
     )
     if server:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
+        names = [x509.DNSName(SERVER_NAME), *map(_host_name, dict.fromkeys(hosts))]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     folder.mkdir(parents=True, exist_ok=True)
     pem = serialization.Encoding.PEM
     plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -115,6 +121,14 @@ def _name(text: str) -> Any:
     if len(text) > 64:
         raise RequestError(f"A site's name must have at most 64 letters, got {text!r}.")
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+
+def _host_name(host: str) -> Any:
+    x509 = _cryptography()
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _builder(subject: Any, issuer: Any, key: Any) -> Any:

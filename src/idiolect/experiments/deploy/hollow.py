@@ -60,7 +60,7 @@ def _targets(task: Task, width: int, sums: Mapping[str, SiteSums], split: str, t
     if task.kind != "classification":
         return np.broadcast_to(np.zeros((), np.float32), (total,) if width == 1 else (total, width))
     place = {name: number for number, name in enumerate(task.classes)}
-    if split == "train" and all(one.class_counts for one in sums.values()):
+    if split == "train" and all(one.class_counts for one in sums.values() if one.rows[split]):
         parts = [
             np.repeat([place[name] for name in one.class_counts], list(one.class_counts.values()))
             for one in sums.values()

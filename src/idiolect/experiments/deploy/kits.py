@@ -36,6 +36,7 @@ class ServerFile:
     """server.toml: who takes part, where to listen, when a round closes."""
 
     sites: list[str]
+    later: list[str] = dataclasses.field(default_factory=list)  # who may join in the middle
     host: str = "0.0.0.0"
     port: int = 8443
     patience: float = 600.0  # seconds that all sites have to come, at the beginning
@@ -50,18 +51,19 @@ class Connect:
     port: int
 
 
-def make_kits(folder: Path, spec: Spec, sites: Sequence[str], host: str, port: int) -> dict[str, Path]:
+def make_kits(
+    folder: Path, spec: Spec, sites: Sequence[str], host: str, port: int, later: Sequence[str] = ()
+) -> dict[str, Path]:
     """A kit for "server" and for each site; each goes to its owner, by a way that you trust: it holds a key."""
     check_deployable(spec)
-    check_names(sites)
-    if folder.exists() and any(folder.iterdir()):
-        raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
+    check_names(sites, later)
+    check_new(folder)
     authority = make_authority(spec.name)
-    kits = {name: folder / name for name in ("server", *sites)}
+    kits = {name: folder / name for name in ("server", *sites, *later)}
     for name, kit in kits.items():
         make_papers(kit, authority, name, server=name == "server")
         (kit / CONNECT_FILE).write_text(tomli_w.dumps({"host": host, "port": port}), encoding="utf-8")
-    fill_kits(kits, spec, sites, {"host": "0.0.0.0", "port": port})
+    fill_kits(kits, spec, sites, {"later": list(later), "host": "0.0.0.0", "port": port})
     return kits
 
 
@@ -80,11 +82,23 @@ def is_flare(kit: Path) -> bool:
     return (kit / "startup").is_dir()
 
 
-def check_names(sites: Sequence[str]) -> None:
+def is_flower(kit: Path) -> bool:
+    """Whether a kit was made for Flower."""
+    return (kit / "flower").is_dir()
+
+
+def check_new(folder: Path) -> None:
+    """RequestError where a folder for kits holds files."""
+    if folder.exists() and any(folder.iterdir()):
+        raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
+
+
+def check_names(sites: Sequence[str], later: Sequence[str] = ()) -> None:
     """RequestError for names that cannot be sites'."""
-    if len(sites) < 2 or len(set(sites)) < len(sites):
-        raise RequestError(f"A deployment needs at least 2 sites of different names, got {', '.join(sites) or 'none'}.")
-    odd = next((name for name in sites if not re.fullmatch(r"[\w][\w .-]{0,63}", name) or name == "server"), None)
+    every = [*sites, *later]
+    if len(sites) < 2 or len(set(every)) < len(every):
+        raise RequestError(f"A deployment needs at least 2 sites of different names, got {', '.join(every) or 'none'}.")
+    odd = next((name for name in every if not re.fullmatch(r"[\w][\w .-]{0,63}", name) or name == "server"), None)
     if odd is not None:
         raise RequestError(
             f"A site's name must be of letters, digits, blanks and - _ . and not be 'server', got {odd!r}; use another."
@@ -109,7 +123,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_server_file(kit: Path) -> ServerFile:
     """server.toml, checked."""
     found = fill(ServerFile, read_toml(kit / SERVER_FILE), SERVER_FILE)
-    check_names(found.sites)
+    check_names(found.sites, found.later)
     return found
 
 
@@ -118,7 +132,7 @@ def coordinate_kit(transport: Transport, kit: Path, say: Say = lambda text: None
     own = read_server_file(kit)
     rules = fill(Rules, own.rules, "rules")
     folder = out or kit / RESULT
-    coordinate(transport, load(kit / SPEC), folder, own.sites, rules, say, own.patience)
+    coordinate(transport, load(kit / SPEC), folder, own.sites, rules, say, own.patience, own.later)
     return folder
 
 
@@ -132,8 +146,8 @@ def site_of_kit(kit: Path) -> Site:
 def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
     """The server of a kit over the reference transport, until the run is done."""
     own = read_server_file(kit)
-    server = TlsServer((own.host, own.port), papers_in(kit), own.sites)
-    say(f"Listening at {server.address[0]}:{server.address[1]} for {', '.join(own.sites)}.")
+    server = TlsServer((own.host, own.port), papers_in(kit), [*own.sites, *own.later])
+    say(f"Listening at {server.address[0]}:{server.address[1]} for {', '.join([*own.sites, *own.later])}.")
     done, reason = False, ""
     try:
         folder = coordinate_kit(server, kit, say, out)

@@ -47,6 +47,7 @@ class Trial(NamedTuple):
     standing: Standing
     ends: Ends
     link: Link
+    tuned: str | None = None  # what was chosen on validation rows, in words
 
 
 class DeployedRun(Run):
@@ -96,6 +97,7 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
     if spec.output.models != "none":
         _write_shared(folder, trained)
         folder.write_names(federation)
+    tuned = {trial.method.label: trial.tuned for trial in trials}
     chosen: dict[str, bool | None] = {entry.method.label: None for entry in trained}
     judged = {entry.method.label: _judged(entry, trained, chosen, federation.clients) for entry in trained}
     announced = announce(trained, prepared.choose_by, chosen, federation.validation.counts)
@@ -117,6 +119,7 @@ def write_result(folder: RunFolder, prepared: Prepared, trials: list[Trial]) -> 
             dataclasses.replace(
                 method_summary(entry, judged[entry.method.label], federation, scores, False),
                 choosing_mean=validation_mean(entry, prepared.choose_by),
+                tuned=tuned[entry.method.label],
             )
             for entry in trained
         ),

@@ -3,56 +3,39 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import numpy as np
 
-from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.keys import secret_token
 from idiolect.core.order import natural_key
 from idiolect.data.preparation import GIVEN, Preparation
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.site_sums import SiteSums, from_facts, recipe_of, to_facts
-from idiolect.engines.deploy.coordinator import Coordinator, Job
 from idiolect.engines.deploy.link import Link, Question, Rules, ask_all, awaited
-from idiolect.engines.deploy.saved import Saved, train_saved
 from idiolect.engines.deploy.transport import Transport
 from idiolect.engines.deploy.wire import Facts, Message, WireError
-from idiolect.engines.deploy.worker import shapes_of
-from idiolect.engines.door import admit, own_settings, participation_of, run_precision
-from idiolect.experiments.build import Built
-from idiolect.experiments.deploy.agreement import check_deployable, run_digest, versions
+from idiolect.experiments.deploy.agreement import Agreed, check_deployable, run_digest, versions
 from idiolect.experiments.deploy.desk import CONSTANTS
 from idiolect.experiments.deploy.hollow import hollow_federation, prepare_hollow
-from idiolect.experiments.deploy.result import Trial, write_result
+from idiolect.experiments.deploy.later import check_joinable, padded, with_unknown
+from idiolect.experiments.deploy.methods import MethodRuns
+from idiolect.experiments.deploy.result import write_result
 from idiolect.experiments.deploy.rows import table_request
 from idiolect.experiments.prepare import Prepared
-from idiolect.experiments.run_folder import RunFolder, safe_name
+from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.sources import read_recipe
-from idiolect.experiments.spec import MethodSpec, Spec, resumed
-from idiolect.protection import with_private_noise
+from idiolect.experiments.spec import Spec, resumed
 from idiolect.theory.constants import Constants
 
 Say = Callable[[str], None]
 AGREED = "deploy.json"  # what all sites agreed on before round 0
-
-
-class Agreed(NamedTuple):
-    """What is fixed before the first round, and kept: a restarted coordinator does not ask again."""
-
-    run: str
-    name: str  # that cannot be guessed: two runs of one spec are two
-    numbers: dict[str, int]
-    recipe: Preprocessing
-    preparation: Preparation
-    sums: dict[str, SiteSums]
-    constants: Constants | None
 
 
 DEFAULT_RULES = Rules()
@@ -66,23 +49,26 @@ def coordinate(
     rules: Rules = DEFAULT_RULES,
     say: Say = lambda text: None,
     patience: float = 600.0,
+    later: Sequence[str] = (),
 ) -> None:
     """Train every method of the spec over the sites and leave a run folder; goes on where an earlier process stopped.
 
     `sites` are the certified names that take part: all of them at the beginning, for which they have `patience`
-    seconds to come; after that a round closes with those that answer.
+    seconds to come; after that a round closes with those that answer. Those in `later` may come at any time.
     """
     check_deployable(spec)
-    names = _ordered(sites)
+    names, later = _ordered(sites), sorted(later, key=natural_key)
+    if overlap := set(later) & set(names):
+        raise RequestError(f"A site is there at the beginning or comes later, not both: {', '.join(sorted(overlap))}.")
     kept = RunFolder(folder)
     resume = kept.begun
     kept.check(resume)
     if resume:
         spec = resumed(kept.read_spec(), spec, folder)
-    link = Link(transport, run_digest(spec), {name: place for place, name in enumerate(names)}, rules, say)
+    link = Link(transport, run_digest(spec), {name: place for place, name in enumerate([*names, *later])}, rules, say)
     known = kept.read_sealed(AGREED) if resume else None
     if known is None:
-        agreed = agree(link, spec, patience, say)
+        agreed = agree(link, spec, names, patience)
     else:
         agreed = _restore(known, link, spec)
         # sites come back by themselves: a round that began before they had would go on without them
@@ -91,17 +77,27 @@ def coordinate(
     weighted = spec.data.weight_column is not None
     hollow = hollow_federation(agreed.recipe, agreed.preparation, agreed.sums, weighted)
     prepared = prepare_hollow(spec, hollow, agreed.constants)
+    for method, built in zip(prepared.methods, prepared.built):
+        check_joinable(method.label, built.algorithm, later)
     with kept.begin(spec, prepared.federation, resume):
         kept.write_sealed(AGREED, _to_facts(agreed))
         of_methods = itertools.chain.from_iterable(one.notes for one in prepared.built)
         for text in (*prepared.notes(), prepared.reason, *of_methods):
             say(text)
-        trials = [
-            _train(link, kept, prepared, agreed, method, built, seed)
-            for method, built in zip(prepared.methods, prepared.built)
-            for seed in spec.seeds
-        ]
-        write_result(kept, prepared, trials)
+        run = MethodRuns(link, kept, prepared, agreed)
+        trials = [trial for method in prepared.methods for trial in run.trials(method)]
+        write_result(kept, _with_all(link, prepared, agreed, weighted), trials)
+
+
+def _with_all(link: Link, prepared: Prepared, agreed: Agreed, weighted: bool) -> Prepared:
+    """The same with the sites that came later, whose rows are asked for now; those that never came have none."""
+    later = {name: Question({}, {}) for name in link.numbers if name not in agreed.sums}
+    if not later:
+        return prepared
+    sums = with_unknown(agreed.sums | link.ask("sums", 0, later, _sums), list(link.numbers))
+    preparation = padded(agreed.preparation, len(link.numbers))
+    whole = hollow_federation(agreed.recipe, preparation, sums, weighted)
+    return dataclasses.replace(prepared, federation=whole)
 
 
 def _ordered(sites: Sequence[str]) -> list[str]:
@@ -112,9 +108,8 @@ def _ordered(sites: Sequence[str]) -> list[str]:
     return names
 
 
-def agree(link: Link, spec: Spec, patience: float, say: Say) -> Agreed:
-    """Hello, sums and constants: what all sites must say before the first round."""
-    names = list(link.numbers)
+def agree(link: Link, spec: Spec, names: list[str], patience: float) -> Agreed:
+    """Hello, sums and constants: what these sites must say before the first round."""
     if away := _wait_for(link, names, patience):
         raise RequestError(f"Not all sites are there; missing: {', '.join(away)}. Start them, then start again.")
     questions: dict[str, Facts] = {name: {} for name in names}
@@ -204,54 +199,3 @@ def _recipe(spec: Spec, sums: Mapping[str, SiteSums]) -> tuple[Preprocessing, Pr
     recipe = read_recipe(spec.data)
     assert recipe is not None
     return recipe, Preparation(GIVEN, len(sums), np.array([one.rows["train"] for one in sums.values()]))
-
-
-def _train(
-    link: Link, kept: RunFolder, prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, seed: int
-) -> Trial:
-    """One method with one seed, over the sites."""
-    name = f"{safe_name(method.label)}-seed{seed}"
-    fresh = Link(link.transport, link.run, link.numbers, link.rules, link.say)
-    fresh.sequence, fresh.method = link.sequence, f"{agreed.name}/{name}"
-    job = _job(prepared, agreed, method, built, seed)
-    standing, ends = train_saved(Coordinator(job, fresh), Saved(kept.path / "checkpoint" / name, link.say))
-    link.sequence = fresh.sequence
-    return Trial(method, built, seed, job, standing, ends, fresh)
-
-
-def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, seed: int) -> Job:
-    training, federation, clients = prepared.spec.training, prepared.federation, len(agreed.numbers)
-    participation = participation_of(built.algorithm, training, clients)
-    with run_precision(training.precision):
-        admitted = admit(built.algorithm, clients, training.precision, participation.chance)
-    common = {
-        "label": method.label,
-        "seed": seed,
-        "clients": clients,
-        "chance": participation.chance,
-        "scores": list(prepared.scores),
-        "recipe": agreed.recipe.to_json(),
-    }
-    rows = federation.train
-    target = (rows.targets.shape[1:], rows.targets.dtype.name)
-    return Job(
-        method.label,
-        with_private_noise(admitted),
-        seed,
-        training,
-        participation,
-        prepared.scores,
-        prepared.choose_by,
-        shapes_of(federation.input_shape, target, rows.weights is not None, training.precision),
-        lambda site: common | _own_facts(agreed.numbers[site], built, admitted, training.precision),
-        federation.preparation,
-        prepared.spec.privacy.is_on,
-    )
-
-
-def _own_facts(number: int, built: Built, admitted: Algorithm, precision: str) -> Facts:
-    """What one site needs to build its part beside what all need: its number, and its own settings."""
-    with run_precision(precision):
-        leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(own_settings(admitted, number))]
-    chosen = {key: value[number] if isinstance(value, list) else value for key, value in built.chosen.items()}
-    return {"number": number, "chosen": chosen, "leaves": leaves}

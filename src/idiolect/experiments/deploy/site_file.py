@@ -21,6 +21,7 @@ class Consent(Allows):
 
     preparation: list[str] = dataclasses.field(default_factory=lambda: list(WAYS))  # ways to scale and fill columns
     texts: bool = setting(default=True, doc="whether names of categories and classes may be sent")
+    shipped_code: bool = setting(default=False, doc="whether others may run code here, which Flower cannot prevent")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyarrow.csv as pacsv
 from nvflare.fuel.flare_api.flare_api import Session
 
 from idiolect.core.checks import RequestError
-from idiolect.experiments.deploy.demo import one_thread
+from idiolect.experiments.deploy.demo import free_port, one_thread
 from idiolect.experiments.deploy.kits import RESULT
 from idiolect.experiments.flare import jobs, processes
 from idiolect.experiments.flare.kits import SERVER, Federation, make_flare_kits
@@ -69,10 +68,3 @@ def wait_for(opened: Session, sites: tuple[str, ...], seconds: float = START) ->
         if time.monotonic() > until:
             raise RequestError(f"Not all sites have come: {', '.join(sorted(missing))}; see flare.log in their kits.")
         time.sleep(LOOK_EVERY)
-
-
-def free_port() -> int:
-    """A port of this machine where nothing listens just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -7,7 +7,7 @@ import contextlib
 import io
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,10 @@ from idiolect.experiments.flare import policy
 @contextlib.contextmanager
 def session(kit: Path, seconds: float = 30.0) -> Iterator[Session]:
     """A connection to the server as the user whose kit this is."""
-    username = json.loads((kit / "startup" / "fed_admin.json").read_text())["admin"]["username"]
+    path = kit / "startup" / "fed_admin.json"
+    if not path.is_file():
+        raise RequestError(f"{kit} is no kit of a FLARE user; give the one that `deploy init` made for a lead.")
+    username = json.loads(path.read_text())["admin"]["username"]
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints that it connects
             opened = new_secure_session(username, str(kit), timeout=seconds)
@@ -74,20 +77,20 @@ def wait_for_end(opened: Session, job: str, seconds: float) -> str:
         raise RequestError(f"The run {job} has not ended within {seconds:g} s; `abort_job` ends it.") from error
 
 
-def run_to_end(kit: Path, least: int, seconds: float) -> Iterator[str]:
-    """Start a run as the user of a kit, and say how it goes."""
+def run_to_end(kit: Path, least: int, seconds: float, say: Callable[[str], None]) -> tuple[str, str]:
+    """Start a run as the user of a kit, and say how it goes; FLARE's number of it, and how it ended."""
     with session(kit) as opened:
         job = submit(opened, "run", least)
-        yield f"Run {job} is submitted; connected: {', '.join(connected(opened)) or 'no site'}."
-        yield f"It has ended: {wait_for_end(opened, job, seconds)}. The server's kit has its result."
+        say(f"Run {job} is submitted; connected: {', '.join(connected(opened)) or 'no site'}.")
+        ended = wait_for_end(opened, job, seconds)
+        say(f"It has ended: {ended}. The server's kit has its result.")
+    return job, ended
 
 
-def status_lines(kit: Path) -> list[str]:
-    """What the user of a kit may see, line by line."""
+def status_for(kit: Path) -> Status:
+    """What the user of a kit may see."""
     with session(kit) as opened:
-        found = status(opened)
-    runs = [f"{submitted} {name} {number}: {how}" for number, name, submitted, how in found.runs]
-    return [f"Connected: {', '.join(found.sites) or 'no site'}.", *(runs or ["No run so far."])]
+        return status(opened)
 
 
 class Status(NamedTuple):
@@ -95,6 +98,11 @@ class Status(NamedTuple):
 
     sites: tuple[str, ...]  # connected
     runs: tuple[tuple[str, str, str, str], ...]  # (number, name, submitted at, how it stands), newest first
+
+    def lines(self) -> list[str]:
+        """All of it for a person."""
+        runs = [f"{submitted} {name} {number}: {how}" for number, name, submitted, how in self.runs]
+        return [f"Connected: {', '.join(self.sites) or 'no site'}.", *(runs or ["No run so far."])]
 
 
 def status(opened: Session) -> Status:

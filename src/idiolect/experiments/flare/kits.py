@@ -17,7 +17,7 @@ from nvflare.lighter.provisioner import Provisioner
 
 from idiolect.core.checks import RequestError
 from idiolect.experiments.deploy.agreement import check_deployable
-from idiolect.experiments.deploy.kits import check_names, fill_kits
+from idiolect.experiments.deploy.kits import check_names, check_new, fill_kits
 from idiolect.experiments.flare import policy
 from idiolect.experiments.spec import Spec
 
@@ -35,6 +35,7 @@ class Federation:
     port: int = 8002
     leads: tuple[str, ...] = ("lead@idiolect.local",)
     members: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()  # sites that may join in the middle
 
 
 class _Quiet:
@@ -55,11 +56,11 @@ class _Quiet:
 def make_flare_kits(folder: Path, spec: Spec, federation: Federation) -> dict[str, Path]:
     """A kit for "server", each site and each user, with the spec and the party's own file."""
     check_deployable(spec)
-    check_names(federation.sites)
-    if folder.exists() and any(folder.iterdir()):
-        raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
+    check_names(federation.sites, federation.later)
+    check_new(folder)
     kits = provision(folder, federation)
-    fill_kits({name: kits[name] for name in (SERVER, *federation.sites)}, spec, federation.sites, {})
+    parties = {name: kits[name] for name in (SERVER, *federation.sites, *federation.later)}
+    fill_kits(parties, spec, federation.sites, {"later": list(federation.later)})
     return kits
 
 
@@ -89,7 +90,7 @@ def _project(federation: Federation) -> Project:
     """The same in FLARE's words. An organisation per site: no site has a say at another."""
     try:
         server = Participant("server", federation.host, "coordinator", {"fed_learn_port": federation.port})
-        sites = [Participant("client", site, _organisation(site)) for site in federation.sites]
+        sites = [Participant("client", site, _organisation(site)) for site in (*federation.sites, *federation.later)]
         users = [
             Participant("admin", user, "coordinator", {"role": role})
             for role, names in (("lead", federation.leads), ("member", federation.members))
