@@ -30,4 +30,5 @@ NAMES = (
     "deploy-fuzz",
     "deploy-faults",
     "protection",
+    "protection-clip",
 )

@@ -31,6 +31,7 @@ NAMES = (
     "deploy-fuzz",
     "deploy-faults",
     "protection",
+    "protection-clip",
     *DEVICE,
 )
 
