@@ -30,4 +30,6 @@ NAMES = (
     "deploy",
     "deploy-fuzz",
     "deploy-faults",
+    "protection",
+    "protection-clip",
 )

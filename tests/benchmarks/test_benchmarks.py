@@ -31,6 +31,8 @@ NAMES = (
     "deploy",
     "deploy-fuzz",
     "deploy-faults",
+    "protection",
+    "protection-clip",
     *DEVICE,
 )
 

@@ -21,6 +21,7 @@ from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share,
 from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Batched, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core.kinds import Changes
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
@@ -48,6 +49,8 @@ class Working(NamedTuple):
 @settings
 class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     """Local SGD in which every client also keeps a correction of its own."""
+
+    changes = Changes({"drift": None, "averaged": "shared"})
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1 / (4 L) for an L-smooth loss.", doc="inner step eta"

@@ -50,6 +50,9 @@ class Contest:
     ] = True
     held_out: Annotated[float, typer.Option(help="Clients that never train: a number, or a fraction below 1.")] = 0
     seed: Seed = None
+    epsilon: Annotated[
+        float | None, typer.Option(help="Compare under client-level differential privacy with this budget per method.")
+    ] = None
 
     def spec(self, rows: dict[str, object], name: str) -> dict[str, object]:
         """The spec, as a table, of this comparison on `rows`, a spec's [data]."""

@@ -57,7 +57,7 @@ def _select(plan: Plan, state: State, rows: tuple[Row, ...]) -> State:
     """The state with the lanes that are better now than at the round that was selected so far."""
     reached = [validation_means(row, plan.scores, plan.choose_by) for row in rows]
     # without validation rows there is nothing to compare: the last round is the selected one
-    better = [math.isnan(old[0]) or new > old for new, old in zip(reached, state.best)]
+    better = [plan.select_last or math.isnan(old[0]) or new > old for new, old in zip(reached, state.best)]
     best = tuple(old if math.isnan(new[0]) else max(new, old) for new, old in zip(reached, state.best))
     return state._replace(selected=choose_lanes(plan, better, state.now, state.selected), best=best)
 

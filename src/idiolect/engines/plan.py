@@ -43,6 +43,7 @@ class Options:
     progress: Progress | None = None
     state_folder: Path | None = None  # client states live there and rows are read as needed; None: all in memory
     choose_by: str = ""  # the score that selects a round; empty: the first
+    select_last: bool = False  # the last round is the selected one, whatever its scores
     measure: Measure | None = None  # further numbers for each record
     spent: Sequence[Ledger] = ()  # by lane: what was paid before the first round
 
@@ -59,6 +60,7 @@ class Plan:
     participations: tuple[Participation, ...]
     scores: tuple[str, ...]
     choose_by: str
+    select_last: bool
     population: InMemory | OnDisk
     algorithm: Algorithm  # all of them, stacked along a lane axis
     roots: Key
@@ -154,6 +156,7 @@ def make_plan(
             participations=participations,
             scores=scores,
             choose_by=options.choose_by or scores[0],
+            select_last=options.select_last,
             population=population,
             algorithm=stacked,
             roots=roots,
