@@ -95,7 +95,7 @@ def test_what_cannot_be_followed_or_written_is_refused(idiolect, finished):
     live = idiolect("compare", "hospitals.csv", "--client", "site", "--target", "ill", "--splits", "2", "--live")
     assert (live.code, live.error) == (
         2,
-        "Error: --live follows one run, and --splits makes several; leave one of them out.",
+        "Error: --live follows one run on one host, not --splits and not --hosts; leave one of them out.",
     )
     answer = idiolect("report", finished, "--out", "page.html")
     assert answer.code == 2

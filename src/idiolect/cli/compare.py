@@ -50,6 +50,9 @@ class Contest:
     ] = True
     held_out: Annotated[float, typer.Option(help="Clients that never train: a number, or a fraction below 1.")] = 0
     seed: Seed = None
+    epsilon: Annotated[
+        float | None, typer.Option(help="Compare under client-level differential privacy with this budget per method.")
+    ] = None
 
     def spec(self, rows: dict[str, object], name: str) -> dict[str, object]:
         """The spec, as a table, of this comparison on `rows`, a spec's [data]."""
@@ -95,7 +98,9 @@ def compare(
             refuse_live(live)
             split_and_show(wanted, folder, splits, running, usual)
         else:
-            train_and_show(wanted, folder, running, exploring=True, details=details, usual=usual, live=live)
+            train_and_show(
+                wanted, folder, running, exploring=True, details=details, theory=details, usual=usual, live=live
+            )
 
 
 def _floats(text: str) -> list[float]:
