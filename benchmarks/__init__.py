@@ -14,6 +14,7 @@ NAMES = (
     "unified",
     "softmax",
     "networks",
+    "shard",
     "recording",
     "start",
     "scale",
@@ -29,4 +30,6 @@ NAMES = (
     "deploy",
     "deploy-fuzz",
     "deploy-faults",
+    "protection",
+    "protection-clip",
 )

@@ -56,6 +56,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "tuning": "`[tuning]`",
         "collaboration": "`[collaboration]`",
         "output": "`[output]`",
+        "privacy": "`[privacy]`",
+        "compression": "`[compression]`",
+        "robustness": "`[robustness]`",
+        "attack": "`[attack]`",
         "resolved": "`[resolved.LABEL]`, written by the run",
     },
     "data": {
@@ -139,10 +143,41 @@ MEANINGS: dict[str, dict[str, str]] = {
         "`auto`: `all` up to 1000 clients, else `shared`; `none`: neither",
         "checkpoint_every": "rounds between checkpoints, rounded up to the end of a compiled block",
     },
+    "privacy": {
+        "epsilon": "budget of all rounds of a method; it chooses the noise. Unset, with noise_multiplier: none",
+        "noise_multiplier": "instead of a budget, the noise itself: its standard deviation in clips",
+        "delta": "the chance that epsilon does not hold. Unset: 0.1 over the number of clients",
+        "clip": "largest norm of a client's change; with adaptive clipping, that of the first round",
+        "clipping": "`adaptive`: the clip follows a quantile of the norms, found under the same budget",
+        "quantile": "`adaptive`: the fraction of clients whose change is not clipped",
+        "noise": "`server`: added to the mean; `clients`: each adds a part, which hides a client from the server only "
+        "where sums alone reach it",
+        "sampling": "`fixed`: `training.cohort` clients, or all; `poisson`: all are asked, each takes part with the "
+        "chance 1 - `training.dropout`, by a coin of its own",
+        "accountant": "`rdp`: Renyi divergences; `pld`: privacy loss distributions, tighter and slower",
+    },
+    "compression": {
+        "kind": "`quantise`: each number in a few bits, rounded at random; `top_k`: the largest entries of each array; "
+        "`random_k`: entries at drawn places. Unset: nothing is compressed",
+        "bits": "`quantise`: bits per number",
+        "one_in": "`top_k`, `random_k`: of so many entries one is sent",
+        "error_feedback": "`top_k`, `random_k`: whether clients add next time what was not sent",
+    },
+    "robustness": {
+        "rule": "in place of the mean of uploads. Unset: the mean",
+        "attackers": "`trimmed_mean`, `krum`, `multi_krum`: wrong uploads to withstand",
+        "bound": "`norm_bound`: the largest norm of an upload. Unset: the median of the norms",
+    },
+    "attack": {
+        "kind": "what simulated attackers do. Unset: there are none",
+        "clients": "how many attack; `data.seed` draws which",
+        "strength": "factor of what they do",
+    },
     "resolved": {
         "executor": "what `auto` chose",
         "chunk": "clients at a time, for `chunked`",
         "block": "rounds per compiled block",
+        "devices": "that clients were laid over",
         "rounds": "of the fit that is delivered, chosen on validation rows; unset: `training.rounds`",
     },
     "training": {},
@@ -158,6 +193,7 @@ RECORDS: dict[str, type] = {
     "collaboration": spec.CollaborationSpec,
     "output": spec.OutputSpec,
     "resolved": spec.Resolved,
+    **spec.PROTECTIONS,
 }
 COMMON = ("local_steps", "epochs", "batch_size")
 # settings, besides a name's preset, that change what crosses the wire
@@ -343,7 +379,7 @@ def _first_line(subject: Any) -> str:
 
 
 def _setting_names(function: Any) -> str:
-    skipped = ("seed", "split", "held_out", "dtype", "options")
+    skipped = ("seed", "split", "held_out", "dtype", "preparation", "options")
     names = [name for name in inspect.signature(function).parameters if name not in skipped]
     return ", ".join(f"`{name}`" for name in names) or "none"
 

@@ -21,6 +21,7 @@ BELOW_EXPERIMENTS = {
     "data",
     "metrics",
     "accounting",
+    "protection",
     "theory",
     "collaborate",
     "engines",
@@ -34,6 +35,7 @@ MAY_IMPORT = {
     "data": {"core"},
     "metrics": {"core"},
     "accounting": {"core"},
+    "protection": {"core"},  # wrappers around any algorithm, none by name
     "theory": {"core", "objectives", "models"},  # constants are known for model families, told by their class
     "collaborate": {"core", "metrics", "theory"},
     "engines": {"core", "data.store", "metrics", "accounting"},

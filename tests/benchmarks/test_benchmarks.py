@@ -17,6 +17,7 @@ NAMES = (
     "unified",
     "softmax",
     "networks",
+    "shard",
     "recording",
     "start",
     "scale",
@@ -30,6 +31,8 @@ NAMES = (
     "deploy",
     "deploy-fuzz",
     "deploy-faults",
+    "protection",
+    "protection-clip",
     *DEVICE,
 )
 

@@ -36,6 +36,7 @@ from idiolect.algorithms.block_descent import (
 from idiolect.algorithms.references import UNIFIED
 from idiolect.core import Fit, Method, setting, settings, tree
 from idiolect.core.control import cond, repeat, switch
+from idiolect.core.kinds import Changes
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally
 from idiolect.theory.solver_rules import ASCD_THEN_ASVRCD
 
@@ -68,6 +69,10 @@ class Upload(NamedTuple):
 @settings
 class ASCDThenASVRCD(VarianceReduced):
     """Starts with single components, ends with variance reduction; F is measured to decide when."""
+
+    changes = Changes(
+        {"gradient": None}, exact="it decides by a loss that goes up beside the gradient; use acd_pfl or asvrcd_pfl"
+    )
 
     momentum: float = setting(default=None, at_least=0, below=1, theory=True, doc="theta1, weight of z in x")
     anchor: float = setting(default=0.5, at_least=0, below=1, doc="theta2, weight of v in x")

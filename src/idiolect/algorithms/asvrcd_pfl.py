@@ -20,6 +20,7 @@ from __future__ import annotations
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.algorithms.references import UNIFIED
 from idiolect.core import Method, setting, settings
+from idiolect.core.kinds import Changes
 from idiolect.theory.solver_rules import ASVRCD_PFL, SVRCD_PFL
 
 
@@ -28,6 +29,10 @@ class VarianceReduced(BlockDescent):
     """Descent from components whose variance a snapshot takes out; still abstract."""
 
     reduces_variance = True
+    changes = Changes(
+        {"gradient": None},
+        unbiased="its snapshot takes the variance out only if what arrives is right in the mean",
+    )
 
     batch_size: int = setting(default=1, at_least=0, doc="components per iteration; 0: all, exact gradients")
     step_size: float = setting(default=None, above=0, theory=True, doc="step eta")

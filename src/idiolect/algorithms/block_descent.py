@@ -33,6 +33,7 @@ from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import Upload
 from idiolect.core import NOTHING, Algorithm, Fit, settings, step_key, tree
 from idiolect.core.control import repeat, switch
+from idiolect.core.kinds import Changes
 from idiolect.core.reduction import nothing, weighted_mean
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Reduction, Scalar, StartKeys, Tally
 
@@ -103,6 +104,8 @@ Gradient = Callable[[Key, Params, Params, Batch], tuple[Params, Tally]]
 @settings
 class BlockDescent(Algorithm[Any, ClientState, Broadcast, Working, Any]):
     """The contract of every block-coordinate solver; still abstract: a solver brings its coefficients."""
+
+    changes = Changes({"gradient": None}, unbiased="its iterates need gradients that are right in the mean")
 
     accelerated: ClassVar[bool] = True  # keeps z
     reduces_variance: ClassVar[bool] = False  # keeps v and grad F(v)

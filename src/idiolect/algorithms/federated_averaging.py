@@ -19,6 +19,7 @@ from idiolect.algorithms.tuples import Broadcast, Upload
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Fit, Models, setting, settings, step_key, tree
 from idiolect.core.algorithm import Client, Working
+from idiolect.core.kinds import Changes
 from idiolect.core.objective import Adapting
 from idiolect.core.statistics import replace_running, trained
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally
@@ -34,6 +35,8 @@ class ServerState(NamedTuple):
 @settings
 class FederatedAveraging(LocalSteps[ServerState, Client, Broadcast, Working, Any]):
     """A shared block, averaged: plain local steps unless told otherwise; still abstract."""
+
+    changes = Changes({"drift": None})
 
     server_optimizer: str = setting(
         default="sgd", choices=OPTIMIZERS, doc="any optax optimizer, by name; it sees the mean drift as a gradient"

@@ -17,21 +17,14 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.averaging import share, toward
+from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Algorithm, Batched, Fit, Method, beyond_theory, setting, settings, step_key, tree
+from idiolect.core.kinds import Changes
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 from idiolect.theory.step_sizes import LSGD_PFL
-
-
-class ServerState(NamedTuple):
-    """w; with the weighted average also that of the past wbar^k, and the rounds it covers."""
-
-    shared: Params
-    averaged: Params
-    rounds: Any
 
 
 class ClientState(NamedTuple):
@@ -39,13 +32,6 @@ class ClientState(NamedTuple):
 
     personal: Params
     averaged: Params
-    rounds: Any
-
-
-class Broadcast(NamedTuple):
-    """w goes down; with the weighted average also the number of rounds so far."""
-
-    shared: Params
     rounds: Any
 
 
@@ -58,17 +44,11 @@ class Working(NamedTuple):
     drawn: Array
 
 
-class Upload(NamedTuple):
-    """w - w_m goes up; with the weighted average also that of the round's w_m."""
-
-    drift: Params
-    averaged: Params
-    weight: Array
-
-
 @settings
 class LSGDPFL(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     """Local SGD on a shared and a personal block, with the step of each at its own scale."""
+
+    changes = Changes({"drift": None, "averaged": "shared"})
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1 / (4 L), L the larger of F's L^w and L^beta.", doc="step eta"

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.averaging import toward
 from idiolect.core import NOTHING, Batched, settings, step_key, tree
 from idiolect.core.algorithm import Client, Sent, Server
+from idiolect.core.kinds import Changes
 from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
 
 
@@ -35,6 +36,8 @@ class Upload(NamedTuple):
 @settings
 class OnePoint(Batched[Server, Client, Sent, Working, Upload]):
     """Gradients at the point that was sent; still abstract."""
+
+    changes = Changes({"gradient": None})
 
     @abc.abstractmethod
     def gradient(self, key: Key, sent: Any, batch: Batch) -> tuple[Params, Tally]:

@@ -17,22 +17,15 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.averaging import share, toward
+from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
 from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Batched, Fit, Method, Models, setting, settings, step_key, tree
+from idiolect.core.kinds import Changes
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 
 OUTPUTS = ("last", "mean_of_means", "own_mean")
-
-
-class ServerState(NamedTuple):
-    """w; for "mean_of_means" also the mean of the past wbar_t, and the rounds it covers."""
-
-    shared: Params
-    averaged: Params
-    rounds: Any
 
 
 class ClientState(NamedTuple):
@@ -41,13 +34,6 @@ class ClientState(NamedTuple):
     personal: Params
     averaged: Params
     covered: Any
-
-
-class Broadcast(NamedTuple):
-    """w goes down; for "mean_of_means" also the number of rounds so far."""
-
-    shared: Params
-    rounds: Any
 
 
 class Working(NamedTuple):
@@ -60,17 +46,11 @@ class Working(NamedTuple):
     drawn: Array
 
 
-class Upload(NamedTuple):
-    """w - w_m goes up; for "mean_of_means" also the round's mean of w_m."""
-
-    drift: Params
-    averaged: Params
-    weight: Array
-
-
 @settings
 class PersonalizedLocalSGD(Batched[ServerState, ClientState, Broadcast, Working, Upload]):
     """Local SGD in which every client also keeps a correction of its own."""
+
+    changes = Changes({"drift": None, "averaged": "shared"})
 
     step_size: float = setting(
         default=0.1, above=0, way_out="Try 1 / (4 L) for an L-smooth loss.", doc="inner step eta"

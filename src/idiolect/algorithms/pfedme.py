@@ -25,6 +25,7 @@ from idiolect.algorithms.tuples import Broadcast, ClientState, ServerState, Uplo
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Algorithm, Fit, Method, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
+from idiolect.core.kinds import Changes
 from idiolect.core.objective import Mixture
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.solver_rules import PFEDME
@@ -33,6 +34,8 @@ from idiolect.theory.solver_rules import PFEDME
 @settings
 class PFedMe(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     """A shared model at the centre of personal ones, each found by a proximal problem of its own."""
+
+    changes = Changes({"drift": None})
 
     local_steps: int = setting(default=20, at_least=1, doc="outer iterations per round (R)")
     batch_size: int = setting(default=5, at_least=0, doc="rows per outer iteration; 0: all rows, exact gradients")

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import iterations_before_message, no_rows
 from idiolect.core import NOTHING, Algorithm, Fit, Models, beyond_theory, setting, settings, tree
+from idiolect.core.kinds import Changes
 from idiolect.core.objective import Mixture
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 
@@ -54,6 +55,8 @@ class Upload(NamedTuple):
 @settings
 class PulledToMean(Algorithm[ServerState, ClientState, Broadcast, Working, Upload]):
     """Gradient steps at home, now and then a step toward the mean of all personal models; still abstract."""
+
+    changes = Changes({"personal": "mean"})
 
     batch_size = 0  # exact gradients
 

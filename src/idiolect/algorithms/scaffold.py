@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.local_steps import LocalSteps
 from idiolect.algorithms.population import population
 from idiolect.core import NOTHING, Method, setting, settings, step_key, tree
+from idiolect.core.kinds import Changes
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 
 
@@ -62,6 +63,11 @@ class Upload(NamedTuple):
 @settings
 class Scaffold(LocalSteps[ServerState, ClientState, Broadcast, Working, Upload]):
     """Local SGD with control variates."""
+
+    changes = Changes(
+        {"drift": None, "control_change": None},
+        unbiased="its control variates stay right only if what arrives is right in the mean",
+    )
 
     option: int = setting(
         default=2, choices=(1, 2), doc="control variates: 1 a full gradient at w, 2 from the local steps"

@@ -36,6 +36,7 @@ class Options(TypedDict, total=False):
     step_sizes: Sequence[float]  # to choose from on validation rows
     refit: bool  # fit the delivered models on training and validation rows
     held_out: float  # clients that never train: a number, or a fraction below 1
+    epsilon: float  # client-level differential privacy with this budget per method
     seed: int  # draws the split and the training
     seeds: Sequence[int]  # of the training; one answer over all of them
     spec: Mapping[str, Setting]  # further settings of a spec, such as {"training.precision": "float64"}
@@ -173,6 +174,7 @@ def _spec(
         score=options.get("score"),
         seed=options.get("seed"),
         held_out=options.get("held_out", 0),
+        epsilon=options.get("epsilon"),
     )
     asked["name"] = table.name
     if "l2" in options:
@@ -190,7 +192,15 @@ def _spec(
     return specs.from_table(specs.override(asked, _toml(options.get("spec", {}))))
 
 
-NUMBERS = {"rounds": int, "minutes": float, "l2": float, "cohort": int, "held_out": float, "seed": int}
+NUMBERS = {
+    "rounds": int,
+    "minutes": float,
+    "l2": float,
+    "cohort": int,
+    "held_out": float,
+    "seed": int,
+    "epsilon": float,
+}
 PLAIN_ROUNDS = 100  # where nothing is chosen and nothing is said
 
 

@@ -50,6 +50,7 @@ class Purpose(enum.IntEnum):
     SYNTHETIC = 14
     BOOTSTRAP = 15
     PREPROCESSING = 16
+    ATTACKERS = 17
 
 
 def root_key(seed: ArrayLike) -> Key:
@@ -88,6 +89,11 @@ def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.
     """A NumPy generator for draws on the host, named by the same coordinates."""
     sequence = np.random.SeedSequence([seed % 2**63, int(purpose), *coordinates])
     return np.random.Generator(np.random.Philox(sequence))
+
+
+def secret_words() -> np.ndarray:
+    """128 bits that nobody can guess or draw again, as numbers: for noise that must hide something."""
+    return np.frombuffer(secrets.token_bytes(16), np.int32)
 
 
 def secret_token() -> str:

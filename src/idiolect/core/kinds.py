@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -71,3 +71,21 @@ class Routes(Protocol):
 
     def shared_shares(self, model: Params, inputs: Array) -> Array:
         """Of a personal model, the weight of each exit's shared version: (rows, exits), or (rows, time, exits)."""
+
+
+class Changes(NamedTuple):
+    """What of an Upload says how something moved: what can be clipped, compressed, or hidden in noise.
+
+    An algorithm states it as `changes`, an attribute of its class; without it no protection can be put around it.
+    """
+
+    fields: dict[str, str | None]  # of the Upload -> the field of the Broadcast that it moved away from; None: a change
+    exact: str | None = None  # why no upload may arrive otherwise than it was computed
+    unbiased: str | None = None  # why compression must be right in the mean
+
+
+@runtime_checkable
+class SendsChanges(Protocol):
+    """An algorithm whose uploads can be protected."""
+
+    changes: ClassVar[Changes]

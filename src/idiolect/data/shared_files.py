@@ -15,6 +15,7 @@ from idiolect.data.conversions import HOSPITALS
 from idiolect.data.dataset_files import dataset_file
 from idiolect.data.federation import Federation
 from idiolect.data.partition import Partition, deal
+from idiolect.data.preparation import FEDERATED
 from idiolect.data.sources import read_libsvm, read_npz
 from idiolect.data.split import HeldOut, Split, draw_held_out
 from idiolect.data.tables import read_csv
@@ -27,10 +28,16 @@ HEART_COLUMNS = (
 HEART_CATEGORIES = ("cp", "restecg", "slope", "thal")  # codes without an order
 
 
-def heart_disease(*, split: Split = Split(), seed: int = 0) -> Federation:
+def heart_disease(*, split: Split = Split(), seed: int = 0, preparation: str = FEDERATED) -> Federation:
     """UCI Heart Disease: 920 patients of 4 hospitals, 13 features, many values missing; is there disease?"""
     return Federation.from_table(
-        heart_table(), client="hospital", target="disease", task="classification", split=split, seed=seed
+        heart_table(),
+        client="hospital",
+        target="disease",
+        task="classification",
+        split=split,
+        seed=seed,
+        preparation=preparation,
     )
 
 
@@ -49,21 +56,37 @@ def heart_table() -> pa.Table:
     return table.append_column("disease", pc.greater(table.column("num"), 0)).drop_columns(["num"])
 
 
-def school(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
+def school(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0, preparation: str = FEDERATED) -> Federation:
     """ILEA exam scores: 15362 pupils of 139 schools, 27 features; regression on the scaled score."""
     content = read_npz(dataset_file("tabular/school139.npz.xz"))
     table = _columns(content["x"][:, :27]) | {"score": content["y"], "school": content["school"]}
     return Federation.from_table(
-        table, client="school", target="score", task="regression", split=split, held_out=held_out, seed=seed
+        table,
+        client="school",
+        target="score",
+        task="regression",
+        split=split,
+        held_out=held_out,
+        seed=seed,
+        preparation=preparation,
     )
 
 
-def landmine(*, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0) -> Federation:
+def landmine(
+    *, split: Split = Split(), held_out: HeldOut = 0, seed: int = 0, preparation: str = FEDERATED
+) -> Federation:
     """Landmine detection: 14820 radar images of 29 minefields, 9 features; 6 % are mines."""
     content = read_npz(dataset_file("tabular/landmine29.npz.xz"))
     table = _columns(content["x"]) | {"mine": content["y"], "field": content["task"]}
     return Federation.from_table(
-        table, client="field", target="mine", task="classification", split=split, held_out=held_out, seed=seed
+        table,
+        client="field",
+        target="mine",
+        task="classification",
+        split=split,
+        held_out=held_out,
+        seed=seed,
+        preparation=preparation,
     )
 
 

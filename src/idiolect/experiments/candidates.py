@@ -8,6 +8,7 @@ from typing import Any
 
 from idiolect.algorithms import ALGORITHMS
 from idiolect.core.checks import RequestError
+from idiolect.data.preparation import LOCAL as LOCALLY
 from idiolect.metrics.scores import find_score
 
 LOCAL = "local"  # the method that trains every client alone
@@ -36,6 +37,7 @@ def comparison(
     score: str | None = None,
     seed: int | None = None,
     held_out: float = 0,
+    epsilon: float | None = None,
 ) -> dict[str, Any]:
     """The spec, as a table, that compares methods on `data`, a spec's [data]; None: what suits most tables."""
     names, most = method_names(methods), MOST_ROUNDS if rounds is None else rounds
@@ -60,7 +62,28 @@ def comparison(
         spec["data"]["seed"], spec["seeds"] = seed, [seed]
     if held_out:  # a number of clients is a whole number; inf is none, and refused later
         spec["data"]["held_out"] = int(held_out) if held_out >= 1 and float(held_out).is_integer() else held_out
-    return spec
+    return spec if epsilon is None else private_comparison(spec, epsilon, rounds)
+
+
+TABLES = ("table", "heart_disease", "school", "landmine")  # sources whose columns are scaled
+PRIVATE_ROUNDS, PRIVATE_STEP = 40, 0.1  # rounds spend epsilon; columns are scaled, so that this step suits most tables
+
+
+def private_comparison(spec: dict[str, Any], epsilon: float, rounds: int | None) -> dict[str, Any]:
+    """The comparison under a privacy budget: nothing is chosen on rows, and no column's sums are sent."""
+    number, sizes = PRIVATE_ROUNDS if rounds is None else rounds, spec["tuning"].get("step_size", [PRIVATE_STEP])
+    if len(sizes) > 1 or "minutes" in spec["tuning"]:
+        raise RequestError(
+            "--epsilon leaves nothing to choose on validation rows, got --minutes or several --step-sizes; give one "
+            "step size, and --rounds."
+        )
+    given = {"preparation": LOCALLY} if spec["data"].get("source") in TABLES else {}
+    return {key: value for key, value in spec.items() if key not in ("tuning", "collaboration")} | {
+        "data": given | spec["data"],
+        "training": spec["training"] | {"rounds": number, "record_every": max(1, number // 20)},
+        "defaults": spec["defaults"] | {"step_size": sizes[0]},
+        "privacy": {"epsilon": epsilon},
+    }
 
 
 def _given(**options: object) -> dict[str, object]:

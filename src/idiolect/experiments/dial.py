@@ -27,6 +27,7 @@ from idiolect.experiments.choice import Tried, client_rows, find_choice, objecti
 from idiolect.experiments.execute import MOST_KEPT, Say, is_tuned
 from idiolect.experiments.prepare import Prepared, choose_scores, loss_scores, prepare
 from idiolect.experiments.privacy import dial_statement
+from idiolect.experiments.protection import is_protected
 from idiolect.experiments.refit import with_validation_rows
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.sources import refuse_weights
@@ -97,6 +98,11 @@ def walk(
         _check_same(folder, request)
         spec = resumed(folder.read_spec(), spec, path)
     refuse_weights(spec.data, "dial")
+    if is_protected(spec):
+        raise RequestError(
+            "dial goes on from one value to the next, which protections are not made for; leave [privacy], "
+            "[compression], [robustness] and [attack] out, or use sweep."
+        )
     stations = tuple(dataclasses.replace(method, settings=method.settings | {setting: value}) for value in values)
     stops = dataclasses.replace(spec, methods=stations)
     prepared = prepare(stops, scoring=loss_scores if by_loss else choose_scores)

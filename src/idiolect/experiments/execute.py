@@ -35,6 +35,7 @@ from idiolect.experiments.outcome import client_rows, history_rows, method_summa
 from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.prepare import Prepared, prepare
 from idiolect.experiments.privacy import privacy_statement
+from idiolect.experiments.protection import write_epsilon
 from idiolect.experiments.refit import (
     shorten_steps,
     step_notes,
@@ -247,6 +248,8 @@ class _Training:
         known = spec.resolved.get(labels[0])
         if known is not None:
             training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
+            if training.devices == "auto":
+                training = dataclasses.replace(training, devices=known.devices)
         algorithms = [one.built.algorithm for one in methods]
         measure = _measure(spec, labels, algorithms, federation, folder, prepared.synthetic)
         # method by method, all seeds of one side by side: runs are cut apart in this order below
@@ -259,6 +262,7 @@ class _Training:
             progress=self.work.stage(shown, len(methods)),
             choose_by=prepared.choose_by,
             measure=measure,
+            select_last=spec.privacy.is_on,  # to choose among rounds by scores would read rows that no noise hides
             spent=[_agreement(one.built) for one in methods for _ in spec.seeds],
         )
         session = open_session(lanes, federation, training, seeds, prepared.scores, options)
@@ -282,6 +286,7 @@ class _Training:
                 None if one.choice is None else one.rounds,
                 one.settings or None,
                 one.built.chosen or None,
+                int(used.devices),
             )
             for one in methods
         }
@@ -295,7 +300,9 @@ class _Training:
                 take_evidence(run.recorder, one.choice, refitted=self.spec.tuning.refit)
             restore_units(run.recorder, self.prepared.federation)
             write_models(self.folder, self.spec.output.models, one.method.label, run, self.prepared.federation)
-        return Trained(one.method, runs, one.built.notes, one.choice)
+        if self.spec.privacy.is_on:
+            write_epsilon(one.built.spending, runs)
+        return Trained(one.method, runs, one.built.notes, one.choice, one.built.protected)
 
 
 def _agreement(built: Built) -> Ledger:

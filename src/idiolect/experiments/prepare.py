@@ -16,10 +16,13 @@ from idiolect.core.checks import NeedsRidgeError, RequestError
 from idiolect.core.kinds import Listens
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import sentences
+from idiolect.engines.billing import sends
 from idiolect.engines.demand import check_demand
 from idiolect.engines.door import check_fit, check_participation, check_training, participation_of, run_precision
+from idiolect.engines.shard import start_devices
 from idiolect.experiments.build import Built, Number, build_client_loss, build_method, problem_constants
 from idiolect.experiments.collaboration import Collaboration, find_collaboration
+from idiolect.experiments.protection import OUTSIDE, check_preparation, check_protections, is_protected, protect_method
 from idiolect.experiments.sources import build_data
 from idiolect.experiments.spec import MethodSpec, Spec
 from idiolect.experiments.units import unit_sentence
@@ -52,19 +55,22 @@ class Prepared:
     built: tuple[Built, ...] = ()  # one for each of them
     absence: tuple[str | None, ...] = ()  # what is to be said of each where clients are absent from rounds
     left_out: tuple[str, ...] = ()  # sentences about the other methods
+    deployed: bool = False  # over real machines
 
     def build(self, method: MethodSpec, chosen: Mapping[str, Number] | None = None) -> Built:
         """The method as it will run; `chosen` is what theory chose when the run was started."""
-        return build_method(
+        private = self.spec.privacy.is_on  # then no step may come from the curvature of the clients' rows
+        built = build_method(
             method,
             self.client_loss,
-            self.constants,
+            None if private else self.constants,
             self.federation.clients,
             float(np.mean(self.federation.train.counts)),
             chosen,
             self.federation.names,
             self.collaboration,
         )
+        return _with_protections(self, method, built)
 
     def on_rows(self, federation: Federation, method: MethodSpec) -> Prepared:
         """The same on other rows of the clients: curvature, and who is alike where the method asks, are found anew."""
@@ -81,7 +87,7 @@ class Prepared:
         notes = [*federation.describe(), *federation.notes, *prepared, *self.left_out]
         if self.federation.validation.counts.sum() == 0:
             notes.append("No client has a validation row, so the last round counts as the selected one.")
-        return notes
+        return [*notes, OUTSIDE] if self.spec.privacy.is_on else notes
 
     def check_demand(self) -> None:
         """RequestError for a method that needs more memory than there is."""
@@ -89,6 +95,27 @@ class Prepared:
             for method, ready in zip(self.methods, self.built):
                 with named(method.label):
                     check_demand(ready.algorithm, self.federation.train, self.spec.training, len(self.spec.seeds))
+
+
+def _with_protections(prepared: Prepared, method: MethodSpec, built: Built) -> Built:
+    """The method as the sections on protections ask."""
+    if not is_protected(prepared.spec):
+        return built
+    stepless = hasattr(built.algorithm, "step_size") and "step_size" not in method.settings
+    if prepared.spec.privacy.is_on and sends(built.algorithm) and stepless:
+        raise RequestError(
+            f"methods.{method.label}.step_size must be given under [privacy], got none: theory reads it off the "
+            "clients' rows; write a number such as 0.1."
+        )
+    with named(method.label):
+        found = protect_method(prepared.spec, prepared.federation, built.algorithm, prepared.deployed)
+    notes = [f"{method.label}: {text}." for text in found.notes]
+    return built._replace(
+        algorithm=found.algorithm,
+        notes=[*built.notes, *notes],
+        protected=found.notes,
+        spending=found.spending,
+    )
 
 
 @contextlib.contextmanager
@@ -105,8 +132,11 @@ def prepare(spec: Spec, rows: pa.Table | None = None, scoring: Scoring | None = 
 
     RequestError for a request that makes no sense. `rows` is the table where it is in memory and not in a file.
     """
+    check_protections(spec)
     federation, problem = build_data(spec.data, spec.training.precision, rows)
+    check_preparation(spec, federation)
     check_training(spec.training, federation.clients)
+    start_devices(spec.training.devices)  # before JAX has computed anything
     if federation.test.counts.sum() == 0 and problem is None and spec.evaluation.untested == "refuse":
         raise RequestError(
             "No client has a test row, so no method could be judged. Bring more rows per client, or give "

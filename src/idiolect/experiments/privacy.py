@@ -102,7 +102,8 @@ def _fewest(rows: np.ndarray, names: tuple[str, ...]) -> record.FewestRows:
 def _also(prepared: Prepared, trained: list[Trained]) -> list[record.Aside]:
     """What is sent beside preparation and rounds: constants, scores on validation rows, who is alike."""
     found = []
-    if prepared.constants is not None and any(entry.method.algorithm != LOCAL for entry in trained):
+    used = prepared.constants is not None and not prepared.spec.privacy.is_on
+    if used and any(entry.method.algorithm != LOCAL for entry in trained):
         found.append(_CONSTANTS)
     if any(entry.choice is not None for entry in trained):
         scores = len(prepared.scores)
@@ -139,6 +140,7 @@ class Fit(NamedTuple):
     seeds: int
     spent: int = 0  # rounds to choose its settings
     silence: str = "nothing is sent"  # what is said where no array leaves a client
+    protected: tuple[str, ...] = ()  # what protections were around it
 
 
 def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
@@ -147,7 +149,7 @@ def _trained_fit(entry: Trained, fitted: Federation) -> Fit:
     alike = choice is not None and not choice.common
     silence = "nothing is sent but scores on validation rows, to choose" if alike else "nothing is sent"
     spent = 0 if choice is None else choice.spent
-    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence)
+    return Fit(entry.method.label, run, run.ledger, fitted, len(entry.runs), spent, silence, entry.protected)
 
 
 def _method(fit: Fit) -> record.MethodSent:
@@ -165,7 +167,7 @@ def _method(fit: Fit) -> record.MethodSent:
         uploads_in_all=ledger.messages_up if ledger.upload_bytes else 0,
         upload_bytes=ledger.upload_bytes,
         rows_at_least=record.FewestRows(_rows_of_an_upload(fit.run, least.rows), least.client),
-        protection=UNPROTECTED if sent else fit.silence,
+        protection=("; ".join(fit.protected) or UNPROTECTED) if sent else fit.silence,
     )
 
 

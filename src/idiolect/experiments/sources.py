@@ -16,7 +16,7 @@ from idiolect.data import bundled, shared_files, speeches, synthetic
 from idiolect.data.federation import Federation
 from idiolect.data.leaf import next_token_targets, read_leaf_json, refuse_token_numbers
 from idiolect.data.partition import deal
-from idiolect.data.preparation import FEDERATED, GIVEN
+from idiolect.data.preparation import FEDERATED, GIVEN, LOCAL
 from idiolect.data.preprocessing import Preprocessing
 from idiolect.data.problem import Problem
 from idiolect.data.sources import npz_names, read_idx, read_libsvm, read_npz
@@ -302,6 +302,7 @@ def build_data(
     parameters = inspect.signature(source).parameters
     # synthetic problems are made in the run's precision: rounding would move their optimum
     usual = {"seed": data.seed, "split": split, "held_out": data.held_out, "dtype": np.dtype(precision)}
+    usual["preparation"] = data.preparation
     _check_settings(data, parameters, usual)
     arguments = {name: value for name, value in usual.items() if name in parameters} | data.settings
     _check_size(data.source, parameters, arguments)
@@ -316,7 +317,9 @@ def _refuse_table_settings(data: DataSpec) -> None:
     for name in TABLE_ONLY:
         if getattr(data, name) is not None:
             raise RequestError(f"[data] {name} is for tables, and the source is {data.source!r}; leave it out.")
-    if data.preparation != FEDERATED:
+    known = SOURCES.get(data.source)
+    is_table = known is not None and "preparation" in inspect.signature(known).parameters
+    if data.preparation != FEDERATED and not (is_table and data.preparation == LOCAL):
         raise RequestError(
             f"[data] preparation is for tables, and the source is {data.source!r}, whose rows come as they are; leave "
             "it out."

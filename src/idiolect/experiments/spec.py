@@ -16,6 +16,13 @@ from idiolect.core.checks import Range, RequestError, setting
 from idiolect.core.settings import array_fields
 from idiolect.data.preparation import FEDERATED, WAYS
 from idiolect.engines.door import Training
+from idiolect.experiments.protection_spec import (
+    PROTECTIONS,
+    AttackSpec,
+    CompressionSpec,
+    PrivacySpec,
+    RobustnessSpec,
+)
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
 from idiolect.objectives import OBJECTIVES
 from idiolect.record.schema import Swept
@@ -158,6 +165,7 @@ class Resolved:
     chosen: dict[str, float | list[float]] | None = dataclasses.field(
         default=None, metadata={"doc": "settings that theory chose; unset: none"}
     )
+    devices: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,6 +182,10 @@ class Spec:
     tuning: TuningSpec = dataclasses.field(default_factory=TuningSpec)
     collaboration: CollaborationSpec = dataclasses.field(default_factory=CollaborationSpec)
     output: OutputSpec = dataclasses.field(default_factory=OutputSpec)
+    privacy: PrivacySpec = dataclasses.field(default_factory=PrivacySpec)
+    compression: CompressionSpec = dataclasses.field(default_factory=CompressionSpec)
+    robustness: RobustnessSpec = dataclasses.field(default_factory=RobustnessSpec)
+    attack: AttackSpec = dataclasses.field(default_factory=AttackSpec)
     resolved: dict[str, Resolved] = dataclasses.field(default_factory=dict)
 
 
@@ -185,6 +197,7 @@ _TABLES: dict[str, type] = {
     "tuning": TuningSpec,
     "collaboration": CollaborationSpec,
     "output": OutputSpec,
+    **PROTECTIONS,
 }
 _HOMES = {  # where two tables share a name, the first is meant
     field.name: f"{key}.{field.name}" for key, cls in reversed(_TABLES.items()) for field in dataclasses.fields(cls)
@@ -378,7 +391,8 @@ def resumed(stored: Spec, asked: Spec, where: object) -> Spec:
                 f"The run in {where} was started with {place} = {before}, and this asks for {now}; "
                 f"resume it as it was with `idiolect run {where} --resume`, or choose another --out."
             )
-    return dataclasses.replace(stored, output=asked.output)
+    training = dataclasses.replace(stored.training, devices=asked.training.devices)
+    return dataclasses.replace(stored, output=asked.output, training=training)
 
 
 def is_same_run(one: Spec, other: Spec) -> bool:
@@ -399,6 +413,7 @@ def _settings_by_place(spec: Spec) -> Table:
                 places[prefix + key] = value
 
     walk("", {key: value for key, value in table.items() if key not in ("name", "output", "resolved")})
+    places.pop("training.devices", None)  # where clients are changes rounding alone
     return places
 
 
@@ -406,6 +421,9 @@ def to_table(spec: Spec) -> Table:
     """Plain values that `from_table` reads back to the same spec; unset values are left out."""
     table: Table = {"name": spec.name, "seeds": list(spec.seeds)}
     for key in _TABLES:
+        # a section that is not on is not written: a spec says what was asked for
+        if key in PROTECTIONS and getattr(spec, key) == PROTECTIONS[key]():
+            continue
         if key != "collaboration" or spec.collaboration.source is not None:
             table[key] = _plain(dataclasses.asdict(getattr(spec, key)))
     table["methods"] = {

@@ -22,6 +22,7 @@ class Trained:
     runs: list[Run]
     notes: list[str]
     choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
+    protected: tuple[str, ...] = ()  # what protections were around it, in words
 
     @property
     def diverged(self) -> Divergence | None:

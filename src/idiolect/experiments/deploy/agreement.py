@@ -65,6 +65,13 @@ def check_deployable(spec: Spec) -> None:
         "as step_size, or choose in a simulation": bool(
             tuning.auto or tuning.refit or tuning.minutes or tuning.until != "rounds"
         ),
+        "[attack] is for simulations; leave it out": spec.attack.kind is not None,
+        "[privacy] noise = 'clients' hides a site from the server only under secure aggregation, which is not built; "
+        "use noise = 'server'": spec.privacy.is_on and spec.privacy.noise == "clients",
+        "[privacy] needs all sites in every round, with training.cohort = 0 and training.dropout = 0: who is drawn "
+        "follows from the seed, which all sites know": (
+            spec.privacy.is_on and bool(spec.training.cohort or spec.training.dropout)
+        ),
         "[evaluation] optimum = 'always' needs the rows of all clients; leave it out": (
             spec.evaluation.optimum == "always"
         ),

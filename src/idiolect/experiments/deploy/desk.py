@@ -28,6 +28,7 @@ from idiolect.experiments.build import assemble, build_client_loss, problem_cons
 from idiolect.experiments.deploy.agreement import check_deployable, run_digest, versions
 from idiolect.experiments.deploy.rows import federation_at_site, read_site_table, table_request
 from idiolect.experiments.deploy.site_file import SiteFile
+from idiolect.experiments.protection import protect_at_site
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec, Resolved, Spec, load
 from idiolect.objectives import ClientLoss
@@ -104,7 +105,7 @@ class SpecDesk:
         method = next((one for one in self.spec.methods if one.label == content.get("label")), None)
         if method is None:
             raise RequestError("The coordinator asks for a method that this site's spec does not name.")
-        algorithm = _own_algorithm(method, self._loss(federation), content, self.spec.training.precision)
+        algorithm = _own_algorithm(self.spec, method, self._loss(federation), content)
         self._told[method.label] = content
         return Post(
             algorithm,
@@ -155,8 +156,9 @@ def _with_own(method: MethodSpec, told: Facts | None) -> MethodSpec:
     return dataclasses.replace(method, settings=settings)
 
 
-def _own_algorithm(method: MethodSpec, loss: ClientLoss, content: Facts, precision: str) -> Algorithm:
+def _own_algorithm(spec: Spec, method: MethodSpec, loss: ClientLoss, content: Facts) -> Algorithm:
     """The algorithm as this site knows it, with the coordinator's numbers; RequestError where one is odd."""
+    precision = spec.training.precision
     where, number, clients = f"methods.{method.label}", int(content["number"]), int(content["clients"])
     if not 0 <= number < clients:
         raise RequestError(f"The coordinator numbers this site {number} of {clients}.")
@@ -165,7 +167,8 @@ def _own_algorithm(method: MethodSpec, loss: ClientLoss, content: Facts, precisi
     chosen: dict[str, Any] = content.get("chosen") or {}
     if set(chosen) - known:
         raise RequestError(f"The coordinator chose settings that {method.algorithm} does not have.")
-    algorithm = know_population(dataclasses.replace(algorithm, **chosen), clients, float(content["chance"]))
+    algorithm = protect_at_site(spec, clients, dataclasses.replace(algorithm, **chosen))
+    algorithm = know_population(algorithm, clients, float(content["chance"]))
     check_settings(algorithm, where)
     with run_precision(precision):
         own = in_precision(own_settings(algorithm, number), PRECISIONS[precision])

@@ -16,6 +16,7 @@ from idiolect.data.task import Task
 from idiolect.experiments.build import build_client_loss
 from idiolect.experiments.collaboration import find_collaboration
 from idiolect.experiments.prepare import Prepared, choose_by_of, choose_scores, with_methods
+from idiolect.experiments.protection import check_preparation, check_protections
 from idiolect.experiments.spec import Spec
 from idiolect.theory.constants import Constants
 
@@ -72,6 +73,8 @@ def _targets(task: Task, width: int, sums: Mapping[str, SiteSums], split: str, t
 
 def prepare_hollow(spec: Spec, federation: Federation, constants: Constants | None) -> Prepared:
     """What `prepare` makes of rows, made of what sites said of theirs."""
+    check_protections(spec)
+    check_preparation(spec, federation)
     scores, reason = choose_scores(spec, federation)
     choose_by = choose_by_of(spec, federation)
     return with_methods(
@@ -85,6 +88,7 @@ def prepare_hollow(spec: Spec, federation: Federation, constants: Constants | No
             scores if choose_by in scores else (*scores, choose_by),
             choose_by,
             reason,
+            deployed=True,
         ),
         {},
     )

@@ -18,6 +18,7 @@ from idiolect.core.algorithm import Algorithm, fit_of
 from idiolect.core.checks import RequestError
 from idiolect.data.preparation import Preparation
 from idiolect.data.site_sums import SiteSums
+from idiolect.protection.wrapper import NOISE_SECRET
 
 SPLITS = ("train", "validation", "test")
 
@@ -30,7 +31,7 @@ def check_joinable(label: str, algorithm: Algorithm, later: Sequence[str]) -> No
     reasons = {
         "it needs every client in every round": fit_of(algorithm, 0.5).refused is not None,
         "it has settings of its own for each client": own,
-        "its server must know beforehand who listens to whom": bool(algorithm.server_only),
+        "its server must know beforehand who listens to whom": bool(set(algorithm.server_only) - {NOISE_SECRET}),
     }
     reason = next((text for text, holds in reasons.items() if holds), None)
     if reason is not None:

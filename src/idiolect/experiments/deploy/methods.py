@@ -23,6 +23,7 @@ from idiolect.experiments.deploy.tuned import choose_step
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec
+from idiolect.protection import with_private_noise
 
 
 class MethodRuns(NamedTuple):
@@ -88,7 +89,7 @@ def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, s
     target = (rows.targets.shape[1:], rows.targets.dtype.name)
     return Job(
         method.label,
-        admitted,
+        with_private_noise(admitted),
         seed,
         training,
         participation,
@@ -97,6 +98,7 @@ def _job(prepared: Prepared, agreed: Agreed, method: MethodSpec, built: Built, s
         shapes_of(federation.input_shape, target, rows.weights is not None, training.precision),
         lambda site: common | _own_facts(agreed.numbers[site], built, admitted, training.precision),
         None if federation.preparation is None else padded(federation.preparation, clients),
+        prepared.spec.privacy.is_on,
     )
 
 

@@ -24,6 +24,7 @@ from idiolect.experiments.gains import Against, Judged, alone_for, one_for
 from idiolect.experiments.outcome import client_rows, history_rows, method_summary, unscored, validation_mean
 from idiolect.experiments.prepare import Prepared
 from idiolect.experiments.privacy import privacy_statement
+from idiolect.experiments.protection import write_epsilon
 from idiolect.experiments.run_folder import RunFolder, safe_name
 from idiolect.experiments.spec import MethodSpec
 from idiolect.experiments.trained import Trained
@@ -133,7 +134,10 @@ def _trained(trials: list[Trial], prepared: Prepared) -> list[Trained]:
     trained = []
     for _, group in itertools.groupby(trials, key=lambda trial: trial.method.label):
         same = list(group)
-        trained.append(Trained(same[0].method, [_run_of(trial, prepared) for trial in same], same[0].built.notes))
+        runs, built = [_run_of(trial, prepared) for trial in same], same[0].built
+        if prepared.spec.privacy.is_on:
+            write_epsilon(built.spending, runs)
+        trained.append(Trained(same[0].method, list(runs), built.notes, protected=built.protected))
     return trained
 
 

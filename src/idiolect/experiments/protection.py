@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the sections of a spec to a protected algorithm, what it spends, and the sentences that say so."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from idiolect.accounting.client_privacy import Rounds, noise_for, spent_epsilon
+from idiolect.core.addressing import PerClient
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError
+from idiolect.core.keys import Purpose, host_generator
+from idiolect.data.federation import Federation
+from idiolect.data.preparation import FEDERATED
+from idiolect.engines.billing import sends
+from idiolect.engines.door import Training, participation_of
+from idiolect.engines.run import Run
+from idiolect.experiments.protection_spec import PrivacySpec
+from idiolect.experiments.spec import Spec
+from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, protect
+
+SIMULATED = "not private: simulated noise, drawn from the run's seed"
+PRIVATE = "noise from the server's private source; the server itself sees every upload"
+
+OUTSIDE = (
+    "Epsilon is that of one method and one seed: several of them together spend the sum. Scores, and a choice among "
+    "methods by them, read rows that no noise hides, and are outside of it."
+)
+
+
+class Spending(NamedTuple):
+    """The noise of a method's rounds, and what they spend."""
+
+    rounds: Rounds
+    noise_multiplier: float
+    delta: float
+    clip: float
+    clipping: str
+    noise: str
+
+    def epsilon(self, number: int) -> float:
+        """After so many rounds."""
+        return spent_epsilon(self.rounds, number, self.noise_multiplier, self.delta)
+
+
+class Protected(NamedTuple):
+    """An algorithm with its protections; `notes` say what is in force."""
+
+    algorithm: Algorithm
+    notes: tuple[str, ...] = ()
+    spending: Spending | None = None  # None: nothing is accounted
+
+
+def is_protected(spec: Spec) -> bool:
+    """Whether anything is protected, or attacked."""
+    return spec.privacy.is_on or any((spec.compression.kind, spec.robustness.rule, spec.attack.kind))
+
+
+def check_protections(spec: Spec) -> None:
+    """RequestError for what [privacy] cannot account, and for settings of a protection that is not on."""
+    for name, switch in (("privacy", "epsilon"), ("compression", "kind"), ("robustness", "rule"), ("attack", "kind")):
+        section = getattr(spec, name)
+        on = section.is_on if name == "privacy" else getattr(section, switch) is not None
+        if not on and section != type(section)():
+            raise RequestError(
+                f"[{name}] is on only where {name}.{switch} is given, got none; give it, or leave it out."
+            )
+    if not spec.privacy.is_on:
+        return
+    if spec.privacy.epsilon is not None and spec.privacy.noise_multiplier is not None:
+        raise RequestError("[privacy] takes epsilon or noise_multiplier, got both; keep one.")
+    tuned = spec.tuning.auto or bool(spec.tuning.step_size) or spec.tuning.refit or spec.tuning.until != "rounds"
+    refused = {
+        "[tuning] reads validation rows again and again, which no noise hides; leave it out, and give numbers": tuned,
+        "[collaboration] finds out who is alike from rows, which no noise hides; leave it out": (
+            spec.collaboration.source not in (None, "identity", "uniform", "mixture")
+        ),
+        "privacy.sampling = 'poisson' is by coins: every client is asked, with training.cohort = 0, and takes part "
+        "with the chance 1 - training.dropout; set these": (
+            spec.privacy.sampling == "poisson" and (spec.training.cohort > 0 or spec.training.dropout == 0)
+        ),
+        "privacy.noise = 'clients' adds up to the right noise only if all of a fixed cohort arrive; set "
+        "training.dropout = 0": spec.privacy.noise == "clients" and spec.training.dropout > 0,
+        "privacy.accountant = 'pld' knows all clients or coins; use 'rdp' for fixed cohorts": (
+            spec.privacy.accountant == "pld" and spec.privacy.sampling == "fixed" and spec.training.cohort > 0
+        ),
+    }
+    reason = next((text for text, holds in refused.items() if holds), None)
+    if reason is not None:
+        raise RequestError(f"{reason}.")
+
+
+def check_preparation(spec: Spec, federation: Federation) -> None:
+    """RequestError where columns were scaled by sums that left the clients as they are, under [privacy]."""
+    found = federation.preparation
+    if spec.privacy.is_on and found is not None and found.way == FEDERATED:
+        raise RequestError(
+            f"[data] preparation = {FEDERATED!r} sends sums of columns as they are, which no noise of [privacy] hides; "
+            "use 'local' or 'given'."
+        )
+
+
+def protect_method(spec: Spec, federation: Federation, algorithm: Algorithm, deployed: bool = False) -> Protected:
+    """The method as the sections ask; training alone sends nothing, and stays as it is under [privacy]."""
+    if not is_protected(spec) or not sends(algorithm):
+        return Protected(algorithm)
+    spending = _spending(spec.privacy, spec.training, federation.clients, algorithm) if spec.privacy.is_on else None
+    protection = Protection(
+        privacy=None if spending is None else _privacy(spec.privacy, spending.noise_multiplier),
+        compression=_compression(spec),
+        robustness=_robustness(spec, federation.clients),
+        attack=_attack(spec, federation),
+    )
+    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending, deployed)), spending)
+
+
+def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm:
+    """The same as a site of a deployment builds it; its numbers are the coordinator's."""
+    if not is_protected(spec) or not sends(algorithm):
+        return algorithm
+    privacy = _privacy(spec.privacy, spec.privacy.noise_multiplier or 1.0) if spec.privacy.is_on else None
+    protection = Protection(privacy=privacy, compression=_compression(spec), robustness=_robustness(spec, clients))
+    return protect(algorithm, protection)
+
+
+def _spending(privacy: PrivacySpec, training: Training, clients: int, algorithm: Algorithm) -> Spending:
+    who = participation_of(algorithm, training, clients)
+    poisson = privacy.sampling == "poisson"
+    rounds = Rounds(who.candidates, who.cohort, who.chance if poisson else 1.0, poisson, privacy.accountant)
+    delta = 0.1 / clients if privacy.delta is None else privacy.delta
+    noise = privacy.noise_multiplier
+    if noise is None:
+        assert privacy.epsilon is not None
+        noise = noise_for(rounds, training.rounds, privacy.epsilon, delta)
+    return Spending(rounds, noise, delta, privacy.clip, privacy.clipping, privacy.noise)
+
+
+def write_epsilon(spending: Spending | None, runs: Sequence[Run]) -> None:
+    """Epsilon and delta into every row of the histories; a method that sends nothing spends nothing."""
+    for run in runs:
+        for row in run.history:
+            row["epsilon"] = 0.0 if spending is None else spending.epsilon(row["round"])
+            row["delta"] = 0.0 if spending is None else spending.delta
+
+
+def _privacy(privacy: PrivacySpec, noise_multiplier: float) -> ClientPrivacy:
+    # counting the clients below the clip takes a small part of the noise's budget: a twentieth of 1 / z^2 at least
+    count_noise = max(1.0, 2.5 * noise_multiplier)
+    return ClientPrivacy(
+        clip=privacy.clip,
+        noise_multiplier=noise_multiplier,
+        noise=privacy.noise,
+        adaptive=privacy.clipping == "adaptive",
+        quantile=privacy.quantile,
+        count_noise=count_noise,
+    )
+
+
+def _compression(spec: Spec) -> Compression | None:
+    asked = spec.compression
+    return None if asked.kind is None else Compression(**dataclasses.asdict(asked))
+
+
+def _robustness(spec: Spec, clients: int) -> Robustness | None:
+    asked = spec.robustness
+    if asked.rule is None:
+        return None
+    cohort = spec.training.cohort or clients
+    if asked.rule in ("trimmed_mean", "krum", "multi_krum") and 2 * asked.attackers >= cohort:
+        raise RequestError(
+            f"robustness.attackers must be fewer than half of a round's {cohort} clients, got {asked.attackers}; "
+            "no rule withstands more."
+        )
+    return Robustness(**dataclasses.asdict(asked))
+
+
+def _attack(spec: Spec, federation: Federation) -> Attack | None:
+    asked = spec.attack
+    if asked.kind is None:
+        return None
+    marks = np.zeros(federation.clients)
+    marks[attackers_of(spec, federation.clients)] = 1
+    classes = federation.task.outputs if federation.task.kind == "classification" else 0
+    return Attack(kind=asked.kind, attackers=PerClient(marks), strength=asked.strength, classes=classes)
+
+
+def attackers_of(spec: Spec, clients: int) -> np.ndarray:
+    """The numbers of the clients that attack, ascending, drawn by the seed of [data]."""
+    if spec.attack.kind is None:
+        return np.zeros(0, int)
+    if spec.attack.clients >= clients:
+        raise RequestError(f"attack.clients must be fewer than the {clients} clients, got {spec.attack.clients}.")
+    return np.sort(host_generator(spec.data.seed, Purpose.ATTACKERS).permutation(clients)[: spec.attack.clients])
+
+
+def _notes(spec: Spec, spending: Spending | None, deployed: bool) -> list[str]:
+    """What is in force, one sentence each."""
+    notes = []
+    if spending is not None:
+        notes.append(
+            f"client-level differential privacy, epsilon {spending.epsilon(spec.training.rounds):.3g} at delta "
+            f"{spending.delta:.2g} after {spec.training.rounds} rounds, noise {spending.noise_multiplier:.3g} times "
+            f"the clip, all clients count the same, the last round is delivered; {PRIVATE if deployed else SIMULATED}"
+        )
+    if spec.compression.kind is not None:
+        notes.append(f"uploads are compressed ({spec.compression.kind})")
+    if spec.robustness.rule is not None:
+        notes.append(f"the server takes the {spec.robustness.rule} of uploads, in which all clients count the same")
+    if spec.attack.kind is not None:
+        notes.append(f"{spec.attack.clients} simulated attackers ({spec.attack.kind})")
+    return notes

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of a spec about protections: what is chosen, and nothing unless it is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from idiolect.accounting.client_privacy import ACCOUNTANTS
+from idiolect.core.checks import setting
+from idiolect.protection.choices import ATTACKS, CODECS, RULES
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacySpec:
+    """Differential privacy of clients; on where epsilon or noise_multiplier is given."""
+
+    epsilon: float | None = setting(default=None, above=0)  # to spend in all rounds; chooses the noise
+    noise_multiplier: float | None = setting(default=None, at_least=0)  # or the noise itself, in clips
+    delta: float | None = setting(default=None, above=0, below=1)  # unset: a tenth of one over the number of clients
+    clip: float = setting(default=1.0, above=0)  # largest norm of a client's change; the first one where adaptive
+    clipping: str = setting(default="fixed", choices=("fixed", "adaptive"))  # adaptive: follows a quantile of norms
+    quantile: float = setting(default=0.5, above=0, below=1)
+    noise: str = setting(default="server", choices=("server", "clients"))
+    sampling: str = setting(default="fixed", choices=("fixed", "poisson"))  # poisson: by coins, 1 - training.dropout
+    accountant: str = setting(default="rdp", choices=ACCOUNTANTS)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it was asked for."""
+        return self.epsilon is not None or self.noise_multiplier is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class CompressionSpec:
+    """Fewer bytes per upload; on where a kind is given."""
+
+    kind: str | None = setting(default=None, choices=CODECS)
+    bits: int = setting(default=8, at_least=1, at_most=16)  # quantise
+    one_in: int = setting(default=10, at_least=2)  # top_k, random_k: entries per one that is sent
+    error_feedback: bool = True  # top_k, random_k: what was not sent is added next time
+
+
+@dataclasses.dataclass(frozen=True)
+class RobustnessSpec:
+    """A robust mean in place of the mean; on where a rule is given."""
+
+    rule: str | None = setting(default=None, choices=RULES)
+    attackers: int = setting(default=1, at_least=0)  # trimmed_mean, krum, multi_krum: wrong uploads to withstand
+    bound: float | None = setting(default=None, above=0)  # norm_bound; unset: the median of the norms
+
+
+@dataclasses.dataclass(frozen=True)
+class AttackSpec:
+    """Simulated attackers; on where a kind is given."""
+
+    kind: str | None = setting(default=None, choices=ATTACKS)
+    clients: int = setting(default=1, at_least=1)  # attackers, drawn by the seed of [data]
+    strength: float = setting(default=1.0, above=0)
+
+
+PROTECTIONS: dict[str, type] = {
+    "privacy": PrivacySpec,
+    "compression": CompressionSpec,
+    "robustness": RobustnessSpec,
+    "attack": AttackSpec,
+}

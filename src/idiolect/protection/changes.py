@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of an Upload that says how something moved, taken out and put back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import jax
+
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.kinds import Changes, SendsChanges
+from idiolect.core.reduction import GroupedMean, Mean
+from idiolect.core.tree import Tree
+
+Moves = dict[str, Tree]  # field of the Upload -> its change
+
+
+class Beside(NamedTuple):
+    """A tuple of the contract with something beside it that only the protection reads; it reads as that tuple."""
+
+    own: Tree
+    more: Tree
+
+    def __getattr__(self, name: str) -> Tree:
+        return getattr(self.own, name)
+
+
+def own_part(value: Tree) -> Tree:
+    """The algorithm's own tuple."""
+    return value.own if isinstance(value, Beside) else value
+
+
+def changes_of(algorithm: Algorithm) -> Changes:
+    """What its uploads state; only for one that was not refused."""
+    return cast(SendsChanges, algorithm).changes
+
+
+def take_moves(changes: Changes, sent: Tree, upload: Tree) -> Moves:
+    """The changes of an upload: what holds whole parameters, less what was sent."""
+    return {
+        name: move if start is None or not jax.tree.leaves(move) else tree.subtract(move, getattr(sent, start))
+        for name, start in changes.fields.items()
+        for move in [getattr(upload, name)]
+    }
+
+
+def add_starts(changes: Changes, sent: Tree, received: Tree) -> Tree:
+    """What the server received, with whole parameters where the algorithm expects them."""
+
+    def whole(upload: Tree) -> Tree:
+        starts = {name: start for name, start in changes.fields.items() if start is not None}
+        moved = {
+            name: tree.add(getattr(upload, name), getattr(sent, start))
+            for name, start in starts.items()
+            if jax.tree.leaves(getattr(upload, name))
+        }
+        return upload._replace(**moved)
+
+    match received:
+        case Mean():
+            return received._replace(mean=whole(received.mean))
+        case GroupedMean():
+            return received._replace(means=whole(received.means))
+        case _:
+            raise TypeError(f"{type(received).__name__} is none of the reductions that a protection knows")

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clipping, noise, and a clip that follows a quantile of the norms (Andrew, Thakkar, McMahan, Ramaswamy 2021)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from idiolect.core import tree
+from idiolect.core.keys import Key
+from idiolect.core.tree import Tree
+from idiolect.protection.choices import ClientPrivacy, Secret
+
+NOISE, COUNT_NOISE = 0x6E6F6973, 0x636F756E  # set noise apart from what the algorithm itself draws with the same key
+
+
+def clip(moves: Tree, bound: ArrayLike) -> Tree:
+    """The changes, together no longer than the bound."""
+    norm = jnp.sqrt(tree.squared_norm(moves))
+    return tree.scale(jnp.minimum(1.0, bound / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)), moves)
+
+
+def add_noise(key: Key, deviation: ArrayLike, moves: Tree) -> Tree:
+    """Independent normal noise on every number."""
+    leaves, structure = jax.tree.flatten(moves)
+    keys = [jax.random.fold_in(key, place) for place in range(len(leaves))]
+    noisy = [leaf + deviation * jax.random.normal(own, leaf.shape, leaf.dtype) for own, leaf in zip(keys, leaves)]
+    return jax.tree.unflatten(structure, noisy)
+
+
+def noise_key(secret: Secret | None, key: Key) -> Key:
+    """The server's key for a round's noise: with a secret, one that the seed does not tell."""
+    mixed = jax.random.fold_in(key, NOISE)
+    if secret is not None:
+        for word in secret.words:
+            mixed = jax.random.fold_in(mixed, word)
+    return mixed
+
+
+def change_noise(privacy: ClientPrivacy) -> jax.Array | float:
+    """The multiplier that is left for the changes where a part of it pays for counting the clients below the clip."""
+    if not privacy.adaptive:
+        return privacy.noise_multiplier
+    # a count of halves, b - 1/2, has sensitivity 1/2: z^-2 = z_change^-2 + (2 count_noise)^-2
+    left = jnp.square(1 / privacy.noise_multiplier) - jnp.square(0.5 / privacy.count_noise)
+    return 1 / jnp.sqrt(left)
+
+
+def next_clip(privacy: ClientPrivacy, key: Key, bound: jax.Array, below: jax.Array) -> jax.Array:
+    """The clip of the next round; `below` is the sum of b - 1/2 over the clients, over their expected number."""
+    noise = privacy.count_noise / privacy.expected * jax.random.normal(key, below.shape, below.dtype)
+    fraction = below + noise + 0.5
+    return bound * jnp.exp(-privacy.clip_rate * (fraction - privacy.quantile)).astype(bound.dtype)

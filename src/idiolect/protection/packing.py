@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Codecs: one array of a change as the fewer bytes that are sent, and back.
+
+What is sent is these arrays and nothing else, so that the ledger reads the bytes off their types, as always.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core.keys import Key
+from idiolect.core.tree import Tree
+from idiolect.protection.choices import Compression
+
+WORD = 8
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Quantised:
+    """Whole numbers from 0 to 2^bits - 1 between the least and the largest entry."""
+
+    codes: jax.Array  # uint8, `bits` bits per entry without a gap
+    least: jax.Array
+    most: jax.Array
+    bits: int = dataclasses.field(metadata={"static": True})
+    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    def unpack(self) -> jax.Array:
+        """The array."""
+        numbers = _read_bits(self.codes, self.bits, math.prod(self.shape)).astype(self.least.dtype)
+        return (self.least + numbers * (self.most - self.least) / (2**self.bits - 1)).reshape(self.shape)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Kept:
+    """The largest entries, and where they stand."""
+
+    entries: jax.Array
+    places: jax.Array
+    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    def unpack(self) -> jax.Array:
+        """The array, zero elsewhere."""
+        return _spread(self.entries, self.places, self.shape)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drawn:
+    """Entries at places that both sides draw from one number."""
+
+    entries: jax.Array
+    draw: jax.Array  # uint32
+    shape: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    def unpack(self) -> jax.Array:
+        """The array, zero elsewhere."""
+        return _spread(self.entries, drawn_places(self.draw, math.prod(self.shape), self.entries.shape[0]), self.shape)
+
+
+Packed = Quantised | Kept | Drawn
+
+
+def pack(codec: Compression, key: Key, leaf: jax.Array) -> Packed:
+    """One array as it is sent."""
+    flat = leaf.reshape(-1)
+    if codec.kind == "quantise":
+        return _quantise(codec.bits, key, leaf)
+    count = math.ceil(flat.size / codec.one_in)
+    if codec.kind == "top_k":
+        places = jnp.sort(jax.lax.top_k(jnp.abs(flat), count)[1])
+        return Kept(flat[places], places.astype(jnp.uint16 if flat.size <= 2**16 else jnp.uint32), leaf.shape)
+    draw = jax.random.bits(key, (), jnp.uint32)
+    entries = flat[drawn_places(draw, flat.size, count)]
+    # what stays out is sent later, or what goes is made as large as to be right in the mean
+    return Drawn(entries if codec.error_feedback else entries * (flat.size / count), draw, leaf.shape)
+
+
+def pack_tree(codec: Compression, key: Key, moves: Tree) -> Tree:
+    """Every array of the changes."""
+    leaves, structure = jax.tree.flatten(moves)
+    packed = [pack(codec, jax.random.fold_in(key, place), leaf) for place, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(structure, packed)
+
+
+def is_packed(node: object) -> bool:
+    """Whether the node is an array as it is sent."""
+    return isinstance(node, Packed)
+
+
+def unpack_tree(upload: Tree) -> Tree:
+    """An upload with its arrays as they were before, up to what was lost."""
+    return jax.tree.map(lambda node: node.unpack() if is_packed(node) else node, upload, is_leaf=is_packed)
+
+
+def drawn_places(draw: jax.Array, size: int, count: int) -> jax.Array:
+    """So many different places below `size`, ascending, from a number that was sent."""
+    # the draw decides alone: whatever made it, both sides find the same places
+    return jnp.sort(jax.random.permutation(jax.random.key(draw, impl="threefry2x32"), size)[:count])
+
+
+def _spread(entries: jax.Array, places: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    flat = jnp.zeros(math.prod(shape), entries.dtype)
+    return flat.at[places.astype(jnp.int32)].set(entries).reshape(shape)
+
+
+def _quantise(bits: int, key: Key, leaf: jax.Array) -> Quantised:
+    least, most = jnp.min(leaf), jnp.max(leaf)
+    steps = 2**bits - 1
+    width = jnp.where(most > least, most - least, 1)
+    # rounded up with the chance of what is cut off: right in the mean
+    numbers = jnp.floor((leaf - least) / width * steps + jax.random.uniform(key, leaf.shape, leaf.dtype))
+    whole = jnp.clip(numbers, 0, steps).astype(jnp.uint32).reshape(-1)
+    return Quantised(_write_bits(whole, bits), least, most, bits, leaf.shape)
+
+
+def _write_bits(numbers: jax.Array, bits: int) -> jax.Array:
+    """Whole numbers below 2^bits as bytes without a gap, the lowest bit first."""
+    each = (numbers[:, None] >> jnp.arange(bits, dtype=jnp.uint32)[None]) & 1
+    stream = jnp.pad(each.reshape(-1), (0, -each.size % WORD)).reshape(-1, WORD)
+    return jnp.sum(stream << jnp.arange(WORD, dtype=jnp.uint32)[None], axis=1).astype(jnp.uint8)
+
+
+def _read_bits(codes: jax.Array, bits: int, count: int) -> jax.Array:
+    stream = (codes.astype(jnp.uint32)[:, None] >> jnp.arange(WORD, dtype=jnp.uint32)[None]) & 1
+    each = stream.reshape(-1)[: count * bits].reshape(count, bits)
+    return jnp.sum(each << jnp.arange(bits, dtype=jnp.uint32)[None], axis=1)

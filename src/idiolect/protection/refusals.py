@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a protection makes no sense, with the reason and the way out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from idiolect.core.algorithm import Algorithm
+from idiolect.core.checks import RequestError
+from idiolect.core.kinds import Bills, Changes, SendsChanges
+from idiolect.core.objective import Prepares
+from idiolect.core.reduction import Gather, Sum, WeightedMean, WeightedMeanByGroup
+from idiolect.core.settings import check_settings
+from idiolect.protection.choices import Compression, Protection
+
+ALONE = "nothing leaves its clients in training, so that there is nothing to protect or to attack; leave it out"
+
+
+def refuse_protection(algorithm: Algorithm, protection: Protection) -> None:
+    """RequestError unless every protection makes sense around the algorithm, and beside the others."""
+    check_settings(protection, "protection")
+    why = _unknown_uploads(algorithm) or _of_uploads(algorithm, protection) or _of_one_another(protection)
+    if why is not None:
+        raise RequestError(f"{type(algorithm).__name__} cannot be protected so: {why}.")
+
+
+def _unknown_uploads(algorithm: Algorithm) -> str | None:
+    """Why nothing at all can be put around the algorithm."""
+    if not getattr(algorithm.reduction, "sends", True):
+        return ALONE
+    if isinstance(algorithm.reduction, Gather) or isinstance(algorithm, Bills):
+        return (
+            "its server hears every client apart (gather), and no mean is taken that could be protected; "
+            "use a method whose uploads are averaged, ditto or apfl say"
+        )
+    if isinstance(algorithm.reduction, Sum):
+        return "its uploads are summed, and protections are made for means; use the reduction weighted_mean"
+    if not isinstance(algorithm, SendsChanges):
+        return "it does not state which fields of its Upload are changes; give its class an attribute `changes`"
+    return algorithm.changes.exact
+
+
+def _of_uploads(algorithm: Algorithm, protection: Protection) -> str | None:
+    """Why the algorithm's uploads cannot be protected as asked."""
+    changes: Changes = algorithm.changes  # type: ignore[attr-defined]
+    privacy, codec = protection.privacy, protection.compression
+    if privacy is not None and not isinstance(algorithm.reduction, WeightedMean):
+        return (
+            "which cluster a client belongs to goes up as it is, and no noise hides it; use a method with one mean"
+            if isinstance(algorithm.reduction, WeightedMeanByGroup)
+            else "differential privacy needs one mean of all uploads; use a method that has one"
+        )
+    if privacy is not None and isinstance(algorithm.objective, Prepares) and not _all_take_part(algorithm.objective):
+        return "which clients stay out of all rounds depends on their own settings; let all of them take part"
+    if codec is not None and is_biased(codec) and changes.unbiased is not None:
+        return f"{changes.unbiased}; use kind = 'quantise', or random_k with error_feedback = false"
+    whole = any(start is not None for start in changes.fields.values())
+    if codec is not None and is_biased(codec) and whole:
+        return (
+            "it sends whole parameters, and what is not sent in one round is never made up for; use kind = 'quantise', "
+            "or random_k with error_feedback = false"
+        )
+    return None
+
+
+def _all_take_part(objective: Prepares) -> bool:
+    takes = objective.takes_part()
+    return bool(takes if isinstance(takes, bool) else takes.all())
+
+
+def is_biased(codec: Compression) -> bool:
+    """Whether what arrives is wrong in the mean."""
+    return codec.kind == "top_k" or (codec.kind == "random_k" and codec.error_feedback)
+
+
+def _of_one_another(protection: Protection) -> str | None:
+    """Why two protections cannot stand together."""
+    privacy, codec = protection.privacy, protection.compression
+    if privacy is None:
+        return None
+    if protection.robustness is not None:
+        return "the noise of [privacy] hides one client in a mean, which [robustness] replaces; leave one of them out"
+    if codec is not None and (privacy.adaptive or protection.remembers):
+        return (
+            "what arrives after [compression] is clipped again, to a clip that is fixed, and what was not sent would "
+            "be counted twice; give [privacy] a fixed clip, and [compression] error_feedback = false or quantise"
+        )
+    if privacy.noise == "clients" and codec is not None:
+        return "noise that clients add would be clipped after [compression]; use noise = 'server'"
+    if privacy.adaptive and privacy.noise_multiplier >= 2 * privacy.count_noise:
+        return (
+            f"a clip that adapts needs noise_multiplier below twice count_noise, got {privacy.noise_multiplier:g} and "
+            f"{privacy.count_noise:g}; raise count_noise"
+        )
+    return None
+
+
+def described(protection: Protection) -> dict[str, dict[str, object]]:
+    """What is in force, as plain values: section -> setting -> value."""
+    found: dict[str, dict[str, object]] = {}
+    for field in dataclasses.fields(protection):
+        part = getattr(protection, field.name)
+        if part is not None:
+            found[field.name] = {one.name: getattr(part, one.name) for one in dataclasses.fields(part)}
+    return found

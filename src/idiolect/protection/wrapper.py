@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`protect`: the same algorithm with protections around it, which every engine runs as it runs the algorithm.
+
+It is made as a subclass of the algorithm's own class with one more setting, so that whatever asks for the kind of an
+algorithm, its settings or its states gets the algorithm's own answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+
+from idiolect.core import tree
+from idiolect.core.algorithm import Algorithm, Models
+from idiolect.core.data import Array, ClientData
+from idiolect.core.keys import Key, StartKeys, secret_words
+from idiolect.core.reduction import Reduction
+from idiolect.core.settings import settings
+from idiolect.core.tally import Tally
+from idiolect.core.tree import Params, Tree
+from idiolect.protection.attacks import attack_moves, flip_labels
+from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
+from idiolect.protection.choices import Protection, Secret
+from idiolect.protection.clipping import COUNT_NOISE, NOISE, add_noise, change_noise, clip, next_clip, noise_key
+from idiolect.protection.packing import pack_tree, unpack_tree
+from idiolect.protection.reduction import ProtectedReduction
+from idiolect.protection.refusals import refuse_protection
+
+Owner = TypeVar("Owner", bound=Algorithm)
+NOISE_SECRET = "noise_secret"  # the setting that only the server of a deployment has
+PACKING = 0x7061636B  # sets the codec's draws apart from those of `send` itself
+
+if TYPE_CHECKING:  # it stands before the algorithm's class in the order of bases, and is no algorithm by itself
+    _Base = Any
+else:
+    _Base = object
+
+
+def protect(algorithm: Owner, protection: Protection) -> Owner:
+    """The algorithm with the protections around it; RequestError where one makes no sense for it."""
+    if protection.is_empty:
+        return algorithm
+    refuse_protection(algorithm, protection)
+    values = {field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)}
+    made: Owner = _protected_class(type(algorithm))(**values, protection=protection)
+    return made
+
+
+def with_private_noise(algorithm: Owner) -> Owner:
+    """The algorithm with noise that no seed tells, where it adds some: for the server of a deployment."""
+    protection = getattr(algorithm, "protection", None)
+    if protection is None or protection.privacy is None:
+        return algorithm
+    return dataclasses.replace(cast(Any, algorithm), noise_secret=Secret(jnp.asarray(secret_words())))
+
+
+@functools.cache
+def _protected_class(cls: type[Algorithm]) -> Any:
+    def fill(namespace: dict[str, Any]) -> None:
+        namespace["__annotations__"] = {"protection": Protection, "noise_secret": Secret | None}
+        namespace["protection"] = dataclasses.field(default_factory=Protection)
+        namespace["noise_secret"] = None
+        namespace["server_only"] = (*cls.server_only, NOISE_SECRET)
+        namespace["__module__"], namespace["__doc__"] = cls.__module__, cls.__doc__
+        if getattr(cls, "settle", None) is not None:
+            namespace["settle"] = _settle
+
+    return settings(types.new_class(cls.__name__, (Protected, cls), exec_body=fill))
+
+
+def _settle(self: Any, key: Key, sent: Tree, client: Tree, data: ClientData) -> Tree:
+    kept = super(Protected, self).settle(key, own_part(sent), own_part(client), data)
+    return client._replace(own=kept) if isinstance(client, Beside) else kept
+
+
+class Protected(_Base):  # type: ignore[misc]
+    """What the protections do at each call of the contract, around the algorithm's own answer."""
+
+    if TYPE_CHECKING:
+        protection: Protection
+        noise_secret: Secret | None  # None: the noise follows from the run's seed, as a simulation's may
+
+    @property
+    def reduction(self) -> Reduction:
+        """The algorithm's, protected."""
+        return ProtectedReduction(super().reduction, changes_of(self), self.protection, self.protection.gathers)
+
+    def init_server(self, key: Key) -> Tree:
+        """With the first clip, where it adapts."""
+        own, privacy = super().init_server(key), self.protection.privacy
+        return Beside(own, jnp.asarray(privacy.clip)) if privacy is not None and privacy.adaptive else own
+
+    def broadcast(self, key: Key, server: Tree) -> Tree:
+        """With the clip, where it adapts."""
+        own = super().broadcast(key, own_part(server))
+        return Beside(own, server.more) if isinstance(server, Beside) else own
+
+    def init_client(self, keys: StartKeys, data: ClientData) -> tuple[Tree, Tally]:
+        """With room for what is not sent, where clients remember it."""
+        own, tally = super().init_client(keys, data)
+        if not self.protection.remembers:
+            return own, tally
+        return Beside(own, tree.zeros(self._moves_of_start(keys, own, data))), tally
+
+    def _moves_of_start(self, keys: StartKeys, client: Tree, data: ClientData) -> Tree:
+        """The shapes of a change: those of the first upload, of which nothing is computed."""
+
+        def first(key: Key, own: Tree, rows: ClientData) -> Tree:
+            bare: Any = super(Protected, self)
+            sent = bare.broadcast(key, own_part(self.init_server(key)))
+            working, _ = bare.receive(key, sent, own, rows)
+            upload, _, _ = bare.send(key, sent, working, own, rows)
+            return take_moves(changes_of(self), sent, upload)
+
+        shapes = jax.eval_shape(first, keys.common, client, data)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def receive(self, key: Key, sent: Tree, client: Tree, data: ClientData) -> tuple[Tree, Tally]:
+        """On rows that an attacker may have changed."""
+        return super().receive(key, own_part(sent), own_part(client), flip_labels(self.protection.attack, data))
+
+    def steps(self, sent: Tree, rows: Array) -> Array:
+        """The algorithm's."""
+        return super().steps(own_part(sent), rows)
+
+    def step(self, key: Key, t: Array, sent: Tree, working: Tree, data: ClientData) -> tuple[Tree, Tally]:
+        """On rows that an attacker may have changed."""
+        return super().step(key, t, own_part(sent), working, flip_labels(self.protection.attack, data))
+
+    def send(self, key: Key, sent: Tree, working: Tree, client: Tree, data: ClientData) -> tuple[Tree, Tree, Tally]:
+        """The upload with its changes clipped, attacked, compressed; and what was not sent, where it is remembered."""
+        rows, protection = flip_labels(self.protection.attack, data), self.protection
+        upload, kept, tally = super().send(key, own_part(sent), working, own_part(client), rows)
+        moves, more = take_moves(changes_of(self), own_part(sent), upload), None
+        if protection.privacy is not None:
+            upload = upload._replace(weight=jnp.ones_like(upload.weight))  # a count of rows would tell of the client
+            moves, more = self._make_private(key, sent, moves)
+        moves = attack_moves(protection.attack, key, moves)
+        if protection.compression is not None:
+            held = tree.add(moves, client.more) if protection.remembers else moves
+            moves = pack_tree(protection.compression, jax.random.fold_in(key, PACKING), held)
+            if protection.remembers:
+                kept = Beside(kept, tree.subtract(held, unpack_tree(moves)))
+        upload = upload._replace(**moves)
+        return upload if more is None else Beside(upload, more), kept, tally
+
+    def _make_private(self, key: Key, sent: Tree, moves: Tree) -> tuple[Tree, jax.Array | None]:
+        """The changes, clipped, with the client's part of the noise; where the clip adapts, b - 1/2."""
+        privacy = self.protection.privacy
+        assert privacy is not None
+        bound = sent.more if isinstance(sent, Beside) else privacy.clip
+        clipped = clip(moves, bound)
+        if privacy.noise == "clients":
+            part = change_noise(privacy) * bound / jnp.sqrt(jnp.asarray(privacy.expected, jnp.result_type(float)))
+            clipped = add_noise(jax.random.fold_in(key, NOISE), part, clipped)
+        if not privacy.adaptive:
+            return clipped, None
+        norm = jnp.sqrt(tree.squared_norm(moves))
+        return clipped, (norm <= bound).astype(norm.dtype) - 0.5
+
+    def server_step(self, key: Key, server: Tree, sent: Tree, received: Tree) -> Tree:
+        """With noise on the mean, and whole parameters again where the algorithm expects them."""
+        privacy, own_sent, changes = self.protection.privacy, own_part(sent), changes_of(self)
+        bound, adapted = (sent.more if isinstance(sent, Beside) else None), None
+        if privacy is not None:
+            noise = noise_key(self.noise_secret, key)
+            mean = received.mean
+            if bound is not None:
+                adapted = next_clip(privacy, jax.random.fold_in(noise, COUNT_NOISE), bound, mean.more)
+                mean = mean.own
+            if privacy.noise == "server":
+                deviation = change_noise(privacy) * (privacy.clip if bound is None else bound) / privacy.expected
+                moves = {name: getattr(mean, name) for name in changes.fields}
+                mean = mean._replace(**add_noise(noise, deviation, moves))
+            received = received._replace(mean=mean)
+        moved = super().server_step(key, own_part(server), own_sent, add_starts(changes, own_sent, received))
+        return moved if adapted is None else Beside(moved, adapted)
+
+    def shared_model(self, server: Tree) -> Params | None:
+        """The algorithm's."""
+        return super().shared_model(own_part(server))
+
+    def deliver(self, key: Key, server: Tree) -> Tree:
+        """The algorithm's."""
+        return super().deliver(key, own_part(server))
+
+    def point(self, sent: Tree, client: Tree) -> tuple[Params, Params]:
+        """The algorithm's."""
+        return super().point(own_part(sent), own_part(client))
+
+    def models(self, key: Key, sent: Tree, client: Tree, data: ClientData) -> tuple[Models, Tally]:
+        """The algorithm's."""
+        return super().models(key, own_part(sent), own_part(client), data)

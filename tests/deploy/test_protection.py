@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Protections over sites: the numbers of a simulation where nothing is secret, and noise that no seed tells."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import safetensors.numpy
+
+from idiolect.core.checks import RequestError
+from idiolect.engines.deploy.link import Rules
+from idiolect.engines.deploy.transport import Loopback
+from idiolect.experiments.deploy.agreement import check_deployable
+from idiolect.experiments.deploy.desk import make_site
+from idiolect.experiments.deploy.serve import coordinate
+from idiolect.experiments.deploy.site_file import read_site_file
+from idiolect.experiments.execute import execute
+from idiolect.experiments.spec import load, override
+
+SITES = ("a", "b", "c")
+SPEC = """
+name = "study"
+[data]
+source = "table"
+path = "all.csv"
+client = "site"
+target = "outcome"
+preparation = "local"
+[training]
+rounds = 2
+record_every = 1
+executor = "batched"
+[methods.ditto]
+local_steps = 2
+step_size = 0.2
+"""
+COMPRESSED = '[compression]\nkind = "top_k"\none_in = 2\n[robustness]\nrule = "median"\n'
+PRIVATE = "[privacy]\nnoise_multiplier = 1.0\n"
+
+
+@pytest.fixture
+def study(tmp_path):
+    draw = np.random.default_rng(3)
+    pooled = []
+    for place, site in enumerate(SITES):
+        values = draw.normal(size=(24, 2)) + place
+        lines = [f"{x:.4f},{y:.4f},{x - y + 0.3 * place:.4f}" for x, y in values]
+        (tmp_path / f"{site}.csv").write_text("\n".join(["x,y,outcome", *lines]) + "\n")
+        pooled += [f"{line},{site}" for line in lines]
+        (tmp_path / site).mkdir()
+        text = f'name = "{site}"\ntable = "../{site}.csv"\nspec = "../spec.toml"\n[allows]\npreparation = ["local"]\n'
+        (tmp_path / site / "site.toml").write_text(text)
+    (tmp_path / "all.csv").write_text("\n".join(["x,y,outcome,site", *pooled]) + "\n")
+    return tmp_path
+
+
+def deploy(study, spec, name):
+    """The shared model, and the folder of a deployment."""
+    (study / "spec.toml").write_text(spec)
+    sites = {site: make_site(read_site_file(study / site)) for site in SITES}
+    coordinate(Loopback(sites), load(study / "spec.toml"), study / name, SITES, Rules(wait=0), patience=1)
+    return safetensors.numpy.load_file(study / name / "models/ditto-seed0/shared.safetensors")
+
+
+def test_compressed_uploads_and_a_median_equal_the_simulation(study, monkeypatch):
+    found = deploy(study, SPEC + COMPRESSED, "server")
+    monkeypatch.chdir(study)
+    execute(load(study / "spec.toml"), study / "simulated")
+    wanted = safetensors.numpy.load_file(study / "simulated/models/ditto-seed0/shared.safetensors")
+    assert all(np.allclose(found[name], wanted[name], atol=1e-6) for name in wanted)
+    here, there = (pq.read_table(study / name / "history.parquet").to_pylist()[-1] for name in ("server", "simulated"))
+    assert here["upload_bytes"] == there["upload_bytes"] > 0
+
+
+def test_noise_of_a_server_is_its_own(study):
+    pytest.importorskip("dp_accounting")
+    first = deploy(study, SPEC + PRIVATE, "first")
+    for site in SITES:  # a new run of the same spec: sites begin anew
+        for path in sorted((study / site).rglob("*"), reverse=True):
+            if path.name != "site.toml":
+                path.rmdir() if path.is_dir() else path.unlink()
+    second = deploy(study, SPEC + PRIVATE, "second")
+    assert any(not np.allclose(first[name], second[name], atol=1e-3) for name in first)  # one spec, one seed
+    rows = pq.read_table(study / "first" / "history.parquet").to_pylist()
+    assert rows[0]["epsilon"] == 0.0 < rows[1]["epsilon"] < rows[2]["epsilon"]
+    (method,) = json.loads((study / "first" / "privacy.json").read_text())["methods"]
+    assert "noise from the server's private source" in method["protection"]
+    assert "simulated" not in method["protection"]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ('attack.kind = "noise"', "for simulations"),
+        ('privacy = {noise_multiplier = 1.0, noise = "clients"}', "secure aggregation"),
+        ("training.cohort = 2", "the seed, which all sites know"),
+    ],
+)
+def test_what_a_deployment_cannot_protect_is_refused(study, line, sentence):
+    import tomllib
+
+    from idiolect.experiments.spec import from_table
+
+    lines = [line] if "privacy" in line or "attack" in line else ["privacy.noise_multiplier = 1.0", line]
+    with pytest.raises(RequestError, match=sentence):
+        check_deployable(from_table(override(tomllib.loads(SPEC), lines)))

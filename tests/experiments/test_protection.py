@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Protections of a spec: what is refused, what a run folder says of them, and nothing where none is asked for."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from idiolect.core.addressing import address
+from idiolect.core.checks import RequestError
+from idiolect.experiments.candidates import comparison
+from idiolect.experiments.execute import execute
+from idiolect.experiments.prepare import prepare
+from idiolect.experiments.protection import attackers_of
+from idiolect.experiments.spec import from_table, override, to_table
+from idiolect.protection.attacks import flip_labels
+
+SPEC = {
+    "name": "p",
+    "data": {"source": "heart_disease", "preparation": "local"},
+    "training": {"rounds": 3, "record_every": 1, "executor": "batched"},
+    "methods": {"local": {}, "fedavg": {"step_size": 0.1, "local_steps": 1, "batch_size": 0}},
+}
+
+
+def spec_with(*lines):
+    return from_table(override(SPEC, lines))
+
+
+def test_a_spec_without_protections_says_nothing_of_them():
+    table = to_table(spec_with())
+    assert not {"privacy", "compression", "robustness", "attack"} & set(table)
+    on = to_table(spec_with("compression.kind = 'top_k'"))
+    assert on["compression"]["kind"] == "top_k"
+    assert from_table(on) == spec_with("compression.kind = 'top_k'")
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (["privacy = {epsilon = 3.0, noise_multiplier = 1.0}"], "got both"),
+        (["privacy.clip = 2.0"], r"\[privacy\] is on"),
+        (["robustness.attackers = 2"], r"\[robustness\] is on"),
+        (["privacy.epsilon = 3.0", "tuning.auto = true"], "no noise hides"),
+        (["privacy.epsilon = 3.0", "data.preparation = 'federated'"], "use 'local' or 'given'"),
+        (["privacy = {epsilon = 3.0, sampling = 'poisson'}"], "by coins"),
+        (["privacy = {epsilon = 3.0, accountant = 'pld'}", "training.cohort = 2"], "use 'rdp'"),
+        (["privacy = {epsilon = 3.0, noise = 'clients'}", "training.dropout = 0.5"], "training.dropout = 0"),
+        (["attack = {kind = 'noise', clients = 4}"], "fewer than the 4 clients"),
+        (["robustness = {rule = 'krum', attackers = 2}"], "fewer than half"),
+        (["privacy.epsilon = 3.0", "methods.ditto.local_steps = 1"], "ditto.step_size must be given"),
+        (["compression.kind = 'quantise'", "model.l2 = 0.1", "methods.scafflix = {}"], "control variates"),
+        (["compression.kind = 'zip'"], "compression.kind must be one of"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(lines, sentence):
+    with pytest.raises(RequestError, match=sentence):
+        prepare(spec_with(*lines))
+
+
+def test_the_number_of_attackers_does_not_change_who_is_first():
+    few, many = (attackers_of(spec_with(f"attack = {{kind = 'noise', clients = {n}}}"), 20) for n in (3, 8))
+    assert set(few) < set(many)
+    assert len(many) == 8
+
+
+def test_a_private_run_states_epsilon_and_delivers_the_last_round(tmp_path):
+    pytest.importorskip("dp_accounting")
+    done = execute(spec_with("privacy = {epsilon = 2.0, clipping = 'adaptive'}"), tmp_path / "run")
+    rows = pq.read_table(tmp_path / "run" / "history.parquet").to_pylist()
+    spent = [row["epsilon"] for row in rows if row["method"] == "fedavg"]
+    assert spent == sorted(spent)
+    assert spent[0] == 0.0
+    assert 1.98 < spent[-1] <= 2.0
+    assert {row["epsilon"] for row in rows if row["method"] == "local"} == {0.0}  # what stays costs nothing
+    assert {row["delta"] for row in rows if row["method"] == "fedavg"} == {0.1 / 4}
+    assert [run.recorder.selected_round for entry in done.trained for run in entry.runs] == [3, 3]
+    methods = json.loads((tmp_path / "run" / "privacy.json").read_text())["methods"]
+    protection = {one["method"]: one["protection"] for one in methods}
+    assert "epsilon 2 at delta 0.025" in protection["fedavg"]
+    assert "not private: simulated noise" in protection["fedavg"]
+    assert protection["local"] == "nothing is sent"
+    assert any("several of them together spend the sum" in note for note in done.summary.notes)
+
+
+def test_label_flips_change_the_targets_of_attackers_alone():
+    prepared = prepare(spec_with("attack = {kind = 'label_flip', clients = 1}"))
+    attack = prepared.built[1].algorithm.protection.attack
+    (attacker,) = attackers_of(prepared.spec, 4)
+    for client in range(4):
+        rows = prepared.federation.train.pad(np.array([client]))
+        found = np.asarray(flip_labels(address(attack, client), rows).targets)
+        assert np.array_equal(found, 1 - rows.targets if client == attacker else rows.targets)
+
+
+def test_a_comparison_with_a_budget_chooses_nothing_on_rows():
+    table = comparison({"source": "table", "path": "x.csv"}, epsilon=3.0, step_sizes=[0.3])
+    assert "tuning" not in table
+    assert table["privacy"] == {"epsilon": 3.0}
+    assert table["data"]["preparation"] == "local"
+    assert table["defaults"]["step_size"] == 0.3
+    with pytest.raises(RequestError, match="several --step-sizes"):
+        comparison({"source": "table"}, epsilon=3.0, step_sizes=[0.3, 0.1])
