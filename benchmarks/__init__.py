@@ -14,6 +14,7 @@ NAMES = (
     "unified",
     "softmax",
     "networks",
+    "shard",
     "recording",
     "start",
     "scale",

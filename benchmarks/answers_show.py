@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-HEADS = ("table", "ratio", "winner", "right", "covered", "hurt", "true", "s", "announced", "best classical")
+HEADS = ("table", "ratio", "[95 %]", "winner", "right", "covered", "hurt", "true", "s", "announced", "best classical")
 LEGEND = """\
-ratio: test error of the announced method / of the best classical fit; winner: the same of our best method over splits
+ratio: test error of the announced method / of the best classical fit, [95 % by a bootstrap over clients]
+winner: the same ratio of our best method over splits
 right: the announced method is our best one over splits, or tied with it (corrected paired t over splits)
 covered: client 95 % gain intervals that hold the client's mean gain on the other splits
 hurt: client verdicts "hurt"; true: those whose mean gain on the other splits is negative too; s: seconds of a compare
@@ -29,6 +30,7 @@ def _line(name: str, found: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         name,
         f"{found['ratio']:.3f}",
+        "[{:.2f}, {:.2f}]".format(*found["ratio, 95 % over clients"]),
         f"{found['ratio of the winner']:.3f}",
         *(_percent(found[what]) for what in ("right", "coverage", "hurt", "hurt elsewhere too")),
         f"{found['seconds of a compare']:.0f}",

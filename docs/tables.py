@@ -177,6 +177,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "executor": "what `auto` chose",
         "chunk": "clients at a time, for `chunked`",
         "block": "rounds per compiled block",
+        "devices": "that clients were laid over",
         "rounds": "of the fit that is delivered, chosen on validation rows; unset: `training.rounds`",
     },
     "training": {},

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 
 INK, MUTED, LINE = "#1c2330", "#67707d", "#d8dde4"
 # Okabe and Ito (2008): told apart by every kind of colour vision
@@ -82,6 +84,42 @@ def draw_band(
     if band is not None and len(values) > 1:
         low, high = np.quantile(shown, band, axis=0)
         axes.fill_between(place, low, high, color=drawn.get_color(), alpha=0.15, linewidth=0)
+
+
+def lines_of(figure: Figure) -> list[dict[str, Any]]:
+    """What the lines of a figure show, panel by panel, for curves.json; lines of fewer than two points are left out."""
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.get_axes())]
+    entries = [pair for found in legends if found for pair in zip(found.legend_handles, found.get_texts())]
+    names = {_colour(mark): text.get_text() for mark, text in entries if isinstance(mark, Line2D)}
+    panels = []
+    for axes in figure.get_axes():
+        lines = [line for line in (_line_of(line, names) for line in axes.get_lines()) if len(line["across"]) > 1]
+        if lines:
+            scales = {"across_log": axes.get_xscale() == "log", "up_log": axes.get_yscale() == "log"}
+            words = {"title": axes.get_title(loc="left"), "across": axes.get_xlabel(), "up": axes.get_ylabel()}
+            panels.append({key: _plain(text) for key, text in words.items()} | scales | {"lines": lines})
+    return panels
+
+
+def _line_of(line: Line2D, names: Mapping[str, str]) -> dict[str, Any]:
+    across, up = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
+    known, label, colour = np.isfinite(across) & np.isfinite(up), str(line.get_label()), _colour(line)
+    return {
+        "label": _plain(names.get(colour, "") if label.startswith("_") else label),
+        "colour": colour,
+        "style": str(line.get_linestyle()),
+        "across": [float(f"{value:.6g}") for value in across[known]],
+        "up": [float(f"{value:.6g}") for value in up[known]],
+    }
+
+
+def _colour(line: Line2D) -> str:
+    return str(to_hex(line.get_color()))
+
+
+def _plain(text: str) -> str:
+    """Without the signs of mathematical typesetting."""
+    return text.replace("$", "").replace("\\", "").replace("{", "").replace("}", "")
 
 
 def to_bytes(figure: Figure, kind: str) -> bytes:

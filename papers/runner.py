@@ -15,10 +15,11 @@ import tomli_w
 from idiolect import RequestError
 from idiolect.experiments.run_folder import RunFolder, machine_facts
 from idiolect.record.files import make_writable
+from idiolect.record.reproduced import CURVES
 from idiolect.record.schema import SCHEMA
 from papers.catalogue import find_code, find_entry, load_expected, load_spec, sized
 from papers.cells import Cells
-from papers.drawing import drawing, to_bytes
+from papers.drawing import drawing, lines_of, to_bytes
 from papers.outcome import Outcome
 from papers.reproduction import Progress
 from papers.verdicts import compare
@@ -57,6 +58,7 @@ def reproduce(
         with drawing(slug):
             figure = code.draw(spec, measured.curves)
             images = {kind: to_bytes(figure, kind) for kind in ("png", "svg")}
+        target.write_json(CURVES, {"schema": SCHEMA, "panels": lines_of(figure)})
         _write(target, outcome, images, time.monotonic() - begun)
     return outcome
 

@@ -45,6 +45,21 @@ def test_a_method_that_is_worse_by_chance_is_tied_and_one_that_always_is_worse_i
     assert right_announcements(cells) == [bool(split % 2) for split in range(10)]
 
 
+def test_the_interval_of_a_ratio_is_that_of_other_clients_in_any_order():
+    """Half of the clients gain a tenth, half lose one: the ratio is 1, and other clients could have made it either."""
+    from benchmarks.answers_judge import Splits, ratio_interval
+
+    names = [f"c{number}" for number in range(20)]
+    errors = [1.1 if number % 2 else 0.9 for number in range(20)]
+    ours = {"a": method(errors[::-1]) | {"client": names[::-1]}}
+    classical = {"clients": names, "fits": {"pooled": {"errors": [1.0] * 20}}}
+    low, high = ratio_interval(Splits((classical,) * 3, (cell("a", ours),) * 3), "pooled")
+    expected = 1.96 * 0.1 / np.sqrt(20)
+    assert (low, high) == pytest.approx((1 - expected, 1 + expected), abs=0.006)
+    alike = {"a": method([2.0] * 20) | {"client": names}}
+    assert ratio_interval(Splits((classical,), (cell("a", alike),)), "pooled") == (2.0, 2.0)
+
+
 def test_splits_that_share_rows_are_less_sure():
     from benchmarks.answers_judge import worse_than_noise
 
@@ -81,10 +96,10 @@ def test_hurt_is_counted_over_methods_other_than_training_alone():
 def test_a_fit_that_fails_on_one_split_is_not_compared():
     from benchmarks.answers_judge import Splits, judge_table
 
-    ours = [cell("local", {"local": method([1.0])}) for _ in range(2)]
+    ours = [cell("local", {"local": method([1.0]) | {"client": ["c"]}}) for _ in range(2)]
     classical = [
-        {"fits": {"pooled": {"errors": [2.0]}, "mixed": {"errors": [1.0]}}},
-        {"fits": {"pooled": ours[0]["methods"]["local"]}},
+        {"clients": ["c"], "fits": {"pooled": {"errors": [2.0]}, "mixed": {"errors": [1.0]}}},
+        {"clients": ["c"], "fits": {"pooled": ours[0]["methods"]["local"]}},
     ]
     judged = judge_table(Splits(tuple(classical), tuple(ours)))
     assert judged["best classical"] == "pooled"

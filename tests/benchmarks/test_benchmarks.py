@@ -17,6 +17,7 @@ NAMES = (
     "unified",
     "softmax",
     "networks",
+    "shard",
     "recording",
     "start",
     "scale",

@@ -15,6 +15,7 @@ from collections import Counter
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from pyarrow import feather, parquet
@@ -22,6 +23,9 @@ from pyarrow import feather, parquet
 from idiolect.core.checks import RequestError
 from idiolect.data.federation import Federation
 from idiolect.data.tables import read_table
+from idiolect.experiments.execute import execute
+from idiolect.experiments.predict import predict
+from idiolect.experiments.spec import from_table
 
 AMOUNT = int(os.environ.get("MANGLED_TABLES", "80"))
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
@@ -278,6 +282,42 @@ def test_a_mangled_typed_table_is_read_rightly_or_refused(tmp_path_factory, tabl
         assert_right(federation, table)
         with contextlib.suppress(RequestError):  # rows that were dropped may hold what is refused
             federation.preprocessing.doubts(folder / f"table{table.ending}")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Runs on clients of the same names that predict from one column, of numbers or of texts."""
+    folder = tmp_path_factory.mktemp("trained")
+    for kind in ("whole", "word"):
+        rows = [[owner, str(row % 7), cells(kind, row, row)] for owner in CLIENTS for row in range(6)]
+        content = _written([["client", "target", "x2"], *rows], {"lineterminator": "\n"}, "")
+        (folder / f"{kind}.csv").write_text(content, encoding="utf-8")
+        data = {"source": "table", "path": str(folder / f"{kind}.csv"), "client": "client", "target": "target"}
+        asked = {"data": data | {"task": "regression"}, "training": {"rounds": 1}, "methods": {"fedavg": {}}}
+        execute(from_table(asked), folder / kind)
+    return folder
+
+
+@settings(max_examples=AMOUNT, derandomize=True, deadline=None, suppress_health_check=QUIET)
+@given(table=text_tables(), kind=st.sampled_from(["whole", "word"]))
+def test_predict_answers_every_row_of_a_mangled_table_or_refuses_it(tmp_path_factory, finished, table, kind):
+    path, said, refusal = tmp_path_factory.mktemp("asked") / f"table{table.ending}", [], ""
+    path.write_bytes(table.content)
+    try:
+        answers = predict(finished / kind, path, say=said.append)
+    except RequestError as error:
+        refusal = str(error)
+    event(refusal.replace(str(path), "PATH")[:60] or "answered")
+    assert "\n" not in refusal
+    assert len(refusal) < 900
+    if refusal:
+        return
+    assert np.isfinite(answers["prediction"].to_numpy()).all()
+    assert said[0].startswith("Answered by fedavg")
+    assert all(text.startswith("Warning: ") and len(text) < 900 and "\n" not in text for text in said[1:])
+    if table.clients is not None and "client" in answers.column_names:
+        own = Counter(name for name in answers["client"].to_pylist() if name is not None)
+        assert all(own[name] >= rows for name, rows in table.clients.items())
 
 
 def test_ten_thousand_clients_of_one_row_are_read_quickly(tmp_path):

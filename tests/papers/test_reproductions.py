@@ -75,7 +75,7 @@ def test_the_folder_is_complete(outcomes, slug):
     names = {path.name for path in outcome.folder.iterdir()}
     assert names == {
         "numbers.json", "numbers.parquet", "spec.toml", "machine.json", "figure.png", "figure.svg", "done",
-        "manifest.json", "request.json",
+        "manifest.json", "request.json", "curves.json",
     }  # fmt: skip
     written = json.loads((outcome.folder / "numbers.json").read_text())
     assert written["changed"] == []

@@ -30,7 +30,7 @@ from idiolect.theory import (
 from papers.unified_problems import logistic_mixture, logistic_weight_sharing
 
 FEATURES, CLIENTS = 3, 4
-COUNTS = (5, 8, 5, 8)  # clients of different sizes weigh equally; few sizes, few programs
+COUNTS = (5, 9, 7, 6)  # clients of different sizes weigh equally
 LOSSES = {
     "regression": ClientLoss(model=Linear(FEATURES), criterion="squared", l2=0.2),
     "two_targets": ClientLoss(model=Linear(FEATURES, outputs=2), criterion="squared", l2=0.01),

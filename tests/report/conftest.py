@@ -246,19 +246,20 @@ def methods():
     return {method.name: method for method in USUAL}
 
 
+def mark_new(folder, number):
+    """Mark the last clients of a folder as new, in place."""
+    clients = pq.read_table(folder / "clients.parquet")
+    names = clients["client"].to_pylist()
+    new = sorted(set(names))[-number:]
+    column = pa.array([name in new for name in names])
+    place = clients.column_names.index("held_out")
+    pq.write_table(clients.set_column(place, "held_out", column), folder / "clients.parquet")
+
+
 @pytest.fixture
 def hold_out():
     """A function that marks the last clients of a folder as new, in place: hold_out(folder, number)."""
-
-    def mark(folder, number):
-        clients = pq.read_table(folder / "clients.parquet")
-        names = clients["client"].to_pylist()
-        new = sorted(set(names))[-number:]
-        column = pa.array([name in new for name in names])
-        place = clients.column_names.index("held_out")
-        pq.write_table(clients.set_column(place, "held_out", column), folder / "clients.parquet")
-
-    return mark
+    return mark_new
 
 
 @pytest.fixture

@@ -3,16 +3,41 @@
 
 The weights themselves overflow, so an average is kept normalised: relative to the newest weight, `count`
 iterates weigh S(count) = sum_{j < count} (1 - decay)^j together, and the newest `new` of them have the share
-S(new) / S(count).
+S(new) / S(count). The tuples are those of methods whose output may be such an average: what it needs is () otherwise.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from idiolect.core.types import Array, Params, Scalar
+
+
+class ServerState(NamedTuple):
+    """w; for an average also that of the past means of w_m, and the rounds it covers."""
+
+    shared: Params
+    averaged: Params
+    rounds: Any
+
+
+class Broadcast(NamedTuple):
+    """w goes down; for an average also the number of rounds so far."""
+
+    shared: Params
+    rounds: Any
+
+
+class Upload(NamedTuple):
+    """w - w_m goes up; for an average also that of the round's w_m."""
+
+    drift: Params
+    averaged: Params
+    weight: Array
 
 
 def share(new: ArrayLike, count: ArrayLike, decay: Scalar) -> Array:

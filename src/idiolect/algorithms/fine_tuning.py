@@ -10,7 +10,7 @@ from idiolect.algorithms.federated_averaging import FederatedAveraging
 from idiolect.algorithms.walk import Gradient, walk
 from idiolect.core import setting, settings
 from idiolect.core.algorithm import Client, Working
-from idiolect.core.types import ClientData, Key, Params, Tally
+from idiolect.core.types import Batch, ClientData, Key, Params, Tally
 
 
 @settings
@@ -33,3 +33,15 @@ class FineTuned(FederatedAveraging[Client, Working]):
         steps, epochs = self.fine_tuning_steps, self.fine_tuning_epochs
         how: dict[str, Any] = {"steps": steps, "epochs": epochs, "optimizer": optimizer}
         return walk(self, key, start, data, gradient, step_size=step_size, **how)
+
+    def tuned_model(
+        self, key: Key, start: Params, own: Params, data: ClientData, optimizer: str = PLAIN
+    ) -> tuple[Params, Tally]:
+        """What the objective makes of a shared block beside `own`, after fine-tuning the shared one if asked for."""
+
+        def gradient(at: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
+            return self.objective.gradient_shared(at, shared, own, batch)
+
+        tuned, spent = self.fine_tuned(key, start, data, gradient, optimizer)
+        model, more = self.objective.personalize(key, tuned, own, data.batch())
+        return model, spent.plus(more)

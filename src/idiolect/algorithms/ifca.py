@@ -25,7 +25,7 @@ from idiolect.algorithms.weighting import client_weight
 from idiolect.core import BY_ROWS, NOTHING, Fit, Method, Models, setting, settings, tree
 from idiolect.core.objective import Settles
 from idiolect.core.reduction import grouped_mean
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, Reduction, Tally
+from idiolect.core.types import Array, ClientData, Key, Params, Reduction, Tally
 
 
 class Working(NamedTuple):
@@ -101,13 +101,8 @@ class IFCA(FineTuned[tuple[()], Working]):
         """The cluster's model that fits the client's training rows best, and fine-tuned on them if asked for."""
         cluster, chosen = self._choose(key, sent, data)
         received = tree.take(sent.shared, cluster)
-
-        def gradient(at: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
-            return self.objective.gradient_shared(at, shared, (), batch)
-
-        tuned, spent = self.fine_tuned(key, received, data, gradient)
-        model, more = self.objective.personalize(key, tuned, (), data.batch())
-        return Models(model, received), chosen.plus(spent).plus(more)
+        model, spent = self.tuned_model(key, received, (), data)
+        return Models(model, received), chosen.plus(spent)
 
     def point(self, sent: Broadcast, client: Any) -> tuple[Params, Params]:
         """None: several models are no point of F."""

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from idiolect.algorithms.one_model import OneModel
+from idiolect.algorithms.one_model import OneModel, prepared_of
 from idiolect.algorithms.tuples import Broadcast
 from idiolect.core import BY_ROWS, Fit, Method, Models, RequestError, setting, settings
 from idiolect.core.kinds import PredictsWithMore
@@ -61,7 +61,7 @@ class KNNPer(OneModel, PredictsWithMore):
                 f"{type(self).__name__} votes on classes, got targets of type {data.targets.dtype}; "
                 "use another method where a number is to be predicted."
             )
-        params, tally = self.tuned_model(key, sent, client, data)
+        params, tally = self.tuned_model(key, sent.shared, prepared_of(client), data, self.client_optimizer)
         seen = self._represent(params, data.inputs)
         model = {"parameters": params, "rows": {"seen": seen, "labels": data.targets, "count": data.count}}
         return Models(model), tally.plus(Tally(forward=data.count, samples=data.count))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from idiolect.algorithms.one_model import OneModel
+from idiolect.algorithms.one_model import OneModel, prepared_of
 from idiolect.algorithms.references import MCMAHAN, PLSGD
 from idiolect.algorithms.tuples import Broadcast
 from idiolect.core import BY_ROWS, Method, Models, settings
@@ -26,7 +26,7 @@ class LocalSGD(OneModel):
 
     def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
         """w, fine-tuned if asked for."""
-        model, tally = self.tuned_model(key, sent, client, data)
+        model, tally = self.tuned_model(key, sent.shared, prepared_of(client), data, self.client_optimizer)
         return Models(model), tally
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.averaging import share, toward
+from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
 from idiolect.algorithms.population import population
 from idiolect.algorithms.references import UNIFIED
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
@@ -25,14 +25,6 @@ from idiolect.core import NOTHING, Algorithm, Batched, Fit, Method, beyond_theor
 from idiolect.core.kinds import Changes
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Scalar, StartKeys, Tally
 from idiolect.theory.step_sizes import LSGD_PFL
-
-
-class ServerState(NamedTuple):
-    """w; with the weighted average also that of the past wbar^k, and the rounds it covers."""
-
-    shared: Params
-    averaged: Params
-    rounds: Any
 
 
 class ClientState(NamedTuple):
@@ -43,13 +35,6 @@ class ClientState(NamedTuple):
     rounds: Any
 
 
-class Broadcast(NamedTuple):
-    """w goes down; with the weighted average also the number of rounds so far."""
-
-    shared: Params
-    rounds: Any
-
-
 class Working(NamedTuple):
     """w_m, beta_m and the weighted average of both over the round."""
 
@@ -57,14 +42,6 @@ class Working(NamedTuple):
     personal: Params
     averaged: Params
     drawn: Array
-
-
-class Upload(NamedTuple):
-    """w - w_m goes up; with the weighted average also that of the round's w_m."""
-
-    drift: Params
-    averaged: Params
-    weight: Array
 
 
 @settings

@@ -12,7 +12,7 @@ from idiolect.algorithms.tuples import Broadcast
 from idiolect.core import NOTHING, Fit, Models, setting, settings, step_key, tree
 from idiolect.core.kinds import KeepsPrepared
 from idiolect.core.objective import Prepares
-from idiolect.core.types import Array, Batch, ClientData, Key, Params, StartKeys, Tally
+from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
 
 
 class ClientState(NamedTuple):
@@ -63,7 +63,7 @@ class OneModel(FineTuned[Any, Working], KeepsPrepared):
     def receive(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Working, Tally]:
         """Start from the shared model."""
         memory = client.memory if self._keeps else self._descent.start(sent.shared)
-        return Working(sent.shared, _prepared(client), self.draw_batches(key, data), memory), NOTHING
+        return Working(sent.shared, prepared_of(client), self.draw_batches(key, data), memory), NOTHING
 
     def step(self, key: Key, t: Array, sent: Broadcast, working: Working, data: ClientData) -> tuple[Working, Tally]:
         """One gradient step."""
@@ -83,17 +83,6 @@ class OneModel(FineTuned[Any, Working], KeepsPrepared):
     def models(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Models, Tally]:
         """What client m predicts with."""
 
-    def tuned_model(self, key: Key, sent: Broadcast, client: Any, data: ClientData) -> tuple[Params, Tally]:
-        """What the objective makes of w, after fine-tuning on the client's own training rows if asked for."""
-        own = _prepared(client)
-
-        def gradient(at: Key, shared: Params, batch: Batch) -> tuple[Params, Tally]:
-            return self.objective.gradient_shared(at, shared, own, batch)
-
-        tuned, spent = self.fine_tuned(key, sent.shared, data, gradient, self.client_optimizer)
-        model, more = self.objective.personalize(key, tuned, own, data.batch())
-        return model, spent.plus(more)
-
     @property
     def _descent(self) -> Descent:
         return Descent(self.client_optimizer, self.step_size)
@@ -104,5 +93,6 @@ class OneModel(FineTuned[Any, Working], KeepsPrepared):
         return self.keep_memory and self.client_optimizer != PLAIN
 
 
-def _prepared(client: Any) -> Params:
+def prepared_of(client: Any) -> Params:
+    """What it has prepared, or nothing."""
     return getattr(client, "prepared", ())

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from idiolect.algorithms.averaging import share, toward
+from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
 from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
 from idiolect.core import NOTHING, Batched, Fit, Method, Models, setting, settings, step_key, tree
@@ -28,27 +28,12 @@ from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 OUTPUTS = ("last", "mean_of_means", "own_mean")
 
 
-class ServerState(NamedTuple):
-    """w; for "mean_of_means" also the mean of the past wbar_t, and the rounds it covers."""
-
-    shared: Params
-    averaged: Params
-    rounds: Any
-
-
 class ClientState(NamedTuple):
     """theta_m; for a mean output also the mean so far, and the rounds (II) or own steps (III) it covers."""
 
     personal: Params
     averaged: Params
     covered: Any
-
-
-class Broadcast(NamedTuple):
-    """w goes down; for "mean_of_means" also the number of rounds so far."""
-
-    shared: Params
-    rounds: Any
 
 
 class Working(NamedTuple):
@@ -59,14 +44,6 @@ class Working(NamedTuple):
     averaged: Params
     covered: Any
     drawn: Array
-
-
-class Upload(NamedTuple):
-    """w - w_m goes up; for "mean_of_means" also the round's mean of w_m."""
-
-    drift: Params
-    averaged: Params
-    weight: Array
 
 
 @settings

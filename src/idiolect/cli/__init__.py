@@ -22,6 +22,7 @@ from idiolect.cli import (
     verify,
 )
 from idiolect.cli.failures import exit_code_of
+from idiolect.record import standing
 from idiolect.search_path import leave_out_working_directory
 
 app = typer.Typer(
@@ -62,4 +63,6 @@ def main() -> None:
     leave_out_working_directory()
     with interruption.heard() as leave:
         code = exit_code_of(app, leave)
+    if code and standing.has_others():
+        interruption.leave(code)
     raise SystemExit(code)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.data_options import Columns
-from idiolect.cli.options import Details, Running, Seed, Seeds, Table, command, free_folder, parse_seeds
+from idiolect.cli.options import Details, Live, Running, Seed, Seeds, Table, command, free_folder, parse_seeds
 from idiolect.record.errors import RequestError
 
 
@@ -76,8 +76,10 @@ def compare(
     ] = 1,
     name: Annotated[str | None, typer.Option(help="Name of the run folder under runs/.")] = None,
     details: Details = False,
+    live: Live = False,
 ) -> None:
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
+    from idiolect.cli.live import refuse_live
     from idiolect.cli.option_names import in_options
     from idiolect.cli.training import split_and_show, train_and_show
     from idiolect.experiments import spec as specs
@@ -93,9 +95,12 @@ def compare(
         usual = running.out or Path("runs") / label
         folder = usual if running.out or running.resume else free_folder(usual)
         if splits > 1:
+            refuse_live(live)
             split_and_show(wanted, folder, splits, running, usual)
         else:
-            train_and_show(wanted, folder, running, exploring=True, details=details, usual=usual)
+            train_and_show(
+                wanted, folder, running, exploring=True, details=details, theory=details, usual=usual, live=live
+            )
 
 
 def _floats(text: str) -> list[float]:

@@ -30,7 +30,7 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
     """List data sets: clients, rows, what is predicted, licence, size, and where their files are."""
     from idiolect.data.catalogue import DATASETS
     from idiolect.data.dataset_files import whereabouts
-    from idiolect.report.text import LABEL, TextColumn, below_each_other, printed, tables_of, terminal_width
+    from idiolect.report.text import TextColumn, below_each_other, printed, tables_of, terminal_width
 
     found = {name: _facts(row) | {"where": whereabouts(row)} for name, row in DATASETS.items()}
 
@@ -41,7 +41,7 @@ def list_sets(as_format: AsFormat = Format.text) -> None:
             for row in DATASETS.values()
         ]
         columns = [
-            TextColumn(head, cells, int(head == "predicted"), head not in ("rows", "size"), LABEL)
+            TextColumn(head, cells, rank=int(head in ("predicted", "licence")), words=head not in ("rows", "size"))
             for head, cells in zip(heads, zip(*rows))
         ]
         width = terminal_width()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import AsFormat, Printing, Set, command, free_folder
+from idiolect.cli.options import AsFormat, Live, Printing, Set, command, free_folder
 from idiolect.cli.output import Format, put, remark
 from idiolect.record.errors import RequestError
 
@@ -92,12 +92,14 @@ def serve(
     kit: Kit,
     printing: Printing,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder. Default: KIT/result.")] = None,
+    live: Live = False,
 ) -> None:
     """Run the server of a kit: train over its sites, or go on with it, and leave a run folder.
 
     A FLARE server waits for `deploy submit`, and stays until it is interrupted.
     """
     _run_flare(kit, printing.as_format)
+    from idiolect.cli.live import watched
     from idiolect.cli.training import show, use_cache
     from idiolect.experiments.deploy.kits import is_flower
 
@@ -106,8 +108,9 @@ def serve(
     else:
         from idiolect.experiments.deploy.kits import serve as run_server
     use_cache(printing.quiet)
-    folder = run_server(kit, (lambda text: None) if printing.quiet else remark, out)
-    show(folder, printing)
+    with watched(out or kit / "result", live):
+        folder = run_server(kit, (lambda text: None) if printing.quiet else remark, out)
+        show(folder, printing)
 
 
 @app.command()

@@ -60,7 +60,7 @@ def _sentence(error: Exception) -> tuple[str, int]:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds & {"RequestError", "FolderError"}:
         return str(error), 2
-    if kinds & {"DivergedError", "FetchError"}:
+    if kinds & {"DivergedError", "FetchError", "LostHostError"}:
         return str(error), 1
     if _is_starved(error):
         return OUT_OF_MEMORY, 1

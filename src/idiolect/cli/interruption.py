@@ -71,7 +71,7 @@ def heard() -> Iterator[Leave | None]:
     for number in before:
         signal.signal(number, interrupt)
     try:
-        yield _leave
+        yield leave
     finally:
         sys.unraisablehook = report_dropped
         for number, handler in before.items():
@@ -91,7 +91,7 @@ def word() -> str:
     return f"Interrupted ({_NOTED[0]})" if _NOTED and _NOTED[0] != "SIGINT" else "Interrupted"
 
 
-def _leave(code: int) -> NoReturn:
+def leave(code: int) -> NoReturn:
     """End the process now: to take an interpreter apart whose threads are still compiling can end in a crash."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # who reads it may have heard the same Ctrl-C, and be gone

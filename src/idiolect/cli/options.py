@@ -34,6 +34,9 @@ Details = Annotated[
 ]
 
 
+Live = Annotated[
+    bool, typer.Option("--live", help="Serve the page on this machine while training goes on; prints its address.")
+]
 AsFormat = Annotated[
     Format, typer.Option("--format", help="Print text, JSON or CSV; with the latter two, nothing else.")
 ]

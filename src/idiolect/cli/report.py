@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`idiolect report RUN`."""
+"""`idiolect report RUN [RUN ...]`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Annotated
 import typer
 
 from idiolect.cli.options import Details, Printing, command
-from idiolect.cli.output import remark
+from idiolect.cli.output import put, remark
+from idiolect.record.errors import RequestError
+
+COMPARED = Path("compared-runs.html")
 
 
 @command
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[list[Path], typer.Argument(help="A run folder; several are compared on one page.")],
     printing: Printing,
     details: Details = False,
     figures: Annotated[
@@ -26,25 +29,57 @@ def report(
     log: Annotated[
         list[str] | None, typer.Option(help="Also write the history: tensorboard=DIR or mlflow=URI; repeatable.")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help=f"With several runs: the page to write. Default: {COMPARED}.")
+    ] = None,
 ) -> None:
-    """Rebuild a run folder's figures and page from its files alone, and print the table."""
+    """Rebuild a run folder's figures and page from its files alone, and print the table; or compare several runs."""
     from idiolect.cli.training import show
     from idiolect.record.manifest import blame_folder, check_report_files
 
-    check_report_files(run)  # first: which kind of folder it is, is told by files that may be gone
-    with blame_folder(run):
+    for folder in run:
+        check_report_files(folder)  # first: which kind of folder it is, is told by files that may be gone
+    if len(run) > 1:
+        if figures is not None or log:
+            raise RequestError("--figures and --log are for one run; name one, or leave them out.")
+        _compare(run, printing, out or COMPARED)
+        return
+    if out is not None:
+        raise RequestError("--out is for the page of several runs; the page of one lies in its folder: leave it out.")
+    with blame_folder(run[0]):
         if figures is not None:
-            from idiolect.report.paper_figures import PLACE, parse_kinds, parse_width, write_paper_figures
-
-            files = write_paper_figures(run, parse_kinds(figures), parse_width(width))
-            if not printing.quiet:
-                remark(f"{len(files)} files of figures for a paper are in {run / PLACE}.")
+            _draw_for_paper(run[0], figures, width, printing.quiet)
         for wanted in log or []:
-            from idiolect.report.folder import read
-            from idiolect.report.loggers import log_run, parse_log
+            _log(run[0], wanted, printing.quiet)
+        show(run[0], printing, details)
 
-            kind, target = parse_log(wanted)
-            number = log_run(read(run), kind, target)
-            if not printing.quiet:
-                remark(f"{kind}: {number} curves, of each method and seed, are in {target}.")
-        show(run, printing, details)
+
+def _compare(runs: list[Path], printing: Printing, out: Path) -> None:
+    from idiolect.report import report_on_runs
+    from idiolect.report.text import terminal_width
+
+    found = report_on_runs(runs, out)
+    put(
+        printing.as_format,
+        lambda: found.text(False, terminal_width()).rstrip("\n") + f"\n\nReport: {found.page}",
+        found.facts,
+        found.rows,
+    )
+
+
+def _draw_for_paper(run: Path, figures: str, width: str, quiet: bool) -> None:
+    from idiolect.report.paper_figures import PLACE, parse_kinds, parse_width, write_paper_figures
+
+    files = write_paper_figures(run, parse_kinds(figures), parse_width(width))
+    if not quiet:
+        remark(f"{len(files)} files of figures for a paper are in {run / PLACE}.")
+
+
+def _log(run: Path, wanted: str, quiet: bool) -> None:
+    from idiolect.report.folder import read
+    from idiolect.report.loggers import log_run, parse_log
+
+    kind, target = parse_log(wanted)
+    number = log_run(read(run), kind, target)
+    if not quiet:
+        remark(f"{kind}: {number} curves, of each method and seed, are in {target}.")

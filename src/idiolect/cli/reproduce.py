@@ -55,13 +55,21 @@ def reproduce(
         options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
         outcome = _reproduce_one(slug, folder, writing.quiet, **options)
     facts = outcome.as_dict() | {"folder": str(folder)}
+    page = _page(folder)
     put(
         writing.as_format,
-        lambda: f"{outcome.to_text()}\nNumbers and figure{'s' * every}: {folder}",
+        lambda: f"{outcome.to_text()}\nNumbers and figure{'s' * every}: {folder}{page}",
         lambda: facts,
         lambda: facts["reproductions" if every else "numbers"],
     )
     raise typer.Exit(1 if outcome.changed else 0)
+
+
+def _page(folder: Path) -> str:
+    """Build the page of one reproduction, and say where it is."""
+    from idiolect.report import build_report, is_reproduction
+
+    return f"    Report: {build_report(folder)}" if is_reproduction(folder) else ""
 
 
 def _reproduce_one(slug: str, folder: Path, quiet: bool, **options: object) -> Any:

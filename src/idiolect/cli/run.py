@@ -5,11 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from idiolect.cli.options import Details, Running, command
+from idiolect.cli.options import Details, Live, Running, command
+
+if TYPE_CHECKING:
+    from idiolect.experiments.spec import Spec
+
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        "--hosts", help="One of several hosts: 'auto' (SLURM, Open MPI, Kubernetes) or HOST:PORT,HOSTS,NUMBER."
+    ),
+]
 
 
 @command
@@ -17,8 +27,11 @@ def run(
     spec: Annotated[Path, typer.Argument(help="A spec file, or a run folder with --resume or a new --out.")],
     running: Running,
     details: Details = False,
+    live: Live = False,
+    hosts: Hosts = None,
 ) -> None:
     """Train what a spec describes and leave a complete run folder."""
+    from idiolect.cli.live import refuse_live
     from idiolect.cli.training import split_and_show, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.splits import asked_splits
@@ -30,7 +43,28 @@ def run(
     wanted = specs.load(spec, running.overrides)
     if running.override and not running.resume and not specs.is_same_run(specs.load(spec), wanted):
         wanted = dataclasses.replace(wanted, resolved={})  # it was chosen for another run
-    if splits is not None and out is not None:
+    if hosts is not None or splits is not None:
+        refuse_live(live)
+    if hosts is not None:
+        _run_on(hosts, wanted, out or Path("runs") / wanted.name, running, details, splits or repeats)
+    elif splits is not None and out is not None:
         split_and_show(wanted, out, splits, running)
     else:
-        train_and_show(wanted, out or Path("runs") / wanted.name, running, details=details, repeats=repeats)
+        train_and_show(wanted, out or Path("runs") / wanted.name, running, details=details, repeats=repeats, live=live)
+
+
+def _run_on(hosts: str, spec: Spec, folder: Path, running: Running, details: bool, other: object) -> None:
+    """The part of this host: all train, the first one writes and shows."""
+    from idiolect.cli.training import train_and_show
+    from idiolect.core.checks import RequestError
+    from idiolect.experiments import hosts as several
+    from idiolect.experiments.execute import execute
+
+    if other is not None:
+        raise RequestError("--hosts takes a spec file, or a run folder with --resume; a run is repeated on one host.")
+    spec = several.join(hosts, spec)
+    with several.workplace(folder, spec, running.resume) as own:
+        if several.is_first():
+            train_and_show(spec, own, running, details=details)
+        else:
+            execute(spec, own, resume=running.resume)

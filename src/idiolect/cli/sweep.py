@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.options import Running, Seeds, command, parse_seeds
+from idiolect.cli.options import Details, Running, Seeds, command, parse_seeds
 
 
 @command
@@ -20,6 +20,7 @@ def sweep(
         list[str] | None, typer.Option("--over", help="TOML, repeatable: 'step_size = [0.1, 0.3]'.")
     ] = None,
     seeds: Seeds = None,
+    details: Details = False,
 ) -> None:
     """Train every combination of settings and seeds; those that differ in floats or seeds run as one program."""
     from idiolect.cli.training import train_and_show
@@ -30,4 +31,5 @@ def sweep(
     if seeds is not None:
         loaded = dataclasses.replace(loaded, seeds=tuple(parse_seeds(seeds)))
     expanded = expand(loaded, parse_over(over or []))
-    train_and_show(expanded, running.out or Path("runs") / f"{loaded.name}-sweep", running, exploring=True)
+    folder = running.out or Path("runs") / f"{loaded.name}-sweep"
+    train_and_show(expanded, folder, running, exploring=True, details=details)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from idiolect.cli import output
 from idiolect.cli.bar import Bar
+from idiolect.cli.live import often_kept, watched
 from idiolect.cli.options import Printing, Running
 
 if TYPE_CHECKING:
@@ -19,14 +20,16 @@ def train_and_show(
     folder: Path,
     running: Running,
     exploring: bool = False,
-    details: bool = True,
+    details: bool = False,
+    theory: bool = True,
     repeats: Path | None = None,
     usual: Path | None = None,
+    live: bool = False,
 ) -> None:
-    """Run the spec into its folder, build the report, print the comparison.
+    """Run the spec into its folder, build the report, print the comparison; `live`: with its page served meanwhile.
 
-    `repeats` is the folder of the run that the spec records. A method that diverged makes the run a miss (exit 1);
-    while `exploring` settings only if all of them did.
+    `repeats` is the folder of the run that the spec records; with `theory` it is said how theory chose settings. A
+    method that diverged makes the run a miss (exit 1); while `exploring` settings only if all of them did.
     """
     from idiolect.core.checks import DivergedError
     from idiolect.experiments.execute import execute
@@ -34,11 +37,12 @@ def train_and_show(
 
     use_cache(running.quiet)
     refuse_splits(folder)
-    theory = details or not exploring
-    with Bar(running.quiet) as bar:
-        ways: dict[str, Any] = {"resume": running.resume, "overall": bar.follow, "say": bar.remark}
-        done = execute(spec, folder, **ways, theory=theory, repeats=repeats)
-    show(folder, running, details, usual)
+    with watched(folder, live) as page:
+        with Bar(running.quiet) as bar:
+            ways: dict[str, Any] = {"resume": running.resume, "overall": bar.follow, "say": bar.remark}
+            ways |= {"theory": theory, "repeats": repeats, "progress": page.update if page else None}
+            done = execute(often_kept(spec) if live else spec, folder, **ways)
+        show(folder, running, details, usual)
     lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
     if lost and (not exploring or len(lost) == len(done.summary.methods)):
         raise DivergedError(f"{' '.join(lost)} Use a smaller step size.")
@@ -70,7 +74,7 @@ def use_cache(quiet: bool) -> None:
     enable_cache(None if quiet else output.remark)
 
 
-def show(folder: Path, printing: Printing, details: bool = True, usual: Path | None = None) -> None:
+def show(folder: Path, printing: Printing, details: bool = False, usual: Path | None = None) -> None:
     """Build the report of a finished folder and print what it says.
 
     A quiet command names its folder only where that is not the `usual` one, so that it could not be known.

@@ -36,16 +36,20 @@ class LeafData(NamedTuple):
 def read_leaf_json(path: str | Path) -> LeafData:
     """Rows by user, in the order of file names and of their user lists; for `Federation.from_rows`."""
     path = Path(path)
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    if not files:
-        raise RequestError(f"The folder {path} holds no .json file; name a folder of LEAF files.")
-    users = _read_users(files)
+    users = _read_users(_files(path))
     inputs, targets = ([entry for rows in users.values() for entry in rows[key]] for key in ("x", "y"))
     alphabet = _alphabet([*inputs, *targets]) if any(map(_is_text, inputs)) else ""
     offsets = np.cumsum([0, *(len(rows["y"]) for rows in users.values())]).astype(np.int64)
     labels = not alphabet and bool(targets) and all(map(_is_text, targets))
     answers = np.array(targets, dtype=str) if labels else _array(path, targets, alphabet, "y")
     return LeafData(Rows(_array(path, inputs, alphabet, "x"), answers, offsets), tuple(users), alphabet)
+
+
+def _files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise RequestError(f"The folder {path} holds no .json file; name a folder of LEAF files.")
+    return files
 
 
 def _read_users(files: Sequence[Path]) -> dict[str, UserRows]:

@@ -22,6 +22,7 @@ from idiolect.engines.looped import run_looped
 from idiolect.engines.plan import Plan
 from idiolect.engines.population import Gathered
 from idiolect.engines.round import Cohort, How, RoundCost, finite_rows
+from idiolect.engines.shard import to_host
 from idiolect.engines.state import State
 
 
@@ -50,10 +51,10 @@ def move(plan: Plan, state: State, count: int) -> Moved:
             return Moved(*_lane_by_lane(plan, lane, gathered.data, numbers), gathered)
         chunk = training.chunk if training.executor == "chunked" else 0
         block = Rounds(numbers, np.int32(count))
-        how = How(plan.uniform, chunk)
+        how = How(plan.uniform, chunk, plan.shards)
         server, states, costs = run_block(lane, gathered.data, block, plan.turns, how=how, lanes=plan.lanes)
         # cut on the host: slices of device arrays would take longer than a small round
-        host = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :count], costs)
+        host = jax.tree.map(lambda leaf: to_host(leaf)[:, :count], costs)
     return Moved(server, states, host, gathered)
 
 
@@ -63,6 +64,9 @@ def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | N
         return plan.population.gather(state.clients, None), None
     drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
     members, present = (np.stack(part) for part in zip(*drawn))
+    if plan.shards is not None:
+        dealt = plan.shards.deal(members, present, plan.share)
+        return plan.population.gather(state.clients, None), Cohort(*dealt)
     # PADDING pads lanes of smaller cohorts and is no row of any table: read client 0, which nothing is written back to
     gathered = plan.population.gather(state.clients, np.where(members == PADDING, 0, members))
     return gathered, Cohort(members, gathered.places, present)

@@ -19,8 +19,9 @@ from idiolect.core.control import first_turn
 from idiolect.core.data import Array, ClientData
 from idiolect.core.keys import Key
 from idiolect.core.tree import Tree
-from idiolect.engines.round import Clients, Cohort, Fixed, How, Outcome, run_round, whole_cohort
+from idiolect.engines.round import Clients, Cohort, Fixed, How, Outcome, RoundCost, run_round, whole_cohort
 from idiolect.engines.server import open_round
+from idiolect.engines.shard import EVERYWHERE, by_client
 
 TRACES: Counter[str] = Counter()  # how often each program was traced; a test holds it to once per shape
 
@@ -33,6 +34,13 @@ class Lane(NamedTuple):
     server: Tree
     states: Tree
     cohorts: Cohort | None
+
+
+# how a block's arguments and results are cut over devices: clients, behind axes of lanes and of rounds
+_LANE = Lane._make([EVERYWHERE, EVERYWHERE, EVERYWHERE, by_client(1), by_client(2)])
+_TAKEN = (_LANE, by_client(0), EVERYWHERE, EVERYWHERE)
+_COSTS = RoundCost._make([by_client(2), by_client(2), EVERYWHERE, by_client(2), EVERYWHERE])
+_RETURNED = (EVERYWHERE, by_client(1), _COSTS)
 
 
 class Rounds(NamedTuple):
@@ -75,7 +83,7 @@ def run_lane(lane: Lane, data: ClientData, rounds: Rounds, *, how: How) -> Outco
     if isinstance(costs.executed_steps, Fixed):
         costs = costs._replace(executed_steps=jnp.where(done, jnp.int32(int(costs.executed_steps)), 0))
     if not how.chunk:
-        who = whole_cohort(data) if cohorts is None else cohorts
+        who = whole_cohort(data, how.shards) if cohorts is None else cohorts
         table = (length, who.clients.shape[-1])
         clients, present = jnp.broadcast_to(who.clients, table), jnp.broadcast_to(who.present, table)
         costs = costs._replace(clients=clients, present=present & done[:, None])
@@ -93,7 +101,14 @@ def run_block(
     row side by side.
     """
     TRACES["block"] += 1
-    return over_lanes(lambda own: run_lane(own, data, rounds, how=how), lane, lanes, turns)
+
+    def block(lane: Lane, data: ClientData, rounds: Rounds, turns: np.ndarray | None) -> Outcome:
+        done: Outcome = over_lanes(lambda own: run_lane(own, data, rounds, how=how), lane, lanes, turns)
+        return done
+
+    if how.shards is not None:
+        block = how.shards.over(block, _TAKEN, _RETURNED)
+    return block(lane, data, rounds, turns)
 
 
 def over_lanes(function: Callable[[Tree], Tree], stacked: Tree, lanes: str, turns: np.ndarray | None = None) -> Tree:

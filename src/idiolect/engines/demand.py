@@ -81,7 +81,7 @@ def _at_once(training: Training, clients: int) -> int:
 
 def _free() -> int | None:
     """Of the device that trains, where it has memory of its own; else of this process."""
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
     return free_bytes()

@@ -14,7 +14,7 @@ import numpy as np
 
 from idiolect.core.addressing import PerClient, address, is_per_client
 from idiolect.core.algorithm import Algorithm, fit_of
-from idiolect.core.checks import RequestError, check, setting, unset
+from idiolect.core.checks import RequestError, check, setting, shown, unset
 from idiolect.core.data import Rows
 from idiolect.core.objective import Checks, Prepares
 from idiolect.core.settings import check_settings, in_precision, know_population
@@ -38,6 +38,7 @@ class Training:
     )
     chunk: int = setting(default=0, at_least=0, doc="clients at a time, for chunked, which needs it; auto chooses")
     block: int = setting(default=0, at_least=0, doc="rounds per compiled block; 0: chosen")
+    devices: int | str = setting(default=1, doc="devices that clients are laid over; auto measures and chooses")
 
 
 class Splits(Protocol):
@@ -64,6 +65,7 @@ def check_training(training: Training, clients: int) -> None:
     """Raise RequestError for a value out of range."""
     for field in dataclasses.fields(training):
         check("training", field.name, getattr(training, field.name), field.metadata["range"])
+    _check_devices(training, clients)
     if training.cohort > clients:
         raise RequestError(
             f"training.cohort must be at most the number of clients, {clients}, got {training.cohort}. "
@@ -72,6 +74,20 @@ def check_training(training: Training, clients: int) -> None:
     if training.executor == "chunked" and training.chunk == 0:
         raise RequestError(
             "training.chunk must be at least 1 with executor 'chunked', got 0. Set it, or use executor 'auto'."
+        )
+
+
+def _check_devices(training: Training, clients: int) -> None:
+    devices = training.devices
+    if not (devices == "auto" if isinstance(devices, str) else 1 <= devices <= max(clients, 1)):
+        raise RequestError(
+            f"training.devices must be 'auto', or at least 1 and at most the number of clients, {clients}, got "
+            f"{shown(devices)}. A device without a client would have nothing to do."
+        )
+    if devices != 1 and training.executor.startswith("looped"):
+        raise RequestError(
+            f"training.devices = {shown(devices)} needs executor 'batched', 'chunked' or 'auto', got "
+            f"{training.executor!r}, which calls one client after another; use one of them, or 1 device."
         )
 
 

@@ -25,6 +25,7 @@ from idiolect.core.tree import Params, Tree
 from idiolect.engines.block import TRACES, over_lanes
 from idiolect.engines.client import Number, Round, Task, client_model, for_clients
 from idiolect.engines.server import deliver
+from idiolect.engines.shard import EVERYWHERE, Shards, by_client
 from idiolect.metrics.personalization import instance_shares
 from idiolect.metrics.scores import SCORES, correct_positions
 
@@ -146,13 +147,22 @@ class Judging(NamedTuple):
     names: tuple[str, ...]  # of the scores
     one_by_one: bool = False  # one client after another: a branch on a client's rows stays a branch
     chunk: int = 0  # clients at a time; 0: all of them
+    shards: Shards | None = None  # the devices that clients are laid over; None: there is one
 
 
 @functools.partial(jax.jit, static_argnames=("how", "lanes"))
 def evaluate(now: Moment, rows: ClientData, *, how: Judging, lanes: str) -> tuple[Scores, Tally]:
     """`score_clients` of every lane: all of `now` but the clients and their rows has a lane axis."""
     TRACES["evaluate"] += 1
-    return _lanes(lambda lane: score_clients(lane, rows, how), now, lanes)
+
+    def every_lane(now: Moment, rows: ClientData) -> tuple[Scores, Tally]:
+        scored: tuple[Scores, Tally] = _lanes(lambda lane: score_clients(lane, rows, how), now, lanes)
+        return scored
+
+    if how.shards is not None:
+        of_clients = Moment._make([EVERYWHERE] * 4 + [by_client(0), by_client(1), by_client(0)])
+        every_lane = how.shards.over(every_lane, (of_clients, by_client(0)), by_client(1))
+    return every_lane(now, rows)
 
 
 def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, Tally]:

@@ -24,6 +24,7 @@ from idiolect.engines.held_out import evaluate_new_clients
 from idiolect.engines.plan import Measure, Plan
 from idiolect.engines.population import InMemory, load, to_device
 from idiolect.engines.recording import ClientScores, Row, history_row, to_lists, validation_means
+from idiolect.engines.shard import to_host
 from idiolect.engines.state import Snapshot, State, choose_lanes
 
 SPLITS = ("validation", "test")
@@ -65,12 +66,12 @@ def score(plan: Plan, at: Snapshot, split: str) -> tuple[Scores, Tally]:
     """Scores of every lane and client on a split, and what each client's model cost, on the host."""
     training = plan.training
     chunk = training.chunk if training.executor == "chunked" else 0
-    how = Judging(plan.scores, training.executor.startswith("looped"), chunk)
+    how = Judging(plan.scores, training.executor.startswith("looped"), chunk, plan.shards)
     parts = []
     with door.run_precision(training.precision):
         for clients, moment in _moments(plan, at):
             scored = evaluate(moment, rows_of(plan, split, clients), how=how, lanes=plan.lanes)
-            parts.append(jax.tree.map(np.asarray, scored))  # wait: the rows of one part at a time are on the device
+            parts.append(_to_host(plan, scored, axis=1))  # wait: the rows of one part at a time are on the device
     found: tuple[Scores, Tally] = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
     return found
 
@@ -87,22 +88,26 @@ def find_standing(plan: Plan, state: State) -> Standing:
     """Where every lane stands, on the host."""
     with door.run_precision(plan.training.precision):
         parts = [standing(moment, lanes=plan.lanes) for _, moment in _moments(plan, state.now)]
-        return _join(parts, axis=1)
+        return _join(plan, parts, axis=1)
 
 
 def find_lane_standing(plan: Plan, who: Who, at: Snapshot) -> Standing:
     """Where one lane stands, of which `at` is, on the host."""
     with door.run_precision(plan.training.precision):
-        return _join([lane_standing(moment) for _, moment in _lane_moments(plan, who, at)], axis=0)
+        return _join(plan, [lane_standing(moment) for _, moment in _lane_moments(plan, who, at)], axis=0)
 
 
-def _join(parts: list[Standing], axis: int) -> Standing:
+def _join(plan: Plan, parts: list[Standing], axis: int) -> Standing:
     """Of all clients; w has no axis of clients, and a scalar in it none to join along."""
-    host: list[Standing] = jax.tree.map(np.asarray, parts)
     # every part of the population saw the same w
-    of_clients = [part._replace(shared=()) for part in host]
+    of_clients = [_to_host(plan, part._replace(shared=()), axis) for part in parts]
     joined: Standing = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=axis), *of_clients)
-    return joined._replace(shared=host[0].shared)
+    return joined._replace(shared=jax.tree.map(to_host, parts[0].shared))
+
+
+def _to_host(plan: Plan, found: Tree, axis: int) -> Tree:
+    """What was found of some clients, a row each along `axis`."""
+    return jax.tree.map(np.asarray, found) if plan.shards is None else plan.shards.cut(found, axis)
 
 
 def look(plan: Plan, who: Who, at: Snapshot, split: str, program: Callable[[Moment, ClientData], Tree]) -> Tree:
@@ -110,7 +115,7 @@ def look(plan: Plan, who: Who, at: Snapshot, split: str, program: Callable[[Mome
     parts = []
     with door.run_precision(plan.training.precision):
         for clients, moment in _lane_moments(plan, who, at):
-            parts.append(jax.tree.map(np.asarray, program(moment, rows_of(plan, split, clients))))
+            parts.append(_to_host(plan, program(moment, rows_of(plan, split, clients)), axis=0))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
@@ -136,7 +141,12 @@ def rows_of(plan: Plan, split: str, clients: np.ndarray) -> ClientData:
     # one capacity for both splits, so that one compiled program evaluates both
     both = (plan.federation.validation, plan.federation.test)
     capacity = max(1, *(int(rows.counts.max(initial=0)) for rows in both))
-    rows = load(getattr(plan.federation, split), clients, capacity, door.PRECISIONS[plan.training.precision])
+    dtype = door.PRECISIONS[plan.training.precision]
+
+    def read(some: np.ndarray) -> ClientData:
+        return load(getattr(plan.federation, split), some, capacity, dtype)
+
+    rows = read(clients) if plan.shards is None else plan.shards.load(read)
     if isinstance(plan.population, InMemory):
         plan.held[split] = rows
     return rows

@@ -26,8 +26,10 @@ from idiolect.engines.cohorts import Participation
 from idiolect.engines.door import Splits, Training
 from idiolect.engines.evaluate import Standing
 from idiolect.engines.population import InMemory, OnDisk, to_device
+from idiolect.engines.shard import Shards, make_shards
 from idiolect.engines.start import WireTypes
 
+LOOK_AHEAD = 500  # rounds whose cohorts are drawn to know how many members of one a device has: 10 ms
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
 
@@ -64,6 +66,7 @@ class Plan:
     roots: Key
     turns: np.ndarray | None  # who runs side by side, where lanes run in turn
     wire: WireTypes
+    shards: Shards | None = None  # the devices that clients are laid over; None: there is one
     held: dict[str, ClientData] = dataclasses.field(default_factory=dict)  # split -> its rows, once on the device
 
     @property
@@ -79,6 +82,14 @@ class Plan:
         return max(who.cohort for who in self.participations)
 
     @functools.cached_property
+    def share(self) -> int:
+        """Members of a round that one device has at most, in as many rounds as are looked ahead."""
+        assert self.shards is not None
+        rounds = range(min(max(self.training.rounds, 1), LOOK_AHEAD))
+        each = zip(self.participations, self.seeds)
+        return max(self.shards.widest(who.draw(seed, rounds)[0]) for who, seed in each if who.cohort)
+
+    @functools.cached_property
     def uniform(self) -> bool:
         """Whether all clients have as many rows."""
         counts = self.federation.train.counts
@@ -91,7 +102,7 @@ class Plan:
         leaves = [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(self.algorithm)]
         # how a round is executed changes rounding at most, and more rounds go on from the same place: neither makes
         # another run
-        training = dataclasses.replace(self.training, rounds=0, executor="", chunk=0, block=0)
+        training = dataclasses.replace(self.training, rounds=0, executor="", chunk=0, block=0, devices=1)
         kinds = jax.tree.structure(self.algorithm)
         facts = repr((kinds, leaves, self.seeds, training, digests(splits), self.scores))
         return hashlib.sha256(facts.encode()).hexdigest()
@@ -115,8 +126,7 @@ def make_plan(
     """Check everything, once, before anything is computed. The executor may still be "auto": see `engines.auto`."""
     _check(federation, training, seeds, scores)
     rows, dtype = federation.train, door.PRECISIONS[training.precision]
-    if options.state_folder is not None and len(seeds) > 1:
-        raise RequestError(f"A state_folder is for one run at a time, got {len(seeds)}; leave it out, or run one.")
+    _check_folder(options, training, len(seeds))
     participations = tuple(door.participation_of(algorithm, training, rows.clients) for algorithm in algorithms)
     with door.run_precision(training.precision):
         admitted = tuple(
@@ -127,8 +137,10 @@ def make_plan(
         demand.check_block(training, max(who.cohort for who in participations), len(seeds))
         # a lane axis is always there, for one run too: there is one program to write and to test
         stacked, roots = door.admit_lanes(admitted), jax.vmap(keys.root_key)(jnp.asarray(seeds))
-        folder = options.state_folder
-        population = InMemory(rows, dtype) if folder is None else OnDisk(rows, dtype, folder)
+        folder, devices = options.state_folder, training.devices
+        # "auto" begins on one: `engines.auto` measures whether more are faster
+        shards = make_shards(devices, rows.clients) if isinstance(devices, int) and devices > 1 else None
+        population = InMemory(rows, dtype, shards) if folder is None else OnDisk(rows, dtype, folder)
         turns = None
         # lanes whose servers draw how many steps come next run in turn, grouped by what they drew: in lockstep each
         # would pay for the longest
@@ -150,6 +162,28 @@ def make_plan(
             roots=roots,
             turns=turns,
             wire=start.wire_types(admitted[0], to_device(rows.pad(np.arange(1), population.capacity), dtype)),
+            shards=shards,
+        )
+
+
+def on_devices(plan: Plan, devices: int) -> Plan:
+    """The same plan with its clients laid over so many devices; they must be in memory."""
+    training = dataclasses.replace(plan.training, devices=devices)
+    rows, dtype = plan.federation.train, door.PRECISIONS[training.precision]
+    with door.run_precision(training.precision):
+        shards = make_shards(devices, rows.clients) if devices > 1 else None
+        population = InMemory(rows, dtype, shards)
+    return dataclasses.replace(plan, training=training, population=population, shards=shards, held={})
+
+
+def _check_folder(options: Options, training: Training, lanes: int) -> None:
+    if options.state_folder is None:
+        return
+    if lanes > 1:
+        raise RequestError(f"A state_folder is for one run at a time, got {lanes}; leave it out, or run one.")
+    if training.devices not in (1, "auto"):
+        raise RequestError(
+            f"A state_folder is for one device, got training.devices = {training.devices}; leave it out, or use 1."
         )
 
 

@@ -22,6 +22,7 @@ from idiolect.core.objective import Prepares
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.data.store import RecordFile
+from idiolect.engines.shard import Shards, to_host
 from idiolect.engines.start import init_clients
 
 # Mapped pages count as this process's memory, and reading one maps its neighbours too: a few hundred kB per client.
@@ -102,24 +103,30 @@ def unprepared(algorithm: Algorithm, clients: np.ndarray, states: Tree) -> int |
     objective = algorithm.objective
     if not isinstance(objective, Prepares):
         return None
-    failed = np.asarray(objective.unprepared(states.prepared))
+    failed = to_host(objective.unprepared(states.prepared))
     numbers = clients[failed.reshape(-1, len(clients)).any(axis=0)]
     return int(numbers[0]) if numbers.size else None
 
 
 class InMemory(Population):
-    """Everything on the device; the states are those of the run's `State`."""
+    """Everything on the device, or over several; the states are those of the run's `State`."""
 
-    def __init__(self, rows: Rows, dtype: DTypeLike):
-        self.rows = rows
+    def __init__(self, rows: Rows, dtype: DTypeLike, shards: Shards | None = None):
+        self.rows, self.shards = rows, shards
         self.capacity = max(int(rows.counts.max(initial=1)), 1)
-        self.numbers = np.arange(rows.clients)
-        self.data = to_device(rows.pad(self.numbers, self.capacity), dtype)
+        self.numbers = np.arange(rows.clients) if shards is None else shards.numbers
+
+        def read(clients: np.ndarray) -> ClientData:
+            return to_device(rows.pad(clients, self.capacity), dtype)
+
+        self.data = read(self.numbers) if shards is None else shards.load(read)
 
     def start(self, algorithm: Algorithm, roots: Key) -> tuple[Tree, Tally, int | None]:
         """All clients of all lanes at once."""
-        clients = jnp.arange(self.rows.clients, dtype=jnp.int32)
+        clients = self.numbers.astype(np.int32)
         states, tally = jax.vmap(init_clients, in_axes=(0, 0, None, None))(algorithm, roots, clients, self.data)
+        if self.shards is not None:
+            states, tally = self.shards.lay(states, axis=1), self.shards.cut(tally, axis=1)
         return states, tally, unprepared(algorithm, self.numbers, states)
 
     def gather(self, states: Tree, members: np.ndarray | None) -> Gathered:
@@ -132,7 +139,7 @@ class InMemory(Population):
 
     def parts(self, states: Tree) -> Iterator[tuple[np.ndarray, Tree, ClientData]]:
         """One part."""
-        yield self.numbers, states, self.data
+        yield self.numbers, states if self.shards is None else self.shards.lay(states, axis=1), self.data
 
 
 class OnDisk(Population):

@@ -19,6 +19,7 @@ from idiolect.engines import door
 from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.plan import Plan
 from idiolect.engines.population import OnDisk
+from idiolect.engines.state import lay_out, take_up
 
 if TYPE_CHECKING:
     from idiolect.engines.session import Session
@@ -28,7 +29,7 @@ FORMAT = 2  # of the file: the whole `State`; 1 was the session's own
 
 def save(session: Session, checkpoint: Checkpoint) -> None:
     """Keep the state, whole: its arrays as arrays, its plain numbers exactly."""
-    plan, leaves = session.plan, jax.tree.leaves(session.state)
+    plan, leaves = session.plan, jax.tree.leaves(take_up(session.plan, session.state))
     facts = {
         "format": FORMAT,
         "round": session.state.round,
@@ -39,7 +40,8 @@ def save(session: Session, checkpoint: Checkpoint) -> None:
     arrays = [leaf for leaf in leaves if not isinstance(leaf, (int, float))]
     folder, mark = session.kept_history
     history = list(zip(*session.histories))
-    mark = checkpoint.save(arrays, facts, _records(plan), history, mark if folder == checkpoint.folder else None)
+    if jax.process_index() == 0:  # of several hosts, each of which has the whole state here, one writes it
+        mark = checkpoint.save(arrays, facts, _records(plan), history, mark if folder == checkpoint.folder else None)
     session.kept_history, session.saved = (checkpoint.folder, mark), session.state.round
 
 
@@ -70,7 +72,7 @@ def load(session: Session, checkpoint: Checkpoint) -> None:
     arrays, numbers = iter(stored), iter(facts["numbers"])
     with door.run_precision(plan.training.precision):
         restored = [_restore(leaf, arrays, numbers) for leaf in leaves]
-    session.state = jax.tree.unflatten(structure, restored)
+    session.state = lay_out(plan, jax.tree.unflatten(structure, restored))
     plan.population.mark(session.state.round)
     session.histories = [list(rows) for rows in zip(*history)] or [[] for _ in plan.seeds]
     session.kept_history, session.saved = (where, mark), session.state.round

@@ -25,6 +25,7 @@ from idiolect.core.tree import Tree
 from idiolect.engines.client import Number, Round, Task, client_settle, for_clients, receive, send
 from idiolect.engines.cohorts import PADDING
 from idiolect.engines.server import open_round, server_step
+from idiolect.engines.shard import CLIENTS, Shards
 
 
 class Cohort(NamedTuple):
@@ -47,6 +48,7 @@ class How(NamedTuple):
 
     uniform: bool  # every client fills its padding, so that all take the same number of steps
     chunk: int  # clients that are advanced as one batch, formed by size; 0: the whole cohort
+    shards: Shards | None = None  # the devices that clients are laid over; None: there is one
 
 
 class Steps(NamedTuple):
@@ -199,7 +201,7 @@ def finite_rows(stacked: Tree, rows: int) -> jax.Array:
 
 def run_round(now: Round, server: Tree, clients: Clients, cohort: Cohort | None, how: How) -> Outcome:
     """One whole round: local work, reduction, server step, settle. `cohort` None means all clients."""
-    members = whole_cohort(clients.data) if cohort is None else cohort
+    members = whole_cohort(clients.data, how.shards) if cohort is None else cohort
     if cohort is None and not how.chunk:  # rows are used where they are: no gather, no scatter
         uploads, states, cost = local_work(now, members, clients, how.uniform)
         partial = now.algorithm.reduction.collect(uploads, members.clients, members.present)
@@ -207,6 +209,9 @@ def run_round(now: Round, server: Tree, clients: Clients, cohort: Cohort | None,
         # some of the clients: their rows and states are gathered, as one chunk unless a smaller one was asked for
         chunk = how.chunk or members.clients.shape[0]
         partial, states, cost = _work_in_chunks(now, members, clients, how._replace(chunk=chunk))
+    if how.shards is not None:
+        partial = how.shards.add_up(now.algorithm.reduction, partial)
+        cost = cost._replace(executed_steps=_of_all_devices(cost.executed_steps, how.shards))
     clients = clients._replace(states=states)
     return *finish_round(now, server, members, partial, clients, partial_cohort=cohort is not None), cost
 
@@ -228,10 +233,20 @@ def finish_round(
     return moved, put_back(clients.states, members, settled) if partial_cohort else settled
 
 
-def whole_cohort(data: ClientData) -> Cohort:
-    """The full cohort."""
-    clients = jnp.arange(data.count.shape[0], dtype=jnp.int32)
-    return Cohort(clients, clients, jnp.ones(clients.shape, bool))
+def whole_cohort(data: ClientData, shards: Shards | None = None) -> Cohort:
+    """The full cohort: of several devices, the part of it that is on this one."""
+    rows = jnp.arange(data.count.shape[0], dtype=jnp.int32)
+    if shards is None:
+        return Cohort(rows, rows, jnp.ones(rows.shape, bool))
+    clients = rows + jax.lax.axis_index(CLIENTS).astype(jnp.int32) * shards.own
+    if shards.width == shards.clients:
+        return Cohort(clients, rows, jnp.ones(rows.shape, bool))
+    real = clients < shards.clients
+    return Cohort(jnp.where(real, clients, PADDING), rows, real)
+
+
+def _of_all_devices(steps: Array, shards: Shards) -> Array:
+    return Fixed(steps * shards.devices) if isinstance(steps, Fixed) else jax.lax.psum(steps, CLIENTS)
 
 
 def _work_in_chunks(now: Round, cohort: Cohort, clients: Clients, how: How) -> Outcome:

@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import jax
+
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError
@@ -20,7 +22,7 @@ from idiolect.engines.judge import find_standing, record, score_ends
 from idiolect.engines.plan import Options, Plan, make_plan
 from idiolect.engines.recording import Recorder, Row
 from idiolect.engines.run import Run
-from idiolect.engines.state import Snapshot, State, begin, follow, lane_of
+from idiolect.engines.state import Snapshot, State, begin, follow, lane_of, lay_out
 from idiolect.record.divergence import Divergence
 
 Watch = Callable[[int, Recorder, Scores], None]  # (lane, its record, its scores on validation rows) after each record
@@ -59,8 +61,7 @@ class Session:
         Rounds count on, while records and ledger are its own.
         """
         plan = make_plan(algorithms, self.plan.federation, training, self.plan.seeds, self.plan.scores, options)
-        state = follow(plan, self.plan, self.state)
-        return Session(auto.resolve(plan, state), state, options)
+        return _open(plan, follow(plan, self.plan, self.state), options)
 
     def run(self) -> list[Run]:
         """Train to the last round and read the test rows."""
@@ -78,7 +79,9 @@ class Session:
                 self._train_block(goal, watch)
         except KeyboardInterrupt:
             # `state` is replaced when its record is made, so it stands before the block that was interrupted
-            if checkpoint is not None and self.plan.population.stands_at(self.state.round):
+            # several hosts are interrupted at different places, and could not collect their state
+            alone = jax.process_count() == 1
+            if checkpoint is not None and alone and self.plan.population.stands_at(self.state.round):
                 for history in self.histories:
                     history[:] = [row for row in history if row["round"] <= self.state.round]
                 resuming.save(self, checkpoint)
@@ -176,5 +179,9 @@ def open_session(
     """A session before its first round: lane i trains `algorithms[i]` with `seeds[i]`, all in one program."""
     options = options or Options()
     plan = make_plan(algorithms, federation, training, seeds, scores, options)
-    state = begin(plan, options)
-    return Session(auto.resolve(plan, state), state, options)
+    return _open(plan, begin(plan, options), options)
+
+
+def _open(plan: Plan, state: State, options: Options) -> Session:
+    chosen = auto.resolve(plan, state)
+    return Session(chosen, lay_out(chosen, state), options)

@@ -20,6 +20,7 @@ from idiolect.engines import door
 from idiolect.engines.billing import Account, open_account
 from idiolect.engines.plan import Options, Plan
 from idiolect.engines.population import InMemory, unprepared
+from idiolect.engines.shard import to_host
 from idiolect.engines.start import carry, init_server
 
 
@@ -63,7 +64,7 @@ def begin(plan: Plan, options: Options) -> State:
     if options.spent:
         paid = zip(accounts, options.spent, strict=True)
         accounts = tuple(account._replace(ledger=account.ledger + before) for account, before in paid)
-    return _first(plan, 0, server, clients, accounts)
+    return lay_out(plan, _first(plan, 0, server, clients, accounts))
 
 
 def follow(plan: Plan, earlier: Plan, state: State) -> State:
@@ -79,14 +80,44 @@ def follow(plan: Plan, earlier: Plan, state: State) -> State:
         )
     if not isinstance(plan.population, InMemory):
         raise RequestError("A run can go on after another only with client states in memory; use no state_folder.")
+    # a method may look at all clients at once here: there must be no row that is not a client's
+    state, data = take_up(earlier, state), plan.population.data
     with door.run_precision(plan.training.precision):
+        if plan.shards is not None:
+            data = jax.tree.map(jnp.asarray, plan.shards.cut(data, axis=0))
         numbers = jnp.arange(plan.federation.train.clients, dtype=jnp.int32)
         change = (plan.algorithm, earlier.algorithm)
         server, clients, spent = jax.vmap(carry, in_axes=(0, 0, 0, None, 0, None))(
-            change, plan.roots, state.server, numbers, state.clients, plan.population.data
+            change, plan.roots, state.server, numbers, state.clients, data
         )
-        accounts = _open_accounts(plan, spent, unprepared(plan.algorithm, plan.population.numbers, clients))
-    return _first(plan, state.round, server, clients, accounts)
+        accounts = _open_accounts(plan, spent, unprepared(plan.algorithm, np.asarray(numbers), clients))
+    return lay_out(plan, _first(plan, state.round, server, clients, accounts))
+
+
+def lay_out(plan: Plan, state: State) -> State:
+    """The state with its arrays where the plan's devices want them; on one device it is as it was."""
+    shards = plan.shards
+    if shards is None:
+        return state
+    with door.run_precision(plan.training.precision):
+        chosen = state.selected
+        server, clients = shards.spread(state.server), shards.lay(state.clients, axis=1)
+        selected = Snapshot(chosen.round, shards.spread(chosen.server), shards.lay(chosen.states, axis=1))
+        return state._replace(server=server, clients=clients, selected=selected)
+
+
+def take_up(plan: Plan, state: State) -> State:
+    """The state with its arrays on one device, a row per client: what does not depend on how a run was laid out."""
+    shards = plan.shards
+    if shards is None:
+        return state
+    with door.run_precision(plan.training.precision):
+        both = [
+            jax.tree.map(jnp.asarray, (jax.tree.map(to_host, server), shards.cut(clients, axis=1)))
+            for server, clients in (state.now[1:], state.selected[1:])
+        ]
+        (server, clients), selected = both
+        return state._replace(server=server, clients=clients, selected=Snapshot(state.selected.round, *selected))
 
 
 def _open_accounts(plan: Plan, spent: Tally, lost: int | None) -> tuple[Account, ...]:
@@ -110,7 +141,10 @@ def _first(plan: Plan, number: int, server: Tree, clients: Tree, accounts: tuple
 def lane_of(plan: Plan, at: Snapshot, lane: int) -> Snapshot:
     """One lane of all."""
     with door.run_precision(plan.training.precision):
-        return Snapshot(int(at.round[lane]), *_lane_of((at.server, at.states), np.int32(lane)))
+        server, states = _lane_of((at.server, at.states), np.int32(lane))
+        if plan.shards is not None:
+            server, states = jax.tree.map(jnp.asarray, (jax.tree.map(to_host, server), plan.shards.cut(states, axis=0)))
+        return Snapshot(int(at.round[lane]), server, states)
 
 
 @jax.jit

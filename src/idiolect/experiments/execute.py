@@ -248,6 +248,8 @@ class _Training:
         known = spec.resolved.get(labels[0])
         if known is not None:
             training = dataclasses.replace(training, executor=known.executor, chunk=known.chunk, block=known.block)
+            if training.devices == "auto":
+                training = dataclasses.replace(training, devices=known.devices)
         algorithms = [one.built.algorithm for one in methods]
         measure = _measure(spec, labels, algorithms, federation, folder, prepared.synthetic)
         # method by method, all seeds of one side by side: runs are cut apart in this order below
@@ -284,6 +286,7 @@ class _Training:
                 None if one.choice is None else one.rounds,
                 one.settings or None,
                 one.built.chosen or None,
+                int(used.devices),
             )
             for one in methods
         }

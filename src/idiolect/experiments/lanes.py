@@ -189,6 +189,8 @@ def _session(request: Request, number: int, points: Sequence[Point]) -> Session:
     # lanes need one program; "auto" would measure executors for each of a dozen short searches
     if training.executor == "auto" or training.executor.startswith("looped"):
         training = dataclasses.replace(training, executor="batched", chunk=0)
+    if training.devices == "auto":
+        training = dataclasses.replace(training, devices=1)
     rounds = training.rounds if request.most is None else min(request.most, training.rounds)
     # `train_lanes` says when to record; a block is compiled once, for as many rounds as it has at most
     training = dataclasses.replace(training, rounds=rounds, record_every=max(rounds, 1), block=training.block or BLOCK)

@@ -19,6 +19,7 @@ from idiolect.data.preparation import sentences
 from idiolect.engines.billing import sends
 from idiolect.engines.demand import check_demand
 from idiolect.engines.door import check_fit, check_participation, check_training, participation_of, run_precision
+from idiolect.engines.shard import start_devices
 from idiolect.experiments.build import Built, Number, build_client_loss, build_method, problem_constants
 from idiolect.experiments.collaboration import Collaboration, find_collaboration
 from idiolect.experiments.protection import OUTSIDE, check_preparation, check_protections, is_protected, protect_method
@@ -135,6 +136,7 @@ def prepare(spec: Spec, rows: pa.Table | None = None, scoring: Scoring | None = 
     federation, problem = build_data(spec.data, spec.training.precision, rows)
     check_preparation(spec, federation)
     check_training(spec.training, federation.clients)
+    start_devices(spec.training.devices)  # before JAX has computed anything
     if federation.test.counts.sum() == 0 and problem is None and spec.evaluation.untested == "refuse":
         raise RequestError(
             "No client has a test row, so no method could be judged. Bring more rows per client, or give "

@@ -165,6 +165,7 @@ class Resolved:
     chosen: dict[str, float | list[float]] | None = dataclasses.field(
         default=None, metadata={"doc": "settings that theory chose; unset: none"}
     )
+    devices: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -390,7 +391,8 @@ def resumed(stored: Spec, asked: Spec, where: object) -> Spec:
                 f"The run in {where} was started with {place} = {before}, and this asks for {now}; "
                 f"resume it as it was with `idiolect run {where} --resume`, or choose another --out."
             )
-    return dataclasses.replace(stored, output=asked.output)
+    training = dataclasses.replace(stored.training, devices=asked.training.devices)
+    return dataclasses.replace(stored, output=asked.output, training=training)
 
 
 def is_same_run(one: Spec, other: Spec) -> bool:
@@ -411,6 +413,7 @@ def _settings_by_place(spec: Spec) -> Table:
                 places[prefix + key] = value
 
     walk("", {key: value for key, value in table.items() if key not in ("name", "output", "resolved")})
+    places.pop("training.devices", None)  # where clients are changes rounding alone
     return places
 
 

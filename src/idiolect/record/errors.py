@@ -24,5 +24,9 @@ class DivergedError(RuntimeError):
     """Training left the finite numbers: says at which round and client. The command line exits 1."""
 
 
+class LostHostError(RuntimeError):
+    """Another host of a run over several was lost: says what is kept. The command line exits 1."""
+
+
 class FetchError(RuntimeError):
     """A data set could not be had: no network, or another file than the known one. The command line exits 1."""

@@ -20,6 +20,7 @@ class Standing:
 
 _STACK: list[Standing] = []
 _LAST: list[Standing] = []  # at most one: it outlives an error, which is when it is asked for
+_OTHERS: list[bool] = []  # not empty: other processes are part of this command
 
 
 @contextlib.contextmanager
@@ -45,6 +46,17 @@ def finished(folder: Path, look: str) -> None:
 def forget() -> None:
     """A new command begins."""
     _LAST.clear()
+    _OTHERS.clear()
+
+
+def join_others() -> None:
+    """Other processes are part of this command from now on."""
+    _OTHERS[:] = [True]
+
+
+def has_others() -> bool:
+    """Whether they are: to end in order would wait for them, also for those that are lost."""
+    return bool(_OTHERS)
 
 
 def way_on() -> str:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from idiolect.record.codec import to_json
+from idiolect.record.reproduced import NUMBERS
 from idiolect.report.advise_table import advice_text, is_advice, read_advice
 from idiolect.report.choice import is_dial, read_choices, read_dial
 from idiolect.report.choice_table import choice_text
@@ -27,8 +28,10 @@ __all__ = [
     "client_table",
     "compare",
     "comparison_table",
+    "is_reproduction",
     "read",
     "report_on",
+    "report_on_runs",
 ]
 
 
@@ -46,6 +49,11 @@ def comparison_table(folder: str | os.PathLike[str]) -> ComparisonTable:
     return compare(read(folder))
 
 
+def is_reproduction(folder: str | os.PathLike[str]) -> bool:
+    """Whether the folder holds a finished reproduction."""
+    return (Path(folder) / NUMBERS).is_file()
+
+
 def build_report(folder: str | os.PathLike[str]) -> Path:
     """Write figures/ and report.html into a folder, each file whole or not at all; return the page's path."""
     return report_on(folder).page
@@ -53,8 +61,23 @@ def build_report(folder: str | os.PathLike[str]) -> Path:
 
 def report_on(folder: str | os.PathLike[str]) -> Reported:
     """Build the page of a finished folder, whichever command wrote it."""
-    kind = _dial if is_dial(folder) else _splits if is_splits(folder) else _advice if is_advice(folder) else _run
+    kinds = ((is_dial, _dial), (is_splits, _splits), (is_advice, _advice), (is_reproduction, _reproduction))
+    kind = next((make for is_kind, make in kinds if is_kind(folder)), _run)
     return kind(Path(folder))
+
+
+def report_on_runs(folders: Sequence[str | os.PathLike[str]], file: Path) -> Reported:
+    """Build one page that compares several finished runs, and write it to `file`."""
+    from idiolect.report.runs import read_runs, runs_facts, runs_rows, runs_text, write_runs_page
+
+    found = read_runs(folders)
+    page = write_runs_page(found, file)
+    return Reported(
+        page,
+        lambda details, width: runs_text(found, width),
+        lambda: runs_facts(found) | {"report": str(page)},
+        lambda: runs_rows(found),
+    )
 
 
 # matplotlib takes a second to import, and tables do without it: pages are imported where they are written
@@ -96,6 +119,19 @@ def _advice(folder: Path) -> Reported:
         lambda details, width: advice_text(advised, details, width),
         lambda: to_json(advised.found) | _files(folder, page, "map"),
         advised.rows,
+    )
+
+
+def _reproduction(folder: Path) -> Reported:
+    from idiolect.report.reproduced import read_reproduction, reproduction_text, write_reproduction_page
+
+    reproduced = read_reproduction(folder)
+    page = write_reproduction_page(reproduced)
+    return Reported(
+        page,
+        lambda details, width: reproduction_text(reproduced.found, width),
+        lambda: to_json(reproduced.found) | _files(folder, page),
+        lambda: to_json(reproduced.found.numbers),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from scipy.special import stdtrit
 
 from idiolect.report.folder import Run, mean_known, numbers, of_method
@@ -27,6 +27,7 @@ from idiolect.report.style import (
     key,
     method_colours,
     panels_across,
+    reach_of,
     widen,
 )
 from idiolect.report.wording import score_words, shortened
@@ -45,18 +46,19 @@ class Panel(NamedTuple):
 
 
 _SENT = Panel("communicated, MB", ("download_bytes", "upload_bytes"), 1e-6)
-_OF_SCORE = (
+OF_SCORE = (
     _SENT,
     Panel("gradient evaluations", ("gradients_shared", "gradients_personal", "gradients_both")),
     Panel("modelled seconds", ("modelled_seconds",)),
     Panel("rounds", ("rounds",)),
 )
-_OF_OPTIMUM = (
+OF_OPTIMUM = (
     Panel("rounds", ("rounds",)),
     _SENT,
     Panel("gradients by w, per example", ("gradients_shared", "gradients_both")),
     Panel("gradients by beta, per example", ("gradients_personal", "gradients_both")),
 )
+WIDE = 4.0  # of scores: the factor beyond which a logarithmic scale shows more
 _FEW_SEEDS = 4  # under this an interval over seeds says little: two seeds would give +- 9 standard deviations
 
 
@@ -73,13 +75,13 @@ class Curve:
 
 def score_against_cost(run: Run) -> Figure | None:
     """Validation score (mean, worst tenth of clients) by bytes, gradients, modelled time, rounds; None if unknown."""
-    curves = [_curve(run, entry.method, entry.diverged is not None) for entry in run.methods]
+    curves = [curve_of(run, entry.method, entry.diverged is not None) for entry in run.methods]
     curves = [curve for curve in curves if np.isfinite(curve.mean).any()]
     if not curves:
         return None
     words, colours = score_words(run.score), method_colours(run)
     panels, figure = _panels(12, 3.5, len(curves) + 2, (1, 1, 1, 0.62))
-    for place, (axes, panel) in enumerate(zip(panels, _OF_SCORE)):
+    for place, (axes, panel) in enumerate(zip(panels, OF_SCORE)):
         spent = np.concatenate([curve.costs[place].ravel() for curve in curves])
         wide = _cost_panel(axes, panel, spent, None if np.isfinite(spent).any() else "not recorded")
         for order, curve in enumerate(curves):
@@ -98,7 +100,7 @@ def suboptimality_against_cost(run: Run) -> Figure | None:
         return None
     colours = method_colours(run)
     panels, figure = _panels(12, 3.4, len(histories), (1, 1, 1, 1))
-    for axes, panel in zip(panels, _OF_OPTIMUM):
+    for axes, panel in zip(panels, OF_OPTIMUM):
         spent = np.concatenate([panel.spent(rows) for rows in histories.values()])
         wide = _cost_panel(axes, panel, spent, None if np.nan_to_num(spent).any() else "none")
         for name, rows in histories.items():
@@ -127,13 +129,14 @@ def _panels(width: float, height: float, keys: int, ratios: tuple[float, ...]) -
 def _cost_panel(axes: Axes, panel: Panel, spent: np.ndarray, empty: str | None) -> bool:
     """Scale and name the axis of costs, and say why nothing is drawn where nothing is; whether it is logarithmic."""
     wide = cost_axis(axes, spent)
-    axes.set_xlabel(fold(panel.title + (" (log scale)" if wide else ""), 0.9 / panels_across(len(_OF_SCORE))))
+    axes.set_xlabel(fold(panel.title + (" (log scale)" if wide else ""), 0.9 / panels_across(len(OF_SCORE))))
     if empty is not None:
         axes.text(0.5, 0.5, empty, transform=axes.transAxes, ha="center", color=MUTED)
     return wide
 
 
-def _curve(run: Run, method: str, diverged: bool) -> Curve:
+def curve_of(run: Run, method: str, diverged: bool) -> Curve:
+    """One method's history over all its seeds."""
     rows = of_method(run.history, method)
     seeds, seed_of = np.unique(rows["seed"].to_numpy(), return_inverse=True)
     rounds, round_of = np.unique(rows["round"].to_numpy(), return_inverse=True)
@@ -144,7 +147,7 @@ def _curve(run: Run, method: str, diverged: bool) -> Curve:
         return cells
 
     mean, worst = (spread(_validation(rows, run.score, which)) for which in ("mean", "worst_decile"))
-    return Curve(method, tuple(spread(panel.spent(rows)) for panel in _OF_SCORE), mean, worst, diverged)
+    return Curve(method, tuple(spread(panel.spent(rows)) for panel in OF_SCORE), mean, worst, diverged)
 
 
 def _validation(rows: pa.Table, score: str, statistic: str) -> np.ndarray:
@@ -154,7 +157,7 @@ def _validation(rows: pa.Table, score: str, statistic: str) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _rounds_shown(curve: Curve) -> np.ndarray:
+def rounds_shown(curve: Curve) -> np.ndarray:
     """The rounds that every seed has, or else any: a mean over changing seeds jumps."""
     seen = np.isfinite(curve.mean)
     every = seen.all(axis=0)
@@ -165,7 +168,7 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     costs = curve.costs[place]
     if not np.isfinite(costs).any():  # not recorded, which is not the same as free
         return
-    everywhere = _rounds_shown(curve)
+    everywhere = rounds_shown(curve)
     cost = np.mean(costs[:, everywhere], axis=0)
     shown = (cost > 0) if wide else np.isfinite(cost)
     if not _spends(costs) or not shown.any():  # only where it ends can be shown
@@ -174,13 +177,13 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
             axes.axhline(_last(values) * scale, label=f"{curve.method}: end", **look)
         return
     cost = cost[shown]
-    middle, low, high = _band(curve.mean[:, everywhere][:, shown] * scale)
+    middle, low, high = band(curve.mean[:, everywhere][:, shown] * scale)
     if len(curve.mean) > 1:
         paid = costs > 0 if wide else np.isfinite(costs)
         for own, mean, at in zip(costs, curve.mean * scale, paid):
             axes.plot(own[at], mean[at], color=colour, linewidth=0.7, alpha=0.45, label=f"{curve.method}: a seed")
-        band = f"{curve.method}: band over seeds"
-        axes.fill_between(cost, low, high, color=colour, alpha=0.16, linewidth=0, label=band)
+        label = f"{curve.method}: band over seeds"
+        axes.fill_between(cost, low, high, color=colour, alpha=0.16, linewidth=0, label=label)
     worst = mean_known(curve.worst[:, everywhere][:, shown] * scale)
     dot = "_" if len(cost) == 1 else None  # a line through one point cannot be seen
     dashed: Look = {"color": colour, "linewidth": 1.2, "linestyle": DASHED, "marker": dot, "zorder": order}
@@ -203,7 +206,7 @@ def _last(values: np.ndarray) -> float:
     return float(means[-1]) if means.size else float("nan")
 
 
-def _band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean over seeds with a 95 % t interval, or with the seeds' own range when they are few."""
     middle = mean_known(values)
     if len(values) < _FEW_SEEDS:
@@ -215,15 +218,22 @@ def _band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _limits(axes: Axes, curves: list[Curve], scale: float) -> None:
-    """A vertical range for the methods that finished: one that explodes must not flatten the others."""
+    """A vertical range for the methods that finished: one that explodes must not flatten the others.
+
+    Nor may a few rounds at the start do so, whose errors are many times those of the end.
+    """
     calm = [curve for curve in curves if not curve.diverged] or curves
     values = np.concatenate([np.concatenate([curve.mean.ravel(), curve.worst.ravel()]) for curve in calm]) * scale
-    low, high = np.nanmin(values), np.nanmax(values)
-    if low > 0 and high / low > 50:  # a loss that falls by orders of magnitude
+    values = values[np.isfinite(values)]
+    if values.min() > 0 and values.max() / values.min() > WIDE:  # errors or losses that fall to a part
+        low, high = np.exp(reach_of(np.log(values)))
         axes.set_yscale("log")
-        axes.set_ylim(low / 1.3, high * 1.3)
+        axes.set_ylim(low / (high / low) ** 0.05, high * (high / low) ** 0.05)
+        axes.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0), numticks=9))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_ylim(*widen(low, high, 0.05))
+        axes.set_ylim(*widen(*reach_of(values), 0.05))
 
 
 def _legend(figure: Figure, curves: list[Curve], colours: dict[str, str]) -> None:

@@ -21,7 +21,7 @@ _BANDS = ((1, 9), (2, 8), (3, 7), (4, 6))  # deciles
 def distribution_over_clients(run: Run) -> Figure | None:
     """One row per method: bands of deciles, the median, each seed's mean; None when no client has a score."""
     words, colours = score_words(run.score), method_colours(run)
-    rows = [(entry, _scores(run, entry.method) * words.scale) for entry in run.methods]
+    rows = [(entry, client_scores(run, entry.method) * words.scale) for entry in run.methods]
     if all(np.isnan(scores).all() for _, scores in rows):
         return None
     figure = blank(9.6, 1.15 + 0.62 * len(rows), on_paper=1.0 + 0.4 * len(rows))
@@ -42,7 +42,7 @@ def distribution_over_clients(run: Run) -> Figure | None:
     return figure
 
 
-def _scores(run: Run, method: str) -> np.ndarray:
+def client_scores(run: Run, method: str) -> np.ndarray:
     """(seeds, clients) of those that trained: the table's mean and worst tenth, drawn here, are theirs."""
     clients = client_table(run, method)
     scores = clients.seed_personal[:, ~clients.held_out]

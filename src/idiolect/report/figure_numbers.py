@@ -60,7 +60,7 @@ def _marks(artist: Artist) -> Iterator[tuple[str, Place]]:
         for (x, y), (x_end, y_end) in (segment[:2] for segment in artist.get_segments()):
             yield "interval", (x, y, x_end, y_end, None)
     elif isinstance(artist, PathCollection):
-        for x, y in np.ma.filled(artist.get_offsets().astype(float), np.nan):
+        for x, y in np.ma.filled(np.ma.asarray(artist.get_offsets(), float), np.nan):
             yield "point", (x, y, None, None, None)
     elif isinstance(artist, PolyCollection):
         for path in artist.get_paths():

@@ -10,7 +10,9 @@ from idiolect.report import advise_table, choice_table, splits_table
 from idiolect.report.advise_figure import drawn_map
 from idiolect.report.advise_table import Advised
 from idiolect.report.choice import ChoiceFound
+from idiolect.report.choice_data import choice_figure, map_figure
 from idiolect.report.choice_figure import drawn_choice
+from idiolect.report.figure_data import sent
 from idiolect.report.folder import read_machine, read_spec
 from idiolect.report.html import Frame, facts, fill
 from idiolect.report.page import write_page
@@ -24,7 +26,8 @@ def write_dial_page(choice: ChoiceFound) -> Path:
     found, drawn = choice.found, [drawn_choice(choice, "dial")]
     told = [f"Dial {found.name}", found.method, plural(len(found.clients), "client"), plural(len(found.seeds), "seed")]
     frame = Frame(f"{found.name}: idiolect dial", told, choice_table.answer(choice), choice.path.name)
-    parts = {"choice": choice, "legend": choice_table.legend(choice), "drawn": drawn}
+    parts: dict[str, object] = {"choice": choice, "legend": choice_table.legend(choice), "drawn": drawn}
+    parts["page_data"] = {"figures": {"dial": choice_figure(choice)} | _sent(choice.path)}
     return write_page(choice.path, fill("dial.html", frame, **parts, **_of_folder(choice.path)), drawn)
 
 
@@ -43,10 +46,17 @@ def write_advice_page(advised: Advised) -> Path:
     answer, *unsure = advise_table.answer(advised)
     told = [f"Advice on {found.name}", plural(found.all_clients, "client"), f"split {found.seed}"]
     frame = Frame(f"{found.name}: idiolect advise", told, answer, advised.path.name)
-    parts = {"advised": advised, "told": advise_table, "unsure": unsure, "drawn": drawn}
+    parts: dict[str, object] = {"advised": advised, "told": advise_table, "unsure": unsure, "drawn": drawn}
+    parts["page_data"] = {"figures": {"map": map_figure(advised)} | _sent(advised.path)}
     return write_page(advised.path, fill("advise.html", frame, **parts, **_of_folder(advised.path)), drawn)
 
 
 def _of_folder(path: Path) -> dict[str, object]:
     """What every folder holds: the spec, the machine, what left each client."""
     return {"spec": read_spec(path), "machine": facts(read_machine(path)), "privacy": read_statement(path)}
+
+
+def _sent(path: Path) -> dict[str, object]:
+    """The figure of what left each client, where that was kept."""
+    data = sent(read_statement(path))
+    return {} if data is None else {"sent": data}

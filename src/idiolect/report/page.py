@@ -11,12 +11,15 @@ from idiolect.record.manifest import write_page_manifest
 from idiolect.report import answer as answers
 from idiolect.report import choice_table, sections
 from idiolect.report.choice import ChoiceFound
+from idiolect.report.choice_data import choice_figure
 from idiolect.report.choice_figure import drawn_choice
-from idiolect.report.clients import client_table
+from idiolect.report.client_data import client_data, score_facts
+from idiolect.report.clients import ClientTable, client_table
+from idiolect.report.figure_data import run_figures
 from idiolect.report.figures import FIGURES, draw_all
 from idiolect.report.folder import FolderError, Run
 from idiolect.report.html import Frame, facts, fill
-from idiolect.report.style import Drawn
+from idiolect.report.style import Drawn, method_colours
 from idiolect.report.table import compare
 from idiolect.report.wording import plural, score_words
 
@@ -78,12 +81,22 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         choices=choices,
         seeds=max((len(entry.seeds) for entry in run.methods), default=1),
         clients=sections.clients(tables, shown, words),
-        client_data=sections.client_data(tables, shown, words),
+        page_data=_page_data(run, tables, shown, choices),
         privacy=run.privacy,
         settings=sections.settings(run),
         spec=run.spec_text,
         machine=facts(run.machine),
     )
+
+
+def _page_data(
+    run: Run, tables: Sequence[ClientTable], shown: int, choices: Sequence[ChoiceFound]
+) -> dict[str, object]:
+    """What the page's script draws from."""
+    figures = run_figures(run) | {f"choice-{place}": choice_figure(choice) for place, choice in enumerate(choices)}
+    clients = client_data(tables, shown, method_colours(run))
+    score = score_facts(score_words(run.score), run.higher_is_better)
+    return {"score": score, "clients": clients, "figures": figures}
 
 
 def _clients_counted(run: Run) -> list[str]:

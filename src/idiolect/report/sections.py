@@ -13,7 +13,6 @@ from idiolect.report.wording import (
     NONE,
     ScoreWords,
     absent,
-    finite,
 )
 
 
@@ -61,35 +60,6 @@ def _client_line(table: ClientTable, m: int, words: ScoreWords) -> ClientLine:
         interval=words.interval(table.expected_low[m], table.expected_high[m]),
         verdict=str(table.verdict[m]),
     )
-
-
-def client_data(tables: Sequence[ClientTable], shown: int, words: ScoreWords) -> dict[str, object]:
-    """Every method's clients for the page's script."""
-    return {
-        "limit": LIMIT,
-        "shown": shown,
-        "scale": words.scale,
-        "decimals": int(words.specification[1]) if words.specification.endswith("f") else None,
-        "methods": [{"method": table.method, "rows": _client_rows(table)} for table in tables],
-    }
-
-
-def _client_rows(table: ClientTable) -> list[list[str | float | None]]:
-    gain = (table.expected, table.expected_low, table.expected_high)
-    numbers = (table.alone, table.shared, table.personal, *gain)
-    rows = []
-    for m in range(len(table)):
-        scores = [_rounded(values[m]) for values in numbers]
-        trained = finite(float(table.train_rows[m]))
-        trained = None if trained is None else round(trained)
-        rows.append([str(table.client[m]), trained, *scores, str(table.verdict[m]), int(table.held_out[m])])
-    return rows
-
-
-def _rounded(value: float) -> float | None:
-    """Six digits: more than is shown, a third of the page's size."""
-    known = finite(float(value))
-    return None if known is None else float(f"{known:.6g}")
 
 
 class MethodFacts(NamedTuple):

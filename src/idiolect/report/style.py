@@ -153,9 +153,18 @@ def fold(text: str, part: float = 1.0) -> str:
 
 def method_colours(run: Run) -> dict[str, str]:
     """A colour per method, the same in every figure; training alone is grey, as the thing compared with."""
-    others = [entry.method for entry in run.methods if not entry.alone]
-    colours = {method: _PALETTE[place % len(_PALETTE)] for place, method in enumerate(others)}
+    colours = series_colours([entry.method for entry in run.methods if not entry.alone])
     return {entry.method: colours.get(entry.method, MUTED) for entry in run.methods}
+
+
+def series_colours(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each of several things of one kind."""
+    return {name: _PALETTE[place % len(_PALETTE)] for place, name in enumerate(names)}
+
+
+def page_colour(colour: str) -> str:
+    """The page's own colour in its place, which suits the dark scheme too."""
+    return _PAGE_COLOURS.get(colour, colour)
 
 
 def cost_axis(axes: Axes, costs: np.ndarray) -> bool:

@@ -74,11 +74,12 @@ def arrange(columns: Sequence[TextColumn], width: int, gap: int = GAP, below: in
 
 
 def _packed(columns: Sequence[TextColumn], places: Iterable[int], width: int, gap: int) -> list[list[int]]:
-    """Places in groups, each of which fits beside the first column."""
+    """Places in groups, each of which fits beside the first column, which is folded only where it is very wide."""
     groups: list[list[int]] = []
+    label = columns[0].width if columns[0].width <= width // 2 else columns[0].narrowest
     for place in places:
-        tried = [0, *(groups[-1] if groups else []), place]
-        if groups and _room((columns[at].narrowest for at in tried), gap) <= width:
+        tried = [*(groups[-1] if groups else []), place]
+        if groups and _room((label, *(columns[at].narrowest for at in tried)), gap) <= width:
             groups[-1].append(place)
         else:
             groups.append([place])

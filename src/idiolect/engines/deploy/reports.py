@@ -81,12 +81,3 @@ def _is_score(value: object) -> bool:
     if value is None:
         return True
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def count_of(facts: Facts, name: str, sender: str) -> int:
-    """A count by name; WireError for none."""
-    value = facts.get(name)
-    if not _is_count(value):
-        raise WireError(f"{sender} sent no count of {name}.")
-    assert isinstance(value, int)
-    return value

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run over several hosts, on JAX's own runtime: all of them run the same program, and the first writes the folder.
+
+The others run in a temporary folder of their own, which begins as the first one's stands: whatever is read back from
+it, choices and checkpoints say, is read alike everywhere, and no host waits for another that decided otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from idiolect.engines.shard import start_devices
+from idiolect.experiments.spec import Spec, to_table
+from idiolect.record import standing
+from idiolect.record.errors import LostHostError, RequestError
+from idiolect.record.lock import LOCK
+
+_ASKED = re.compile(r"(?P<address>\S+:\d+),(?P<count>\d+),(?P<number>\d+)")
+_PIECE = 1 << 26  # bytes that are sent at once
+# how transports say that the other end is gone
+_LOST = ("Gloo", "Connection reset", "Connection closed", "Broken pipe", "UNAVAILABLE", "DEADLINE_EXCEEDED", "NCCL")
+
+
+def join(asked: str, spec: Spec) -> Spec:
+    """Meet the other hosts; the spec with all devices that they have.
+
+    `asked` is ADDRESS:PORT,HOSTS,NUMBER with the address of host 0, or "auto": as SLURM, Open MPI or Kubernetes tell.
+    """
+    if spec.tuning.minutes is not None:
+        raise RequestError(
+            f"tuning.minutes = {spec.tuning.minutes:g} is for one host, since clocks differ between several; leave it "
+            "out, and bound training.rounds instead."
+        )
+    where = _parse(asked)
+    if spec.training.devices == "auto":
+        start_devices("auto")
+    # JAX would answer SIGTERM itself, and a command that is told to end would go on
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(*where)
+    except ValueError as error:
+        raise RequestError(
+            f"--hosts auto needs an environment of SLURM, Open MPI or Kubernetes, and JAX found none ({error}); give "
+            "ADDRESS:PORT,HOSTS,NUMBER instead."
+        ) from None
+    standing.join_others()
+    training = dataclasses.replace(spec.training, devices=jax.device_count())
+    return dataclasses.replace(spec, training=training)
+
+
+def _parse(asked: str) -> tuple[str | None, int | None, int | None]:
+    if asked == "auto":
+        return None, None, None
+    found = _ASKED.fullmatch(asked)
+    if found is None or not int(found["number"]) < int(found["count"]):
+        raise RequestError(
+            "--hosts must be 'auto' or ADDRESS:PORT,HOSTS,NUMBER with a number below that of hosts, such as "
+            f"10.0.0.1:4000,2,0, got {asked!r}."
+        )
+    return found["address"], int(found["count"]), int(found["number"])
+
+
+def is_first() -> bool:
+    """Whether this host writes the run folder."""
+    return jax.process_index() == 0
+
+
+@contextlib.contextmanager
+def workplace(folder: Path, spec: Spec, resume: bool) -> Iterator[Path]:
+    """The run folder of this host; LostHostError where another one goes away before all have ended."""
+    with contextlib.ExitStack() as stack:
+        own = folder
+        if not is_first():
+            own = Path(stack.enter_context(tempfile.TemporaryDirectory())) / folder.name
+        try:
+            _begin_alike(own, spec, resume)
+            yield own
+            multihost_utils.sync_global_devices("the run has ended")
+        except (RuntimeError, ValueError) as error:  # JAX raises both
+            if isinstance(error, RequestError) or not any(word in str(error) for word in _LOST):
+                raise
+            kept = standing.way_on() if is_first() else "The first host has what was finished."
+            sentence = f"Another host of this run was lost. {kept} Give every host its command with --resume."
+            raise LostHostError(sentence) from error
+
+
+def _begin_alike(folder: Path, spec: Spec, resume: bool) -> None:
+    """Refuse another spec than the first host's; with `resume` have its files, too."""
+    names = _files(folder) if resume and is_first() else []
+    ours = json.dumps(to_table(spec), sort_keys=True, default=str)
+    sizes = [[name, (folder / name).stat().st_size] for name in names]
+    told = json.loads(_from_first(json.dumps([ours, sizes]).encode()))
+    if told[0] != ours:
+        raise RequestError("This host was given another spec than the first; give all of them the same one.")
+    for name, size in told[1]:
+        _copy(folder / name, size)
+
+
+def _files(folder: Path) -> list[str]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != LOCK)
+    return [str(path.relative_to(folder)) for path in paths]
+
+
+def _copy(path: Path, size: int) -> None:
+    """The first host's file, at every other."""
+    if not is_first():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "rb" if is_first() else "wb") as file:
+        for start in range(0, size, _PIECE):
+            piece = _from_first(file.read(min(_PIECE, size - start)) if is_first() else b"")
+            if not is_first():
+                file.write(piece)
+
+
+def _from_first(content: bytes) -> bytes:
+    """What the first host gave; all of them must call this."""
+    length = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
+    values = np.frombuffer(content, np.uint8) if is_first() else np.zeros(length, np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(values), np.uint8).tobytes()

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every method's clients for the page's script: names once, then a column per number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from idiolect.report.clients import VERDICTS, ClientTable
+from idiolect.report.html import LIMIT
+from idiolect.report.packed import Pool
+from idiolect.report.style import page_colour
+from idiolect.report.wording import ScoreWords
+
+_COLUMNS = {
+    "rows": "train_rows",
+    "alone": "alone",
+    "shared": "shared",
+    "personal": "personal",
+    "gain": "expected",
+    "low": "expected_low",
+    "high": "expected_high",
+}
+ABSENT, NOTHING = " ", "-"  # no such client of the method; nothing to compare it with
+
+
+def score_facts(words: ScoreWords, higher: bool) -> dict[str, object]:
+    """How the script writes a score."""
+    return {
+        "title": words.title,
+        "scale": words.scale,
+        "decimals": int(words.specification[1]) if words.specification.endswith("f") else None,
+        "higher": higher,
+    }
+
+
+def client_data(tables: Sequence[ClientTable], shown: int, colours: dict[str, str]) -> dict[str, object]:
+    """The clients of all methods, in one order."""
+    places: dict[str, int] = {}
+    for table in tables:
+        for name in table.client:
+            places.setdefault(str(name), len(places))
+    pool, new = Pool(), set[int]()
+    methods = []
+    for table in tables:
+        at = np.asarray([places[str(name)] for name in table.client], int)
+        new |= set(at[table.held_out].tolist())
+        entry: dict[str, object] = {"method": table.method, "colour": page_colour(colours[table.method])}
+        entry["verdict"] = _verdicts(table, at, len(places))
+        methods.append(entry | {key: pool.add(_spread(table, name, at, len(places))) for key, name in _COLUMNS.items()})
+    facts = {"limit": LIMIT, "shown": shown, "verdicts": VERDICTS, "names": list(places), "fresh": sorted(new)}
+    return facts | {"columns": pool.columns, "methods": methods}
+
+
+def _spread(table: ClientTable, name: str, at: np.ndarray, clients: int) -> np.ndarray:
+    values = np.full(clients, np.nan)
+    values[at] = np.asarray(getattr(table, name), float)
+    return values
+
+
+def _verdicts(table: ClientTable, at: np.ndarray, clients: int) -> str:
+    """A character per client: the place of its verdict in `VERDICTS`, or why there is none."""
+    letters = [ABSENT] * clients
+    for place, verdict in zip(at, table.verdict):
+        letters[place] = str(VERDICTS.index(verdict)) if verdict in VERDICTS else NOTHING
+    return "".join(letters)

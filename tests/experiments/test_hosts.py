@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run over two hosts, here two processes: the same numbers, one folder, and a lost host costs but some rounds."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from idiolect.experiments import hosts
+from idiolect.experiments import spec as specs
+from idiolect.experiments.execute import execute
+from idiolect.record.errors import RequestError
+
+SPEC = """
+name = "two"
+[data]
+source = "digits"
+settings = { clients = 5 }
+[training]
+rounds = 400
+record_every = 200
+block = 20
+executor = "batched"
+[output]
+checkpoint_every = 20
+[methods.scaffold]
+local_steps = 2
+batch_size = 4
+step_size = 0.05
+"""
+PATIENCE = 240  # seconds, for a machine that has other work
+
+
+@pytest.fixture
+def start(environment, tmp_path):
+    """Starts a host of the run in `tmp_path / "run"`."""
+    (tmp_path / "two.toml").write_text(SPEC, encoding="utf-8")
+    started = []
+
+    def host(port, number, *more):
+        command = [sys.executable, "-m", "idiolect", "run", "two.toml", "--out", "run", "-q", *more]
+        command += ["--hosts", f"127.0.0.1:{port},2,{number}"]
+        ways = {"cwd": tmp_path, "env": environment, "text": True}
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **ways))
+        return started[-1]
+
+    yield host
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_lost_host_ends_the_run_which_goes_on_as_if_nothing_had_happened(start, tmp_path):
+    saved, port = tmp_path / "run" / "checkpoint" / "scaffold" / "latest.npz", free_port()
+    first, second = (start(port, number) for number in (0, 1))
+    ends = time.monotonic() + PATIENCE
+    while not saved.exists() and first.poll() is None and time.monotonic() < ends:
+        time.sleep(0.02)
+    second.kill()
+    said, _ = first.communicate(timeout=PATIENCE)
+    assert second.wait() == -signal.SIGKILL
+    assert first.returncode == 1, said
+    assert "Error: Another host of this run was lost. What was finished is kept in run; " in said
+    assert said.rstrip().endswith("Give every host its command with --resume.")
+
+    port = free_port()
+    both = [start(port, number, "--resume") for number in (0, 1)]
+    said = [process.communicate(timeout=PATIENCE)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert "scaffold" in said[0]
+    assert "scaffold" not in said[1]  # one host shows and writes
+    expected = execute(specs.load(tmp_path / "two.toml"), tmp_path / "alone").summary.methods[0]
+    found = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))["methods"][0]
+    assert found["rounds"] == expected.rounds == 400
+    assert specs.load(tmp_path / "run" / "spec.toml").resolved["scaffold"].devices == 2
+    assert found["upload_bytes"] == expected.upload_bytes
+    assert found["useful_steps"] == expected.useful_steps
+    for name in ("choosing_mean", "last_mean", "shared_mean"):
+        assert found[name] == pytest.approx(getattr(expected, name), rel=1e-3), name
+
+
+@pytest.mark.parametrize("asked", ["here", "10.0.0.1,2,0", "10.0.0.1:4000,2,2", "10.0.0.1:4000,2"])
+def test_hosts_that_make_no_sense_are_refused(asked):
+    with pytest.raises(RequestError, match="--hosts must be 'auto' or ADDRESS:PORT,HOSTS,NUMBER"):
+        hosts.join(asked, specs.from_table({"name": "two", "methods": {"fedavg": {}}}))
+
+
+def test_a_budget_of_minutes_is_refused():
+    wanted = specs.from_table({"name": "two", "methods": {"fedavg": {}}, "tuning": {"minutes": 2.0}})
+    with pytest.raises(RequestError, match=r"tuning.minutes = 2 is for one host, since clocks differ"):
+        hosts.join("10.0.0.1:4000,2,0", wanted)
