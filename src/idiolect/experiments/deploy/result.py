@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from idiolect.core.order import natural_key
 from idiolect.core.tree import Params
 from idiolect.engines.deploy.coordinator import Ends, Job, Standing
 from idiolect.engines.deploy.link import Link
@@ -175,7 +176,7 @@ def _remarks(trials: list[Trial]) -> list[str]:
         ):
             remarks += [
                 f"{trial.method.label}, seed {trial.seed}: site {site!r} {word} {times} times."
-                for site, times in sorted(count.items())
+                for site, times in sorted(count.items(), key=lambda one: natural_key(one[0]))
             ]
     return remarks
 

@@ -15,6 +15,7 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationEr
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from idiolect.core.checks import RequestError
+from idiolect.core.order import natural_key
 from idiolect.experiments.flare import policy
 
 
@@ -114,7 +115,7 @@ def status(opened: Session) -> Status:
 
 def connected(opened: Session) -> tuple[str, ...]:
     """Names of the sites that are connected."""
-    return tuple(sorted(site.name for site in opened.get_connected_client_list()))
+    return tuple(sorted((site.name for site in opened.get_connected_client_list()), key=natural_key))
 
 
 def _write(path: Path, content: dict[str, object]) -> None:
