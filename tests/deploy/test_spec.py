@@ -112,7 +112,7 @@ def test_the_folder_is_that_of_a_simulation_on_the_pooled_table(deployed, simula
 
 def test_the_server_has_a_report_and_no_model_of_a_client(deployed):
     folder, _ = deployed
-    assert "fedavg" in report_on(folder).text(True)
+    assert "fedavg" in report_on(folder).text(True, 100)
     assert not list(folder.rglob("personal.safetensors"))
     assert (folder / "traffic.json").is_file()
 
