@@ -34,9 +34,7 @@ def watched(folder: Path, live: bool) -> Iterator[LivePage | None]:
 def refuse_live(live: bool) -> None:
     """RequestError where a page is asked for that would follow several runs, or one of several hosts."""
     if live:
-        raise RequestError(
-            "--live follows one run on one host, not --splits and not --hosts; leave one of them out."
-        )
+        raise RequestError("--live follows one run on one host, not --splits and not --hosts; leave one of them out.")
 
 
 def often_kept(spec: Spec) -> Spec:
