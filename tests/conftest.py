@@ -50,9 +50,10 @@ if HURRIED:
     usual_context, contexts = mlir.make_ir_context, threading.local()
 
     def shared_context():
-        """The context of this thread."""
-        if not hasattr(contexts, "own"):
-            contexts.own = usual_context()
+        """The context of this thread; a new one inside another program, which would take up what is made in its own."""
+        if mlir.ir.Context.current is not None:
+            return usual_context()
+        contexts.own = getattr(contexts, "own", None) or usual_context()
         return contexts.own
 
     mlir.make_ir_context = shared_context

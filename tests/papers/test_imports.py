@@ -48,6 +48,7 @@ DEEPER = {
     "metrics.summary",
     "objectives.flix",
     "record.files",
+    "record.reproduced",
     "record.schema",
     "theory.all_for_all",
     "theory.constants",

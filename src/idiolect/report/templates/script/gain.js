@@ -47,7 +47,10 @@ function gainChart(name) {
       data: order.map((client, rank) => [...point(of.gain[client], rank), client]).filter(([, , client]) => of.verdict[client] === verdict),
     }));
     const ends = order.flatMap((client) => [of.gain[client], of.low[client], of.high[client]]).map((value) => value * scale);
-    const [least, most] = reach([...ends, 0]);
+    // every dot is seen; intervals that are many times as long may leave the frame
+    const gained = order.map((client) => of.gain[client] * scale);
+    const inner = reach([...ends, 0]);
+    const [least, most] = [Math.min(inner[0], gained[0]), Math.max(inner[1], gained[gained.length - 1])];
     const room = 0.04 * (most - least);
     const gains = axisLook(colours, {
       type: "value", min: least - room, max: most + room, name: `expected gain over training alone, ${page.score.title}`,
