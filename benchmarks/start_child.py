@@ -11,13 +11,13 @@ import time
 
 def main(spec: str, out: str) -> None:
     """Run the command with a progress bar that ends the process at its first move: nobody looks at the rest."""
-    from idiolect.cli import app, training
+    from idiolect.cli import app, bar
 
-    def note(bar: training.Bar, label: str, done: int, total: int) -> None:
+    def note(own: bar.Bar, stage: object) -> None:
         print(json.dumps({"first_progress": time.monotonic()}), flush=True)
         os._exit(0)
 
-    training.Bar.update = note  # type: ignore[method-assign]
+    bar.Bar.follow = note  # type: ignore[method-assign]
     app(["run", spec, "--out", out])
 
 
