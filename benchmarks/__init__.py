@@ -28,6 +28,7 @@ NAMES = (
     "faults",
     "rows",
     "deploy",
+    "deploy-methods",
     "deploy-fuzz",
     "deploy-faults",
     "protection",

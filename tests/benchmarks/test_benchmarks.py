@@ -29,6 +29,7 @@ NAMES = (
     "faults",
     "rows",
     "deploy",
+    "deploy-methods",
     "deploy-fuzz",
     "deploy-faults",
     "protection",
