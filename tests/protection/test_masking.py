@@ -169,7 +169,9 @@ def leave_out_an_answer(turn, messages):
 
 
 def change_key(turn, messages):
-    return messages | {3: messages[3]._replace(masking=flipped(messages[3].masking))} if turn == "advertise" else messages
+    return (
+        messages | {3: messages[3]._replace(masking=flipped(messages[3].masking))} if turn == "advertise" else messages
+    )
 
 
 def shorten_vector(turn, messages):
@@ -217,7 +219,7 @@ def test_fixed_point_is_exact_within_its_range_and_refuses_the_rest():
     for sign in (1, -1):
         assert from_fixed(to_fixed(sign * top, 32, 100).sum(keepdims=True), 32)[0] == sign * np.sum(top)
     for wrong in (most, -most, np.nan, np.inf):
-        with pytest.raises(RequestError, match="must be below 1.67772e"):
+        with pytest.raises(RequestError, match=r"must be below 1\.67772e"):
             to_fixed(np.array([1.0, wrong]), 32, 100)
 
 

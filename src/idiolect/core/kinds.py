@@ -53,6 +53,7 @@ class Bills(Protocol):
 class Leg(NamedTuple):
     """One message of a round between the server and one client."""
 
+    what: str
     up: bool
     bytes: int
     stayed: bool  # only with the clients whose upload arrives; False: with all that were asked

@@ -100,10 +100,10 @@ def bill_block(
         account = account._replace(client_bytes=account.client_bytes[:0])  # whose they are, only the method knows
     elif sends(algorithm):
         sent_bytes = bytes_of(wire.sent)
-        legs = [Leg(up=False, bytes=sent_bytes, stayed=False), *_legs(algorithm, wire, cohort)]
+        legs = [Leg("broadcast", up=False, bytes=sent_bytes, stayed=False), *_legs(algorithm, wire, cohort)]
         if algorithm.settle is not None and not participation.full:
             # with the same clients in every round, what settles is the next round's broadcast and is billed there
-            legs.append(Leg(up=False, bytes=sent_bytes, stayed=True))
+            legs.append(Leg("settled", up=False, bytes=sent_bytes, stayed=True))
         for leg in legs:
             charge = ledger.charge_upload if leg.up else ledger.charge_download
             ledger = charge(arrived if leg.stayed else cohort * len(rounds), leg.bytes)
@@ -120,7 +120,7 @@ def _legs(algorithm: Algorithm, wire: WireTypes, cohort: int) -> tuple[Leg, ...]
     reduction = algorithm.reduction
     if isinstance(reduction, SendsInLegs):
         return reduction.legs(wire.upload, cohort)
-    return (Leg(up=True, bytes=bytes_of(wire.upload), stayed=True),)
+    return (Leg("upload", up=True, bytes=bytes_of(wire.upload), stayed=True),)
 
 
 def sends(algorithm: Algorithm) -> bool:

@@ -83,14 +83,15 @@ class MaskedReduction:
         """
         shapes = jax.eval_shape(self.lift, upload, jnp.zeros((), jnp.int32), jnp.ones((), bool))
         numbers = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+        others = cohort - 1
         return (
-            Leg(up=True, bytes=ADVERT_BYTES, stayed=False),
-            Leg(up=False, bytes=ADVERT_BYTES * (cohort - 1), stayed=False),
-            Leg(up=True, bytes=SEALED_BYTES * (cohort - 1), stayed=False),
-            Leg(up=False, bytes=SEALED_BYTES * (cohort - 1), stayed=False),
-            Leg(up=True, bytes=NUMBER_BYTES * numbers, stayed=True),
-            Leg(up=False, bytes=-(-cohort // 8), stayed=True),
-            Leg(up=True, bytes=SHARE_BYTES * cohort, stayed=True),
+            Leg("public keys", up=True, bytes=ADVERT_BYTES, stayed=False),
+            Leg("public keys of the others", up=False, bytes=ADVERT_BYTES * others, stayed=False),
+            Leg("sealed shares of keys", up=True, bytes=SEALED_BYTES * others, stayed=False),
+            Leg("sealed shares of the others' keys", up=False, bytes=SEALED_BYTES * others, stayed=False),
+            Leg("masked numbers", up=True, bytes=NUMBER_BYTES * numbers, stayed=True),
+            Leg("whose numbers came", up=False, bytes=-(-cohort // 8), stayed=True),
+            Leg("shares that take the masks off the sum", up=True, bytes=SHARE_BYTES * cohort, stayed=True),
         )
 
 
