@@ -32,4 +32,5 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "masks",
 )

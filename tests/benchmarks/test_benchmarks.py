@@ -33,6 +33,7 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "masks",
     *DEVICE,
 )
 

@@ -66,7 +66,7 @@ def check_deployable(spec: Spec) -> None:
             tuning.auto or tuning.refit or tuning.minutes or tuning.until != "rounds"
         ),
         "[attack] is for simulations; leave it out": spec.attack.kind is not None,
-        "[secure_aggregation] is for simulations: no site exchanges masks yet; leave it out": (
+        "[secure_aggregation] is for simulations: no site puts masks on its uploads yet; leave it out": (
             spec.secure_aggregation.threshold is not None
         ),
         "[privacy] noise = 'clients' hides a site from the server only under secure aggregation, which deployments "
