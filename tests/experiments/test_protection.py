@@ -121,7 +121,7 @@ def test_under_secure_aggregation_a_run_states_what_went_up(tmp_path):
     assert not all(np.array_equal(*pair) for pair in zip(first, second))
     local, method = json.loads((tmp_path / "masked" / "privacy.json").read_text())["methods"]
     assert local["protection"] == "nothing is sent"
-    assert "at least 3 clients of a round stay; simulated" in method["protection"]
+    assert "at least 3 clients of a round stay; a weighted number of 5.36871e+08 or more" in method["protection"]
     assert [one["array"] for one in method["uploads"]][2] == "masked numbers"
     ledger = masked.trained[1].runs[0].ledger
     assert ledger.upload_bytes == 3 * 4 * sum(one["bytes"] for one in method["uploads"])

@@ -22,6 +22,7 @@ from idiolect.engines.run import Run
 from idiolect.experiments.protection_spec import PrivacySpec
 from idiolect.experiments.spec import Spec
 from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, SecureAggregation, protect
+from idiolect.protection.fixed_point import range_bits
 
 SIMULATED = "not private: simulated noise, drawn from the run's seed"
 PRIVATE = "noise from the server's private source; the server itself sees every upload"
@@ -126,7 +127,7 @@ def protect_method(spec: Spec, federation: Federation, algorithm: Algorithm, dep
         attack=_attack(spec, federation),
         secure_aggregation=_masks(spec, federation.clients, algorithm),
     )
-    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending, deployed)), spending)
+    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending, protection, deployed)), spending)
 
 
 def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm:
@@ -225,7 +226,7 @@ def attackers_of(spec: Spec, clients: int) -> np.ndarray:
     return np.sort(host_generator(spec.data.seed, Purpose.ATTACKERS).permutation(clients)[: spec.attack.clients])
 
 
-def _notes(spec: Spec, spending: Spending | None, deployed: bool) -> list[str]:
+def _notes(spec: Spec, spending: Spending | None, protection: Protection, deployed: bool) -> list[str]:
     """What is in force, one sentence each."""
     notes = []
     if spending is not None:
@@ -240,10 +241,12 @@ def _notes(spec: Spec, spending: Spending | None, deployed: bool) -> list[str]:
         notes.append(f"the server takes the {spec.robustness.rule} of uploads, in which all clients count the same")
     if spec.attack.kind is not None:
         notes.append(f"{spec.attack.clients} simulated attackers ({spec.attack.kind})")
-    if spec.secure_aggregation.threshold is not None:
+    masks = protection.secure_aggregation
+    if masks is not None:
+        most = 2.0 ** (range_bits(masks.cohort) - masks.fraction_bits)
         notes.append(
-            "secure aggregation: the server sees sums of uploads and no upload, while at least "
-            f"{spec.secure_aggregation.threshold} clients of a round stay; simulated: the protocol's sums and bytes, "
-            "without its masks"
+            f"secure aggregation: the server sees sums of uploads and no upload, while at least {masks.threshold} "
+            f"clients of a round stay; a weighted number of {most:g} or more in size ends the run; simulated: the "
+            "protocol's sums and bytes, without its masks"
         )
     return notes
