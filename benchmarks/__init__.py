@@ -33,4 +33,5 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "masks",
 )

@@ -95,6 +95,7 @@ def test_noise_of_a_server_is_its_own(study):
     ("line", "sentence"),
     [
         ('attack.kind = "noise"', "for simulations"),
+        ("secure_aggregation.threshold = 2", "no site puts masks on"),
         ('privacy = {noise_multiplier = 1.0, noise = "clients"}', "secure aggregation"),
         ("training.cohort = 2", "the seed, which all sites know"),
     ],

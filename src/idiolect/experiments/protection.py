@@ -21,10 +21,19 @@ from idiolect.engines.door import Training, participation_of
 from idiolect.engines.run import Run
 from idiolect.experiments.protection_spec import PrivacySpec
 from idiolect.experiments.spec import Spec
-from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, protect
+from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, SecureAggregation, protect
+from idiolect.protection.fixed_point import range_bits
 
 SIMULATED = "not private: simulated noise, drawn from the run's seed"
 PRIVATE = "noise from the server's private source; the server itself sees every upload"
+
+SWITCHES = {
+    "privacy": "epsilon",
+    "compression": "kind",
+    "robustness": "rule",
+    "attack": "kind",
+    "secure_aggregation": "threshold",
+}
 
 OUTSIDE = (
     "Epsilon is that of one method and one seed: several of them together spend the sum. Scores, and a choice among "
@@ -57,12 +66,14 @@ class Protected(NamedTuple):
 
 def is_protected(spec: Spec) -> bool:
     """Whether anything is protected, or attacked."""
-    return spec.privacy.is_on or any((spec.compression.kind, spec.robustness.rule, spec.attack.kind))
+    return spec.privacy.is_on or any(
+        (spec.compression.kind, spec.robustness.rule, spec.attack.kind, spec.secure_aggregation.threshold)
+    )
 
 
 def check_protections(spec: Spec) -> None:
     """RequestError for what [privacy] cannot account, and for settings of a protection that is not on."""
-    for name, switch in (("privacy", "epsilon"), ("compression", "kind"), ("robustness", "rule"), ("attack", "kind")):
+    for name, switch in SWITCHES.items():
         section = getattr(spec, name)
         on = section.is_on if name == "privacy" else getattr(section, switch) is not None
         if not on and section != type(section)():
@@ -114,8 +125,9 @@ def protect_method(spec: Spec, federation: Federation, algorithm: Algorithm, dep
         compression=_compression(spec),
         robustness=_robustness(spec, federation.clients),
         attack=_attack(spec, federation),
+        secure_aggregation=_masks(spec, federation.clients, algorithm),
     )
-    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending, deployed)), spending)
+    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending, protection, deployed)), spending)
 
 
 def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm:
@@ -188,6 +200,23 @@ def _attack(spec: Spec, federation: Federation) -> Attack | None:
     return Attack(kind=asked.kind, attackers=PerClient(marks), strength=asked.strength, classes=classes)
 
 
+def _masks(spec: Spec, clients: int, algorithm: Algorithm) -> SecureAggregation | None:
+    asked = spec.secure_aggregation
+    if asked.threshold is None:
+        return None
+    members = participation_of(algorithm, spec.training, clients)
+    if members.dropout:  # who drops out is drawn, and known beforehand
+        for seed in spec.seeds:
+            stayed = members.draw(seed, range(spec.training.rounds))[1].sum(axis=1)
+            if stayed.min() < asked.threshold:
+                raise RequestError(
+                    f"secure_aggregation.threshold = {asked.threshold} cannot be kept: only {stayed.min()} of "
+                    f"{members.cohort} clients stay in round {stayed.argmin()} of seed {seed}, and nothing could be "
+                    "unmasked; lower it, or training.dropout."
+                )
+    return SecureAggregation(threshold=asked.threshold, cohort=members.cohort, fraction_bits=asked.fraction_bits)
+
+
 def attackers_of(spec: Spec, clients: int) -> np.ndarray:
     """The numbers of the clients that attack, ascending, drawn by the seed of [data]."""
     if spec.attack.kind is None:
@@ -197,7 +226,7 @@ def attackers_of(spec: Spec, clients: int) -> np.ndarray:
     return np.sort(host_generator(spec.data.seed, Purpose.ATTACKERS).permutation(clients)[: spec.attack.clients])
 
 
-def _notes(spec: Spec, spending: Spending | None, deployed: bool) -> list[str]:
+def _notes(spec: Spec, spending: Spending | None, protection: Protection, deployed: bool) -> list[str]:
     """What is in force, one sentence each."""
     notes = []
     if spending is not None:
@@ -212,4 +241,12 @@ def _notes(spec: Spec, spending: Spending | None, deployed: bool) -> list[str]:
         notes.append(f"the server takes the {spec.robustness.rule} of uploads, in which all clients count the same")
     if spec.attack.kind is not None:
         notes.append(f"{spec.attack.clients} simulated attackers ({spec.attack.kind})")
+    masks = protection.secure_aggregation
+    if masks is not None:
+        most = 2.0 ** (range_bits(masks.cohort) - masks.fraction_bits)
+        notes.append(
+            f"secure aggregation: the server sees sums of uploads and no upload, while at least {masks.threshold} "
+            f"clients of a round stay; a weighted number of {most:g} or more in size ends the run; simulated: the "
+            "protocol's sums and bytes, without its masks"
+        )
     return notes

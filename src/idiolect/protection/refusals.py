@@ -9,9 +9,10 @@ from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.kinds import Bills, Changes, SendsChanges
 from idiolect.core.objective import Prepares
-from idiolect.core.reduction import Gather, Sum, WeightedMean, WeightedMeanByGroup
+from idiolect.core.reduction import Sum, WeightedMean, WeightedMeanByGroup
 from idiolect.core.settings import check_settings
 from idiolect.protection.choices import Compression, Protection
+from idiolect.protection.masking import check_threshold
 
 ALONE = "nothing leaves its clients in training, so that there is nothing to protect or to attack; leave it out"
 
@@ -24,15 +25,38 @@ def refuse_protection(algorithm: Algorithm, protection: Protection) -> None:
         raise RequestError(f"{type(algorithm).__name__} cannot be protected so: {why}.")
 
 
-def _unknown_uploads(algorithm: Algorithm) -> str | None:
-    """Why nothing at all can be put around the algorithm."""
+def refuse_masks(algorithm: Algorithm, protection: Protection) -> None:
+    """RequestError unless what the server needs of the uploads is their sum."""
+    masks = protection.secure_aggregation
+    assert masks is not None
+    check_settings(masks, "secure_aggregation")
+    why = _without_sum(algorithm)
+    if protection.gathers:
+        why = "[robustness], and attackers that know all uploads, need every upload apart; leave them out"
+    elif protection.compression is not None:
+        why = "under masks every number takes its 64 bits, and [compression] would save nothing; leave it out"
+    if why is not None:
+        raise RequestError(f"{type(algorithm).__name__} cannot run under secure aggregation: {why}.")
+    check_threshold(masks.threshold, masks.cohort)
+
+
+def _without_sum(algorithm: Algorithm) -> str | None:
+    """Why there is no mean, and no sum, of uploads."""
     if not getattr(algorithm.reduction, "sends", True):
         return ALONE
-    if isinstance(algorithm.reduction, Gather) or isinstance(algorithm, Bills):
+    if algorithm.reduction.stacks or isinstance(algorithm, Bills):
         return (
             "its server hears every client apart (gather), and no mean is taken that could be protected; "
             "use a method whose uploads are averaged, ditto or apfl say"
         )
+    return None
+
+
+def _unknown_uploads(algorithm: Algorithm) -> str | None:
+    """Why no change of an upload can be put around the algorithm."""
+    why = _without_sum(algorithm)
+    if why is not None:
+        return why
     if isinstance(algorithm.reduction, Sum):
         return "its uploads are summed, and protections are made for means; use the reduction weighted_mean"
     if not isinstance(algorithm, SendsChanges):

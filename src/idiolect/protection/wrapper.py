@@ -27,9 +27,10 @@ from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
 from idiolect.protection.choices import Protection, Secret
 from idiolect.protection.clipping import COUNT_NOISE, NOISE, add_noise, change_noise, clip, next_clip, noise_key
+from idiolect.protection.masked_sums import mask_sums
 from idiolect.protection.packing import pack_tree, unpack_tree
 from idiolect.protection.reduction import ProtectedReduction
-from idiolect.protection.refusals import refuse_protection
+from idiolect.protection.refusals import refuse_masks, refuse_protection
 
 Owner = TypeVar("Owner", bound=Algorithm)
 NOISE_SECRET = "noise_secret"  # the setting that only the server of a deployment has
@@ -43,6 +44,10 @@ else:
 
 def protect(algorithm: Owner, protection: Protection) -> Owner:
     """The algorithm with the protections around it; RequestError where one makes no sense for it."""
+    if protection.secure_aggregation is not None:
+        refuse_masks(algorithm, protection)
+        inner = protect(algorithm, dataclasses.replace(protection, secure_aggregation=None))
+        return mask_sums(inner, protection.secure_aggregation)
     if protection.is_empty:
         return algorithm
     refuse_protection(algorithm, protection)
