@@ -55,10 +55,10 @@ def run_so_far(folder: Path) -> Run | None:
     """The recorded rounds of every method that has begun, from the checkpoints' histories; None before the first."""
     seeds = _seeds(folder)
     rows = [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, seeds)]
-    score = next((found[1] for row in rows for key in row if (found := _MEAN.fullmatch(key))), None)
+    columns = {key: None for row in rows for key in row}
+    score = next((found[1] for found in map(_MEAN.fullmatch, columns) if found), None)
     if score is None:
         return None
-    columns = {key: None for row in rows for key in row}
     table = pa.Table.from_pylist([{key: row.get(key) for key in columns} for row in rows])
     methods = tuple(MethodSummary(method=name, algorithm=name) for name in dict.fromkeys(row["method"] for row in rows))
     summary = RunSummary(folder.name, (score,), {score: True}, methods)

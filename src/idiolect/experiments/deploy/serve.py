@@ -67,13 +67,10 @@ def coordinate(
         spec = resumed(kept.read_spec(), spec, folder)
     link = Link(transport, run_digest(spec), {name: place for place, name in enumerate([*names, *later])}, rules, say)
     known = kept.read_sealed(AGREED) if resume else None
-    if known is None:
-        agreed = agree(link, spec, names, patience)
-    else:
-        agreed = _restore(known, link, spec)
-        # sites come back by themselves: a round that began before they had would go on without them
-        if away := _wait_for(link, names, min(patience, rules.deadline)):
-            say(f"Going on without {', '.join(away)}, until they are there.")
+    agreed = agree(link, spec, names, patience) if known is None else _restore(known, link, spec)
+    # sites come back by themselves: a round that began before they had would go on without them
+    if known is not None and (away := _wait_for(link, names, min(patience, rules.deadline))):
+        say(f"Going on without {', '.join(away)}, until they are there.")
     weighted = spec.data.weight_column is not None
     hollow = hollow_federation(agreed.recipe, agreed.preparation, agreed.sums, weighted)
     prepared = prepare_hollow(spec, hollow, agreed.constants)

@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from idiolect import __version__
-from idiolect.experiments.deploy.agreement import check_deployable
 from idiolect.experiments.deploy.certificates import AUTHORITY, make_authority, make_papers
-from idiolect.experiments.deploy.kits import CONNECT_FILE, check_names, check_new, fill_kits
+from idiolect.experiments.deploy.kits import CONNECT_FILE, check_request, fill_kits
 from idiolect.experiments.deploy.site_file import FILE
 from idiolect.experiments.flower.server import FOLDER, NODES
 from idiolect.experiments.spec import Spec
@@ -28,9 +27,7 @@ def make_flower_kits(
     folder: Path, spec: Spec, sites: Sequence[str], host: str, port: int, later: Sequence[str] = ()
 ) -> dict[str, Path]:
     """A kit for "server" and for each site."""
-    check_deployable(spec)
-    check_names(sites, later)
-    check_new(folder)
+    check_request(folder, spec, sites, later)
     authority = make_authority(spec.name)
     kits = {name: folder / name for name in ("server", *sites, *later)}
     # the server's own processes come by the loopback address

@@ -172,18 +172,20 @@ def _wait_for_outcome(superlink: subprocess.Popen[bytes], outcome: Path) -> None
     """Until the run has ended; RequestError with its sentence where it failed."""
     begins_until = time.monotonic() + SECONDS_TO_START
     while True:
-        told = json.loads(outcome.read_text(encoding="utf-8")) if outcome.is_file() else {}
-        if told.get("done"):
+        noted = json.loads(outcome.read_text(encoding="utf-8")) if outcome.is_file() else {}
+        if noted.get("done"):
             return
-        gone = superlink.poll() is not None or ("process" in told and not _is_alive(int(told["process"])))
-        late = not told and time.monotonic() > begins_until
-        if "error" in told or gone or late:
-            why = told.get("error") or f"The run ended without a result; {outcome.parent / 'superlink.log'} says why."
+        late = not noted and time.monotonic() > begins_until
+        if "error" in noted or late or superlink.poll() is not None or not _is_alive(noted.get("process")):
+            why = noted.get("error") or f"The run ended without a result; {outcome.parent / 'superlink.log'} says why."
             raise RequestError(why)
         time.sleep(LOOK_EVERY)
 
 
-def _is_alive(number: int) -> bool:
+def _is_alive(number: int | None) -> bool:
+    """Whether the process still runs; one that has not begun yet is no reason to give up."""
+    if number is None:
+        return True
     try:
         os.kill(number, 0)
     except ProcessLookupError:
