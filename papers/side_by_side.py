@@ -22,7 +22,7 @@ def work_side_by_side(
     """Yield (name, news, None) while `work(name, news)` goes on, and (name, None, result) when it is done.
 
     At most `jobs` groups are worked on at once; the names of a group take turns. A process that dies gives its exit
-    code as the result of every name that it leaves undone. Whoever stops listening ends all processes.
+    code as the result of every name that it leaves undone. A caller that stops listening ends all processes.
     """
     waiting = [tuple(group) for group in groups]
     at_work: dict[Connection, tuple[BaseProcess, list[str]]] = {}

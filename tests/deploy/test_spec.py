@@ -250,7 +250,7 @@ def test_a_site_that_joins_in_the_middle_gets_the_next_number_and_a_model(joined
     table = pq.read_table(joined / "server" / "clients.parquet", filters=[("method", "=", "fedavg")])
     assert table["client"].to_pylist() == ["north", "south 2", LATE]
     assert np.isfinite(table["test_personal_log_loss_selected"].to_numpy()).all()
-    assert table["train_rows"].to_pylist()[2] == 24  # three fifths of 40, told when it came
+    assert table["train_rows"].to_pylist()[2] == 24  # three fifths of 40, sent when it came
     sent = [json.loads(line) for line in (joined / LATE / "kept" / "sent.jsonl").read_text().splitlines()]
     assert [line["round"] for line in sent if line["kind"] == "upload"][:2] == [2, 3]
     answered = predict(

@@ -97,7 +97,7 @@ class Bar:
         self._trained = None if self._quiet or self._progress is not None else trained
 
     def _left(self, overall: float) -> str:
-        """The time that is left, if it goes on as it did; nothing at the very start, where nobody can tell."""
+        """The time that is left, if it goes on as it did; nothing at the very start, where it would be a guess."""
         if not SURE <= overall < 1:
             return ""
         seconds = round((time.monotonic() - self._began) * (1 - overall) / overall)

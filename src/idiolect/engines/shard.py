@@ -119,7 +119,7 @@ class Shards(NamedTuple):
         return jax.tree.map(lambda leaf: to_host(leaf)[(slice(None),) * axis + (slice(self.clients),)], tree)
 
     def deal(self, clients: np.ndarray, present: np.ndarray, width: int) -> Dealt:
-        """Cohorts (..., cohort) to the devices of their clients, at least `width` places each, nobodies in the rest."""
+        """Cohorts (..., cohort) to the devices of their clients, at least `width` places each, padding in the rest."""
         homes = np.where(clients == PADDING, -1, clients // self.own)
         width = max(width, self.widest(clients))
         shape = (*clients.shape[:-1], self.devices * width)

@@ -34,7 +34,8 @@ _LOST = ("Gloo", "Connection reset", "Connection closed", "Broken pipe", "UNAVAI
 def join(asked: str, spec: Spec) -> Spec:
     """Meet the other hosts; the spec with all devices that they have.
 
-    `asked` is ADDRESS:PORT,HOSTS,NUMBER with the address of host 0, or "auto": as SLURM, Open MPI or Kubernetes tell.
+    `asked` is ADDRESS:PORT,HOSTS,NUMBER with the address of host 0, or "auto": from the variables of SLURM, Open MPI or
+    Kubernetes.
     """
     if spec.tuning.minutes is not None:
         raise RequestError(
@@ -44,7 +45,7 @@ def join(asked: str, spec: Spec) -> Spec:
     where = _parse(asked)
     if spec.training.devices == "auto":
         start_devices("auto")
-    # JAX would answer SIGTERM itself, and a command that is told to end would go on
+    # JAX would answer SIGTERM itself, and a command that should end would go on
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(*where)
@@ -99,10 +100,10 @@ def _begin_alike(folder: Path, spec: Spec, resume: bool) -> None:
     names = _files(folder) if resume and is_first() else []
     ours = json.dumps(to_table(spec), sort_keys=True, default=str)
     sizes = [[name, (folder / name).stat().st_size] for name in names]
-    told = json.loads(_from_first(json.dumps([ours, sizes]).encode()))
-    if told[0] != ours:
+    theirs, files = json.loads(_from_first(json.dumps([ours, sizes]).encode()))
+    if theirs != ours:
         raise RequestError("This host was given another spec than the first; give all of them the same one.")
-    for name, size in told[1]:
+    for name, size in files:
         _copy(folder / name, size)
 
 

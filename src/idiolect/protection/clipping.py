@@ -30,7 +30,7 @@ def add_noise(key: Key, deviation: ArrayLike, moves: Tree) -> Tree:
 
 
 def noise_key(secret: Secret | None, key: Key) -> Key:
-    """The server's key for a round's noise: with a secret, one that the seed does not tell."""
+    """The server's key for a round's noise: with a secret, one that does not follow from the seed."""
     mixed = jax.random.fold_in(key, NOISE)
     if secret is not None:
         for word in secret.words:

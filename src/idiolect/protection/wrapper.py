@@ -52,7 +52,7 @@ def protect(algorithm: Owner, protection: Protection) -> Owner:
 
 
 def with_private_noise(algorithm: Owner) -> Owner:
-    """The algorithm with noise that no seed tells, where it adds some: for the server of a deployment."""
+    """The algorithm with noise that follows from no seed, where it adds some: for the server of a deployment."""
     protection = getattr(algorithm, "protection", None)
     if protection is None or protection.privacy is None:
         return algorithm
@@ -138,7 +138,8 @@ class Protected(_Base):  # type: ignore[misc]
         upload, kept, tally = super().send(key, own_part(sent), working, own_part(client), rows)
         moves, more = take_moves(changes_of(self), own_part(sent), upload), None
         if protection.privacy is not None:
-            upload = upload._replace(weight=jnp.ones_like(upload.weight))  # a count of rows would tell of the client
+            # a weight by rows would reveal how many the client has
+            upload = upload._replace(weight=jnp.ones_like(upload.weight))
             moves, more = self._make_private(key, sent, moves)
         moves = attack_moves(protection.attack, key, moves)
         if protection.compression is not None:

@@ -18,7 +18,7 @@ def physical_cores() -> int:
 
 
 def _core_of(number: int) -> str:
-    """A name that the threads of one core have in common; of each its own where the system does not tell."""
+    """A name that the threads of one core have in common; of each its own where the system does not say."""
     try:
         return Path(_SIBLINGS.format(number)).read_text(encoding="ascii").strip()
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that is still training: what its folder tells so far, as the page that is served meanwhile."""
+"""A run that is still training: what its folder holds so far, as the page that is served meanwhile."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Row = dict[str, Any]
 
 
 def live_page(folder: Path, standing: Mapping[str, object], state: str = "running") -> str:
-    """The page as text; `standing` is what `live_data` tells."""
-    told = [f"Run {folder.name}", "still training" if state == "running" else "stopped"]
-    frame = Frame(f"{folder.name}: idiolect, live", told, STATES[state], folder.name)
+    """The page as text; `standing` is what `live_data` returns."""
+    heads = [f"Run {folder.name}", "still training" if state == "running" else "stopped"]
+    frame = Frame(f"{folder.name}: idiolect, live", heads, STATES[state], folder.name)
     data = dict(standing) | {"live": state == "running"}
     return fill("live.html", frame, page_data=data, live=state == "running", state=state, standing=standing)
 

@@ -30,7 +30,7 @@ class LivePage:
         self.folder, self.state = folder, "running"
         self.progress: dict[str, tuple[int, int]] = {}
         self.token, self._cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
-        self._spent, self._seen, self._told = False, 0.0, threading.Event()
+        self._spent, self._seen, self._shown = False, 0.0, threading.Event()
         self._guard = threading.Lock()
         self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
         self._server.daemon_threads = True
@@ -70,14 +70,14 @@ class LivePage:
             progress = dict(self.progress)
         answer = {"state": state} | (live_data(self.folder, progress) if state == "running" else {})
         if state == "stopped":
-            self._told.set()
+            self._shown.set()
         return answer
 
     def page(self) -> str:
         """The report, once there is one; what is known so far, until then."""
         self._seen = time.monotonic()
         if self.state == "finished":
-            self._told.set()
+            self._shown.set()
             return (self.folder / "report.html").read_text(encoding="utf-8")
         with self._guard:
             progress = dict(self.progress)
@@ -94,7 +94,7 @@ class LivePage:
                 write_stopped(self.folder, live_data(self.folder, self.progress))
         self.state = state
         if self._seen and time.monotonic() - self._seen < RECENT:
-            self._told.wait(WAIT)
+            self._shown.wait(WAIT)
             time.sleep(0.2)  # the last answer is on its way
         self._server.shutdown()
         self._server.server_close()
@@ -119,10 +119,10 @@ def _handler(live: LivePage) -> type[BaseHTTPRequestHandler]:
             if asked.path not in ("/", "/data"):
                 return self._refuse(404)
             try:
-                told = live.page() if asked.path == "/" else json.dumps(live.data(), allow_nan=False)
+                content = live.page() if asked.path == "/" else json.dumps(live.data(), allow_nan=False)
             except Exception:  # files change while they are read: the browser asks again, and the run must not hear
                 return self._refuse(503)
-            return self._answer("text/html; charset=utf-8" if asked.path == "/" else "application/json", told)
+            return self._answer("text/html; charset=utf-8" if asked.path == "/" else "application/json", content)
 
         def _cookie(self) -> str:
             with contextlib.suppress(CookieError):
@@ -131,7 +131,7 @@ def _handler(live: LivePage) -> type[BaseHTTPRequestHandler]:
             return ""
 
         def _welcome(self, cookie: str | None) -> None:
-            """On to the page, without the token in its address; whoever has the cookie already may come again."""
+            """On to the page, without the token in its address; one that has the cookie already may come again."""
             if cookie is None and not live.admits(self._cookie()):
                 return self._refuse(403)
             self.send_response(303)

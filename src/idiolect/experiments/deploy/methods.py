@@ -51,7 +51,7 @@ class MethodRuns(NamedTuple):
             self.link.sequence = coordinator.link.sequence
 
     def build(self, method: MethodSpec) -> Built:
-        """The method as it will run. A step that was chosen is told to the sites, whose spec does not have it."""
+        """The method as it will run. A step that was chosen goes to the sites, whose spec does not have it."""
         built = self.prepared.build(method)
         own = next(one for one in self.prepared.spec.methods if one.label == method.label)
         more = {key: value for key, value in method.settings.items() if key not in own.settings}

@@ -43,7 +43,7 @@ def make_flower_kits(
     fill_kits(kits, spec, sites, {"later": list(later), "host": "0.0.0.0", "port": port})
     for site in (*sites, *later):
         with open(kits[site] / FILE, "a", encoding="utf-8") as file:
-            file.write("# Flower lets whoever reaches its server run code of theirs here; see docs/deploy-flower.md\n")
+            file.write("# Flower lets all who reach its server run code of theirs here; see docs/deploy-flower.md\n")
             file.write("shipped_code = false\n")
     _write_app(kits["server"] / FOLDER / APP)
     return kits
@@ -83,7 +83,7 @@ def _write_app(folder: Path) -> None:
 
 
 def write_connection(kit: Path, port: int) -> Path:
-    """Where Flower's own commands find the server of a kit; the folder that they are told of."""
+    """Where Flower's own commands find the server of a kit; the folder that FLWR_HOME names."""
     home = kit / FOLDER / HOME
     home.mkdir(parents=True, exist_ok=True)
     where = {"address": f"{LOOPBACK}:{port}", "root-certificates": str((kit / AUTHORITY).resolve())}

@@ -76,13 +76,13 @@ def join(kit: Path, say: Say) -> None:
         path = Path(folder) / HANDLER
         home = kit / FOLDER / HOME
         home.mkdir(parents=True, exist_ok=True)
-        log, told = kit / FOLDER / "supernode.log", False
+        log, noted = kit / FOLDER / "supernode.log", False
         say(f"A SuperNode of Flower connects to {where.host}:{where.port}.")
         # it ends where the server does not know its key yet: parties start in any order
         while not _answers(_supernode(kit, where, path), home, log, path, site.handle):
-            if not told:
+            if not noted:
                 say(f"Flower's SuperNode has ended and is started again; {log} says why.")
-                told = True
+                noted = True
             time.sleep(AGAIN)
 
 
@@ -116,7 +116,7 @@ def _supernode(kit: Path, where: Connect, handler: Path) -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """For Flower's commands: this Python's come first, nothing is told to its makers, no waiting for tasks."""
+    """For Flower's commands: this Python's come first, no telemetry, no waiting for tasks."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {
         **os.environ,

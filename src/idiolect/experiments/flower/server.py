@@ -50,7 +50,7 @@ class FlowerTransport:
         return sorted(self.nodes())
 
     def exchange(self, round: int, messages: Mapping[str, bytes], deadline: float) -> Mapping[str, bytes]:
-        """One message per site. An answer names the message that it answers: a late one is asked for by nobody."""
+        """One message per site. An answer names the message that it answers: a late one is never asked for."""
         until, answers = time.monotonic() + deadline, dict[str, bytes]()
         waiting = self._push(round, messages, deadline)
         while waiting and time.monotonic() < until:
@@ -77,7 +77,7 @@ class FlowerTransport:
         return {number: site for number, site in zip(self.grid.push_messages(sent), asked) if number}
 
     def part(self) -> None:
-        """Tell the sites that the run is over."""
+        """Let the sites know that the run is over."""
         self.exchange(0, dict.fromkeys(self.sites, b""), SECONDS_TO_PART)
 
 
