@@ -33,6 +33,7 @@ def work_side_by_side(
                 pipe, process = _start(group, work)
                 at_work[pipe] = process, list(group)
             ready = wait(list(at_work))
+            # one message of each in turn: one that sends much does not keep the others from being heard
             for pipe in [pipe for pipe in at_work if pipe in ready]:
                 yield from _hear(pipe, at_work)
     finally:
@@ -62,7 +63,7 @@ def _hear(
     process, left = at_work[pipe]
     try:
         name, news, result = pipe.recv()
-    except EOFError:
+    except EOFError:  # its end of the pipe is closed: it is done, or has died with names left over
         process.join()
         pipe.close()
         del at_work[pipe]

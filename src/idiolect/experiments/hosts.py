@@ -44,7 +44,7 @@ def join(asked: str, spec: Spec) -> Spec:
         )
     where = _parse(asked)
     if spec.training.devices == "auto":
-        start_devices("auto")
+        start_devices("auto")  # JAX divides a CPU only until its devices are counted, below
     # JAX would answer SIGTERM itself, and a command that should end would go on
     jax.config.update("jax_enable_preemption_service", False)
     try:
@@ -86,6 +86,7 @@ def workplace(folder: Path, spec: Spec, resume: bool) -> Iterator[Path]:
         try:
             _begin_alike(own, spec, resume)
             yield own
+            # the first host is also JAX's coordinator: if it left early, the others would take it for lost
             multihost_utils.sync_global_devices("the run has ended")
         except (RuntimeError, ValueError) as error:  # JAX raises both
             if isinstance(error, RequestError) or not any(word in str(error) for word in _LOST):
@@ -97,6 +98,7 @@ def workplace(folder: Path, spec: Spec, resume: bool) -> Iterator[Path]:
 
 def _begin_alike(folder: Path, spec: Spec, resume: bool) -> None:
     """Refuse another spec than the first host's; with `resume` have its files, too."""
+    # choices and checkpoints of the first host decide what is still to do: every host must find the same
     names = _files(folder) if resume and is_first() else []
     ours = json.dumps(to_table(spec), sort_keys=True, default=str)
     sizes = [[name, (folder / name).stat().st_size] for name in names]
@@ -116,6 +118,7 @@ def _copy(path: Path, size: int) -> None:
     """The first host's file, at every other."""
     if not is_first():
         path.parent.mkdir(parents=True, exist_ok=True)
+    # all hosts run this loop in step, piece by piece: a checkpoint may be larger than their free memory
     with open(path, "rb" if is_first() else "wb") as file:
         for start in range(0, size, _PIECE):
             piece = _from_first(file.read(min(_PIECE, size - start)) if is_first() else b"")
@@ -125,6 +128,7 @@ def _copy(path: Path, size: int) -> None:
 
 def _from_first(content: bytes) -> bytes:
     """What the first host gave; all of them must call this."""
+    # the length goes first: a collective needs arrays of one shape at every host
     length = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
     values = np.frombuffer(content, np.uint8) if is_first() else np.zeros(length, np.uint8)
     return np.asarray(multihost_utils.broadcast_one_to_all(values), np.uint8).tobytes()

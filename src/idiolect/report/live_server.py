@@ -29,9 +29,11 @@ class LivePage:
     def __init__(self, folder: Path):
         self.folder, self.state = folder, "running"
         self.progress: dict[str, tuple[int, int]] = {}
+        # apart: the token stands in an address, which histories and screens show, and opens the page once
         self.token, self._cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self._spent, self._seen, self._shown = False, 0.0, threading.Event()
         self._guard = threading.Lock()
+        # threads: browsers open connections ahead of use, and a request must not wait behind an idle one
         self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
@@ -54,6 +56,7 @@ class LivePage:
     def redeem(self, token: str) -> str | None:
         """The cookie for the token; None for a wrong one, and for the second time."""
         with self._guard:
+            # compared in constant time: an answer's delay must not show how much of a guess was right
             if self._spent or not hmac.compare_digest(token.encode(), self.token.encode()):
                 return None
             self._spent = True
@@ -65,6 +68,7 @@ class LivePage:
 
     def data(self) -> dict[str, object]:
         """What a browser asks for every second."""
+        # the state is read once: a run that ends meanwhile is reported as ended by the next answer, whole
         self._seen, state = time.monotonic(), self.state
         with self._guard:
             progress = dict(self.progress)
@@ -136,6 +140,7 @@ def _handler(live: LivePage) -> type[BaseHTTPRequestHandler]:
                 return self._refuse(403)
             self.send_response(303)
             if cookie is not None:
+                # with the port, which cookies do not know: two runs on one machine would overwrite each other's
                 name = f"{COOKIE}-{live.port}"
                 self.send_header("Set-Cookie", f"{name}={cookie}; HttpOnly; SameSite=Strict; Path=/")
             self.send_header("Location", "/")
@@ -155,6 +160,7 @@ def _handler(live: LivePage) -> type[BaseHTTPRequestHandler]:
 
         def _end(self, content: bytes) -> None:
             self.send_header("Content-Length", str(len(content)))
+            # what the page shows of clients must stay neither in a cache nor in another site's log
             self.send_header("Cache-Control", "no-store")
             self.send_header("Referrer-Policy", "no-referrer")
             self.send_header("X-Content-Type-Options", "nosniff")

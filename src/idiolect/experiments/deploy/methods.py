@@ -38,6 +38,7 @@ class MethodRuns(NamedTuple):
         """The coordinator of one method with one seed, and where it is saved."""
         name = f"{safe_name(method.label)}-seed{seed}{suffix}"
         fresh = Link(self.link.transport, self.link.run, self.link.numbers, self.link.rules, self.link.say)
+        # messages are numbered over all methods: a late answer to an earlier one is never taken for this one's
         fresh.sequence, fresh.method = self.link.sequence, f"{self.agreed.name}/{name}"
         job = _job(self.prepared, self.agreed, method, built, seed)
         return Coordinator(job, fresh), Saved(self.kept.path / "checkpoint" / name, self.link.say)

@@ -70,7 +70,7 @@ def _write_app(folder: Path) -> None:
             "version": __version__,
             "description": "A run of idiolect over the sites of a kit",
             "license": "Apache-2.0",
-            "dependencies": [],
+            "dependencies": [],  # Flower can install what an app names: nothing
         },
         "tool": {
             "flwr": {

@@ -49,6 +49,7 @@ def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
     outcome.unlink(missing_ok=True)
     with _running(_superlink(kit, own.host, own.port), home, kit / FOLDER / "superlink.log") as superlink:
         _wait_for_port(superlink, own.port)
+        # before the run: a node that asks without being registered is refused, and its process ends
         sites = [*own.sites, *own.later]
         for site in sites:
             _flower(["supernode", "register", str(kit / FOLDER / NODES / f"{site}.pub"), "--name", site], home)
@@ -89,6 +90,7 @@ def join(kit: Path, say: Say) -> None:
 def _answers(words: Sequence[str], home: Path, log: Path, path: Path, handle: local.Handle) -> bool:
     """Answer what a SuperNode brings, until the run is over (True) or the node has ended."""
     with _running(words, home, log) as node:
+        # the node's end is looked for between messages: a site must not wait for one that is gone
         over = local.serve(path, handle, lambda: node.poll() is not None)
         if over:
             time.sleep(PARTING)
@@ -101,6 +103,7 @@ def _superlink(kit: Path, host: str, port: int) -> list[str]:
         *("flower-superlink", "--host", host, "--port", str(port)),
         *("--ssl-certfile", str(papers.certificate), "--ssl-keyfile", str(papers.key)),
         *("--ssl-ca-certfile", str(papers.authority)),
+        # only nodes whose key is registered, and no app may install packages here
         *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
     ]
 
@@ -142,6 +145,7 @@ def _running(words: Sequence[str], home: Path, log: Path) -> Iterator[subprocess
     try:
         yield process
     finally:
+        # both, whatever the first one does: what the command started may outlive it
         for how in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, how)

@@ -101,7 +101,7 @@ def main(grid: Grid, context: Context) -> None:
     except RequestError as error:
         note(kit, {"error": str(error)})
         raise
-    except Exception as error:
+    except Exception as error:  # `deploy serve` waits in another process, and must hear of every end
         note(kit, {"error": f"It failed ({type(error).__name__}); superlink.log says more."})
         raise
     transport.part()
