@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the sections of a spec to a protected algorithm, what it spends, and the sentences that say so."""
+"""From the sections of a spec to a protected algorithm, what it spends, and the notes about it."""
 
 from __future__ import annotations
 

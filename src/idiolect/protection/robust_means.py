@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means that some wrong rows cannot move far, of a table with one row per client; rows that are not `there` count not.
+"""Means that some wrong rows cannot move far, of a table with one row per client; only rows that are `there` count.
 
 Median and trimmed mean: Yin, Chen, Kannan, Bartlett 2018. Krum: Blanchard, El Mhamdi, Guerraoui, Stainer 2017.
 Geometric median: Pillutla, Kakade, Harchaoui 2022. Bounded norms: Sun, Kairouz, Suresh, McMahan 2019.

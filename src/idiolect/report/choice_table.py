@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from idiolect.record.choices import Choice, ChoiceRow, OwnChoice, ValueTried
 from idiolect.report.choice import ChoiceFound, chosen_of, shown
 from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, more_clients, printed, starred, tables_of
@@ -105,18 +107,17 @@ def _score_columns(choice: ChoiceFound) -> list[TextColumn]:
 
 def _cost_columns(found: Choice) -> list[TextColumn]:
     """What each value cost by itself and with those before it; below them what the whole path did."""
-    spent, so_far = [one.spent for one in found.values], [one.spent_so_far for one in found.values]
-    total = found.total
-    costs = (
-        ("rounds", [one.rounds for one in found.values], sum(one.rounds for one in found.values), count, 1),
-        ("MB", [one.traffic_bytes for one in spent], total.total_bytes, megabytes, 0),
-        ("MB\nin all", [one.total_bytes for one in so_far], None, megabytes, 1),
-        ("gradients", [one.gradients for one in spent], total.gradients, count, 1),
-        ("gradients\nin all", [one.gradients for one in so_far], None, count, 1),
+    total, rounds = found.total, sum(one.rounds for one in found.values)
+    costs: tuple[tuple[str, Callable[[ValueTried], float], float | None, Callable[[float], str], int], ...] = (
+        ("rounds", lambda one: one.rounds, rounds, count, 1),
+        ("MB", lambda one: one.spent.traffic_bytes, total.total_bytes, megabytes, 0),
+        ("MB\nin all", lambda one: one.spent_so_far.total_bytes, None, megabytes, 1),
+        ("gradients", lambda one: one.spent.gradients, total.gradients, count, 1),
+        ("gradients\nin all", lambda one: one.spent_so_far.gradients, None, count, 1),
     )
     return [
-        TextColumn(head, [*map(show, paid), "" if whole is None else show(whole)], rank)
-        for head, paid, whole, show, rank in costs
+        TextColumn(head, [*(show(of(one)) for one in found.values), "" if whole is None else show(whole)], rank)
+        for head, of, whole, show, rank in costs
     ]
 
 

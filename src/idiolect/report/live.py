@@ -53,8 +53,7 @@ def live_data(folder: Path, progress: Mapping[str, tuple[int, int]]) -> dict[str
 
 def run_so_far(folder: Path) -> Run | None:
     """The recorded rounds of every method that has begun, from the checkpoints' histories; None before the first."""
-    seeds = _seeds(folder)
-    rows = [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, seeds)]
+    rows = _recorded_rows(folder)
     columns = {key: None for row in rows for key in row}
     score = next((found[1] for found in map(_MEAN.fullmatch, columns) if found), None)
     if score is None:
@@ -63,6 +62,11 @@ def run_so_far(folder: Path) -> Run | None:
     methods = tuple(MethodSummary(method=name, algorithm=name) for name in dict.fromkeys(row["method"] for row in rows))
     summary = RunSummary(folder.name, (score,), {score: True}, methods)
     return Run(folder, {}, "", table, pa.table({"client": pa.array([], pa.string())}), summary, {}, False, ())
+
+
+def _recorded_rows(folder: Path) -> list[Row]:
+    seeds = _seeds(folder)
+    return [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, seeds)]
 
 
 def _rows(file: Path, seeds: int) -> list[Row]:

@@ -33,9 +33,7 @@ class LivePage:
         self.token, self._cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self._spent, self._seen, self._shown = False, 0.0, threading.Event()
         self._guard = threading.Lock()
-        # threads: browsers open connections ahead of use, and a request must not wait behind an idle one
-        self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
 
     @property
@@ -105,73 +103,80 @@ class LivePage:
         self._thread.join()
 
 
-def _handler(live: LivePage) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        """Two addresses, for one browser, from this machine."""
+class _Server(ThreadingHTTPServer):
+    """A server that knows its page; threaded, because browsers open connections ahead of use and leave them idle."""
 
-        def do_GET(self) -> None:
-            """The page, its data, or a refusal."""
-            asked = urlsplit(self.path)
-            # a foreign name that points here is another site's try to read the page
-            if self.headers.get("Host", "") not in (f"{HOST}:{live.port}", f"localhost:{live.port}"):
-                return self._refuse(403)
-            token = parse_qs(asked.query).get("token")
-            if token is not None and asked.path == "/":
-                return self._welcome(live.redeem(token[0]))
-            if not live.admits(self._cookie()):
-                return self._refuse(403)
-            if asked.path not in ("/", "/data"):
-                return self._refuse(404)
-            try:
-                content = live.page() if asked.path == "/" else json.dumps(live.data(), allow_nan=False)
-            except Exception:  # files change while they are read: the browser asks again, and the run must not hear
-                return self._refuse(503)
-            return self._answer("text/html; charset=utf-8" if asked.path == "/" else "application/json", content)
+    daemon_threads = True
 
-        def _cookie(self) -> str:
-            with contextlib.suppress(CookieError):
-                found = SimpleCookie(self.headers.get("Cookie", "")).get(f"{COOKIE}-{live.port}")
-                return found.value if found is not None else ""
-            return ""
+    def __init__(self, live: LivePage):
+        self.live = live
+        super().__init__((HOST, 0), _Handler)
 
-        def _welcome(self, cookie: str | None) -> None:
-            """On to the page, without the token in its address; one that has the cookie already may come again."""
-            if cookie is None and not live.admits(self._cookie()):
-                return self._refuse(403)
-            self.send_response(303)
-            if cookie is not None:
-                # with the port, which cookies do not know: two runs on one machine would overwrite each other's
-                name = f"{COOKIE}-{live.port}"
-                self.send_header("Set-Cookie", f"{name}={cookie}; HttpOnly; SameSite=Strict; Path=/")
-            self.send_header("Location", "/")
-            return self._end(b"")
 
-        def _answer(self, kind: str, text: str) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self._end(text.encode("utf-8"))
+class _Handler(BaseHTTPRequestHandler):
+    """Two addresses, for one browser, from this machine."""
 
-        def _refuse(self, code: int) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", "text/plain")
-            self._end(
-                b"Use the address that idiolect printed; its token opens the page once.\n" if code == 403 else b""
-            )
+    server: _Server
 
-        def _end(self, content: bytes) -> None:
-            self.send_header("Content-Length", str(len(content)))
-            # what the page shows of clients must stay neither in a cache nor in another site's log
-            self.send_header("Cache-Control", "no-store")
-            self.send_header("Referrer-Policy", "no-referrer")
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.end_headers()
-            with contextlib.suppress(ConnectionError):  # a closed browser is no affair of the run
-                self.wfile.write(content)
+    def do_GET(self) -> None:
+        """The page, its data, or a refusal."""
+        live, asked = self.server.live, urlsplit(self.path)
+        # a foreign name that points here is another site's try to read the page
+        if self.headers.get("Host", "") not in (f"{HOST}:{live.port}", f"localhost:{live.port}"):
+            return self._refuse(403)
+        token = parse_qs(asked.query).get("token")
+        if token is not None and asked.path == "/":
+            return self._welcome(live.redeem(token[0]))
+        if not live.admits(self._cookie()):
+            return self._refuse(403)
+        if asked.path not in ("/", "/data"):
+            return self._refuse(404)
+        try:
+            content = live.page() if asked.path == "/" else json.dumps(live.data(), allow_nan=False)
+        except Exception:  # files change while they are read: the browser asks again, and the run must not hear
+            return self._refuse(503)
+        return self._answer("text/html; charset=utf-8" if asked.path == "/" else "application/json", content)
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Nothing: the terminal belongs to the run."""
+    def _cookie(self) -> str:
+        with contextlib.suppress(CookieError):
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(f"{COOKIE}-{self.server.live.port}")
+            return found.value if found is not None else ""
+        return ""
 
-    return Handler
+    def _welcome(self, cookie: str | None) -> None:
+        """On to the page, without the token in its address; one that has the cookie already may come again."""
+        if cookie is None and not self.server.live.admits(self._cookie()):
+            return self._refuse(403)
+        self.send_response(303)
+        if cookie is not None:
+            # with the port, which cookies do not know: two runs on one machine would overwrite each other's
+            name = f"{COOKIE}-{self.server.live.port}"
+            self.send_header("Set-Cookie", f"{name}={cookie}; HttpOnly; SameSite=Strict; Path=/")
+        self.send_header("Location", "/")
+        return self._end(b"")
+
+    def _answer(self, kind: str, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self._end(text.encode("utf-8"))
+
+    def _refuse(self, code: int) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "text/plain")
+        self._end(b"Use the address that idiolect printed; its token opens the page once.\n" if code == 403 else b"")
+
+    def _end(self, content: bytes) -> None:
+        self.send_header("Content-Length", str(len(content)))
+        # what the page shows of clients must stay neither in a cache nor in another site's log
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):  # a closed browser is no affair of the run
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing: the terminal belongs to the run."""
 
 
 @contextlib.contextmanager
