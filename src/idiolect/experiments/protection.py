@@ -210,6 +210,7 @@ def attackers_of(spec: Spec, clients: int) -> np.ndarray:
         return np.zeros(0, int)
     if spec.attack.clients >= clients:
         raise RequestError(f"attack.clients must be fewer than the {clients} clients, got {spec.attack.clients}.")
+    # of [data]: all methods and all seeds of training face the same attackers
     return np.sort(host_generator(spec.data.seed, Purpose.ATTACKERS).permutation(clients)[: spec.attack.clients])
 
 

@@ -58,6 +58,7 @@ def run_so_far(folder: Path) -> Run | None:
     score = next((found[1] for found in map(_MEAN.fullmatch, columns) if found), None)
     if score is None:
         return None
+    # every row with every column: Arrow takes the columns of the first row alone
     table = pa.Table.from_pylist([{key: row.get(key) for key in columns} for row in rows])
     methods = tuple(MethodSummary(method=name, algorithm=name) for name in dict.fromkeys(row["method"] for row in rows))
     summary = RunSummary(folder.name, (score,), {score: True}, methods)

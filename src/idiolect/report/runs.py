@@ -78,6 +78,7 @@ def read_runs(folders: Sequence[str | os.PathLike[str]]) -> RunsFound:
         raise RequestError(f"Runs are compared by one score, got several ({found}); name runs of one score.")
     named: dict[str, Run] = {}
     for run in runs:
+        # folders of one name in different places: the second is "name (2)"
         name, number = run.path.resolve().name, 2
         while name in named:
             name, number = f"{run.path.resolve().name} ({number})", number + 1
