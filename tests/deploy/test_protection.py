@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protections over sites: the numbers of a simulation where nothing is secret, and noise that no seed tells."""
+"""Protections over sites: the numbers of a simulation where nothing is secret, and noise that follows from no seed."""
 
 from __future__ import annotations
 

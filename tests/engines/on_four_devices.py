@@ -174,9 +174,8 @@ def test_cohorts_are_dealt_to_the_devices_of_their_clients():
     clients = np.array([[[0, 1, 2, 5], [1, 3, 4, PADDING]]], np.int32)
     present = np.array([[[True, False, True, True], [True, True, True, False]]])
     dealt = shards.deal(clients, present, width=1)
-    nobody = PADDING
-    assert dealt.clients[0, 0].tolist() == [0, 1, 2, nobody, 5, nobody, nobody, nobody]
-    assert dealt.clients[0, 1].tolist() == [1, nobody, 3, nobody, 4, nobody, nobody, nobody]
+    assert dealt.clients[0, 0].tolist() == [0, 1, 2, PADDING, 5, PADDING, PADDING, PADDING]
+    assert dealt.clients[0, 1].tolist() == [1, PADDING, 3, PADDING, 4, PADDING, PADDING, PADDING]
     assert dealt.rows[0, 0].tolist() == [0, 1, 0, 0, 1, 0, 0, 0]
     assert dealt.present[0, 0].tolist() == [True, False, True, False, True, False, False, False]
 

@@ -38,7 +38,7 @@ def report(
     from idiolect.record.manifest import blame_folder, check_report_files
 
     for folder in run:
-        check_report_files(folder)  # first: which kind of folder it is, is told by files that may be gone
+        check_report_files(folder)  # first: files that may be gone show which kind of folder it is
     if len(run) > 1:
         if figures is not None or log:
             raise RequestError("--figures and --log are for one run; name one, or leave them out.")

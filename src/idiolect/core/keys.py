@@ -92,7 +92,7 @@ def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.
 
 
 def secret_words() -> np.ndarray:
-    """128 bits that nobody can guess or draw again, as numbers: for noise that must hide something."""
+    """128 bits that cannot be guessed or drawn again, as numbers: for noise that must hide something."""
     return np.frombuffer(secrets.token_bytes(16), np.int32)
 
 
@@ -102,5 +102,5 @@ def secret_bytes(count: int) -> bytes:
 
 
 def secret_token() -> str:
-    """128 bits that nobody can guess or draw again: not part of any result."""
+    """128 bits that cannot be guessed or drawn again: not part of any result."""
     return secrets.token_hex(16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the sections of a spec to a protected algorithm, what it spends, and the sentences that say so."""
+"""From the sections of a spec to a protected algorithm, what it spends, and the notes about it."""
 
 from __future__ import annotations
 
@@ -73,6 +73,18 @@ def is_protected(spec: Spec) -> bool:
 
 def check_protections(spec: Spec) -> None:
     """RequestError for what [privacy] cannot account, and for settings of a protection that is not on."""
+    _refuse_idle_sections(spec)
+    if not spec.privacy.is_on:
+        return
+    if spec.privacy.epsilon is not None and spec.privacy.noise_multiplier is not None:
+        raise RequestError("[privacy] takes epsilon or noise_multiplier, got both; keep one.")
+    reason = _outside_noise(spec) or _unfit_sampling(spec.privacy, spec.training)
+    if reason is not None:
+        raise RequestError(f"{reason}.")
+
+
+def _refuse_idle_sections(spec: Spec) -> None:
+    """RequestError for settings that would change nothing, because the section's own switch is missing."""
     for name, switch in SWITCHES.items():
         section = getattr(spec, name)
         on = section.is_on if name == "privacy" else getattr(section, switch) is not None
@@ -80,29 +92,33 @@ def check_protections(spec: Spec) -> None:
             raise RequestError(
                 f"[{name}] is on only where {name}.{switch} is given, got none; give it, or leave it out."
             )
-    if not spec.privacy.is_on:
-        return
-    if spec.privacy.epsilon is not None and spec.privacy.noise_multiplier is not None:
-        raise RequestError("[privacy] takes epsilon or noise_multiplier, got both; keep one.")
+
+
+def _outside_noise(spec: Spec) -> str | None:
+    """Why a part of the run would read rows past the noise, so that epsilon would be too small."""
     tuned = spec.tuning.auto or bool(spec.tuning.step_size) or spec.tuning.refit or spec.tuning.until != "rounds"
-    refused = {
-        "[tuning] reads validation rows again and again, which no noise hides; leave it out, and give numbers": tuned,
-        "[collaboration] finds out who is alike from rows, which no noise hides; leave it out": (
-            spec.collaboration.source not in (None, "identity", "uniform", "mixture")
-        ),
-        "privacy.sampling = 'poisson' is by coins: every client is asked, with training.cohort = 0, and takes part "
-        "with the chance 1 - training.dropout; set these": (
-            spec.privacy.sampling == "poisson" and (spec.training.cohort > 0 or spec.training.dropout == 0)
-        ),
-        "privacy.noise = 'clients' adds up to the right noise only if all of a fixed cohort arrive; set "
-        "training.dropout = 0": spec.privacy.noise == "clients" and spec.training.dropout > 0,
-        "privacy.accountant = 'pld' knows all clients or coins; use 'rdp' for fixed cohorts": (
-            spec.privacy.accountant == "pld" and spec.privacy.sampling == "fixed" and spec.training.cohort > 0
-        ),
-    }
-    reason = next((text for text, holds in refused.items() if holds), None)
-    if reason is not None:
-        raise RequestError(f"{reason}.")
+    if tuned:
+        return "[tuning] reads validation rows again and again, which no noise hides; leave it out, and give numbers"
+    if spec.collaboration.source not in (None, "identity", "uniform", "mixture"):
+        return "[collaboration] finds similar clients from rows, which no noise hides; leave it out"
+    return None
+
+
+def _unfit_sampling(privacy: PrivacySpec, training: Training) -> str | None:
+    """Why the noise would not be what the accountant computes with for these cohorts."""
+    if privacy.sampling == "poisson" and (training.cohort > 0 or training.dropout == 0):
+        return (
+            "privacy.sampling = 'poisson' is by coins: every client is asked, with training.cohort = 0, and takes part "
+            "with the chance 1 - training.dropout; set these"
+        )
+    if privacy.noise == "clients" and training.dropout > 0:
+        return (
+            "privacy.noise = 'clients' adds up to the right noise only if all of a fixed cohort arrive; set "
+            "training.dropout = 0"
+        )
+    if privacy.accountant == "pld" and privacy.sampling == "fixed" and training.cohort > 0:
+        return "privacy.accountant = 'pld' knows all clients or coins; use 'rdp' for fixed cohorts"
+    return None
 
 
 def check_preparation(spec: Spec, federation: Federation) -> None:
@@ -223,6 +239,7 @@ def attackers_of(spec: Spec, clients: int) -> np.ndarray:
         return np.zeros(0, int)
     if spec.attack.clients >= clients:
         raise RequestError(f"attack.clients must be fewer than the {clients} clients, got {spec.attack.clients}.")
+    # of [data]: all methods and all seeds of training face the same attackers
     return np.sort(host_generator(spec.data.seed, Purpose.ATTACKERS).permutation(clients)[: spec.attack.clients])
 
 
