@@ -78,7 +78,7 @@ def test_a_table_is_advised_on_and_the_advice_verified(idiolect, clinics):
     assert "agent" not in again.out
     page = (folder / "report.html").read_text()
     assert "{{" not in page
-    assert page.index("should join neighbours") < page.index("Client by client") < page.index("The map")
+    assert page.index("should join neighbours") < page.index("The map") < page.index("Client by client")
     assert page.index("On test rows") < page.index("<details")
 
 
