@@ -100,10 +100,10 @@ def answer(found: RunsFound) -> str:
     chosen = {name: entry for name, entry, announced in found.lines() if announced}
     if not chosen:
         return f"None of {plural(len(found.runs), 'run')} has a score on test rows."
-    sign = 1 if run.higher_is_better else -1
-    best = max(chosen, key=lambda name: sign * (chosen[name].score.mean or 0.0))
+    means = {name: entry.score.mean or 0.0 for name, entry in chosen.items()}  # all of them have one
+    best = (max if run.higher_is_better else min)(means, key=lambda name: means[name])
     entry = chosen[best]
-    level = [name for name, one in chosen.items() if name != best and ties(one.score.mean, entry.score.mean)]
+    level = [name for name, mean in means.items() if name != best and ties(mean, means[best])]
     others = [
         f"{name} {found.words.show(one.score.mean)}" for name, one in chosen.items() if name not in (best, *level)
     ]
