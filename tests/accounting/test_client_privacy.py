@@ -49,14 +49,25 @@ def test_twenty_settings_equal_dp_accounting():
 
 def test_noise_for_an_epsilon_spends_just_that():
     pytest.importorskip("dp_accounting")
-    for rounds in (ALL, COINS):
+    for rounds in (ALL, COINS, FIXED):
         noise = noise_for(rounds, 30, 3.0, 1e-3)
         spent = spent_epsilon(rounds, 30, noise, 1e-3)
         assert 2.98 < spent <= 3.0
 
 
+def test_a_budget_beyond_all_noise_still_has_some():
+    pytest.importorskip("dp_accounting")
+    for rounds in (ALL, COINS, FIXED):
+        for epsilon in (1e9, 1e300):
+            noise = noise_for(rounds, 5, epsilon, 1e-3)
+            assert noise > 0
+            assert spent_epsilon(rounds, 5, noise, 1e-3) <= epsilon
+
+
 def test_no_round_spends_nothing_and_no_noise_all():
+    pytest.importorskip("dp_accounting")
     assert spent_epsilon(ALL, 0, 1.0, 1e-3) == 0.0
+    assert noise_for(ALL, 0, 3.0, 1e-3) > 0
     assert spent_epsilon(ALL, 1, 0.0, 1e-3) == math.inf
 
 

@@ -115,6 +115,8 @@ def test_a_recipe_by_client_comes_back_and_refuses_a_new_client():
     assert inputs[0, 0] != inputs[1, 0]
     with pytest.raises(RequestError, match="'c9' is new"):
         recipe.apply(rows | {"clinic": ["c2", "c9"]})
+    with pytest.raises(RequestError, match="A row has no client"):
+        recipe.apply(rows | {"clinic": ["c2", None]})
     assert recipe.doubts(rows) == []  # no range of all clients was kept
 
 

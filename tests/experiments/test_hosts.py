@@ -91,10 +91,22 @@ def test_a_lost_host_ends_the_run_which_goes_on_as_if_nothing_had_happened(start
         assert found[name] == pytest.approx(getattr(expected, name), rel=1e-3), name
 
 
-@pytest.mark.parametrize("asked", ["here", "10.0.0.1,2,0", "10.0.0.1:4000,2,2", "10.0.0.1:4000,2"])
+@pytest.mark.parametrize(
+    "asked", ["here", "10.0.0.1,2,0", "10.0.0.1:4000,2,2", "10.0.0.1:4000,2", "10.0.0.1:99999,2,0"]
+)
 def test_hosts_that_make_no_sense_are_refused(asked):
     with pytest.raises(RequestError, match="--hosts must be 'auto' or ADDRESS:PORT,HOSTS,NUMBER"):
         hosts.join(asked, specs.from_table({"name": "two", "methods": {"fedavg": {}}}))
+
+
+def test_a_host_that_waits_in_vain_ends_with_one_sentence(environment):
+    spec = "spec.from_table({'name': 'two', 'methods': {'fedavg': {}}})"
+    program = "from idiolect.experiments import hosts, spec; hosts.PATIENCE = 1; "
+    program += f"hosts.join('127.0.0.1:{free_port()},2,0', {spec})"
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("Error: After 1 s not all hosts of --hosts")
 
 
 def test_a_budget_of_minutes_is_refused():

@@ -9,6 +9,7 @@ import warnings
 
 import jax
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -286,3 +287,16 @@ def test_own_rows_bring_no_warning(wards):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         predict(wards, wards.parent / "wards.csv", "fedavg")
+
+
+def test_rows_are_scaled_as_their_client_was_where_each_prepares_alone(wards, small, tmp_path):
+    table = wards.parent / "wards.csv"
+    data = {"path": str(table), "split_column": None, "preparation": "local"}
+    execute(small.spec(data=data, methods={"local": {}, "fedavg": {}}), tmp_path / "run")
+    recorded = pq.read_table(tmp_path / "run" / "predictions.parquet").to_pylist()
+    answers = predict(tmp_path / "run", table, "fedavg", say=lambda text: None)["prediction"].to_pylist()
+    for row in recorded:
+        if row["method"] == "fedavg":
+            assert answers[row["row"]] == pytest.approx(row["prediction"], rel=1e-4)
+    with pytest.raises(RequestError, match="A row has no client"):
+        predict(tmp_path / "run", {"age": [50.0], "ward": ["a"]}, "fedavg")

@@ -7,6 +7,7 @@ import json
 
 import jax
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,7 +16,7 @@ from idiolect.core.checks import RequestError
 from idiolect.experiments.candidates import comparison
 from idiolect.experiments.execute import execute
 from idiolect.experiments.prepare import prepare
-from idiolect.experiments.protection import attackers_of
+from idiolect.experiments.protection import attackers_of, out_of_reach
 from idiolect.experiments.spec import from_table, override, to_table
 from idiolect.protection.attacks import flip_labels
 
@@ -100,6 +101,16 @@ def test_label_flips_change_the_targets_of_attackers_alone():
         rows = prepared.federation.train.pad(np.array([client]))
         found = np.asarray(flip_labels(address(attack, client), rows).targets)
         assert np.array_equal(found, 1 - rows.targets if client == attacker else rows.targets)
+
+
+@pytest.mark.parametrize(("clip", "warned"), [("1.0", True), ("500.0", False)])
+def test_targets_that_no_clipped_change_reaches_are_warned_of(clip, warned):
+    rows = {"site": ["a", "b"] * 20, "age": list(range(40)), "cost": [1000.0 + place for place in range(40)]}
+    data = {"source": "table", "path": None, "client": "site", "target": "cost", "preparation": "local"}
+    spec = from_table(override(SPEC | {"data": data}, [f"privacy = {{epsilon = 3.0, clip = {clip}}}"]))
+    found = out_of_reach(spec, prepare(spec, rows=pa.table(rows)).federation)
+    assert bool(found) is warned
+    assert not warned or "clipped to 1 in each of 3 rounds" in found[0]
 
 
 def test_a_comparison_with_a_budget_chooses_nothing_on_rows():

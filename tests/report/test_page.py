@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import idiolect.report
-from idiolect.report import FolderError, build_report, read
+from idiolect.report import FolderError, build_report, comparison_table, read
 from idiolect.report.packed import unpacked
 from idiolect.report.page import render
 from idiolect.report.style import Drawn
@@ -143,6 +143,16 @@ def test_one_client_and_one_method(make_run, methods):
 def test_every_method_diverged(make_run, methods):
     text = build_report(make_run(methods=(methods["fedavg-wild"],))).read_text()
     assert "there is no answer" in Page(text).text["answer"]
+
+
+def test_the_headline_is_who_does_best_and_the_rest_is_text_below(folder):
+    answer = comparison_table(folder).answer
+    page = Page(render(read(folder), [], []))
+    assert (page.text["answer"].strip(), page.text["further"].strip()) == (answer.headline, answer.further)
+    assert "worst tenth" not in answer.headline
+    assert "worst tenth" in answer.further
+    assert answer.further[0].isupper()
+    assert answer.sentence.lower() == f"{answer.headline[:-1]}; {answer.further}".lower()  # nothing is lost
 
 
 def test_new_clients_are_counted_apart(folder, hold_out):

@@ -44,6 +44,19 @@ def test_the_same_rows_are_recognised(runs, tmp_path):
 def test_one_run_twice_keeps_two_names(runs, tmp_path):
     found = report_on_runs([runs[0], runs[0]], tmp_path / "both.html")
     assert {line["run"] for line in found.facts()["runs"]} == {"spring", "spring (2)"}
+    assert "spring, level with spring (2), has the best" in found.facts()["answer"]
+
+
+@pytest.mark.parametrize(
+    ("file", "named"), [("dial.json", "a dial"), ("advise.json", "advice"), ("splits.json", "several splits")]
+)
+def test_folders_of_other_commands_are_named_as_what_they_are(runs, tmp_path, file, named):
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in (file, "spec.toml"):
+        (other / name).write_text("")
+    with pytest.raises(RequestError, match=f"holds {named}.* name folders of `compare`"):
+        report_on_runs([runs[0], other], tmp_path / "both.html")
 
 
 def test_runs_of_different_scores_are_refused(make_run, tmp_path):

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from idiolect.core.checks import RequestError
 
 ACCOUNTANTS = ("rdp", "pld")
+_LEAST = 1e-3  # multiplier that the search begins at: that of drawn cohorts divides by it
 
 
 class Rounds(NamedTuple):
@@ -51,6 +52,8 @@ def spent_epsilon(rounds: Rounds, number: int, noise_multiplier: float, delta: f
 def noise_for(rounds: Rounds, number: int, epsilon: float, delta: float) -> float:
     """The smallest noise multiplier, to one part in a thousand, with which so many rounds spend no more."""
     package = _package()
+    if spent_epsilon(rounds, number, _LEAST, delta) <= epsilon:
+        return _LEAST
     with _quiet():
         try:
             found = package.calibrate_dp_mechanism(
@@ -58,7 +61,7 @@ def noise_for(rounds: Rounds, number: int, epsilon: float, delta: float) -> floa
                 lambda noise: package.SelfComposedDpEvent(_event(rounds, noise), number),
                 epsilon,
                 delta,
-                package.LowerEndpointAndGuess(0.0, 1.0),
+                package.LowerEndpointAndGuess(_LEAST, 1.0),
                 tol=1e-3,
             )
         except package.mechanism_calibration.NoBracketIntervalFoundError:

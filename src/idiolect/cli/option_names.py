@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 _OPTIONS = {
     "training.rounds": "--rounds",
     "training.cohort": "--cohort",
+    "privacy.epsilon": "--epsilon",
     "tuning.minutes": "--minutes",
     "tuning.step_size": "--step-sizes",
     "data.held_out": "--held-out",

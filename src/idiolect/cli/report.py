@@ -24,8 +24,11 @@ def report(
         str | None, typer.Option(help="Also figures for a paper, of pdf, svg and png, with their numbers as CSV.")
     ] = None,
     width: Annotated[
-        str, typer.Option(help="Of figures for a paper: column (84 mm), page (174 mm), or such as 120mm or 4.5in.")
-    ] = "column",
+        str | None,
+        typer.Option(
+            help="Of figures for a paper: column (84 mm), page (174 mm), or such as 120mm or 4.5in. Default: column."
+        ),
+    ] = None,
     log: Annotated[
         list[str] | None, typer.Option(help="Also write the history: tensorboard=DIR or mlflow=URI; repeatable.")
     ] = None,
@@ -37,6 +40,10 @@ def report(
     from idiolect.cli.training import show
     from idiolect.record.manifest import blame_folder, check_report_files
 
+    if width is not None and figures is None:
+        raise RequestError(
+            f"--width is that of --figures, got {width!r} without them; add --figures pdf, or leave it out."
+        )
     for folder in run:
         check_report_files(folder)  # first: files that may be gone show which kind of folder it is
     if len(run) > 1:
@@ -48,7 +55,7 @@ def report(
         raise RequestError("--out is for the page of several runs; the page of one lies in its folder: leave it out.")
     with blame_folder(run[0]):
         if figures is not None:
-            _draw_for_paper(run[0], figures, width, printing.quiet)
+            _draw_for_paper(run[0], figures, width or "column", printing.quiet)
         for wanted in log or []:
             _log(run[0], wanted, printing.quiet)
         show(run[0], printing, details)

@@ -117,11 +117,12 @@ class Preprocessing:
         if self.client not in columns:
             raise RequestError(f"The client column {self.client!r} is not in the table.{nearest(self.client, columns)}")
         names = columns[self.client].texts
-        new = next((name for name in names if name not in self.own), None)
-        if new is not None:
+        new = [name for name in names if name not in self.own]
+        if new:
+            said = "A row has no client" if new[0] is None else f"Client {new[0]!r} is new"
             raise RequestError(
-                f"Client {new!r} is new, and in this run each client is scaled by its own training rows; only clients "
-                'that trained can be answered, or train with preparation = "federated".'
+                f"{said}, and in this run each client is scaled by its own training rows; only clients that trained "
+                'can be answered, or train with preparation = "federated".'
             )
         numbered = {name: place for place, name in enumerate(self.own)}
         each = np.array(list(self.own.values()), np.float64).reshape(len(self.own), -1, 3)

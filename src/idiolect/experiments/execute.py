@@ -35,7 +35,7 @@ from idiolect.experiments.outcome import client_rows, history_rows, method_summa
 from idiolect.experiments.predictions import write_predictions
 from idiolect.experiments.prepare import Prepared, prepare
 from idiolect.experiments.privacy import privacy_statement
-from idiolect.experiments.protection import write_epsilon
+from idiolect.experiments.protection import out_of_reach, write_epsilon
 from idiolect.experiments.refit import (
     shorten_steps,
     step_notes,
@@ -132,7 +132,8 @@ def _check_methods(prepared: Prepared) -> list[str]:
     # a step chosen on validation rows needs no warning: it was tried
     given = [ready for method, ready in zip(prepared.methods, prepared.built) if not is_tuned(spec, method)]
     absent = [f"{method.label}: {text}" for method, text in zip(prepared.methods, prepared.absence) if text is not None]
-    return [*federation.warnings, *(text for ready in given for text in ready.warnings), *absent]
+    given_texts = (text for ready in given for text in ready.warnings)
+    return [*federation.warnings, *out_of_reach(spec, federation), *given_texts, *absent]
 
 
 Group = list[tuple[MethodSpec, Built]]

@@ -10,8 +10,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import re
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +28,8 @@ from idiolect.record import standing
 from idiolect.record.errors import LostHostError, RequestError
 from idiolect.record.lock import LOCK
 
-_ASKED = re.compile(r"(?P<address>\S+:\d+),(?P<count>\d+),(?P<number>\d+)")
+PATIENCE = 300  # seconds until all hosts must have met
+_ASKED = re.compile(r"(?P<address>\S+:(?P<port>\d{1,5})),(?P<count>\d+),(?P<number>\d+)")
 _PIECE = 1 << 26  # bytes that are sent at once
 # how transports say that the other end is gone
 _LOST = ("Gloo", "Connection reset", "Connection closed", "Broken pipe", "UNAVAILABLE", "DEADLINE_EXCEEDED", "NCCL")
@@ -48,7 +52,9 @@ def join(asked: str, spec: Spec) -> Spec:
     # JAX would answer SIGTERM itself, and a command that should end would go on
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        jax.distributed.initialize(*where)
+        with _bounded_wait(asked):
+            # by itself JAX would end the process with a trace of its own
+            jax.distributed.initialize(*where, initialization_timeout=2 * PATIENCE)
     except ValueError as error:
         raise RequestError(
             f"--hosts auto needs an environment of SLURM, Open MPI or Kubernetes, and JAX found none ({error}); give "
@@ -59,11 +65,29 @@ def join(asked: str, spec: Spec) -> Spec:
     return dataclasses.replace(spec, training=training)
 
 
+@contextlib.contextmanager
+def _bounded_wait(asked: str) -> Iterator[None]:
+    """End the process with one sentence where the other hosts do not come: nothing can call JAX back from waiting."""
+
+    def give_up() -> None:
+        sentence = f"After {PATIENCE} s not all hosts of --hosts {asked} had come; start all of them, with one address."
+        print(f"Error: {sentence}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(PATIENCE, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _parse(asked: str) -> tuple[str | None, int | None, int | None]:
     if asked == "auto":
         return None, None, None
     found = _ASKED.fullmatch(asked)
-    if found is None or not int(found["number"]) < int(found["count"]):
+    if found is None or not (int(found["number"]) < int(found["count"]) and 0 < int(found["port"]) < 2**16):
         raise RequestError(
             "--hosts must be 'auto' or ADDRESS:PORT,HOSTS,NUMBER with a number below that of hosts, such as "
             f"10.0.0.1:4000,2,0, got {asked!r}."

@@ -90,7 +90,7 @@ def predict(
     if len(kept.names) == 1 and client is not None and client not in table.column_names:
         owners, client = [*kept.names] * table.num_rows, None  # a site's own folder: its rows are its own
     routed = route_rows(label, kept, owners, model)
-    inputs, doubts = _inputs(recipe, table)
+    inputs, doubts = _inputs(recipe, table, owners)
     doubts = [*_unchecked(run), *_without_column(table, client, model), *routed.doubts, *doubts]
     if strict and doubts:
         raise RequestError(f"--strict refuses doubtful rows: {' '.join(doubts)}")
@@ -174,11 +174,13 @@ def _without_column(table: pa.Table, column: str | None, model: str) -> list[str
     return [f"The table has no client column {column!r}.{nearest(column, table.column_names)}"]
 
 
-def _inputs(recipe: Preprocessing, table: pa.Table) -> tuple[np.ndarray, list[str]]:
+def _inputs(recipe: Preprocessing, table: pa.Table, owners: Sequence[str | None]) -> tuple[np.ndarray, list[str]]:
     """What the models read, and what is doubtful about it; RequestError for a number that 32 bits cannot hold."""
     names = [column.name for column in recipe.columns]
     require_columns(table, names, "feature")
     features = table.select(names)
+    if recipe.own is not None and recipe.client is not None:  # each client's rows are scaled by its own numbers
+        features = features.append_column(recipe.client, pa.array(owners, pa.string()))
     with np.errstate(over="ignore", invalid="ignore"):
         inputs, doubts = recipe.apply(features), recipe.doubts(features)
     wrong = np.argwhere(~np.isfinite(inputs))

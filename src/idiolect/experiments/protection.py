@@ -131,6 +131,22 @@ def check_preparation(spec: Spec, federation: Federation) -> None:
         )
 
 
+def out_of_reach(spec: Spec, federation: Federation) -> list[str]:
+    """What to say where clipped changes cannot add up to the targets, whose units no preparation may know."""
+    privacy, rounds = spec.privacy, spec.training.rounds
+    fixed = privacy.is_on and privacy.clipping == "fixed"
+    if not fixed or federation.task.kind != "regression":
+        return []
+    size = float(np.sqrt(np.mean(np.square(federation.train.targets, dtype=np.float64))))
+    if size <= privacy.clip * rounds:
+        return []
+    return [
+        f"Under [privacy] the target keeps its units, {size:.3g} from 0 (root mean square), and a client's change is "
+        f"clipped to {privacy.clip:g} in each of {rounds} rounds: a shared model cannot reach it at any epsilon. "
+        "Shift and divide the target by numbers that are no secret, or set privacy.clip higher."
+    ]
+
+
 def protect_method(spec: Spec, federation: Federation, algorithm: Algorithm, deployed: bool = False) -> Protected:
     """The method as the sections ask; training alone sends nothing, and stays as it is under [privacy]."""
     if not is_protected(spec) or not sends(algorithm):

@@ -316,7 +316,8 @@ def build_data(
 def _refuse_table_settings(data: DataSpec) -> None:
     for name in TABLE_ONLY:
         if getattr(data, name) is not None:
-            raise RequestError(f"[data] {name} is for tables, and the source is {data.source!r}; leave it out.")
+            way_out = 'set source = "table"' if data.path else "leave it out"
+            raise RequestError(f"[data] {name} is for tables, and the source is {data.source!r}; {way_out}.")
     known = SOURCES.get(data.source)
     is_table = known is not None and "preparation" in inspect.signature(known).parameters
     if data.preparation != FEDERATED and not (is_table and data.preparation == LOCAL):

@@ -83,35 +83,35 @@ def advice_text(advised: Advised, details: bool = False, width: int = WIDTH) -> 
 
 
 def answer(advised: Advised) -> list[str]:
-    """The advice in two or three sentences: how many should do what, what they gain, what it costs."""
+    """The advice in a few sentences, and what a question mark means where there is one."""
+    unsure = f"A question mark: another way may be as good for that client ({plural(advised.found.unsure, 'client')})."
+    alone = advised.found.picks["alone"] == advised.found.all_clients
+    return [" ".join(sentences(advised)), *([unsure] if advised.found.unsure and not alone else [])]
+
+
+def sentences(advised: Advised) -> list[str]:
+    """How many should do what, what they gain, what it costs."""
     found, words = advised.found, advised.words
     alone, gain = found.mean_loss["alone"], found.mean_gain
-    sentences = [_who(found)]
+    said = [_who(found)]
     if found.picks["alone"] == found.all_clients:
-        sentences.append(f"Joining others is not expected to lower the {advised.score} of any of them.")
-        return [" ".join(sentences)]
+        return [*said, f"Joining others is not expected to lower the {advised.score} of any of them."]
     part = gain / alone if alone > 0 else 0.0
     fall = f"from {words.show(alone)} alone to {words.show(alone - gain)}, mean over clients"
     if part < _LITTLE:
-        sentences.append(
-            f"Next to nothing is to be gained: {advised.score} is expected to go {fall}{_tested_part(found)}."
-        )
+        said.append(f"Next to nothing is to be gained: {advised.score} is expected to go {fall}{_tested_part(found)}.")
     else:
         less = f"{100 * part:.2g} % less{_tested_part(found)}"
-        sentences.append(f"{upper(advised.score)} is expected to fall {fall}: {less}.")
+        said.append(f"{upper(advised.score)} is expected to fall {fall}: {less}.")
     if all(entry.advice == "alone" or entry.is_unsure(0) for entry in found.clients):
-        sentences.append("But no client's gain is clear: every interval holds 0.")
+        said.append("But no client's gain is clear: every interval holds 0.")
     sent = found.exchange
     each = 8 * found.coefficients
-    sentences.append(
+    said.append(
         f"The price: a client that joins sends and receives {size(each)} a round; finding this out between real "
         f"clients would send {size(sent.upload_bytes + sent.download_bytes)} once, in all."
     )
-    lines = [" ".join(sentences)]
-    if found.unsure:
-        others = plural(found.unsure, "client")
-        lines.append(f"A question mark: another way may be as good for that client ({others}).")
-    return lines
+    return said
 
 
 def _tested_part(found: Advice) -> str:

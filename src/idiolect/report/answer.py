@@ -32,9 +32,11 @@ LITTLE = 0.01  # of the score: a smaller difference is said to be little, howeve
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What the headline says, and its parts; a part is None where the run does not tell."""
+    """What the run says in words, and its parts; a part is None where the run does not tell."""
 
     sentence: str
+    headline: str = ""  # of a page: the sentence as far as the gains
+    further: str = ""  # below the headline: the rest of the sentence
     best: str | None = None  # the announced method: the best on validation rows, or else the best mean on test rows
     announced: bool = False  # whether validation rows chose it
     best_mean: float | None = None  # its mean on test rows
@@ -68,15 +70,22 @@ def answer(run: Run) -> Answer:
     ranked, words = rank(run, "mean"), score_words(run.score)
     if not ranked:
         if run.methods and all(entry.diverged for entry in run.methods):
-            return Answer("Every method of this run diverged, so there is no answer; use smaller step sizes.")
-        return Answer(f"No method of this run is scored by {words.name} on test rows, so there is no answer.")
+            return _no_answer("Every method of this run diverged, so there is no answer; use smaller step sizes.")
+        return _no_answer(f"No method of this run is scored by {words.name} on test rows, so there is no answer.")
     found = _judge(run, ranked)
     parts = _parts(run, found)
     average = _announced(run, found, words) if run.announced else _average(found, words)
-    clauses = [average, _worst(found, words), _alone(parts), _price(found.together, found.clients)]
-    said = "; ".join(clause for clause in clauses if clause) + "."
+    clauses = [_worst(found, words), _alone(parts), _price(found.together, found.clients)]
+    others = "; ".join(filter(None, clauses))
     doubts = "".join(f" {text}" for text in (*_unfinished(run), *_unscored(run)))
-    return dataclasses.replace(parts, sentence=f"{_choice(run)}{said}{doubts}")
+    first = f"{_choice(run)}{average}"
+    return dataclasses.replace(
+        parts, sentence=f"{first}; {others}.{doubts}", headline=f"{first}.", further=f"{upper(others)}.{doubts}"
+    )
+
+
+def _no_answer(reason: str) -> Answer:
+    return Answer(reason, headline=reason)
 
 
 def _besides(level: list[MethodSummary], named: MethodSummary) -> list[MethodSummary]:

@@ -52,6 +52,11 @@ def _about_alone(choice: ChoiceFound) -> str:
 
 def answer(choice: ChoiceFound) -> str:
     """What the choice on validation rows is worth, and what it all cost."""
+    return " ".join(sentences(choice))
+
+
+def sentences(choice: ChoiceFound) -> list[str]:
+    """The answer, sentence by sentence."""
     found, words = choice.found, choice.words
     best, total, chosen = found.best, found.total, found.chosen
     own, fixed = (
@@ -60,28 +65,28 @@ def answer(choice: ChoiceFound) -> str:
     whole = "The whole path" if choice.warm else "All runs together"
     whole += ", walked twice," if found.refit else ""
     a_seed = " a seed" if len(found.seeds) > 1 else ""
-    sentence = (
+    said = [
         f"Each client's own {found.setting}, chosen on its validation rows, gives {words.spoken} "
-        f"{own} on test rows; one value for all, chosen in the same way, {choice.named(best.value)}, gives {fixed}."
-        f"{_ends(choice, best)} {whole} cost {size(total.total_bytes)} and {count(total.gradients)} "
-        f"gradients{a_seed}."
-    )
+        f"{own} on test rows; one value for all, chosen in the same way, {choice.named(best.value)}, gives {fixed}.",
+        *_ends(choice, best),
+        f"{whole} cost {size(total.total_bytes)} and {count(total.gradients)} gradients{a_seed}.",
+    ]
     without = sum(not own for own in chosen.own)
     if without:
-        sentence += (
-            f" {plural(without, 'client')} without a score on validation rows took the value that is best on average."
+        said.append(
+            f"{plural(without, 'client')} without a score on validation rows took the value that is best on average."
         )
-    return sentence
+    return said
 
 
-def _ends(choice: ChoiceFound, best: ValueTried) -> str:
+def _ends(choice: ChoiceFound, best: ValueTried) -> list[str]:
     """What the ends of the path give, as far as the answer has not said it."""
     ends = [
         f"{choice.named(entry.value)} gives {choice.words.show(entry.test.mean)}"
         for entry in choice.found.values
         if choice.named(entry.value) != shown(entry.value) and entry.value != best.value
     ]
-    return f" {listed(ends)}." if ends else ""
+    return [f"{listed(ends)}."] if ends else []
 
 
 def _by_value(choice: ChoiceFound) -> list[TextColumn]:

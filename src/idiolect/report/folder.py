@@ -47,6 +47,12 @@ _ALONE_COLUMNS = (
     *("local_score", "gain", "gain_low", "gain_high", "verdict"),
     *("gain_expected", "gain_expected_low", "gain_expected_high"),
 )
+_OTHERS = {  # files that tell folders apart which are no single run
+    "dial.json": "a dial",
+    "advise.json": "advice",
+    "numbers.json": "a reproduction",
+    "splits.json": "several splits, each a run of its own, such as split-01",
+}
 
 
 class FolderError(RequestError):
@@ -213,6 +219,9 @@ def refuse_unknown_files(folder: Path) -> None:
 
 def _summary(folder: Path, finished: bool) -> RunSummary:
     if not (folder / "summary.json").is_file():
+        other = next((text for file, text in _OTHERS.items() if (folder / file).exists()), None)
+        if other is not None:
+            raise FolderError(f"{folder} holds {other}; name folders of `compare`, `run` or `sweep` here.")
         way_out = (
             "copy the folder again, whole"
             if finished

@@ -28,6 +28,7 @@ class Frame(NamedTuple):
     answer: str
     folder: str
     caution: str | None = None
+    further: str = ""  # the rest of the answer, in the size of the text
 
 
 def left_out(clients: int, file: str) -> str:

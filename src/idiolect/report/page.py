@@ -63,9 +63,10 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
     frame = Frame(
         title=f"{run.name}: idiolect report",
         facts=[f"Run {run.name}", plural(len(run.methods), "method"), *_clients_counted(run)],
-        answer=table.answer.sentence,
+        answer=table.answer.headline,
         folder=run.path.name,
         caution=None if run.finished else run.missing[0],
+        further=table.answer.further,
     )
     return fill(
         "run.html",

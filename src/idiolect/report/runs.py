@@ -13,9 +13,10 @@ from idiolect.record.files import write_whole
 from idiolect.record.manifest import blame_folder
 from idiolect.record.reading import read_json
 from idiolect.record.schema import MethodSummary
+from idiolect.report.answer import level_with
 from idiolect.report.folder import FolderError, Run, read
 from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, printed, tables_of
-from idiolect.report.wording import NONE, ScoreWords, listed, megabytes, percent, plural, score_words
+from idiolect.report.wording import NONE, ScoreWords, listed, megabytes, percent, plural, score_words, ties
 
 HEADS = ("run", "method", "mean", "worst 10 %", "gain over alone [95 %]", "helped %", "hurt %", "rounds", "MB")
 NEEDED = 5  # heads that are shown however narrow the terminal is
@@ -100,13 +101,17 @@ def answer(found: RunsFound) -> str:
     chosen = {name: entry for name, entry, announced in found.lines() if announced}
     if not chosen:
         return f"None of {plural(len(found.runs), 'run')} has a score on test rows."
-    sign = 1 if run.higher_is_better else -1
-    best = max(chosen, key=lambda name: sign * (chosen[name].score.mean or 0.0))
-    others = [f"{name} {found.words.show(entry.score.mean)}" for name, entry in chosen.items() if name != best]
+    means = {name: entry.score.mean or 0.0 for name, entry in chosen.items()}  # all of them have one
+    best = (max if run.higher_is_better else min)(means, key=lambda name: means[name])
     entry = chosen[best]
+    level = [name for name, mean in means.items() if name != best and ties(mean, means[best])]
+    others = [
+        f"{name} {found.words.show(one.score.mean)}" for name, one in chosen.items() if name not in (best, *level)
+    ]
+    subject = f"{best}{level_with(level)}," if level else best
     return (
-        f"Of {plural(len(found.runs), 'run')}, {best} has the best {found.words.spoken} with the method that it chose: "
-        f"{entry.name}, {found.words.show(entry.score.mean)}" + (f"; {listed(others)}." if others else ".")
+        f"Of {plural(len(found.runs), 'run')}, {subject} has the best {found.words.spoken} with the method that it "
+        f"chose: {entry.name}, {found.words.show(entry.score.mean)}" + (f"; {listed(others)}." if others else ".")
     )
 
 

@@ -90,16 +90,21 @@ def splits_text(splits: SplitsFound, width: int = WIDTH) -> str:
 
 def answer(splits: SplitsFound) -> str:
     """What the splits say together, in words."""
+    first, others = clauses(splits)
+    return "; ".join([*first, *others]) + "." + doubts(splits.found)
+
+
+def clauses(splits: SplitsFound) -> tuple[list[str], list[str]]:
+    """The answer in parts: what was announced and its means; how often that was right, and the clients."""
     found = splits.found
     announced, total = found.announced, found.splits
     if announced is None:
-        said = [f"No method was announced in any of {total} splits, for want of validation rows"]
-    else:
-        said = [_announcements(splits), *_announced_means(splits, announced)]
-        right = f"best or within noise of the best on test rows in {_of_splits(announced.best_or_tied, total)}"
-        said.append(f"the announced method was {right}" if len(_times(found)) > 1 else f"it was {right}")
-    said += _client_counts(splits)
-    return "; ".join(said) + "." + _doubts(found)
+        first = [f"No method was announced in any of {total} splits, for want of validation rows"]
+        return first, _client_counts(splits)
+    right = f"best or within noise of the best on test rows in {_of_splits(announced.best_or_tied, total)}"
+    subject = "the announced method" if len(_times(found)) > 1 else "it"
+    first = [_announcements(splits), *_announced_means(splits, announced)]
+    return first, [f"{subject} was {right}", *_client_counts(splits)]
 
 
 def _times(found: SplitsSummary) -> list[SplitsMethod]:
@@ -143,7 +148,7 @@ def _client_counts(splits: SplitsFound) -> list[str]:
     return [verdicts_said(line.compared, line.method, line.helped, line.hurt)]
 
 
-def _doubts(found: SplitsSummary) -> str:
+def doubts(found: SplitsSummary) -> str:
     """What a mean over splits leaves out, and what had not converged."""
     sentences = []
     for line in found.methods:
