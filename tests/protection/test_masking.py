@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secure aggregation: the sum is exact whoever drops out, one upload is noise, and what was changed is refused."""
+"""Secure aggregation: the sum is exact whichever clients drop out, one upload is noise, changes are refused."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def test_no_party_tells_both_secrets_of_a_client():
         keys_and_seeds = one.parties[teller]._held
         for number, (key, seed) in keys_and_seeds.items():
             assert answer[number] == (seed if number != 6 else key)
-    # from shares of the key nobody makes the seed: what was told of client 6 is its key alone
-    told = {teller: answer[6] for teller, answer in list(one.sent["answer"].items())[:4]}
-    assert join_shares(told, weights_at_zero(told)) == one.parties[6]._masking
+    # shares of the key do not give the seed: what was revealed of client 6 is its key alone
+    revealed = {teller: answer[6] for teller, answer in list(one.sent["answer"].items())[:4]}
+    assert join_shares(revealed, weights_at_zero(revealed)) == one.parties[6]._masking
 
 
 def test_a_party_answers_only_about_its_round():

@@ -97,7 +97,7 @@ def secret_words() -> np.ndarray:
 
 
 def secret_bytes(count: int) -> bytes:
-    """So many bytes that nobody can guess or draw again: for keys and masks."""
+    """So many bytes that cannot be guessed or drawn again: for keys and masks."""
     return secrets.token_bytes(count)
 
 

@@ -71,7 +71,7 @@ def derived_key(secret: bytes, session: bytes, use: bytes, *parties: int) -> byt
 
 
 def mask_stream(key: bytes, length: int) -> np.ndarray:
-    """So many numbers modulo 2^64 that nobody without the key tells from random ones."""
+    """So many numbers modulo 2^64 that look random without the key."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
     drawn = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * length))

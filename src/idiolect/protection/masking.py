@@ -146,7 +146,7 @@ class Aggregator:
     sum: np.ndarray | None = None
 
     def collect_keys(self, adverts: Mapping[int, Advert]) -> dict[int, Advert]:
-        """What every party is told."""
+        """What every party knows."""
         check_threshold(self.terms.threshold, len(adverts))
         self.adverts = dict(adverts)
         return self.adverts
@@ -184,14 +184,14 @@ class Aggregator:
     def unmask(self, answers: Mapping[int, Mapping[int, bytes]]) -> np.ndarray:
         """The sum of the vectors that came, exactly, from the shares of at least `threshold` parties."""
         came = self.survivors()
-        told = [party for party in came if party in answers][: self.terms.threshold]
-        if len(told) < self.terms.threshold:
-            raise _too_few("answers", len(told), self.terms.threshold)
-        weights = weights_at_zero(told)
+        answering = [party for party in came if party in answers][: self.terms.threshold]
+        if len(answering) < self.terms.threshold:
+            raise _too_few("answers", len(answering), self.terms.threshold)
+        weights = weights_at_zero(answering)
         assert self.sum is not None
         total = self.sum.copy()
         for party in sorted(self.sharers):
-            secret = self._secret(party, {other: answers[other].get(party, b"") for other in told}, weights)
+            secret = self._secret(party, {other: answers[other].get(party, b"") for other in answering}, weights)
             if party in self.came:
                 total -= own_mask(secret, self.terms, self.length)
                 continue
