@@ -28,8 +28,10 @@ NAMES = (
     "faults",
     "rows",
     "deploy",
+    "deploy-methods",
     "deploy-fuzz",
     "deploy-faults",
     "protection",
     "protection-clip",
+    "masks",
 )

@@ -10,7 +10,7 @@ import time
 
 
 def main(spec: str, out: str) -> None:
-    """Run the command with a progress bar that ends the process at its first move: nobody looks at the rest."""
+    """Run the command with a progress bar that ends the process at its first move: the rest is not measured."""
     from idiolect.cli import app, bar
 
     def note(own: bar.Bar, stage: object) -> None:

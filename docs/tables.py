@@ -60,6 +60,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "compression": "`[compression]`",
         "robustness": "`[robustness]`",
         "attack": "`[attack]`",
+        "secure_aggregation": "`[secure_aggregation]`",
         "resolved": "`[resolved.LABEL]`, written by the run",
     },
     "data": {
@@ -172,6 +173,11 @@ MEANINGS: dict[str, dict[str, str]] = {
         "kind": "what simulated attackers do. Unset: there are none",
         "clients": "how many attack; `data.seed` draws which",
         "strength": "factor of what they do",
+    },
+    "secure_aggregation": {
+        "threshold": "clients of a round that must stay to its end, more than half of those asked. Unset: uploads are "
+        "not masked",
+        "fraction_bits": "bits of a number after the point, of 64: more are finer, fewer leave room for larger ones",
     },
     "resolved": {
         "executor": "what `auto` chose",

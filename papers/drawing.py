@@ -97,7 +97,7 @@ def lines_of(figure: Figure) -> list[dict[str, Any]]:
         if lines:
             scales = {"across_log": axes.get_xscale() == "log", "up_log": axes.get_yscale() == "log"}
             words = {"title": axes.get_title(loc="left"), "across": axes.get_xlabel(), "up": axes.get_ylabel()}
-            panels.append({key: _plain(text) for key, text in words.items()} | scales | {"lines": lines})
+            panels.append({key: _without_typesetting(text) for key, text in words.items()} | scales | {"lines": lines})
     return panels
 
 
@@ -105,7 +105,7 @@ def _line_of(line: Line2D, names: Mapping[str, str]) -> dict[str, Any]:
     across, up = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
     known, label, colour = np.isfinite(across) & np.isfinite(up), str(line.get_label()), _colour(line)
     return {
-        "label": _plain(names.get(colour, "") if label.startswith("_") else label),
+        "label": _without_typesetting(names.get(colour, "") if label.startswith("_") else label),
         "colour": colour,
         "style": str(line.get_linestyle()),
         "across": [float(f"{value:.6g}") for value in across[known]],
@@ -117,7 +117,7 @@ def _colour(line: Line2D) -> str:
     return str(to_hex(line.get_color()))
 
 
-def _plain(text: str) -> str:
+def _without_typesetting(text: str) -> str:
     """Without the signs of mathematical typesetting."""
     return text.replace("$", "").replace("\\", "").replace("{", "").replace("}", "")
 

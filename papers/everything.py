@@ -99,11 +99,11 @@ def reproduce_all(
     if resume and not folder.is_dir():
         raise RequestError(f"There is nothing to resume in {folder}; start without --resume.")
     folder.mkdir(parents=True, exist_ok=True)
-    tell = progress or (lambda *news: None)
+    report = progress or (lambda *news: None)
     if jobs == 1:
-        return Summary(tuple(_one_by_one(folder, tell, sizes)), folder)
+        return Summary(tuple(_one_by_one(folder, report, sizes)), folder)
     work = functools.partial(_reproduce_apart, folder, tuple(sizes))
-    return Summary(_side_by_side(work, tell, jobs), folder)
+    return Summary(_side_by_side(work, report, jobs), folder)
 
 
 def _one_by_one(folder: Path, progress: Progress, sizes: Sequence[str]) -> Iterator[Line]:

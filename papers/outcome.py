@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from idiolect.record.reproduced import Count
 from papers.verdicts import KINDS, ORIGINS, Row
 
 # of each origin: the words behind a count, and behind the first count of the sentence
@@ -18,15 +19,6 @@ WORDS = {
     "released": ("of released code", "numbers of released code hold"),
     "independent": ("independent", "independent numbers hold"),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Count:
-    """How many numbers of one origin there are, hold, and miss as documented."""
-
-    of: int
-    hold: int
-    miss: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ def work_side_by_side(
     """Yield (name, news, None) while `work(name, news)` goes on, and (name, None, result) when it is done.
 
     At most `jobs` groups are worked on at once; the names of a group take turns. A process that dies gives its exit
-    code as the result of every name that it leaves undone. Whoever stops listening ends all processes.
+    code as the result of every name that it leaves undone. A caller that stops listening ends all processes.
     """
     waiting = [tuple(group) for group in groups]
     at_work: dict[Connection, tuple[BaseProcess, list[str]]] = {}
@@ -33,6 +33,7 @@ def work_side_by_side(
                 pipe, process = _start(group, work)
                 at_work[pipe] = process, list(group)
             ready = wait(list(at_work))
+            # one message of each in turn: one that sends much does not keep the others from being heard
             for pipe in [pipe for pipe in at_work if pipe in ready]:
                 yield from _hear(pipe, at_work)
     finally:
@@ -62,7 +63,7 @@ def _hear(
     process, left = at_work[pipe]
     try:
         name, news, result = pipe.recv()
-    except EOFError:
+    except EOFError:  # its end of the pipe is closed: it is done, or has died with names left over
         process.join()
         pipe.close()
         del at_work[pipe]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Habits hold together: pre-commit runs what `make check` runs, and one version is told everywhere."""
+"""Habits hold together: pre-commit runs what `make check` runs, and one version stands everywhere."""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ def test_a_membership_attack_stays_below_epsilon():
     change = clip({"w": jnp.array([3.0, 4.0])}, 1.0)["w"]  # the canary: as long as the clip lets it
 
     def released(key, there):
-        return add_noise(key, noise, {"w": there * change})["w"] @ change  # what tells most: along the change
+        # along the change: the most revealing direction
+        return add_noise(key, noise, {"w": there * change})["w"] @ change
 
     all_keys = jax.vmap(lambda n: jax.random.fold_in(keys.root_key(7), n))(jnp.arange(2 * draws))
     inside = np.asarray(jax.vmap(lambda key: released(key, 1.0))(all_keys[:draws]))

@@ -29,10 +29,12 @@ NAMES = (
     "faults",
     "rows",
     "deploy",
+    "deploy-methods",
     "deploy-fuzz",
     "deploy-faults",
     "protection",
     "protection-clip",
+    "masks",
     *DEVICE,
 )
 

@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that pass when the test says so."""
+    """Seconds that pass where the test lets them."""
     now = [0.0]
     monkeypatch.setattr(bars.time, "monotonic", lambda: now[0])
     return now

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import csv
 
 from idiolect.cli import failures, output
-from idiolect.cli.training import Bar
+from idiolect.cli.bar import Bar
 from idiolect.core.checks import RequestError
 
 EVIL = "s0\x1b]0;owned\x07\x9b31m\u202e\nError: all is lost"

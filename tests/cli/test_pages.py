@@ -14,7 +14,7 @@ from tests.report.browsing import needs_browser, opened, start_browser
 
 @pytest.fixture
 def clinics(here):
-    """Two kinds of clinics whose doses follow opposite slopes."""
+    """Two kinds of clinics whose doses act in opposite directions."""
     draws, lines = np.random.default_rng(0), ["clinic,age,weight,dose"]
     for clinic in range(8):
         for age, weight in draws.normal(size=(25, 2)):

@@ -76,7 +76,7 @@ def kits(folder):
 
 
 class Grid:
-    """Flower's grid with nodes that answer as told: bytes, an error, something else, or nothing."""
+    """Flower's grid with nodes that answer as given: bytes, an error, something else, or nothing."""
 
     def __init__(self, nodes, answers):
         self.nodes, self.answers, self.sent = nodes, answers, {}

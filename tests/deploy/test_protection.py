@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protections over sites: the numbers of a simulation where nothing is secret, and noise that no seed tells."""
+"""Protections over sites: the numbers of a simulation where nothing is secret, and noise that follows from no seed."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ def test_noise_of_a_server_is_its_own(study):
     ("line", "sentence"),
     [
         ('attack.kind = "noise"', "for simulations"),
+        ("secure_aggregation.threshold = 2", "no site puts masks on"),
         ('privacy = {noise_multiplier = 1.0, noise = "clients"}', "secure aggregation"),
         ("training.cohort = 2", "the seed, which all sites know"),
     ],

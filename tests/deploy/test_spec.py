@@ -218,17 +218,20 @@ LATE = "south 10"
 JOINED = SPEC.replace("[methods.local]\n", "").partition("[methods.scafflix]")[0]
 
 
+def make_sites(study, name, spec):
+    """Sites of a study of that name, with the rows of the first one."""
+    (study / f"{name}.toml").write_text(spec)
+    for site in SITES:
+        home = study / name / site
+        home.mkdir(parents=True)
+        (home / "site.toml").write_text(f'name = "{site}"\ntable = "../../{site}.csv"\nspec = "../../{name}.toml"\n')
+    return sites_of(study / name)
+
+
 @pytest.fixture(scope="module")
 def joined(study):
     """The last site comes in round 2 of 4; its spec is that of the others."""
-    (study / "later.toml").write_text(JOINED)
-    sites = {}
-    for site in SITES:
-        home = study / "later" / site
-        home.mkdir(parents=True)
-        own = f'name = "{site}"\ntable = "../../{site}.csv"\nspec = "../../later.toml"\n'
-        (home / "site.toml").write_text(own)
-        sites[site] = make_site(read_site_file(home))
+    sites = make_sites(study, "later", JOINED)
     said, early = [], [site for site in SITES if site != LATE]
     coordinate(
         Comes(sites, LATE, 2),
@@ -247,7 +250,7 @@ def test_a_site_that_joins_in_the_middle_gets_the_next_number_and_a_model(joined
     table = pq.read_table(joined / "server" / "clients.parquet", filters=[("method", "=", "fedavg")])
     assert table["client"].to_pylist() == ["north", "south 2", LATE]
     assert np.isfinite(table["test_personal_log_loss_selected"].to_numpy()).all()
-    assert table["train_rows"].to_pylist()[2] == 24  # three fifths of 40, told when it came
+    assert table["train_rows"].to_pylist()[2] == 24  # three fifths of 40, sent when it came
     sent = [json.loads(line) for line in (joined / LATE / "kept" / "sent.jsonl").read_text().splitlines()]
     assert [line["round"] for line in sent if line["kind"] == "upload"][:2] == [2, 3]
     answered = predict(
@@ -280,13 +283,7 @@ TUNED = (
 
 
 def test_a_step_is_chosen_by_what_sites_report_and_its_run_is_that_of_a_simulation_with_it(study):
-    (study / "tuned.toml").write_text(TUNED)
-    sites = {}
-    for site in SITES:
-        home = study / "tuned" / site
-        home.mkdir(parents=True)
-        (home / "site.toml").write_text(f'name = "{site}"\ntable = "../../{site}.csv"\nspec = "../../tuned.toml"\n')
-        sites[site] = make_site(read_site_file(home))
+    sites = make_sites(study, "tuned", TUNED)
     said, folder = [], study / "tuned" / "server"
     coordinate(Loopback(sites), load(study / "tuned.toml"), folder, SITES, Rules(wait=0), said.append, 1)
     (method,) = json.loads((folder / "summary.json").read_text())["methods"]

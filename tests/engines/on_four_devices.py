@@ -17,6 +17,7 @@ from idiolect.engines.checkpoint import Checkpoint
 from idiolect.engines.door import Training
 from idiolect.engines.shard import PADDING, make_shards
 from idiolect.engines.simulate import Options, open_session, simulate, simulate_many
+from idiolect.protection import Protection, SecureAggregation, protect
 
 DEVICES, SEED, ROUNDS = 4, 3, 3
 FULL = Training(rounds=ROUNDS, precision="float64", executor="batched", block=ROUNDS, record_every=ROUNDS)
@@ -64,10 +65,16 @@ def neighbours(workbench):
     return workbench.build("all_for_all", local_steps=1, batch_size=2, neighbours=mixing.from_dense(weights))
 
 
+def masked(workbench):
+    rules = SecureAggregation(threshold=4, cohort=6)
+    return protect(workbench.build("fedavg", epochs=1, batch_size=2), Protection(secure_aggregation=rules))
+
+
 WHOLE = {  # every client in every round: rows stay where they are, and two of eight are left over
     "settles": (lambda bench: bench.build("l2gd"), {}),
     "chunked": (lambda bench: bench.build("scaffold", epochs=1, batch_size=2), {"executor": "chunked", "chunk": 1}),
     "a value per client": (per_client, {}),
+    "sums in fixed point": (masked, {}),
     "neighbours": (neighbours, {}),
     "chunks of a cohort": (
         lambda bench: bench.build("fedavg", epochs=1, batch_size=2),
@@ -167,9 +174,8 @@ def test_cohorts_are_dealt_to_the_devices_of_their_clients():
     clients = np.array([[[0, 1, 2, 5], [1, 3, 4, PADDING]]], np.int32)
     present = np.array([[[True, False, True, True], [True, True, True, False]]])
     dealt = shards.deal(clients, present, width=1)
-    nobody = PADDING
-    assert dealt.clients[0, 0].tolist() == [0, 1, 2, nobody, 5, nobody, nobody, nobody]
-    assert dealt.clients[0, 1].tolist() == [1, nobody, 3, nobody, 4, nobody, nobody, nobody]
+    assert dealt.clients[0, 0].tolist() == [0, 1, 2, PADDING, 5, PADDING, PADDING, PADDING]
+    assert dealt.clients[0, 1].tolist() == [1, PADDING, 3, PADDING, 4, PADDING, PADDING, PADDING]
     assert dealt.rows[0, 0].tolist() == [0, 1, 0, 0, 1, 0, 0, 0]
     assert dealt.present[0, 0].tolist() == [True, False, True, False, True, False, False, False]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,7 +34,7 @@ def spec_with(*lines):
 
 def test_a_spec_without_protections_says_nothing_of_them():
     table = to_table(spec_with())
-    assert not {"privacy", "compression", "robustness", "attack"} & set(table)
+    assert not {"privacy", "compression", "robustness", "attack", "secure_aggregation"} & set(table)
     on = to_table(spec_with("compression.kind = 'top_k'"))
     assert on["compression"]["kind"] == "top_k"
     assert from_table(on) == spec_with("compression.kind = 'top_k'")
@@ -54,6 +55,11 @@ def test_a_spec_without_protections_says_nothing_of_them():
         (["robustness = {rule = 'krum', attackers = 2}"], "fewer than half"),
         (["privacy.epsilon = 3.0", "methods.ditto.local_steps = 1"], "ditto.step_size must be given"),
         (["compression.kind = 'quantise'", "model.l2 = 0.1", "methods.scafflix = {}"], "control variates"),
+        (["secure_aggregation.fraction_bits = 16"], r"\[secure_aggregation\] is on"),
+        (["secure_aggregation.threshold = 2"], "fedavg: The threshold of .* more than half of the 4"),
+        (["secure_aggregation.threshold = 3", "robustness.rule = 'median'"], "need every upload apart"),
+        (["secure_aggregation.threshold = 4", "training.dropout = 0.5"], "nothing could be unmasked; lower it"),
+        (["secure_aggregation.threshold = 3", "methods.all_for_all = {}"], "hears every client apart"),
         (["compression.kind = 'zip'"], "compression.kind must be one of"),
     ],
 )
@@ -115,3 +121,19 @@ def test_a_comparison_with_a_budget_chooses_nothing_on_rows():
     assert table["defaults"]["step_size"] == 0.3
     with pytest.raises(RequestError, match="several --step-sizes"):
         comparison({"source": "table"}, epsilon=3.0, step_sizes=[0.3, 0.1])
+
+
+def test_under_secure_aggregation_a_run_states_what_went_up(tmp_path):
+    plain = execute(spec_with("training.precision = 'float64'"), tmp_path / "plain")
+    lines = ("training.precision = 'float64'", "secure_aggregation.threshold = 3")
+    masked = execute(spec_with(*lines), tmp_path / "masked")
+    first, second = (jax.tree.leaves(done.trained[1].runs[0].server) for done in (plain, masked))
+    assert all(np.allclose(*pair, atol=1e-7) for pair in zip(first, second))
+    assert not all(np.array_equal(*pair) for pair in zip(first, second))
+    local, method = json.loads((tmp_path / "masked" / "privacy.json").read_text())["methods"]
+    assert local["protection"] == "nothing is sent"
+    assert "at least 3 clients of a round stay; a weighted number of 5.36871e+08 or more" in method["protection"]
+    assert [one["array"] for one in method["uploads"]][2] == "masked numbers"
+    ledger = masked.trained[1].runs[0].ledger
+    assert ledger.upload_bytes == 3 * 4 * sum(one["bytes"] for one in method["uploads"])
+    assert ledger.download_bytes == 3 * 4 * sum(one["bytes"] for one in method["downloads"])

@@ -23,7 +23,7 @@ HOSTILE = "=1+1</script><img src=x onerror=alert(2)>\"'&"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """140 clients, one of them with a hostile name, and what they can be told apart by."""
+    """140 clients, one of them with a hostile name, and what sets them apart."""
     folder = tmp_path_factory.mktemp("runs") / "demo"
     write_run(folder, clients=140, names=lambda m: HOSTILE if m == 8 else f"hospital-{m + 1:03d}")
     mark_new(folder, 2)
@@ -255,7 +255,7 @@ def test_contrast_and_labels(page, scheme):
     )
     ground = page.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert ground == {"light": "rgb(244, 246, 248)", "dark": "rgb(18, 22, 28)"}[scheme]
-    ink = {"light": "#1c2330", "dark": "#e6eaf0"}[scheme]  # figures follow, once the browser tells them
+    ink = {"light": "#1c2330", "dark": "#e6eaf0"}[scheme]  # figures follow, once the browser reports it
     _until(page, f"return drawn.every((one) => one.plot.getOption().textStyle.color === '{ink}')")
     assert page.execute_script(HIDDEN_CONTRAST) == []
     nameless = page.execute_script(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a run while it trains: what it tells, to whom it is served, and what stays."""
+"""The page of a run while it trains: what it shows, to which browser it is served, and what stays."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def live(folder):
     page = LivePage(folder)
     page.start()
     yield page
-    page._seen = 0.0  # nobody looks on
+    page._seen = 0.0  # no browser looks on
     page.close("finished")
 
 

@@ -66,8 +66,8 @@ def test_mlflow_gets_every_recorded_number_and_the_settings(folder, tmp_path, mo
     assert len(made) == 2 * len(run.methods) * len(seeds)
     column = "validation_personal_accuracy_mean"
     one = next(entry for entry in made if entry.data.params["method"] == "fedavg" and entry.data.params["seed"] == "0")
-    told = {point.step: point.value for point in client.get_metric_history(one.info.run_id, column)}
-    assert told == pytest.approx(history(folder, "fedavg", 0, column))
+    logged = {point.step: point.value for point in client.get_metric_history(one.info.run_id, column)}
+    assert logged == pytest.approx(history(folder, "fedavg", 0, column))
     assert one.data.metrics["end/mean"] == pytest.approx(run.methods[1].score.mean)
     assert one.info.status == "FINISHED"
 

@@ -35,7 +35,7 @@ class Rounds(NamedTuple):
     accountant: str
 
 
-@functools.cache
+@functools.cache  # every recorded round of every seed asks for it
 def spent_epsilon(rounds: Rounds, number: int, noise_multiplier: float, delta: float) -> float:
     """What so many rounds spend, at `delta`."""
     if number == 0:

@@ -34,9 +34,8 @@ from idiolect.algorithms.block_descent import (
     Working,
 )
 from idiolect.algorithms.references import UNIFIED
-from idiolect.core import Fit, Method, setting, settings, tree
+from idiolect.core import Changes, Fit, Method, setting, settings, tree
 from idiolect.core.control import cond, repeat, switch
-from idiolect.core.kinds import Changes
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally
 from idiolect.theory.solver_rules import ASCD_THEN_ASVRCD
 

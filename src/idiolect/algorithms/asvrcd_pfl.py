@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from idiolect.algorithms.block_descent import BlockDescent, Coefficients
 from idiolect.algorithms.references import UNIFIED
-from idiolect.core import Method, setting, settings
-from idiolect.core.kinds import Changes
+from idiolect.core import Changes, Method, setting, settings
 from idiolect.theory.solver_rules import ASVRCD_PFL, SVRCD_PFL
 
 

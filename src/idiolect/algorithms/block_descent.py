@@ -31,9 +31,8 @@ from jax.typing import ArrayLike
 from idiolect.algorithms import schedule
 from idiolect.algorithms.population import population
 from idiolect.algorithms.schedule import Upload
-from idiolect.core import NOTHING, Algorithm, Fit, settings, step_key, tree
+from idiolect.core import NOTHING, Algorithm, Changes, Fit, settings, step_key, tree
 from idiolect.core.control import repeat, switch
-from idiolect.core.kinds import Changes
 from idiolect.core.reduction import nothing, weighted_mean
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, Reduction, Scalar, StartKeys, Tally
 

@@ -17,9 +17,8 @@ from idiolect.algorithms.local_steps import LocalSteps
 from idiolect.algorithms.server_optimizer import OPTIMIZERS, server_optimizer
 from idiolect.algorithms.tuples import Broadcast, Upload
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Fit, Models, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Changes, Fit, Models, setting, settings, step_key, tree
 from idiolect.core.algorithm import Client, Working
-from idiolect.core.kinds import Changes
 from idiolect.core.objective import Adapting
 from idiolect.core.statistics import replace_running, trained
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, Tally

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 from idiolect.algorithms.client_optimizer import CLIENT_OPTIMIZERS, PLAIN, Descent
 from idiolect.algorithms.fine_tuning import FineTuned
 from idiolect.algorithms.tuples import Broadcast
-from idiolect.core import NOTHING, Fit, Models, setting, settings, step_key, tree
-from idiolect.core.kinds import KeepsPrepared
-from idiolect.core.objective import Prepares
+from idiolect.core import NOTHING, Fit, KeepsPrepared, Models, Prepares, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Params, StartKeys, Tally
 
 
@@ -44,9 +42,7 @@ class OneModel(FineTuned[Any, Working], KeepsPrepared):
         choices=CLIENT_OPTIMIZERS,
         doc="of local steps and fine-tuning: any optax optimizer, by name; momentum: sgd with 0.9",
     )
-    keep_memory: bool = setting(
-        default=False, doc="a client keeps its optimizer's memory from round to round; else it starts anew"
-    )
+    keep_memory: bool = setting(default=False, doc="keep the optimizer's memory from round to round; else start anew")
 
     def fit(self, chance: float = 1.0) -> Fit:
         """Needs a shared block and nothing else."""

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from idiolect.algorithms.averaging import toward
-from idiolect.core import NOTHING, Batched, settings, step_key, tree
+from idiolect.core import NOTHING, Batched, Changes, settings, step_key, tree
 from idiolect.core.algorithm import Client, Sent, Server
-from idiolect.core.kinds import Changes
 from idiolect.core.types import Array, Batch, ClientData, Key, Params, Tally
 
 

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 from idiolect.algorithms.averaging import Broadcast, ServerState, Upload, share, toward
 from idiolect.algorithms.references import PLSGD
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Batched, Fit, Method, Models, setting, settings, step_key, tree
-from idiolect.core.kinds import Changes
+from idiolect.core import NOTHING, Batched, Changes, Fit, Method, Models, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.step_sizes import PERSONALIZED_LOCAL_SGD
 

@@ -23,9 +23,8 @@ from jax.typing import ArrayLike
 
 from idiolect.algorithms.tuples import Broadcast, ClientState, ServerState, Upload, Working
 from idiolect.algorithms.weighting import WEIGHTING, client_weight
-from idiolect.core import NOTHING, Algorithm, Fit, Method, batches, setting, settings, step_key, tree
+from idiolect.core import NOTHING, Algorithm, Changes, Fit, Method, batches, setting, settings, step_key, tree
 from idiolect.core.control import repeat
-from idiolect.core.kinds import Changes
 from idiolect.core.objective import Mixture
 from idiolect.core.types import Array, Batch, ClientData, Key, Mean, Params, StartKeys, Tally
 from idiolect.theory.solver_rules import PFEDME

@@ -19,8 +19,7 @@ import jax.numpy as jnp
 
 from idiolect.algorithms.local_steps import LocalSteps
 from idiolect.algorithms.population import population
-from idiolect.core import NOTHING, Method, setting, settings, step_key, tree
-from idiolect.core.kinds import Changes
+from idiolect.core import NOTHING, Changes, Method, setting, settings, step_key, tree
 from idiolect.core.types import Array, ClientData, Key, Mean, Params, StartKeys, Tally
 
 

@@ -87,18 +87,17 @@ class Bar:
 
     def _line(self, stage: Stage | None) -> None:
         """Print the line of a method whose training is over, and keep what the next one will be about."""
-        done = self._trained
-        if done is not None and (stage is None or not stage.trains or stage.method != done.method):
+        done, trained = self._trained, stage if stage is not None and stage.trains else None
+        if done is not None and (trained is None or trained.method != done.method):
             split = "" if self._splits == 1 else f"split {self._split}: "
             left = self._left(done.overall)
             output.remark(
                 f"{split}{done.method}: {done.rounds} rounds; {100 * done.overall:.0f} % of all{left and ', '}{left}."
             )
-        waiting = stage is not None and stage.trains and not self._quiet and self._progress is None
-        self._trained = stage if waiting else None
+        self._trained = None if self._quiet or self._progress is not None else trained
 
     def _left(self, overall: float) -> str:
-        """The time that is left, if it goes on as it did; nothing at the very start, where nobody can tell."""
+        """The time that is left, if it goes on as it did; nothing at the very start, where it would be a guess."""
         if not SURE <= overall < 1:
             return ""
         seconds = round((time.monotonic() - self._began) * (1 - overall) / overall)

@@ -81,7 +81,7 @@ def compare(
     """Train alone, share one model, or personalize? Trains the candidates side by side and answers per client."""
     from idiolect.cli.live import refuse_live
     from idiolect.cli.option_names import in_options
-    from idiolect.cli.training import split_and_show, train_and_show
+    from idiolect.cli.training import Request, split_and_show, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.splits import check_splits
 
@@ -98,9 +98,8 @@ def compare(
             refuse_live(live)
             split_and_show(wanted, folder, splits, running, usual)
         else:
-            train_and_show(
-                wanted, folder, running, exploring=True, details=details, theory=details, usual=usual, live=live
-            )
+            request = Request(exploring=True, details=details, theory=details, usual=usual, live=live)
+            train_and_show(wanted, folder, running, request)
 
 
 def _floats(text: str) -> list[float]:

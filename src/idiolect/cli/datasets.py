@@ -66,14 +66,14 @@ def fetch(name: Name, quiet: Quiet = False, as_format: AsFormat = Format.text) -
     row = find_dataset(name)
     place = whereabouts(row)
     if place != "not here":
-        _tell(row, "here already", as_format)
+        _put_standing(row, "here already", as_format)
         return
     if not quiet:
         output.remark(f"{row.title}. Licence: {row.licence}. Cite: {row.citation}")
     with _bar(quiet) as report:
         remarks = get(row, datasets_folder(), report)
     _remark(remarks, quiet)
-    _tell(row, "ready", as_format)
+    _put_standing(row, "ready", as_format)
 
 
 @app.command()
@@ -92,7 +92,7 @@ def build(
 
     row = find_dataset(name)
     _remark(convert(row, given, datasets_folder()), quiet)
-    _tell(row, "ready", as_format)
+    _put_standing(row, "ready", as_format)
 
 
 def _remark(remarks: tuple[str, ...], quiet: bool) -> None:
@@ -100,7 +100,7 @@ def _remark(remarks: tuple[str, ...], quiet: bool) -> None:
         output.remark(remark)
 
 
-def _tell(row: Dataset, standing: str, as_format: Format) -> None:
+def _put_standing(row: Dataset, standing: str, as_format: Format) -> None:
     from idiolect.data.dataset_files import whereabouts
 
     facts = {"name": row.name, "is": standing, "where": whereabouts(row)}

@@ -156,8 +156,8 @@ def submit(
     """With FLARE: start a run, or go on with it, as the user of a kit whose role allows it."""
     from idiolect.experiments.flare.jobs import run_to_end
 
-    told = remark if as_format is not Format.text else typer.echo
-    job, ended = run_to_end(kit, least, 3600 * hours, told)
+    say = remark if as_format is not Format.text else typer.echo
+    job, ended = run_to_end(kit, least, 3600 * hours, say)
     if as_format is not Format.text:
         put(as_format, str, lambda: {"run": job, "ended": ended})
 

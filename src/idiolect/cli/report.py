@@ -45,7 +45,7 @@ def report(
             f"--width is that of --figures, got {width!r} without them; add --figures pdf, or leave it out."
         )
     for folder in run:
-        check_report_files(folder)  # first: which kind of folder it is, is told by files that may be gone
+        check_report_files(folder)  # first: files that may be gone show which kind of folder it is
     if len(run) > 1:
         if figures is not None or log:
             raise RequestError("--figures and --log are for one run; name one, or leave them out.")

@@ -36,21 +36,16 @@ def reproduce(
     ] = None,
 ) -> None:
     """Reproduce a published result: prints expected, measured, tolerance and verdict; exits 1 on a change."""
-    from idiolect.core.checks import RequestError
     from idiolect.experiments.compilation import enable_cache
 
     enable_cache()
     sizes = [name for name, asked in (("quick", quick), ("gpu", gpu), ("full", full)) if asked]
     every, usual = slug == EVERY, Path("runs") / slug
     folder = writing.out or (usual if every and resume else free_folder(usual))
-    if every and (writing.overrides or cells is not None):
-        raise RequestError("--set and --cells are for one reproduction; name its slug instead of 'all'.")
-    if not every and jobs is not None:
-        raise RequestError(f"--jobs is for several reproductions at once, got one, {slug!r}; leave it out.")
+    _refuse_options(slug, bool(writing.overrides) or cells is not None, jobs)
     if every:
-        usual_jobs = 1 if gpu or full else os.cpu_count() or 1  # larger sizes start processes of their own
-        options = {"sizes": sizes, "resume": resume, "jobs": jobs or usual_jobs}
-        outcome = _reproduce_all(folder, writing.quiet, **options)
+        jobs = jobs or _usual_jobs(sizes)
+        outcome = _reproduce_all(folder, writing.quiet, sizes=sizes, resume=resume, jobs=jobs)
     else:
         options = {"overrides": writing.overrides, "sizes": sizes, "resume": resume, "cells": cells}
         outcome = _reproduce_one(slug, folder, writing.quiet, **options)
@@ -63,6 +58,21 @@ def reproduce(
         lambda: facts["reproductions" if every else "numbers"],
     )
     raise typer.Exit(1 if outcome.changed else 0)
+
+
+def _refuse_options(slug: str, for_one: bool, jobs: int | None) -> None:
+    """RequestError for options of one reproduction beside `all`, and the other way round."""
+    from idiolect.core.checks import RequestError
+
+    if slug == EVERY and for_one:
+        raise RequestError("--set and --cells are for one reproduction; name its slug instead of 'all'.")
+    if slug != EVERY and jobs is not None:
+        raise RequestError(f"--jobs is for several reproductions at once, got one, {slug!r}; leave it out.")
+
+
+def _usual_jobs(sizes: list[str]) -> int:
+    # larger sizes start processes of their own
+    return 1 if "gpu" in sizes or "full" in sizes else os.cpu_count() or 1
 
 
 def _page(folder: Path) -> str:

@@ -32,30 +32,38 @@ def run(
 ) -> None:
     """Train what a spec describes and leave a complete run folder."""
     from idiolect.cli.live import refuse_live
-    from idiolect.cli.training import split_and_show, train_and_show
-    from idiolect.experiments import spec as specs
+    from idiolect.cli.training import Request, split_and_show, train_and_show
     from idiolect.experiments.splits import asked_splits
 
-    splits, out, repeats = asked_splits(spec), running.out, None
+    splits = asked_splits(spec)
+    wanted, folder, repeats = _read(spec, running)
+    if hosts is not None or splits is not None:
+        refuse_live(live)
+    if hosts is not None:
+        _run_on(hosts, wanted, folder, running, details, splits or repeats)
+    elif splits is not None:
+        split_and_show(wanted, folder, splits, running)
+    else:
+        train_and_show(wanted, folder, running, Request(details=details, repeats=repeats, live=live))
+
+
+def _read(spec: Path, running: Running) -> tuple[Spec, Path, Path | None]:
+    """The spec with its overrides, the folder that it runs into, and the folder of the run that it repeats."""
+    from idiolect.experiments import spec as specs
+
+    out, repeats = running.out, None
     if spec.is_dir():  # a run's resolved spec: the same choices, executor, chunk and block as before
         repeats = None if running.resume or out is None else spec
         out, spec = out or spec, spec / "spec.toml"
     wanted = specs.load(spec, running.overrides)
     if running.override and not running.resume and not specs.is_same_run(specs.load(spec), wanted):
         wanted = dataclasses.replace(wanted, resolved={})  # it was chosen for another run
-    if hosts is not None or splits is not None:
-        refuse_live(live)
-    if hosts is not None:
-        _run_on(hosts, wanted, out or Path("runs") / wanted.name, running, details, splits or repeats)
-    elif splits is not None and out is not None:
-        split_and_show(wanted, out, splits, running)
-    else:
-        train_and_show(wanted, out or Path("runs") / wanted.name, running, details=details, repeats=repeats, live=live)
+    return wanted, out or Path("runs") / wanted.name, repeats
 
 
 def _run_on(hosts: str, spec: Spec, folder: Path, running: Running, details: bool, other: object) -> None:
     """The part of this host: all train, the first one writes and shows."""
-    from idiolect.cli.training import train_and_show
+    from idiolect.cli.training import Request, train_and_show
     from idiolect.core.checks import RequestError
     from idiolect.experiments import hosts as several
     from idiolect.experiments.execute import execute
@@ -65,6 +73,6 @@ def _run_on(hosts: str, spec: Spec, folder: Path, running: Running, details: boo
     spec = several.join(hosts, spec)
     with several.workplace(folder, spec, running.resume) as own:
         if several.is_first():
-            train_and_show(spec, own, running, details=details)
+            train_and_show(spec, own, running, Request(details=details))
         else:
             execute(spec, own, resume=running.resume)

@@ -23,7 +23,7 @@ def sweep(
     details: Details = False,
 ) -> None:
     """Train every combination of settings and seeds; those that differ in floats or seeds run as one program."""
-    from idiolect.cli.training import train_and_show
+    from idiolect.cli.training import Request, train_and_show
     from idiolect.experiments import spec as specs
     from idiolect.experiments.sweeping import expand, parse_over
 
@@ -32,4 +32,4 @@ def sweep(
         loaded = dataclasses.replace(loaded, seeds=tuple(parse_seeds(seeds)))
     expanded = expand(loaded, parse_over(over or []))
     folder = running.out or Path("runs") / f"{loaded.name}-sweep"
-    train_and_show(expanded, folder, running, exploring=True, details=details)
+    train_and_show(expanded, folder, running, Request(exploring=True, details=details))

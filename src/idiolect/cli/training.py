@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idiolect.cli import output
 from idiolect.cli.bar import Bar
@@ -15,36 +15,33 @@ if TYPE_CHECKING:
     from idiolect.experiments.spec import Spec
 
 
-def train_and_show(
-    spec: Spec,
-    folder: Path,
-    running: Running,
-    exploring: bool = False,
-    details: bool = False,
-    theory: bool = True,
-    repeats: Path | None = None,
-    usual: Path | None = None,
-    live: bool = False,
-) -> None:
-    """Run the spec into its folder, build the report, print the comparison; `live`: with its page served meanwhile.
+class Request(NamedTuple):
+    """What a command asks of one training beside its spec."""
 
-    `repeats` is the folder of the run that the spec records; with `theory` it is said how theory chose settings. A
-    method that diverged makes the run a miss (exit 1); while `exploring` settings only if all of them did.
-    """
+    exploring: bool = False  # settings are tried out: the run is a miss only if all of them diverged
+    details: bool = False
+    theory: bool = True  # print how theory chose settings
+    repeats: Path | None = None  # the folder of the run that the spec records
+    usual: Path | None = None  # the folder that needs no naming, see `show`
+    live: bool = False  # serve the page meanwhile
+
+
+def train_and_show(spec: Spec, folder: Path, running: Running, request: Request) -> None:
+    """Run the spec into its folder, build the report, print the comparison; exit 1 where a method diverged."""
     from idiolect.core.checks import DivergedError
     from idiolect.experiments.execute import execute
     from idiolect.experiments.splits import refuse_splits
 
     use_cache(running.quiet)
     refuse_splits(folder)
-    with watched(folder, live) as page:
+    with watched(folder, request.live) as page:
         with Bar(running.quiet) as bar:
             ways: dict[str, Any] = {"resume": running.resume, "overall": bar.follow, "say": bar.remark}
-            ways |= {"theory": theory, "repeats": repeats, "progress": page.update if page else None}
-            done = execute(often_kept(spec) if live else spec, folder, **ways)
-        show(folder, running, details, usual)
+            ways |= {"theory": request.theory, "repeats": request.repeats, "progress": page.update if page else None}
+            done = execute(often_kept(spec) if request.live else spec, folder, **ways)
+        show(folder, running, request.details, request.usual)
     lost = [f"{entry.method}: {entry.diverged}." for entry in done.summary.methods if entry.diverged]
-    if lost and (not exploring or len(lost) == len(done.summary.methods)):
+    if lost and (not request.exploring or len(lost) == len(done.summary.methods)):
         raise DivergedError(f"{' '.join(lost)} Use a smaller step size.")
 
 

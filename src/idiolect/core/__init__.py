@@ -15,9 +15,12 @@ from idiolect.core.data import ClientData as ClientData
 from idiolect.core.data import Rows as Rows
 from idiolect.core.importing import own_code as own_code
 from idiolect.core.keys import step_key as step_key
+from idiolect.core.kinds import Changes as Changes
+from idiolect.core.kinds import KeepsPrepared as KeepsPrepared
 from idiolect.core.method import BY_ROWS as BY_ROWS
 from idiolect.core.method import Method as Method
 from idiolect.core.objective import Objective as Objective
+from idiolect.core.objective import Prepares as Prepares
 from idiolect.core.settings import settings as settings
 from idiolect.core.tally import NOTHING as NOTHING
 from idiolect.core.tally import Tally as Tally

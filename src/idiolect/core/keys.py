@@ -5,7 +5,7 @@
 in which order. Draws on the host use the counter-based Philox generator with the same coordinates.
 
 Whoever takes part in a run knows its seed. What must not be guessed, the name of a deployed run, and noise or masks
-that hide something, is drawn with `secret_token`, from the system and from no seed.
+that hide something, is drawn with the functions `secret_*`, from the system and from no seed.
 """
 
 from __future__ import annotations
@@ -92,10 +92,15 @@ def host_generator(seed: int, purpose: Purpose, *coordinates: int) -> np.random.
 
 
 def secret_words() -> np.ndarray:
-    """128 bits that nobody can guess or draw again, as numbers: for noise that must hide something."""
+    """128 bits that cannot be guessed or drawn again, as numbers: for noise that must hide something."""
     return np.frombuffer(secrets.token_bytes(16), np.int32)
 
 
+def secret_bytes(count: int) -> bytes:
+    """So many bytes that nobody can guess or draw again: for keys and masks."""
+    return secrets.token_bytes(count)
+
+
 def secret_token() -> str:
-    """128 bits that nobody can guess or draw again: not part of any result."""
+    """128 bits that cannot be guessed or drawn again: not part of any result."""
     return secrets.token_hex(16)

@@ -50,6 +50,23 @@ class Bills(Protocol):
         """
 
 
+class Leg(NamedTuple):
+    """One message of a round between the server and one client."""
+
+    what: str
+    up: bool
+    bytes: int
+    stayed: bool  # only with the clients whose upload arrives; False: with all that were asked
+
+
+@runtime_checkable
+class SendsInLegs(Protocol):
+    """A reduction whose uploads take more messages than one."""
+
+    def legs(self, upload: Tree, cohort: int) -> tuple[Leg, ...]:
+        """All messages with one client of a round of `cohort`, but for the broadcast; `upload` is a type."""
+
+
 @runtime_checkable
 class Carries(Protocol):
     """An algorithm whose states are right for its own settings only, and are corrected when these change."""

@@ -31,7 +31,7 @@ def resolve(plan: Plan, state: State) -> Plan:
         training, seconds = _fastest(plan, state)
         plan = dataclasses.replace(plan, training=training)
     if training.devices == "auto":
-        plan, seconds = _on_more(plan, state, seconds)
+        plan, seconds = _choose_devices(plan, state, seconds)
         training = plan.training
     block = training.block
     if not block:
@@ -58,7 +58,7 @@ def _fastest(plan: Plan, state: State) -> tuple[Training, float]:
     return chosen, seconds
 
 
-def _on_more(plan: Plan, state: State, seconds: float) -> tuple[Plan, float]:
+def _choose_devices(plan: Plan, state: State, seconds: float) -> tuple[Plan, float]:
     """The plan on all devices where that is faster than on one, and what a round takes; `seconds`, if not 0, on one."""
     one = dataclasses.replace(plan, training=dataclasses.replace(plan.training, devices=1))
     devices = min(len(jax.devices()), plan.federation.train.clients)
@@ -70,7 +70,7 @@ def _on_more(plan: Plan, state: State, seconds: float) -> tuple[Plan, float]:
     more = on_devices(plan, devices)
     state = lay_out(more, state)
     # what is best for one client at a time on one device may be best side by side on several
-    ways = {("batched", 0), ("chunked", 1)} if plan.requested.executor == "auto" else {_way(plan)}
+    ways = {("batched", 0), ("chunked", 1)} if plan.requested.executor == "auto" else {_executor_of(plan)}
     best, chosen = seconds, one
     for executor, chunk in sorted(ways):
         training = dataclasses.replace(more.training, executor=executor, chunk=chunk)
@@ -80,7 +80,7 @@ def _on_more(plan: Plan, state: State, seconds: float) -> tuple[Plan, float]:
     return chosen, best
 
 
-def _way(plan: Plan) -> tuple[str, int]:
+def _executor_of(plan: Plan) -> tuple[str, int]:
     return plan.training.executor, plan.training.chunk
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from idiolect.accounting.bytes import bytes_of
 from idiolect.accounting.ledger import Ledger
 from idiolect.core.algorithm import Algorithm
-from idiolect.core.kinds import Bills
+from idiolect.core.kinds import Bills, Leg, SendsInLegs
 from idiolect.core.tally import Tally
 from idiolect.engines.cohorts import PADDING, Participation
 from idiolect.engines.round import RoundCost
@@ -99,17 +99,28 @@ def bill_block(
         )
         account = account._replace(client_bytes=account.client_bytes[:0])  # whose they are, only the method knows
     elif sends(algorithm):
-        sent_bytes, upload_bytes = bytes_of(wire.sent), bytes_of(wire.upload)
-        ledger = ledger.charge_download(cohort * len(rounds), sent_bytes).charge_upload(arrived, upload_bytes)
+        sent_bytes = bytes_of(wire.sent)
+        legs = [Leg("broadcast", up=False, bytes=sent_bytes, stayed=False), *_legs(algorithm, wire, cohort)]
         if algorithm.settle is not None and not participation.full:
             # with the same clients in every round, what settles is the next round's broadcast and is billed there
-            ledger = ledger.charge_download(arrived, sent_bytes)
-            upload_bytes += sent_bytes
+            legs.append(Leg("settled", up=False, bytes=sent_bytes, stayed=True))
+        for leg in legs:
+            charge = ledger.charge_upload if leg.up else ledger.charge_download
+            ledger = charge(arrived if leg.stayed else cohort * len(rounds), leg.bytes)
+        asked_bytes, stayed_bytes = (sum(leg.bytes for leg in legs if leg.stayed is stayed) for stayed in (False, True))
         if arrived == clients.size:
-            account = account.messages(clients.reshape(-1), sent_bytes + upload_bytes)
+            account = account.messages(clients.reshape(-1), asked_bytes + stayed_bytes)
         else:
-            account = account.messages(clients.reshape(-1), sent_bytes).messages(clients[present], upload_bytes)
+            account = account.messages(clients.reshape(-1), asked_bytes).messages(clients[present], stayed_bytes)
     return account._replace(ledger=ledger)
+
+
+def _legs(algorithm: Algorithm, wire: WireTypes, cohort: int) -> tuple[Leg, ...]:
+    """The messages of an upload: one, unless its reduction needs more."""
+    reduction = algorithm.reduction
+    if isinstance(reduction, SendsInLegs):
+        return reduction.legs(wire.upload, cohort)
+    return (Leg("upload", up=True, bytes=bytes_of(wire.upload), stayed=True),)
 
 
 def sends(algorithm: Algorithm) -> bool:

@@ -54,6 +54,7 @@ class Shards(NamedTuple):
     @property
     def own(self) -> int:
         """Rows of a device."""
+        # rounded up: one program needs the same shape on every device
         return -(-self.clients // self.devices)
 
     @property
@@ -64,6 +65,7 @@ class Shards(NamedTuple):
     @property
     def numbers(self) -> np.ndarray:
         """(width,) whose row each one is."""
+        # real rows stand in what is left over: means over none at all would be 0 / 0
         return np.minimum(np.arange(self.width), self.clients - 1).astype(np.int32)
 
     def over(self, function: Callable[..., Tree], taken: Any, returned: Any) -> Callable[..., Tree]:
@@ -74,12 +76,14 @@ class Shards(NamedTuple):
     def add_up(self, reduction: Reduction, partial: Tree) -> Tree:
         """What the uploads of all devices come to; within `over`."""
         if reduction.stacks:
+            # tiled: parts one after the other, as the chunks of one device are
             return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, CLIENTS, tiled=True), partial)
         return jax.lax.psum(partial, CLIENTS)
 
     def load(self, read: Callable[[np.ndarray], Tree]) -> Tree:
         """What `read` returns of each device's clients, laid over the mesh; a process reads its own alone."""
         cut = NamedSharding(self.mesh, by_client(0))
+        # a process can fill its own devices alone, and no host need hold the rows of all
         places = cut.addressable_devices_indices_map((self.width,))
         pieces = [jax.device_put(read(self.numbers[place]), device) for device, place in places.items()]
 
@@ -95,8 +99,9 @@ class Shards(NamedTuple):
 
         def one(leaf: Array) -> jax.Array:
             if isinstance(leaf, jax.Array) and leaf.sharding == cut:
-                return leaf
+                return leaf  # through the host and back, every record would copy all states
             rows = to_host(leaf)
+            # what comes from a checkpoint or another number of devices has a row per client, and no more
             rows = rows if rows.shape[axis] == self.width else np.take(rows, self.numbers, axis)
             return jax.make_array_from_callback(rows.shape, cut, lambda place: rows[place])
 
@@ -119,14 +124,16 @@ class Shards(NamedTuple):
         return jax.tree.map(lambda leaf: to_host(leaf)[(slice(None),) * axis + (slice(self.clients),)], tree)
 
     def deal(self, clients: np.ndarray, present: np.ndarray, width: int) -> Dealt:
-        """Cohorts (..., cohort) to the devices of their clients, at least `width` places each, nobodies in the rest."""
+        """Cohorts (..., cohort) to the devices of their clients, at least `width` places each, padding in the rest."""
         homes = np.where(clients == PADDING, -1, clients // self.own)
+        # all blocks have the shape of the rounds that were looked ahead: another one would be compiled anew
         width = max(width, self.widest(clients))
         shape = (*clients.shape[:-1], self.devices * width)
         dealt = Dealt(np.full(shape, PADDING, np.int32), np.zeros(shape, np.int32), np.zeros(shape, bool))
         for device in range(self.devices):
             here = homes == device
             at = np.nonzero(here)
+            # members keep their order; the k-th one of this device takes its k-th place
             places = (np.cumsum(here, axis=-1) - 1)[at] + device * width
             dealt.clients[(*at[:-1], places)] = clients[at]
             dealt.rows[(*at[:-1], places)] = clients[at] - device * self.own
@@ -141,6 +148,7 @@ class Shards(NamedTuple):
 
 def to_host(leaf: Array) -> np.ndarray:
     """The whole array, also where other processes have parts of it: then all of them must ask."""
+    # a replicated array is whole in every process: any copy will do, and nothing is sent
     if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
         leaf = multihost_utils.process_allgather(leaf, tiled=True)
     return np.asarray(leaf)

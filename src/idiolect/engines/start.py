@@ -80,11 +80,11 @@ def wire_types(algorithm: Algorithm, data: ClientData) -> WireTypes:
     Addressed leaves keep their client axis: what a client gets of them is one row.
     """
     client = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
-    return jax.eval_shape(_exchanged, algorithm, client)
+    return jax.eval_shape(_trace_messages, algorithm, client)
 
 
 @jax.jit  # never compiled; JAX keeps the trace, which every session, fold and site of the same shapes asks for again
-def _exchanged(algorithm: Algorithm, rows: ClientData) -> WireTypes:
+def _trace_messages(algorithm: Algorithm, rows: ClientData) -> WireTypes:
     root = keys.root_key(0)
     server = algorithm.init_server(root)
     sent = algorithm.broadcast(root, server)

@@ -101,7 +101,7 @@ def walk(
     if is_protected(spec):
         raise RequestError(
             "dial goes on from one value to the next, which protections are not made for; leave [privacy], "
-            "[compression], [robustness] and [attack] out, or use sweep."
+            "[compression], [robustness], [attack] and [secure_aggregation] out, or use sweep."
         )
     stations = tuple(dataclasses.replace(method, settings=method.settings | {setting: value}) for value in values)
     stops = dataclasses.replace(spec, methods=stations)

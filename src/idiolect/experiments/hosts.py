@@ -38,7 +38,8 @@ _LOST = ("Gloo", "Connection reset", "Connection closed", "Broken pipe", "UNAVAI
 def join(asked: str, spec: Spec) -> Spec:
     """Meet the other hosts; the spec with all devices that they have.
 
-    `asked` is ADDRESS:PORT,HOSTS,NUMBER with the address of host 0, or "auto": as SLURM, Open MPI or Kubernetes tell.
+    `asked` is ADDRESS:PORT,HOSTS,NUMBER with the address of host 0, or "auto": from the variables of SLURM, Open MPI or
+    Kubernetes.
     """
     if spec.tuning.minutes is not None:
         raise RequestError(
@@ -47,8 +48,8 @@ def join(asked: str, spec: Spec) -> Spec:
         )
     where = _parse(asked)
     if spec.training.devices == "auto":
-        start_devices("auto")
-    # JAX would answer SIGTERM itself, and a command that is told to end would go on
+        start_devices("auto")  # JAX divides a CPU only until its devices are counted, below
+    # JAX would answer SIGTERM itself, and a command that should end would go on
     jax.config.update("jax_enable_preemption_service", False)
     try:
         with _bounded_wait(asked):
@@ -109,6 +110,7 @@ def workplace(folder: Path, spec: Spec, resume: bool) -> Iterator[Path]:
         try:
             _begin_alike(own, spec, resume)
             yield own
+            # the first host is also JAX's coordinator: if it left early, the others would take it for lost
             multihost_utils.sync_global_devices("the run has ended")
         except (RuntimeError, ValueError) as error:  # JAX raises both
             if isinstance(error, RequestError) or not any(word in str(error) for word in _LOST):
@@ -120,13 +122,14 @@ def workplace(folder: Path, spec: Spec, resume: bool) -> Iterator[Path]:
 
 def _begin_alike(folder: Path, spec: Spec, resume: bool) -> None:
     """Refuse another spec than the first host's; with `resume` have its files, too."""
+    # choices and checkpoints of the first host decide what is still to do: every host must find the same
     names = _files(folder) if resume and is_first() else []
     ours = json.dumps(to_table(spec), sort_keys=True, default=str)
     sizes = [[name, (folder / name).stat().st_size] for name in names]
-    told = json.loads(_from_first(json.dumps([ours, sizes]).encode()))
-    if told[0] != ours:
+    theirs, files = json.loads(_from_first(json.dumps([ours, sizes]).encode()))
+    if theirs != ours:
         raise RequestError("This host was given another spec than the first; give all of them the same one.")
-    for name, size in told[1]:
+    for name, size in files:
         _copy(folder / name, size)
 
 
@@ -139,6 +142,7 @@ def _copy(path: Path, size: int) -> None:
     """The first host's file, at every other."""
     if not is_first():
         path.parent.mkdir(parents=True, exist_ok=True)
+    # all hosts run this loop in step, piece by piece: a checkpoint may be larger than their free memory
     with open(path, "rb" if is_first() else "wb") as file:
         for start in range(0, size, _PIECE):
             piece = _from_first(file.read(min(_PIECE, size - start)) if is_first() else b"")
@@ -148,6 +152,7 @@ def _copy(path: Path, size: int) -> None:
 
 def _from_first(content: bytes) -> bytes:
     """What the first host gave; all of them must call this."""
+    # the length goes first: a collective needs arrays of one shape at every host
     length = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
     values = np.frombuffer(content, np.uint8) if is_first() else np.zeros(length, np.uint8)
     return np.asarray(multihost_utils.broadcast_one_to_all(values), np.uint8).tobytes()

@@ -257,7 +257,7 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     why = "; ".join(text for text, holds in reasons.items() if holds)
     tested = federation.test.counts > 0
     all_have = (name for name in scores[1:] if not np.isnan(mean_answer(entry, name)[tested]).any())
-    beside = _beside(trained, next(all_have, None))
+    beside = _rank_by(trained, next(all_have, None))
     names = [federation.names[client] for client in absent[:NAMED]]
     shown = ", ".join(names) + (f" and {absent.size - NAMED} more" if absent.size > NAMED else "")
     return Unscored(
@@ -275,7 +275,7 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
 _WHY = {"auc": "hold one class only", "r2": "all have the same target"}
 
 
-def _beside(trained: list[Trained], score: str | None) -> str:
+def _rank_by(trained: list[Trained], score: str | None) -> str:
     """The methods by a score that all tested clients have, best first; nothing where there is none."""
     if score is None:
         return ""

@@ -12,7 +12,7 @@ from idiolect.accounting.bytes import leaves_of
 from idiolect.accounting.ledger import Ledger
 from idiolect.collaborate.exchange import Exchange
 from idiolect.collaborate.options import Options
-from idiolect.core.kinds import Listens
+from idiolect.core.kinds import Listens, SendsInLegs
 from idiolect.data.federation import Federation
 from idiolect.data.preparation import WAYS, Preparation
 from idiolect.engines.run import Run
@@ -158,8 +158,8 @@ def _method(fit: Fit) -> record.MethodSent:
     sent = ledger.upload_bytes + ledger.download_bytes + ledger.delivery_bytes > 0
     return record.MethodSent(
         method=fit.label,
-        uploads=_arrays(wire.upload, ledger.upload_bytes),
-        downloads=_arrays(wire.sent, ledger.download_bytes),
+        uploads=_legs(fit.run, up=True) or _arrays(wire.upload, ledger.upload_bytes),
+        downloads=_arrays(wire.sent, ledger.download_bytes) + _legs(fit.run, up=False),
         deliveries=_arrays(wire.delivered, ledger.delivery_bytes),
         rounds=ledger.rounds,
         rounds_to_choose=fit.spent,
@@ -169,6 +169,15 @@ def _method(fit: Fit) -> record.MethodSent:
         rows_at_least=record.FewestRows(_rows_of_an_upload(fit.run, least.rows), least.client),
         protection=("; ".join(fit.protected) or UNPROTECTED) if sent else fit.silence,
     )
+
+
+def _legs(run: Run, up: bool) -> tuple[record.Array, ...]:
+    """What a protocol around the upload sends in its place, in bytes; nothing where there is none."""
+    reduction = run.algorithm.reduction
+    if not isinstance(reduction, SendsInLegs):
+        return ()
+    legs = reduction.legs(run.plan.wire.upload, run.plan.participations[0].cohort)
+    return tuple(record.Array(leg.what, (leg.bytes,), "uint8", leg.bytes) for leg in legs if leg.up is up)
 
 
 def _arrays(tree: object, sent: int) -> tuple[record.Array, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the sections of a spec to a protected algorithm, what it spends, and the sentences that say so."""
+"""From the sections of a spec to a protected algorithm, what it spends, and the notes about it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,19 @@ from idiolect.engines.door import Training, participation_of
 from idiolect.engines.run import Run
 from idiolect.experiments.protection_spec import PrivacySpec
 from idiolect.experiments.spec import Spec
-from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, protect
+from idiolect.protection import Attack, ClientPrivacy, Compression, Protection, Robustness, SecureAggregation, protect
+from idiolect.protection.fixed_point import range_bits
 
 SIMULATED = "not private: simulated noise, drawn from the run's seed"
 PRIVATE = "noise from the server's private source; the server itself sees every upload"
+
+SWITCHES = {
+    "privacy": "epsilon",
+    "compression": "kind",
+    "robustness": "rule",
+    "attack": "kind",
+    "secure_aggregation": "threshold",
+}
 
 OUTSIDE = (
     "Epsilon is that of one method and one seed: several of them together spend the sum. Scores, and a choice among "
@@ -57,41 +66,59 @@ class Protected(NamedTuple):
 
 def is_protected(spec: Spec) -> bool:
     """Whether anything is protected, or attacked."""
-    return spec.privacy.is_on or any((spec.compression.kind, spec.robustness.rule, spec.attack.kind))
+    return spec.privacy.is_on or any(
+        (spec.compression.kind, spec.robustness.rule, spec.attack.kind, spec.secure_aggregation.threshold)
+    )
 
 
 def check_protections(spec: Spec) -> None:
     """RequestError for what [privacy] cannot account, and for settings of a protection that is not on."""
-    for name, switch in (("privacy", "epsilon"), ("compression", "kind"), ("robustness", "rule"), ("attack", "kind")):
+    _refuse_idle_sections(spec)
+    if not spec.privacy.is_on:
+        return
+    if spec.privacy.epsilon is not None and spec.privacy.noise_multiplier is not None:
+        raise RequestError("[privacy] takes epsilon or noise_multiplier, got both; keep one.")
+    reason = _outside_noise(spec) or _unfit_sampling(spec.privacy, spec.training)
+    if reason is not None:
+        raise RequestError(f"{reason}.")
+
+
+def _refuse_idle_sections(spec: Spec) -> None:
+    """RequestError for settings that would change nothing, because the section's own switch is missing."""
+    for name, switch in SWITCHES.items():
         section = getattr(spec, name)
         on = section.is_on if name == "privacy" else getattr(section, switch) is not None
         if not on and section != type(section)():
             raise RequestError(
                 f"[{name}] is on only where {name}.{switch} is given, got none; give it, or leave it out."
             )
-    if not spec.privacy.is_on:
-        return
-    if spec.privacy.epsilon is not None and spec.privacy.noise_multiplier is not None:
-        raise RequestError("[privacy] takes epsilon or noise_multiplier, got both; keep one.")
+
+
+def _outside_noise(spec: Spec) -> str | None:
+    """Why a part of the run would read rows past the noise, so that epsilon would be too small."""
     tuned = spec.tuning.auto or bool(spec.tuning.step_size) or spec.tuning.refit or spec.tuning.until != "rounds"
-    refused = {
-        "[tuning] reads validation rows again and again, which no noise hides; leave it out, and give numbers": tuned,
-        "[collaboration] finds out who is alike from rows, which no noise hides; leave it out": (
-            spec.collaboration.source not in (None, "identity", "uniform", "mixture")
-        ),
-        "privacy.sampling = 'poisson' is by coins: every client is asked, with training.cohort = 0, and takes part "
-        "with the chance 1 - training.dropout; set these": (
-            spec.privacy.sampling == "poisson" and (spec.training.cohort > 0 or spec.training.dropout == 0)
-        ),
-        "privacy.noise = 'clients' adds up to the right noise only if all of a fixed cohort arrive; set "
-        "training.dropout = 0": spec.privacy.noise == "clients" and spec.training.dropout > 0,
-        "privacy.accountant = 'pld' knows all clients or coins; use 'rdp' for fixed cohorts": (
-            spec.privacy.accountant == "pld" and spec.privacy.sampling == "fixed" and spec.training.cohort > 0
-        ),
-    }
-    reason = next((text for text, holds in refused.items() if holds), None)
-    if reason is not None:
-        raise RequestError(f"{reason}.")
+    if tuned:
+        return "[tuning] reads validation rows again and again, which no noise hides; leave it out, and give numbers"
+    if spec.collaboration.source not in (None, "identity", "uniform", "mixture"):
+        return "[collaboration] finds similar clients from rows, which no noise hides; leave it out"
+    return None
+
+
+def _unfit_sampling(privacy: PrivacySpec, training: Training) -> str | None:
+    """Why the noise would not be what the accountant computes with for these cohorts."""
+    if privacy.sampling == "poisson" and (training.cohort > 0 or training.dropout == 0):
+        return (
+            "privacy.sampling = 'poisson' is by coins: every client is asked, with training.cohort = 0, and takes part "
+            "with the chance 1 - training.dropout; set these"
+        )
+    if privacy.noise == "clients" and training.dropout > 0:
+        return (
+            "privacy.noise = 'clients' adds up to the right noise only if all of a fixed cohort arrive; set "
+            "training.dropout = 0"
+        )
+    if privacy.accountant == "pld" and privacy.sampling == "fixed" and training.cohort > 0:
+        return "privacy.accountant = 'pld' knows all clients or coins; use 'rdp' for fixed cohorts"
+    return None
 
 
 def check_preparation(spec: Spec, federation: Federation) -> None:
@@ -130,8 +157,9 @@ def protect_method(spec: Spec, federation: Federation, algorithm: Algorithm, dep
         compression=_compression(spec),
         robustness=_robustness(spec, federation.clients),
         attack=_attack(spec, federation),
+        secure_aggregation=_masks(spec, federation.clients, algorithm),
     )
-    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending, deployed)), spending)
+    return Protected(protect(algorithm, protection), tuple(_notes(spec, spending, protection, deployed)), spending)
 
 
 def protect_at_site(spec: Spec, clients: int, algorithm: Algorithm) -> Algorithm:
@@ -204,16 +232,34 @@ def _attack(spec: Spec, federation: Federation) -> Attack | None:
     return Attack(kind=asked.kind, attackers=PerClient(marks), strength=asked.strength, classes=classes)
 
 
+def _masks(spec: Spec, clients: int, algorithm: Algorithm) -> SecureAggregation | None:
+    asked = spec.secure_aggregation
+    if asked.threshold is None:
+        return None
+    members = participation_of(algorithm, spec.training, clients)
+    if members.dropout:  # who drops out is drawn, and known beforehand
+        for seed in spec.seeds:
+            stayed = members.draw(seed, range(spec.training.rounds))[1].sum(axis=1)
+            if stayed.min() < asked.threshold:
+                raise RequestError(
+                    f"secure_aggregation.threshold = {asked.threshold} cannot be kept: only {stayed.min()} of "
+                    f"{members.cohort} clients stay in round {stayed.argmin()} of seed {seed}, and nothing could be "
+                    "unmasked; lower it, or training.dropout."
+                )
+    return SecureAggregation(threshold=asked.threshold, cohort=members.cohort, fraction_bits=asked.fraction_bits)
+
+
 def attackers_of(spec: Spec, clients: int) -> np.ndarray:
     """The numbers of the clients that attack, ascending, drawn by the seed of [data]."""
     if spec.attack.kind is None:
         return np.zeros(0, int)
     if spec.attack.clients >= clients:
         raise RequestError(f"attack.clients must be fewer than the {clients} clients, got {spec.attack.clients}.")
+    # of [data]: all methods and all seeds of training face the same attackers
     return np.sort(host_generator(spec.data.seed, Purpose.ATTACKERS).permutation(clients)[: spec.attack.clients])
 
 
-def _notes(spec: Spec, spending: Spending | None, deployed: bool) -> list[str]:
+def _notes(spec: Spec, spending: Spending | None, protection: Protection, deployed: bool) -> list[str]:
     """What is in force, one sentence each."""
     notes = []
     if spending is not None:
@@ -228,4 +274,12 @@ def _notes(spec: Spec, spending: Spending | None, deployed: bool) -> list[str]:
         notes.append(f"the server takes the {spec.robustness.rule} of uploads, in which all clients count the same")
     if spec.attack.kind is not None:
         notes.append(f"{spec.attack.clients} simulated attackers ({spec.attack.kind})")
+    masks = protection.secure_aggregation
+    if masks is not None:
+        most = 2.0 ** (range_bits(masks.cohort) - masks.fraction_bits)
+        notes.append(
+            f"secure aggregation: the server sees sums of uploads and no upload, while at least {masks.threshold} "
+            f"clients of a round stay; a weighted number of {most:g} or more in size ends the run; simulated: the "
+            "protocol's sums and bytes, without its masks"
+        )
     return notes

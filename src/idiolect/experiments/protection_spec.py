@@ -58,9 +58,18 @@ class AttackSpec:
     strength: float = setting(default=1.0, above=0)
 
 
+@dataclasses.dataclass(frozen=True)
+class SecureAggregationSpec:
+    """Sums of uploads that hide each of them from the server; on where a threshold is given."""
+
+    threshold: int | None = setting(default=None, at_least=2)  # clients of a round that must stay to its end
+    fraction_bits: int = setting(default=32, at_least=8, at_most=48)  # after the point, of 64
+
+
 PROTECTIONS: dict[str, type] = {
     "privacy": PrivacySpec,
     "compression": CompressionSpec,
     "robustness": RobustnessSpec,
     "attack": AttackSpec,
+    "secure_aggregation": SecureAggregationSpec,
 }

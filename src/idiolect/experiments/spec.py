@@ -22,6 +22,7 @@ from idiolect.experiments.protection_spec import (
     CompressionSpec,
     PrivacySpec,
     RobustnessSpec,
+    SecureAggregationSpec,
 )
 from idiolect.experiments.strict import coerce, fill, refuse_unknown
 from idiolect.objectives import OBJECTIVES
@@ -186,6 +187,7 @@ class Spec:
     compression: CompressionSpec = dataclasses.field(default_factory=CompressionSpec)
     robustness: RobustnessSpec = dataclasses.field(default_factory=RobustnessSpec)
     attack: AttackSpec = dataclasses.field(default_factory=AttackSpec)
+    secure_aggregation: SecureAggregationSpec = dataclasses.field(default_factory=SecureAggregationSpec)
     resolved: dict[str, Resolved] = dataclasses.field(default_factory=dict)
 
 

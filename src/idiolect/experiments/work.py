@@ -40,6 +40,7 @@ class Work:
             if self._progress is not None:
                 self._progress(label, done, total)
             if self._overall is not None:
+                # at most all of it: a choice may take longer than was reckoned
                 part = (self._before + self._now * done / max(total, 1)) / self._whole
                 self._overall(Stage(method, done, total, trained > 0, min(part, 1.0)))
 

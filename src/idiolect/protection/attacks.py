@@ -27,6 +27,7 @@ def flip_labels(attack: Attack | None, data: ClientData) -> ClientData:
     """The rows that a client trains on: an attacker's with wrong targets. `attack` is the client's own view."""
     if attack is None or attack.kind != "label_flip":
         return data
+    # the same wrong class at every attacker, so that they pull one way
     wrong = attack.classes - 1 - data.targets if attack.classes else -data.targets
     return data._replace(targets=jnp.where(_is_attacker(attack), wrong, data.targets))
 
@@ -49,11 +50,13 @@ def attack_together(attack: Attack, stacked: Tree, clients: jax.Array, present: 
 
     def one(leaf: jax.Array) -> jax.Array:
         rows = honest.reshape(-1, *(1,) * (leaf.ndim - 1))
+        # a round may have no honest client: then they send zeros, not 0 / 0
         count = jnp.maximum(jnp.sum(honest), 1).astype(leaf.dtype)
         mean = jnp.sum(jnp.where(rows, leaf, 0), axis=0, keepdims=True) / count
         if attack.kind == "inner_product":
             sent = -attack.strength * mean
         else:
+            # within the spread of honest entries, where rules that look at one entry at a time see nothing odd
             spread = jnp.sqrt(jnp.sum(jnp.where(rows, jnp.square(leaf - mean), 0), axis=0, keepdims=True) / count)
             sent = mean - attack.strength * spread
         return jnp.where((wrong & present).reshape(rows.shape), sent.astype(leaf.dtype), leaf)

@@ -22,6 +22,7 @@ class Beside(NamedTuple):
     own: Tree
     more: Tree
 
+    # reductions read `weight` and `group` off whatever was uploaded
     def __getattr__(self, name: str) -> Tree:
         return getattr(self.own, name)
 
@@ -38,6 +39,7 @@ def changes_of(algorithm: Algorithm) -> Changes:
 
 def take_moves(changes: Changes, sent: Tree, upload: Tree) -> Moves:
     """The changes of an upload: what holds whole parameters, less what was sent."""
+    # a field that is () with these settings has no start to be taken from
     return {
         name: move if start is None or not jax.tree.leaves(move) else tree.subtract(move, getattr(sent, start))
         for name, start in changes.fields.items()

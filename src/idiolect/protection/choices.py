@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be chosen: privacy of clients, compression, robust means, simulated attackers."""
+"""What can be chosen: privacy of clients, compression, robust means, simulated attackers, secure aggregation."""
 
 from __future__ import annotations
 
@@ -75,6 +75,15 @@ class Attack(Settings):
 
 
 @settings
+class SecureAggregation(Settings):
+    """The server learns sums of uploads and no upload: they go up as fixed-point numbers under masks."""
+
+    threshold: int = setting(default=2, at_least=2, doc="clients of a round that must stay to its end")
+    cohort: int = setting(default=2, at_least=2, at_most=2**16 - 1, doc="clients that a round asks")
+    fraction_bits: int = setting(default=32, at_least=8, at_most=48, doc="bits of a number after the point, of 64")
+
+
+@settings
 class Protection(Settings):
     """What is put around an algorithm; None: not that."""
 
@@ -82,6 +91,7 @@ class Protection(Settings):
     compression: Compression | None = None
     robustness: Robustness | None = None
     attack: Attack | None = None
+    secure_aggregation: SecureAggregation | None = None
 
     @property
     def gathers(self) -> bool:

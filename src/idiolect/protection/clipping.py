@@ -17,6 +17,7 @@ NOISE, COUNT_NOISE = 0x6E6F6973, 0x636F756E  # set noise apart from what the alg
 
 def clip(moves: Tree, bound: ArrayLike) -> Tree:
     """The changes, together no longer than the bound."""
+    # of all arrays together: noise is added to all of them, and must hide the whole change
     norm = jnp.sqrt(tree.squared_norm(moves))
     return tree.scale(jnp.minimum(1.0, bound / jnp.maximum(norm, jnp.finfo(norm.dtype).tiny)), moves)
 
@@ -24,13 +25,14 @@ def clip(moves: Tree, bound: ArrayLike) -> Tree:
 def add_noise(key: Key, deviation: ArrayLike, moves: Tree) -> Tree:
     """Independent normal noise on every number."""
     leaves, structure = jax.tree.flatten(moves)
+    # a key per array: two arrays of one shape would get the same noise, and their difference none
     keys = [jax.random.fold_in(key, place) for place in range(len(leaves))]
     noisy = [leaf + deviation * jax.random.normal(own, leaf.shape, leaf.dtype) for own, leaf in zip(keys, leaves)]
     return jax.tree.unflatten(structure, noisy)
 
 
 def noise_key(secret: Secret | None, key: Key) -> Key:
-    """The server's key for a round's noise: with a secret, one that the seed does not tell."""
+    """The server's key for a round's noise: with a secret, one that does not follow from the seed."""
     mixed = jax.random.fold_in(key, NOISE)
     if secret is not None:
         for word in secret.words:
@@ -51,4 +53,5 @@ def next_clip(privacy: ClientPrivacy, key: Key, bound: jax.Array, below: jax.Arr
     """The clip of the next round; `below` is the sum of b - 1/2 over the clients, over their expected number."""
     noise = privacy.count_noise / privacy.expected * jax.random.normal(key, below.shape, below.dtype)
     fraction = below + noise + 0.5
+    # by a factor: a clip that starts wrong by orders of magnitude gets there in tens of rounds, and stays above 0
     return bound * jnp.exp(-privacy.clip_rate * (fraction - privacy.quantile)).astype(bound.dtype)

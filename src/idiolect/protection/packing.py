@@ -75,7 +75,9 @@ def pack(codec: Compression, key: Key, leaf: jax.Array) -> Packed:
     count = math.ceil(flat.size / codec.one_in)
     if codec.kind == "top_k":
         places = jnp.sort(jax.lax.top_k(jnp.abs(flat), count)[1])
+        # a place costs bytes as an entry does: the shortest type that can name all of them
         return Kept(flat[places], places.astype(jnp.uint16 if flat.size <= 2**16 else jnp.uint32), leaf.shape)
+    # four bytes name all places, since the reduction that unpacks them has no key to draw with
     draw = jax.random.bits(key, (), jnp.uint32)
     entries = flat[drawn_places(draw, flat.size, count)]
     # what stays out is sent later, or what goes is made as large as to be right in the mean
@@ -113,7 +115,7 @@ def _spread(entries: jax.Array, places: jax.Array, shape: tuple[int, ...]) -> ja
 def _quantise(bits: int, key: Key, leaf: jax.Array) -> Quantised:
     least, most = jnp.min(leaf), jnp.max(leaf)
     steps = 2**bits - 1
-    width = jnp.where(most > least, most - least, 1)
+    width = jnp.where(most > least, most - least, 1)  # all entries alike: every code is 0
     # rounded up with the chance of what is cut off: right in the mean
     numbers = jnp.floor((leaf - least) / width * steps + jax.random.uniform(key, leaf.shape, leaf.dtype))
     whole = jnp.clip(numbers, 0, steps).astype(jnp.uint32).reshape(-1)

@@ -63,6 +63,7 @@ class ProtectedReduction:
         if self.protection.robustness is None:
             return self.own.collect(uploads, clients, present)
         uploads = uploads._replace(weight=jnp.ones_like(uploads.weight))  # a weight is a claim of the client
+        # the algorithm's own mean first: fields that are no changes keep it
         received = self.own.lower(self.own.collect(uploads, clients, present))
         if isinstance(received, GroupedMean):
             groups = jnp.arange(received.weights.shape[0], dtype=uploads.group.dtype)
@@ -73,6 +74,7 @@ class ProtectedReduction:
     def _robust(self, uploads: Tree, there: jax.Array) -> Moves:
         assert self.protection.robustness is not None
         moves = self._moves(uploads)
+        # one row per client of all its arrays: Krum and the geometric median judge whole uploads by their distance
         leaves, structure = jax.tree.flatten(moves)
         table = jnp.concatenate([leaf.reshape(len(there), -1) for leaf in leaves], axis=1)
         middle = robust_mean(self.protection.robustness, table, there)

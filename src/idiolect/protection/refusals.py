@@ -7,11 +7,13 @@ import dataclasses
 
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
-from idiolect.core.kinds import Bills, Changes, SendsChanges
+from idiolect.core.kinds import Bills, SendsChanges
 from idiolect.core.objective import Prepares
-from idiolect.core.reduction import Gather, Sum, WeightedMean, WeightedMeanByGroup
+from idiolect.core.reduction import Sum, WeightedMean, WeightedMeanByGroup
 from idiolect.core.settings import check_settings
+from idiolect.protection.changes import changes_of
 from idiolect.protection.choices import Compression, Protection
+from idiolect.protection.masking import check_threshold
 
 ALONE = "nothing leaves its clients in training, so that there is nothing to protect or to attack; leave it out"
 
@@ -19,20 +21,48 @@ ALONE = "nothing leaves its clients in training, so that there is nothing to pro
 def refuse_protection(algorithm: Algorithm, protection: Protection) -> None:
     """RequestError unless every protection makes sense around the algorithm, and beside the others."""
     check_settings(protection, "protection")
-    why = _unknown_uploads(algorithm) or _of_uploads(algorithm, protection) or _of_one_another(protection)
+    why = (
+        _unknown_uploads(algorithm)
+        or (None if protection.privacy is None else _not_private(algorithm))
+        or (None if protection.compression is None else _not_compressed(algorithm, protection.compression))
+        or _of_one_another(protection)
+    )
     if why is not None:
         raise RequestError(f"{type(algorithm).__name__} cannot be protected so: {why}.")
 
 
-def _unknown_uploads(algorithm: Algorithm) -> str | None:
-    """Why nothing at all can be put around the algorithm."""
+def refuse_masks(algorithm: Algorithm, protection: Protection) -> None:
+    """RequestError unless what the server needs of the uploads is their sum."""
+    masks = protection.secure_aggregation
+    assert masks is not None
+    check_settings(masks, "secure_aggregation")
+    why = _without_sum(algorithm)
+    if protection.gathers:
+        why = "[robustness], and attackers that know all uploads, need every upload apart; leave them out"
+    elif protection.compression is not None:
+        why = "under masks every number takes its 64 bits, and [compression] would save nothing; leave it out"
+    if why is not None:
+        raise RequestError(f"{type(algorithm).__name__} cannot run under secure aggregation: {why}.")
+    check_threshold(masks.threshold, masks.cohort)
+
+
+def _without_sum(algorithm: Algorithm) -> str | None:
+    """Why there is no mean, and no sum, of uploads."""
     if not getattr(algorithm.reduction, "sends", True):
         return ALONE
-    if isinstance(algorithm.reduction, Gather) or isinstance(algorithm, Bills):
+    if algorithm.reduction.stacks or isinstance(algorithm, Bills):
         return (
             "its server hears every client apart (gather), and no mean is taken that could be protected; "
             "use a method whose uploads are averaged, ditto or apfl say"
         )
+    return None
+
+
+def _unknown_uploads(algorithm: Algorithm) -> str | None:
+    """Why no change of an upload can be put around the algorithm."""
+    why = _without_sum(algorithm)
+    if why is not None:
+        return why
     if isinstance(algorithm.reduction, Sum):
         return "its uploads are summed, and protections are made for means; use the reduction weighted_mean"
     if not isinstance(algorithm, SendsChanges):
@@ -40,22 +70,27 @@ def _unknown_uploads(algorithm: Algorithm) -> str | None:
     return algorithm.changes.exact
 
 
-def _of_uploads(algorithm: Algorithm, protection: Protection) -> str | None:
-    """Why the algorithm's uploads cannot be protected as asked."""
-    changes: Changes = algorithm.changes  # type: ignore[attr-defined]
-    privacy, codec = protection.privacy, protection.compression
-    if privacy is not None and not isinstance(algorithm.reduction, WeightedMean):
+def _not_private(algorithm: Algorithm) -> str | None:
+    """Why noise cannot hide a client of the algorithm."""
+    if not isinstance(algorithm.reduction, WeightedMean):
         return (
             "which cluster a client belongs to goes up as it is, and no noise hides it; use a method with one mean"
             if isinstance(algorithm.reduction, WeightedMeanByGroup)
             else "differential privacy needs one mean of all uploads; use a method that has one"
         )
-    if privacy is not None and isinstance(algorithm.objective, Prepares) and not _all_take_part(algorithm.objective):
+    if isinstance(algorithm.objective, Prepares) and not _all_take_part(algorithm.objective):
         return "which clients stay out of all rounds depends on their own settings; let all of them take part"
-    if codec is not None and is_biased(codec) and changes.unbiased is not None:
+    return None
+
+
+def _not_compressed(algorithm: Algorithm, codec: Compression) -> str | None:
+    """Why the algorithm does not bear what the codec leaves out."""
+    if not is_biased(codec):
+        return None
+    changes = changes_of(algorithm)
+    if changes.unbiased is not None:
         return f"{changes.unbiased}; use kind = 'quantise', or random_k with error_feedback = false"
-    whole = any(start is not None for start in changes.fields.values())
-    if codec is not None and is_biased(codec) and whole:
+    if any(start is not None for start in changes.fields.values()):
         return (
             "it sends whole parameters, and what is not sent in one round is never made up for; use kind = 'quantise', "
             "or random_k with error_feedback = false"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means that some wrong rows cannot move far, of a table with one row per client; rows that are not `there` count not.
+"""Means that some wrong rows cannot move far, of a table with one row per client; only rows that are `there` count.
 
 Median and trimmed mean: Yin, Chen, Kannan, Bartlett 2018. Krum: Blanchard, El Mhamdi, Guerraoui, Stainer 2017.
 Geometric median: Pillutla, Kakade, Harchaoui 2022. Bounded norms: Sun, Kairouz, Suresh, McMahan 2019.
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from idiolect.protection.choices import Robustness
 
-TURNS = 64  # of Weiszfeld's iteration
+TURNS = 64  # of Weiszfeld's iteration; a fixed number, so that lanes under one vmap never wait for each other
 
 
 def robust_mean(rule: Robustness, table: jax.Array, there: jax.Array) -> jax.Array:
@@ -40,6 +40,7 @@ def _mean(table: jax.Array, there: jax.Array) -> jax.Array:
 
 def _between_ranks(table: jax.Array, there: jax.Array, cut: jax.Array) -> jax.Array:
     """The mean of each column without its `cut` least and largest entries."""
+    # absent rows go to the end, behind every rank that counts: shapes stay, whichever clients come
     ordered = jnp.sort(jnp.where(there[:, None], table, jnp.inf), axis=0)
     rank = jnp.arange(table.shape[0])
     kept = (rank >= cut) & (rank < jnp.sum(there) - cut)
@@ -49,8 +50,10 @@ def _between_ranks(table: jax.Array, there: jax.Array, cut: jax.Array) -> jax.Ar
 def _krum_scores(attackers: int, table: jax.Array, there: jax.Array) -> jax.Array:
     """Of each row the summed squared distance to its nearest others, so many as must be honest; absent: infinite."""
     squares = jnp.sum(jnp.square(table), axis=1)
+    # by one product of matrices: differences of all pairs would be clients times as large as the table
     apart = squares[:, None] + squares[None] - 2 * table @ table.T
     pairs = there[:, None] & there[None] & ~jnp.eye(len(there), dtype=bool)
+    # rounding may leave a little less than 0 between rows that are alike
     ordered = jnp.sort(jnp.where(pairs, jnp.maximum(apart, 0), jnp.inf), axis=1)
     nearest = jnp.maximum(jnp.sum(there) - attackers - 2, 1)
     near = (jnp.arange(len(there))[None] < nearest) & jnp.isfinite(ordered)  # a row alone has no neighbour
@@ -77,6 +80,7 @@ def _geometric_median(table: jax.Array, there: jax.Array) -> jax.Array:
 
 def _bounded(rule: Robustness, table: jax.Array, there: jax.Array) -> jax.Array:
     norms = jnp.sqrt(jnp.sum(jnp.square(table), axis=1))
+    # the median of norms: less than half of the clients cannot raise it at will
     middle = _between_ranks(norms[:, None], there, (jnp.sum(there) - 1) // 2)[0]
     bound = middle if rule.bound is None else rule.bound
     return table * jnp.minimum(1.0, bound / jnp.maximum(norms, jnp.finfo(norms.dtype).tiny))[:, None]

@@ -27,9 +27,10 @@ from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
 from idiolect.protection.choices import Protection, Secret
 from idiolect.protection.clipping import COUNT_NOISE, NOISE, add_noise, change_noise, clip, next_clip, noise_key
+from idiolect.protection.masked_sums import mask_sums
 from idiolect.protection.packing import pack_tree, unpack_tree
 from idiolect.protection.reduction import ProtectedReduction
-from idiolect.protection.refusals import refuse_protection
+from idiolect.protection.refusals import refuse_masks, refuse_protection
 
 Owner = TypeVar("Owner", bound=Algorithm)
 NOISE_SECRET = "noise_secret"  # the setting that only the server of a deployment has
@@ -43,6 +44,10 @@ else:
 
 def protect(algorithm: Owner, protection: Protection) -> Owner:
     """The algorithm with the protections around it; RequestError where one makes no sense for it."""
+    if protection.secure_aggregation is not None:
+        refuse_masks(algorithm, protection)
+        inner = protect(algorithm, dataclasses.replace(protection, secure_aggregation=None))
+        return mask_sums(inner, protection.secure_aggregation)
     if protection.is_empty:
         return algorithm
     refuse_protection(algorithm, protection)
@@ -52,21 +57,23 @@ def protect(algorithm: Owner, protection: Protection) -> Owner:
 
 
 def with_private_noise(algorithm: Owner) -> Owner:
-    """The algorithm with noise that no seed tells, where it adds some: for the server of a deployment."""
+    """The algorithm with noise that follows from no seed, where it adds some: for the server of a deployment."""
     protection = getattr(algorithm, "protection", None)
     if protection is None or protection.privacy is None:
         return algorithm
     return dataclasses.replace(cast(Any, algorithm), noise_secret=Secret(jnp.asarray(secret_words())))
 
 
-@functools.cache
+@functools.cache  # one class for each: programs are kept by type, and those of a new class would be compiled anew
 def _protected_class(cls: type[Algorithm]) -> Any:
     def fill(namespace: dict[str, Any]) -> None:
         namespace["__annotations__"] = {"protection": Protection, "noise_secret": Secret | None}
         namespace["protection"] = dataclasses.field(default_factory=Protection)
         namespace["noise_secret"] = None
         namespace["server_only"] = (*cls.server_only, NOISE_SECRET)
+        # errors, records and messages name the algorithm that the user chose
         namespace["__module__"], namespace["__doc__"] = cls.__module__, cls.__doc__
+        # engines bill a second broadcast wherever there is a `settle`, so it must not be there for others
         if getattr(cls, "settle", None) is not None:
             namespace["settle"] = _settle
 
@@ -138,8 +145,10 @@ class Protected(_Base):  # type: ignore[misc]
         upload, kept, tally = super().send(key, own_part(sent), working, own_part(client), rows)
         moves, more = take_moves(changes_of(self), own_part(sent), upload), None
         if protection.privacy is not None:
-            upload = upload._replace(weight=jnp.ones_like(upload.weight))  # a count of rows would tell of the client
+            # a weight by rows would reveal how many the client has
+            upload = upload._replace(weight=jnp.ones_like(upload.weight))
             moves, more = self._make_private(key, sent, moves)
+        # behind the clip, which an attacker need not obey
         moves = attack_moves(protection.attack, key, moves)
         if protection.compression is not None:
             held = tree.add(moves, client.more) if protection.remembers else moves
@@ -156,11 +165,12 @@ class Protected(_Base):  # type: ignore[misc]
         bound = sent.more if isinstance(sent, Beside) else privacy.clip
         clipped = clip(moves, bound)
         if privacy.noise == "clients":
+            # variances add up: n parts of 1 / sqrt(n) are the noise that the server would add
             part = change_noise(privacy) * bound / jnp.sqrt(jnp.asarray(privacy.expected, jnp.result_type(float)))
             clipped = add_noise(jax.random.fold_in(key, NOISE), part, clipped)
         if not privacy.adaptive:
             return clipped, None
-        norm = jnp.sqrt(tree.squared_norm(moves))
+        norm = jnp.sqrt(tree.squared_norm(moves))  # before the clip: how many were below it moves the next one
         return clipped, (norm <= bound).astype(norm.dtype) - 0.5
 
     def server_step(self, key: Key, server: Tree, sent: Tree, received: Tree) -> Tree:
@@ -174,6 +184,7 @@ class Protected(_Base):  # type: ignore[misc]
                 adapted = next_clip(privacy, jax.random.fold_in(noise, COUNT_NOISE), bound, mean.more)
                 mean = mean.own
             if privacy.noise == "server":
+                # the noise of a sum, divided by the same constant as the sum
                 deviation = change_noise(privacy) * (privacy.clip if bound is None else bound) / privacy.expected
                 moves = {name: getattr(mean, name) for name in changes.fields}
                 mean = mean._replace(**add_noise(noise, deviation, moves))

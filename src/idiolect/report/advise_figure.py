@@ -69,7 +69,9 @@ def draw(advised: Advised) -> Figure:
 def _few(advised: Advised, weights: CollaborationMap) -> Figure:
     order = np.array(weights.order, int)
     height = max(5.4, 2.2 + 0.17 * len(order))
-    figure, (heat, graph, gains) = _three(6.6 + 1.25 * height, height, (1.15, 1.0, 0.95), max(2.4, 0.13 * len(order)))
+    figure, (heat, graph, gains) = _three_panels(
+        6.6 + 1.25 * height, height, (1.15, 1.0, 0.95), max(2.4, 0.13 * len(order))
+    )
     _show_shares(heat, np.array(weights.shares, float)[np.ix_(order, order)], _labels(advised, order))
     heat.set_title("Whose rows count (row: for whom)")
     _graph(graph, advised, weights)
@@ -80,7 +82,7 @@ def _few(advised: Advised, weights: CollaborationMap) -> Figure:
 
 
 def _many(advised: Advised, weights: CollaborationMap | None) -> Figure:
-    figure, (left, middle, right) = _three(14.0, 5.8, (1.2, 1.0, 1.0), 2.6)
+    figure, (left, middle, right) = _three_panels(14.0, 5.8, (1.2, 1.0, 1.0), 2.6)
     if weights is not None:
         _group_heat(left, advised, weights)
     else:
@@ -90,7 +92,7 @@ def _many(advised: Advised, weights: CollaborationMap | None) -> Figure:
     return figure
 
 
-def _three(width: float, height: float, ratios: tuple[float, ...], each: float) -> tuple[Figure, list[Axes]]:
+def _three_panels(width: float, height: float, ratios: tuple[float, ...], each: float) -> tuple[Figure, list[Axes]]:
     """A figure of three panels side by side; in a narrow paper below each other, each of that height."""
     columns = panels_across(len(ratios), 2.2)
     columns = columns if columns == len(ratios) else 1
@@ -216,11 +218,11 @@ def _gains(axes: Axes, advised: Advised, order: np.ndarray) -> None:
     for way, shift in (("everybody", 0.18), ("neighbours", -0.18)):
         gains = [entry.gain[way] for entry in clients]
         measured, expected, low, high = np.array([(g.measured, g.expected, g.low, g.high) for g in gains], float).T
-        up, told = across + shift, WORDS[way]
+        up, name = across + shift, WORDS[way]
         bars: Look = {"color": COLOURS[way], "linewidth": 1.1, "alpha": 0.9, "zorder": 2}
-        axes.hlines(up, low, high, label=f"{told}: 95 % interval", **bars)
-        axes.plot(expected, up, "o", color=COLOURS[way], markersize=3.6, zorder=3, label=f"{told}: expected gain")
-        axes.plot(measured, up, "|", color=INK, markersize=5, zorder=4, label=f"{told}: measured gain")
+        axes.hlines(up, low, high, label=f"{name}: 95 % interval", **bars)
+        axes.plot(expected, up, "o", color=COLOURS[way], markersize=3.6, zorder=3, label=f"{name}: expected gain")
+        axes.plot(measured, up, "|", color=INK, markersize=5, zorder=4, label=f"{name}: measured gain")
     axes.axvline(0, color=MUTED, linewidth=1.0, zorder=1)
     axes.set_ylim(len(clients) - 0.5, -0.5)
     axes.set_title(f"Gain over training alone ({advised.words.title})")

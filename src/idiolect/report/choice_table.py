@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from idiolect.record.choices import OwnChoice, ValueTried
+from collections.abc import Callable
+
+from idiolect.record.choices import Choice, ChoiceRow, OwnChoice, ValueTried
 from idiolect.report.choice import ChoiceFound, chosen_of, shown
 from idiolect.report.text import LABEL, WIDTH, TextColumn, below_each_other, more_clients, printed, starred, tables_of
 from idiolect.report.wording import count, kilobytes, listed, megabytes, plural, size
@@ -89,30 +91,38 @@ def _ends(choice: ChoiceFound, best: ValueTried) -> list[str]:
 
 def _by_value(choice: ChoiceFound) -> list[TextColumn]:
     """One line per value and one for the clients' own choices: scores, then what they cost."""
-    words, found = choice.words, choice.found
-    unit = f" {words.unit}" if words.unit else ""
+    found = choice.found
     names = [starred(choice.named(entry.value), entry.value == found.best_fixed) for entry in found.values]
-    entries: list[ValueTried | OwnChoice] = [*found.values, found.chosen]
-    four = zip(*(_four(entry, choice) for entry in entries))
-    scores = (f"validation\nmean{unit}", "worst\n10 %", f"test mean{unit}\n[95 %]", "worst\n10 %")
-    spent, so_far = [one.spent for one in found.values], [one.spent_so_far for one in found.values]
-    total = found.total
-    costs = (
-        ("rounds", [one.rounds for one in found.values], sum(one.rounds for one in found.values), count, 1),
-        ("MB", [one.traffic_bytes for one in spent], total.total_bytes, megabytes, 0),
-        ("MB\nin all", [one.total_bytes for one in so_far], None, megabytes, 1),
-        ("gradients", [one.gradients for one in spent], total.gradients, count, 1),
-        ("gradients\nin all", [one.gradients for one in so_far], None, count, 1),
-    )
     chosen = [str(entry.chosen_by) for entry in found.values]
     return [
         TextColumn(found.setting, [*names, "own choice"], words=True, least=LABEL),
-        *(TextColumn(head, cells, rank=place in (0, 1)) for place, (head, cells) in enumerate(zip(scores, four))),
+        *_score_columns(choice),
         TextColumn("chosen\nby", [*chosen, str(len(found.clients))]),
-        *(
-            TextColumn(head, [*map(show, paid), "" if whole is None else show(whole)], rank)
-            for head, paid, whole, show, rank in costs
-        ),
+        *_cost_columns(found),
+    ]
+
+
+def _score_columns(choice: ChoiceFound) -> list[TextColumn]:
+    unit = f" {choice.words.unit}" if choice.words.unit else ""
+    entries: list[ValueTried | OwnChoice] = [*choice.found.values, choice.found.chosen]
+    four = zip(*(_four(entry, choice) for entry in entries))
+    heads = (f"validation\nmean{unit}", "worst\n10 %", f"test mean{unit}\n[95 %]", "worst\n10 %")
+    return [TextColumn(head, cells, rank=place in (0, 1)) for place, (head, cells) in enumerate(zip(heads, four))]
+
+
+def _cost_columns(found: Choice) -> list[TextColumn]:
+    """What each value cost by itself and with those before it; below them what the whole path did."""
+    total, rounds = found.total, sum(one.rounds for one in found.values)
+    costs: tuple[tuple[str, Callable[[ValueTried], float], float | None, Callable[[float], str], int], ...] = (
+        ("rounds", lambda one: one.rounds, rounds, count, 1),
+        ("MB", lambda one: one.spent.traffic_bytes, total.total_bytes, megabytes, 0),
+        ("MB\nin all", lambda one: one.spent_so_far.total_bytes, None, megabytes, 1),
+        ("gradients", lambda one: one.spent.gradients, total.gradients, count, 1),
+        ("gradients\nin all", lambda one: one.spent_so_far.gradients, None, count, 1),
+    )
+    return [
+        TextColumn(head, [*(show(of(one)) for one in found.values), "" if whole is None else show(whole)], rank)
+        for head, of, whole, show, rank in costs
     ]
 
 
@@ -127,16 +137,11 @@ def _four(entry: ValueTried | OwnChoice, choice: ChoiceFound) -> list[str]:
 
 def _by_client(choice: ChoiceFound) -> list[TextColumn]:
     """Every client's test score at every value, brackets mark its choice; and the bytes that its choice cost it."""
-    words, few = choice.words, len(choice.values) <= MOST_VALUES
     clients = dict(list(choice.of_clients().items())[:MOST_CLIENTS])
     chosen = [chosen_of(own)[1] for own in clients.values()]
-    tested = [TextColumn("test at\nits choice", [words.bare(one.test) for one in chosen])]
-    if few:
-        marked = [
-            [f"[{words.bare(row.test)}]" if row.chosen else f"{words.bare(row.test)} " for row in own]
-            for own in clients.values()
-        ]
-        tested = [TextColumn(f"test at\n{value}", cells) for value, cells in zip(choice.values, zip(*marked))]
+    tested = [TextColumn("test at\nits choice", [choice.words.bare(one.test) for one in chosen])]
+    if len(choice.values) <= MOST_VALUES:
+        tested = _columns_by_value(choice, list(clients.values()))
     return [
         TextColumn("client", list(clients), words=True, least=LABEL),
         TextColumn("training\nrows", [count(choice.training_rows(own[0])) for own in clients.values()], rank=1),
@@ -144,3 +149,9 @@ def _by_client(choice: ChoiceFound) -> list[TextColumn]:
         TextColumn("chooses", [shown(one.value) for one in chosen]),
         TextColumn("its own\nkB there", [kilobytes(one.traffic_bytes) for one in chosen], rank=1),
     ]
+
+
+def _columns_by_value(choice: ChoiceFound, clients: list[list[ChoiceRow]]) -> list[TextColumn]:
+    bare = choice.words.bare
+    marked = [[f"[{bare(row.test)}]" if row.chosen else f"{bare(row.test)} " for row in own] for own in clients]
+    return [TextColumn(f"test at\n{value}", cells) for value, cells in zip(choice.values, zip(*marked))]

@@ -171,7 +171,7 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     everywhere = rounds_shown(curve)
     cost = np.mean(costs[:, everywhere], axis=0)
     shown = (cost > 0) if wide else np.isfinite(cost)
-    if not _spends(costs) or not shown.any():  # only where it ends can be shown
+    if not spends(costs) or not shown.any():  # only where it ends can be shown
         for values, width in ((curve.mean, 1.8), (curve.worst, 1.0)):
             look: Look = {"color": colour, "linewidth": width, "linestyle": (0, (1, 1.6)), "zorder": order}
             axes.axhline(_last(values) * scale, label=f"{curve.method}: end", **look)
@@ -194,7 +194,7 @@ def _draw(axes: Axes, curve: Curve, place: int, colour: str, scale: float, wide:
     ends.set_zorder(order + 40)
 
 
-def _spends(costs: np.ndarray) -> bool:
+def spends(costs: np.ndarray) -> bool:
     """Whether a method pays anything of this kind."""
     return bool(np.nan_to_num(costs).max(initial=0.0) > 0)
 
@@ -239,7 +239,7 @@ def _limits(axes: Axes, curves: list[Curve], scale: float) -> None:
 def _legend(figure: Figure, curves: list[Curve], colours: dict[str, str]) -> None:
     entries = []
     for curve in curves:
-        silent = np.isfinite(curve.costs[0]).any() and not _spends(curve.costs[0])
+        silent = np.isfinite(curve.costs[0]).any() and not spends(curve.costs[0])
         note = " (diverged)" if curve.diverged else " (dotted: sends nothing)" if silent else ""
         entries.append(key(shortened(curve.method, 26) + note, color=colours[curve.method], linewidth=2.4))
     entries.append(key("worst tenth of clients", color=INK, linewidth=1.2, linestyle=DASHED))

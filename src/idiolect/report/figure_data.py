@@ -11,7 +11,7 @@ import numpy as np
 from idiolect.record.privacy import Statement
 from idiolect.record.schema import MethodSummary
 from idiolect.report.columns import INSTANCES
-from idiolect.report.cost_figure import OF_OPTIMUM, OF_SCORE, Curve, Panel, band, curve_of, rounds_shown
+from idiolect.report.cost_figure import OF_OPTIMUM, OF_SCORE, Curve, Panel, band, curve_of, rounds_shown, spends
 from idiolect.report.distribution_figure import client_scores
 from idiolect.report.folder import Run, mean_known, numbers, of_method
 from idiolect.report.packed import packed
@@ -76,15 +76,11 @@ def runs_figures(chosen: dict[str, tuple[Run, str]]) -> dict[str, Data]:
 
 def _costs(panels: tuple[Panel, ...], lines: list[Line], statistics: list[str], title: str, scale: float = 1.0) -> Data:
     """What is switched between; costs that no method pays are left out."""
-    kept = [place for place in range(len(panels)) if any(_is_paid(costs[place]) for _, costs in lines)]
+    kept = [place for place in range(len(panels)) if any(spends(costs[place]) for _, costs in lines)]
     full = [line | {"costs": [packed(costs[place]) for place in kept]} for line, costs in lines]
     titles = [panels[place].title for place in kept]
     facts = {"kind": "cost", "title": title, "scale": scale, "statistics": statistics, "caption": _SPENT}
     return facts | {"costs": titles, "lines": full}
-
-
-def _is_paid(costs: np.ndarray) -> bool:
-    return bool(np.nan_to_num(costs).max(initial=0.0) > 0)
 
 
 def _score_line(curve: Curve, colour: str) -> Line:

@@ -19,7 +19,8 @@ from matplotlib.ticker import FixedLocator
 # x and y in the units of the axes; a line, bar or box goes on to x_end and y_end; value is that of a shade
 HEADS = ("panel", "series", "mark", "name", "x", "y", "x_end", "y_end", "value")
 Row = tuple[object, ...]
-Place = tuple[float | None, ...]  # x, y, x_end, y_end, value
+Mark = tuple[str, tuple[float, float], tuple[float | None, ...]]  # its kind; x, y; x_end, y_end, value
+NO_MORE, NO_POINTS = (None, None, None), np.empty((0, 2))
 
 
 def numbers_of(figure: Figure) -> list[Row]:
@@ -30,16 +31,16 @@ def numbers_of(figure: Figure) -> list[Row]:
 def _panel(axes: Axes, number: int) -> Iterator[Row]:
     said = [axes.get_title(loc="left"), axes.get_xlabel(), axes.get_ylabel()]
     title = next((text.replace("\n", " ") for text in said if text), f"panel {number}")
-    names = [_names(axis) for axis in (axes.xaxis, axes.yaxis)]
+    along_x, along_y = _names(axes.xaxis), _names(axes.yaxis)
     for artist in (*axes.lines, *axes.collections, *axes.patches, *axes.images):
-        label = str(artist.get_label())
-        if artist.get_label() is None or label.startswith("_"):
+        label = str(artist.get_label() or "_")
+        if label.startswith("_"):
             continue  # decoration: what stands for a number has a label
-        for mark, (x, y, *more) in _marks(artist):
-            if x is None or y is None or not np.isfinite([x, y]).all():
-                continue
-            name = next((found[round(at)] for found, at in zip(names, (x, y)) if round(at) in found), "")
-            yield (title, label, mark, name, *(("" if one is None else float(one)) for one in (x, y, *more)))
+        for mark, at, more in _marks(artist):
+            x, y = map(float, at)
+            if np.isfinite([x, y]).all():  # a gap in a line is not-a-number
+                name = along_x.get(round(x), along_y.get(round(y), ""))
+                yield (title, label, mark, name, x, y, *("" if one is None else float(one) for one in more))
 
 
 def _names(axis: Axis) -> dict[int, str]:
@@ -51,24 +52,31 @@ def _names(axis: Axis) -> dict[int, str]:
     return {round(place): text.replace("\n", " ") for place, text in zip(places, texts)}
 
 
-def _marks(artist: Artist) -> Iterator[tuple[str, Place]]:
+def _marks(artist: Artist) -> Iterator[Mark]:
     """Everything that one artist shows, as a kind of mark and where it is."""
-    if isinstance(artist, Line2D):
-        for x, y in np.asarray(artist.get_xydata(), float):
-            yield "line", (x, y, None, None, None)
-    elif isinstance(artist, LineCollection):
-        for (x, y), (x_end, y_end) in (segment[:2] for segment in artist.get_segments()):
-            yield "interval", (x, y, x_end, y_end, None)
-    elif isinstance(artist, PathCollection):
-        for x, y in np.ma.filled(np.ma.asarray(artist.get_offsets(), float), np.nan):
-            yield "point", (x, y, None, None, None)
-    elif isinstance(artist, PolyCollection):
-        for path in artist.get_paths():
-            for x, y in np.asarray(path.vertices, float):
-                yield "area", (x, y, None, None, None)
-    elif isinstance(artist, Rectangle):
-        x, y = artist.get_xy()
-        yield "box", (x, y, x + artist.get_width(), y + artist.get_height(), None)
-    elif isinstance(artist, AxesImage):
-        for (y, x), shade in np.ndenumerate(np.asarray(artist.get_array(), float)):
-            yield "shade", (x, y, None, None, shade)
+    match artist:
+        case LineCollection():
+            for (x, y), (x_end, y_end) in (segment[:2] for segment in artist.get_segments()):
+                yield "interval", (x, y), (x_end, y_end, None)
+        case Rectangle():
+            x, y = artist.get_xy()
+            yield "box", (x, y), (x + artist.get_width(), y + artist.get_height(), None)
+        case AxesImage():
+            for (y, x), shade in np.ndenumerate(np.asarray(artist.get_array(), float)):
+                yield "shade", (x, y), (None, None, shade)
+        case _:
+            kind, points = _points(artist)
+            yield from ((kind, (x, y), NO_MORE) for x, y in points)
+
+
+def _points(artist: Artist) -> tuple[str, np.ndarray]:
+    """What an artist shows as points (number, 2) alone; none of one that shows no numbers."""
+    match artist:
+        case Line2D():
+            return "line", np.asarray(artist.get_xydata(), float)
+        case PathCollection():
+            return "point", np.ma.filled(np.ma.asarray(artist.get_offsets(), float), np.nan)
+        case PolyCollection():
+            return "area", np.concatenate([NO_POINTS, *(path.vertices for path in artist.get_paths())])
+        case _:
+            return "", NO_POINTS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that is still training: what its folder tells so far, as the page that is served meanwhile."""
+"""A run that is still training: what its folder holds so far, as the page that is served meanwhile."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Row = dict[str, Any]
 
 
 def live_page(folder: Path, standing: Mapping[str, object], state: str = "running") -> str:
-    """The page as text; `standing` is what `live_data` tells."""
-    told = [f"Run {folder.name}", "still training" if state == "running" else "stopped"]
-    frame = Frame(f"{folder.name}: idiolect, live", told, STATES[state], folder.name)
+    """The page as text; `standing` is what `live_data` returns."""
+    heads = [f"Run {folder.name}", "still training" if state == "running" else "stopped"]
+    frame = Frame(f"{folder.name}: idiolect, live", heads, STATES[state], folder.name)
     data = dict(standing) | {"live": state == "running"}
     return fill("live.html", frame, page_data=data, live=state == "running", state=state, standing=standing)
 
@@ -53,16 +53,21 @@ def live_data(folder: Path, progress: Mapping[str, tuple[int, int]]) -> dict[str
 
 def run_so_far(folder: Path) -> Run | None:
     """The recorded rounds of every method that has begun, from the checkpoints' histories; None before the first."""
-    seeds = _seeds(folder)
-    rows = [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, seeds)]
-    score = next((found[1] for row in rows for key in row if (found := _MEAN.fullmatch(key))), None)
+    rows = _recorded_rows(folder)
+    columns = {key: None for row in rows for key in row}
+    score = next((found[1] for found in map(_MEAN.fullmatch, columns) if found), None)
     if score is None:
         return None
-    columns = {key: None for row in rows for key in row}
+    # every row with every column: Arrow takes the columns of the first row alone
     table = pa.Table.from_pylist([{key: row.get(key) for key in columns} for row in rows])
     methods = tuple(MethodSummary(method=name, algorithm=name) for name in dict.fromkeys(row["method"] for row in rows))
     summary = RunSummary(folder.name, (score,), {score: True}, methods)
     return Run(folder, {}, "", table, pa.table({"client": pa.array([], pa.string())}), summary, {}, False, ())
+
+
+def _recorded_rows(folder: Path) -> list[Row]:
+    seeds = _seeds(folder)
+    return [row for file in sorted(folder.glob("checkpoint/*/history.jsonl")) for row in _rows(file, seeds)]
 
 
 def _rows(file: Path, seeds: int) -> list[Row]:

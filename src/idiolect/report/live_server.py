@@ -29,11 +29,11 @@ class LivePage:
     def __init__(self, folder: Path):
         self.folder, self.state = folder, "running"
         self.progress: dict[str, tuple[int, int]] = {}
+        # apart: the token stands in an address, which histories and screens show, and opens the page once
         self.token, self._cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
-        self._spent, self._seen, self._told = False, 0.0, threading.Event()
+        self._spent, self._seen, self._shown = False, 0.0, threading.Event()
         self._guard = threading.Lock()
-        self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
 
     @property
@@ -54,6 +54,7 @@ class LivePage:
     def redeem(self, token: str) -> str | None:
         """The cookie for the token; None for a wrong one, and for the second time."""
         with self._guard:
+            # compared in constant time: an answer's delay must not show how much of a guess was right
             if self._spent or not hmac.compare_digest(token.encode(), self.token.encode()):
                 return None
             self._spent = True
@@ -65,19 +66,20 @@ class LivePage:
 
     def data(self) -> dict[str, object]:
         """What a browser asks for every second."""
+        # the state is read once: a run that ends meanwhile is reported as ended by the next answer, whole
         self._seen, state = time.monotonic(), self.state
         with self._guard:
             progress = dict(self.progress)
         answer = {"state": state} | (live_data(self.folder, progress) if state == "running" else {})
         if state == "stopped":
-            self._told.set()
+            self._shown.set()
         return answer
 
     def page(self) -> str:
         """The report, once there is one; what is known so far, until then."""
         self._seen = time.monotonic()
         if self.state == "finished":
-            self._told.set()
+            self._shown.set()
             return (self.folder / "report.html").read_text(encoding="utf-8")
         with self._guard:
             progress = dict(self.progress)
@@ -94,78 +96,87 @@ class LivePage:
                 write_stopped(self.folder, live_data(self.folder, self.progress))
         self.state = state
         if self._seen and time.monotonic() - self._seen < RECENT:
-            self._told.wait(WAIT)
+            self._shown.wait(WAIT)
             time.sleep(0.2)  # the last answer is on its way
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
-def _handler(live: LivePage) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        """Two addresses, for one browser, from this machine."""
+class _Server(ThreadingHTTPServer):
+    """A server that knows its page; threaded, because browsers open connections ahead of use and leave them idle."""
 
-        def do_GET(self) -> None:
-            """The page, its data, or a refusal."""
-            asked = urlsplit(self.path)
-            # a foreign name that points here is another site's try to read the page
-            if self.headers.get("Host", "") not in (f"{HOST}:{live.port}", f"localhost:{live.port}"):
-                return self._refuse(403)
-            token = parse_qs(asked.query).get("token")
-            if token is not None and asked.path == "/":
-                return self._welcome(live.redeem(token[0]))
-            if not live.admits(self._cookie()):
-                return self._refuse(403)
-            if asked.path not in ("/", "/data"):
-                return self._refuse(404)
-            try:
-                told = live.page() if asked.path == "/" else json.dumps(live.data(), allow_nan=False)
-            except Exception:  # files change while they are read: the browser asks again, and the run must not hear
-                return self._refuse(503)
-            return self._answer("text/html; charset=utf-8" if asked.path == "/" else "application/json", told)
+    daemon_threads = True
 
-        def _cookie(self) -> str:
-            with contextlib.suppress(CookieError):
-                found = SimpleCookie(self.headers.get("Cookie", "")).get(f"{COOKIE}-{live.port}")
-                return found.value if found is not None else ""
-            return ""
+    def __init__(self, live: LivePage):
+        self.live = live
+        super().__init__((HOST, 0), _Handler)
 
-        def _welcome(self, cookie: str | None) -> None:
-            """On to the page, without the token in its address; whoever has the cookie already may come again."""
-            if cookie is None and not live.admits(self._cookie()):
-                return self._refuse(403)
-            self.send_response(303)
-            if cookie is not None:
-                name = f"{COOKIE}-{live.port}"
-                self.send_header("Set-Cookie", f"{name}={cookie}; HttpOnly; SameSite=Strict; Path=/")
-            self.send_header("Location", "/")
-            return self._end(b"")
 
-        def _answer(self, kind: str, text: str) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self._end(text.encode("utf-8"))
+class _Handler(BaseHTTPRequestHandler):
+    """Two addresses, for one browser, from this machine."""
 
-        def _refuse(self, code: int) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", "text/plain")
-            self._end(
-                b"Use the address that idiolect printed; its token opens the page once.\n" if code == 403 else b""
-            )
+    server: _Server
 
-        def _end(self, content: bytes) -> None:
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("Cache-Control", "no-store")
-            self.send_header("Referrer-Policy", "no-referrer")
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.end_headers()
-            with contextlib.suppress(ConnectionError):  # a closed browser is no affair of the run
-                self.wfile.write(content)
+    def do_GET(self) -> None:
+        """The page, its data, or a refusal."""
+        live, asked = self.server.live, urlsplit(self.path)
+        # a foreign name that points here is another site's try to read the page
+        if self.headers.get("Host", "") not in (f"{HOST}:{live.port}", f"localhost:{live.port}"):
+            return self._refuse(403)
+        token = parse_qs(asked.query).get("token")
+        if token is not None and asked.path == "/":
+            return self._welcome(live.redeem(token[0]))
+        if not live.admits(self._cookie()):
+            return self._refuse(403)
+        if asked.path not in ("/", "/data"):
+            return self._refuse(404)
+        try:
+            content = live.page() if asked.path == "/" else json.dumps(live.data(), allow_nan=False)
+        except Exception:  # files change while they are read: the browser asks again, and the run must not hear
+            return self._refuse(503)
+        return self._answer("text/html; charset=utf-8" if asked.path == "/" else "application/json", content)
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Nothing: the terminal belongs to the run."""
+    def _cookie(self) -> str:
+        with contextlib.suppress(CookieError):
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(f"{COOKIE}-{self.server.live.port}")
+            return found.value if found is not None else ""
+        return ""
 
-    return Handler
+    def _welcome(self, cookie: str | None) -> None:
+        """On to the page, without the token in its address; one that has the cookie already may come again."""
+        if cookie is None and not self.server.live.admits(self._cookie()):
+            return self._refuse(403)
+        self.send_response(303)
+        if cookie is not None:
+            # with the port, which cookies do not know: two runs on one machine would overwrite each other's
+            name = f"{COOKIE}-{self.server.live.port}"
+            self.send_header("Set-Cookie", f"{name}={cookie}; HttpOnly; SameSite=Strict; Path=/")
+        self.send_header("Location", "/")
+        return self._end(b"")
+
+    def _answer(self, kind: str, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self._end(text.encode("utf-8"))
+
+    def _refuse(self, code: int) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "text/plain")
+        self._end(b"Use the address that idiolect printed; its token opens the page once.\n" if code == 403 else b"")
+
+    def _end(self, content: bytes) -> None:
+        self.send_header("Content-Length", str(len(content)))
+        # what the page shows of clients must stay neither in a cache nor in another site's log
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):  # a closed browser is no affair of the run
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nothing: the terminal belongs to the run."""
 
 
 @contextlib.contextmanager

@@ -118,9 +118,9 @@ def _to_mlflow(module: ModuleType, name: str, curves: list[Curve], target: str) 
         for key, value in settings.items():
             client.log_param(made, _tag(key), str(value)[:500])
         last = curve.points[-1][0]
-        told = [(tag, value, step) for step, values in curve.points for tag, value in values.items()]
-        told += [(tag, value, last) for tag, value in curve.end.items()]
-        metrics = [entities.Metric(_tag(tag), value, 0, step) for tag, value, step in told]
+        points = [(tag, value, step) for step, values in curve.points for tag, value in values.items()]
+        points += [(tag, value, last) for tag, value in curve.end.items()]
+        metrics = [entities.Metric(_tag(tag), value, 0, step) for tag, value, step in points]
         for start in range(0, len(metrics), _BATCH):
             client.log_batch(made, metrics=metrics[start : start + _BATCH])
         client.set_terminated(made)

@@ -10,8 +10,10 @@ import numpy as np
 
 def packed(values: np.ndarray) -> str:
     """A column as the script unpacks it; what is absent or infinite is not-a-number."""
+    # little-endian, as the script's typed arrays are wherever browsers run
     with np.errstate(over="ignore"):
         small = np.asarray(values, "<f4")
+    # looked at after the cast: a double beyond 32 bits is infinite only then, and figures draw gaps, no infinities
     return base64.b64encode(np.where(np.isfinite(small), small, np.float32(np.nan)).tobytes()).decode("ascii")
 
 
@@ -32,6 +34,7 @@ class Pool:
         if not np.isfinite(values).any():
             return None
         text = packed(values)
+        # figures and tables show the same columns: rows of each client, scores, gains
         if text not in self._places:
             self._places[text] = len(self.columns)
             self.columns.append(text)

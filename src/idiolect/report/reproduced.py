@@ -66,8 +66,8 @@ def reproduction_text(found: Reproduced, width: int = WIDTH) -> str:
 def write_reproduction_page(reproduced: ReproducedFound) -> Path:
     """Write report.html into the folder; return the page's path."""
     found, path = reproduced.found, reproduced.path
-    told = [f"Reproduction {found.slug}", found.paper, found.shows]
-    frame = Frame(f"{found.slug}: idiolect reproduce", told, answer(found), path.name)
+    heads = [f"Reproduction {found.slug}", found.paper, found.shows]
+    frame = Frame(f"{found.slug}: idiolect reproduce", heads, answer(found), path.name)
     panels = reproduced.curves.panels if reproduced.curves else ()
     parts: dict[str, object] = {"found": found, "kinds": KINDS, "image": _image(path), "panels": panels}
     parts["page_data"] = {"figures": {f"curves-{place}": data for place, data in enumerate(_curves(reproduced))}}

@@ -24,7 +24,7 @@ NEEDED = 5  # heads that are shown however narrow the terminal is
 
 @dataclasses.dataclass(frozen=True)
 class RunsFound:
-    """Runs of one score, by names that tell them apart."""
+    """Runs of one score, by names that set them apart."""
 
     runs: dict[str, Run]
     same_rows: bool  # whether all were tested on the same rows
@@ -75,10 +75,11 @@ def read_runs(folders: Sequence[str | os.PathLike[str]]) -> RunsFound:
             runs.append(read(folder))
     scores = list(dict.fromkeys(run.score for run in runs))
     if len(scores) > 1:
-        told = ", ".join(f"{run.path.name} has {run.score}" for run in runs)
-        raise RequestError(f"Runs are compared by one score, got several ({told}); name runs of one score.")
+        found = ", ".join(f"{run.path.name} has {run.score}" for run in runs)
+        raise RequestError(f"Runs are compared by one score, got several ({found}); name runs of one score.")
     named: dict[str, Run] = {}
     for run in runs:
+        # folders of one name in different places: the second is "name (2)"
         name, number = run.path.resolve().name, 2
         while name in named:
             name, number = f"{run.path.resolve().name} ({number})", number + 1

@@ -55,9 +55,7 @@ def make_kits(
     folder: Path, spec: Spec, sites: Sequence[str], host: str, port: int, later: Sequence[str] = ()
 ) -> dict[str, Path]:
     """A kit for "server" and for each site; each goes to its owner, by a way that you trust: it holds a key."""
-    check_deployable(spec)
-    check_names(sites, later)
-    check_new(folder)
+    check_request(folder, spec, sites, later)
     authority = make_authority(spec.name)
     kits = {name: folder / name for name in ("server", *sites, *later)}
     for name, kit in kits.items():
@@ -87,8 +85,10 @@ def is_flower(kit: Path) -> bool:
     return (kit / "flower").is_dir()
 
 
-def check_new(folder: Path) -> None:
-    """RequestError where a folder for kits holds files."""
+def check_request(folder: Path, spec: Spec, sites: Sequence[str], later: Sequence[str]) -> None:
+    """RequestError for a spec that cannot be deployed, names that cannot be sites', and a folder that holds files."""
+    check_deployable(spec)
+    check_names(sites, later)
     if folder.exists() and any(folder.iterdir()):
         raise RequestError(f"Kits need a new folder, and {folder} holds files; choose another.")
 

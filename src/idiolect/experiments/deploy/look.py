@@ -80,6 +80,10 @@ def status_of(folder: Path) -> Looked:
         if not (folder / RESULT).is_dir():
             raise RequestError(f"The server of {folder} has not begun; `idiolect deploy serve {folder}` runs it.")
         folder = folder / RESULT
+    return _status_of_run(folder)
+
+
+def _status_of_run(folder: Path) -> Looked:
     facts: dict[str, object] = {"folder": str(folder), "finished": (folder / "done").is_file()}
     if facts["finished"]:
         return Looked([f"Finished: {folder}."], facts)
@@ -90,10 +94,16 @@ def status_of(folder: Path) -> Looked:
     log = next((path for path in (folder / LOG, folder / "kept" / LOG) if path.is_file()), None)
     if log is None:
         raise RequestError(f"{folder} holds no run that has begun; give a kit, or a run folder.")
+    lines, last = _last_message(log)
+    return Looked(lines, facts | last)
+
+
+def _last_message(log: Path) -> Looked:
+    """How far a site is, which keeps no checkpoints: by what it sent."""
     lines = log.read_text(encoding="utf-8").splitlines()
     last = {name: json.loads(lines[-1])[name] for name in ("time", "kind", "round")}
     words = f"{len(lines)} messages sent; the last at {last['time']}: {last['kind']}, round {last['round']}."
-    return Looked([words], facts | {"messages": len(lines), "last": last})
+    return Looked([words], {"messages": len(lines), "last": last})
 
 
 def _progress(path: Path) -> Looked:

@@ -38,6 +38,7 @@ class MethodRuns(NamedTuple):
         """The coordinator of one method with one seed, and where it is saved."""
         name = f"{safe_name(method.label)}-seed{seed}{suffix}"
         fresh = Link(self.link.transport, self.link.run, self.link.numbers, self.link.rules, self.link.say)
+        # messages are numbered over all methods: a late answer to an earlier one is never taken for this one's
         fresh.sequence, fresh.method = self.link.sequence, f"{self.agreed.name}/{name}"
         job = _job(self.prepared, self.agreed, method, built, seed)
         return Coordinator(job, fresh), Saved(self.kept.path / "checkpoint" / name, self.link.say)
@@ -51,7 +52,7 @@ class MethodRuns(NamedTuple):
             self.link.sequence = coordinator.link.sequence
 
     def build(self, method: MethodSpec) -> Built:
-        """The method as it will run. A step that was chosen is told to the sites, whose spec does not have it."""
+        """The method as it will run. A step that was chosen goes to the sites, whose spec does not have it."""
         built = self.prepared.build(method)
         own = next(one for one in self.prepared.spec.methods if one.label == method.label)
         more = {key: value for key, value in method.settings.items() if key not in own.settings}

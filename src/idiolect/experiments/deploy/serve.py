@@ -67,13 +67,7 @@ def coordinate(
         spec = resumed(kept.read_spec(), spec, folder)
     link = Link(transport, run_digest(spec), {name: place for place, name in enumerate([*names, *later])}, rules, say)
     known = kept.read_sealed(AGREED) if resume else None
-    if known is None:
-        agreed = agree(link, spec, names, patience)
-    else:
-        agreed = _restore(known, link, spec)
-        # sites come back by themselves: a round that began before they had would go on without them
-        if away := _wait_for(link, names, min(patience, rules.deadline)):
-            say(f"Going on without {', '.join(away)}, until they are there.")
+    agreed = agree(link, spec, names, patience) if known is None else _go_on(link, spec, known, names, patience)
     weighted = spec.data.weight_column is not None
     hollow = hollow_federation(agreed.recipe, agreed.preparation, agreed.sums, weighted)
     prepared = prepare_hollow(spec, hollow, agreed.constants)
@@ -87,6 +81,15 @@ def coordinate(
         run = MethodRuns(link, kept, prepared, agreed)
         trials = [trial for method in prepared.methods for trial in run.trials(method)]
         write_result(kept, _with_all(link, prepared, agreed, weighted), trials)
+
+
+def _go_on(link: Link, spec: Spec, known: Facts, names: list[str], patience: float) -> Agreed:
+    """What an earlier process agreed on; sites have a deadline's time to come back."""
+    agreed = _restore(known, link, spec)
+    # they do so by themselves: a round that began before would go on without them
+    if away := _wait_for(link, names, min(patience, link.rules.deadline)):
+        link.say(f"Going on without {', '.join(away)}, until they are there.")
+    return agreed
 
 
 def _with_all(link: Link, prepared: Prepared, agreed: Agreed, weighted: bool) -> Prepared:

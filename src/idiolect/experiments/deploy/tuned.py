@@ -37,7 +37,7 @@ def choose_step(prepared: Prepared, method: MethodSpec, train: Train) -> Chosen:
     if not axes:
         return Chosen(method, "", None)
     steps = axes[0].values
-    trials = [_tried(method, step, f"-try{place}", train) for place, step in enumerate(steps)]
+    trials = [_try_step(method, step, f"-try{place}", train) for place, step in enumerate(steps)]
     best = best_of(trials)
     if math.isinf(best.score):
         tried = ", ".join(f"{step:g}" for step in steps)
@@ -61,7 +61,7 @@ def _with_step(method: MethodSpec, step: float) -> MethodSpec:
     return dataclasses.replace(method, settings={**method.settings, "step_size": step})
 
 
-def _tried(method: MethodSpec, step: float, name: str, train: Train) -> Trial:
+def _try_step(method: MethodSpec, step: float, name: str, train: Train) -> Trial:
     """The score that a candidate reached, larger is better; one that left the finite numbers has none."""
     try:
         standing = train(_with_step(method, step), name)

@@ -16,8 +16,7 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from idiolect.core.checks import RequestError
-from idiolect.experiments.deploy.agreement import check_deployable
-from idiolect.experiments.deploy.kits import check_names, check_new, fill_kits
+from idiolect.experiments.deploy.kits import check_request, fill_kits
 from idiolect.experiments.flare import policy
 from idiolect.experiments.spec import Spec
 
@@ -55,9 +54,7 @@ class _Quiet:
 
 def make_flare_kits(folder: Path, spec: Spec, federation: Federation) -> dict[str, Path]:
     """A kit for "server", each site and each user, with the spec and the party's own file."""
-    check_deployable(spec)
-    check_names(federation.sites, federation.later)
-    check_new(folder)
+    check_request(folder, spec, federation.sites, federation.later)
     kits = provision(folder, federation)
     parties = {name: kits[name] for name in (SERVER, *federation.sites, *federation.later)}
     fill_kits(parties, spec, federation.sites, {"later": list(federation.later)})

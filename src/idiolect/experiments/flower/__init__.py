@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 
-if importlib.util.find_spec("flwr") is None:  # here, so that whoever imports a part of it reads this sentence
+if importlib.util.find_spec("flwr") is None:  # here, so that the import of any part of it fails with this sentence
     from idiolect.core.checks import RequestError
 
     raise RequestError("Flower is not installed; pip install 'idiolect[flower]', in an environment of its own.")

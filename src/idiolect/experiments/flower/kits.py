@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from idiolect import __version__
-from idiolect.experiments.deploy.agreement import check_deployable
 from idiolect.experiments.deploy.certificates import AUTHORITY, make_authority, make_papers
-from idiolect.experiments.deploy.kits import CONNECT_FILE, check_names, check_new, fill_kits
+from idiolect.experiments.deploy.kits import CONNECT_FILE, check_request, fill_kits
 from idiolect.experiments.deploy.site_file import FILE
 from idiolect.experiments.flower.server import FOLDER, NODES
 from idiolect.experiments.spec import Spec
@@ -28,9 +27,7 @@ def make_flower_kits(
     folder: Path, spec: Spec, sites: Sequence[str], host: str, port: int, later: Sequence[str] = ()
 ) -> dict[str, Path]:
     """A kit for "server" and for each site."""
-    check_deployable(spec)
-    check_names(sites, later)
-    check_new(folder)
+    check_request(folder, spec, sites, later)
     authority = make_authority(spec.name)
     kits = {name: folder / name for name in ("server", *sites, *later)}
     # the server's own processes come by the loopback address
@@ -46,7 +43,7 @@ def make_flower_kits(
     fill_kits(kits, spec, sites, {"later": list(later), "host": "0.0.0.0", "port": port})
     for site in (*sites, *later):
         with open(kits[site] / FILE, "a", encoding="utf-8") as file:
-            file.write("# Flower lets whoever reaches its server run code of theirs here; see docs/deploy-flower.md\n")
+            file.write("# Flower lets all who reach its server run code of theirs here; see docs/deploy-flower.md\n")
             file.write("shipped_code = false\n")
     _write_app(kits["server"] / FOLDER / APP)
     return kits
@@ -73,7 +70,7 @@ def _write_app(folder: Path) -> None:
             "version": __version__,
             "description": "A run of idiolect over the sites of a kit",
             "license": "Apache-2.0",
-            "dependencies": [],
+            "dependencies": [],  # Flower can install what an app names: nothing
         },
         "tool": {
             "flwr": {
@@ -86,7 +83,7 @@ def _write_app(folder: Path) -> None:
 
 
 def write_connection(kit: Path, port: int) -> Path:
-    """Where Flower's own commands find the server of a kit; the folder that they are told of."""
+    """Where Flower's own commands find the server of a kit; the folder that FLWR_HOME names."""
     home = kit / FOLDER / HOME
     home.mkdir(parents=True, exist_ok=True)
     where = {"address": f"{LOOPBACK}:{port}", "root-certificates": str((kit / AUTHORITY).resolve())}

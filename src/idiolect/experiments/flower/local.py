@@ -63,6 +63,7 @@ def _read(connection: socket.socket) -> bytes:
 
 
 def _receive(connection: socket.socket, length: int) -> bytes:
+    # as in engines/deploy/tls.py, which would load JAX here for every message
     parts: list[bytes] = []
     while length:
         part = connection.recv(min(length, 1 << 20))

@@ -49,6 +49,7 @@ def serve(kit: Path, say: Say, out: Path | None = None) -> Path:
     outcome.unlink(missing_ok=True)
     with _running(_superlink(kit, own.host, own.port), home, kit / FOLDER / "superlink.log") as superlink:
         _wait_for_port(superlink, own.port)
+        # before the run: a node that asks without being registered is refused, and its process ends
         sites = [*own.sites, *own.later]
         for site in sites:
             _flower(["supernode", "register", str(kit / FOLDER / NODES / f"{site}.pub"), "--name", site], home)
@@ -76,19 +77,20 @@ def join(kit: Path, say: Say) -> None:
         path = Path(folder) / HANDLER
         home = kit / FOLDER / HOME
         home.mkdir(parents=True, exist_ok=True)
-        log, told = kit / FOLDER / "supernode.log", False
+        log, noted = kit / FOLDER / "supernode.log", False
         say(f"A SuperNode of Flower connects to {where.host}:{where.port}.")
         # it ends where the server does not know its key yet: parties start in any order
         while not _answers(_supernode(kit, where, path), home, log, path, site.handle):
-            if not told:
+            if not noted:
                 say(f"Flower's SuperNode has ended and is started again; {log} says why.")
-                told = True
+                noted = True
             time.sleep(AGAIN)
 
 
 def _answers(words: Sequence[str], home: Path, log: Path, path: Path, handle: local.Handle) -> bool:
     """Answer what a SuperNode brings, until the run is over (True) or the node has ended."""
     with _running(words, home, log) as node:
+        # the node's end is looked for between messages: a site must not wait for one that is gone
         over = local.serve(path, handle, lambda: node.poll() is not None)
         if over:
             time.sleep(PARTING)
@@ -101,6 +103,7 @@ def _superlink(kit: Path, host: str, port: int) -> list[str]:
         *("flower-superlink", "--host", host, "--port", str(port)),
         *("--ssl-certfile", str(papers.certificate), "--ssl-keyfile", str(papers.key)),
         *("--ssl-ca-certfile", str(papers.authority)),
+        # only nodes whose key is registered, and no app may install packages here
         *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
     ]
 
@@ -116,7 +119,7 @@ def _supernode(kit: Path, where: Connect, handler: Path) -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """For Flower's commands: this Python's come first, nothing is told to its makers, no waiting for tasks."""
+    """For Flower's commands: this Python's come first, no telemetry, no waiting for tasks."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {
         **os.environ,
@@ -142,6 +145,7 @@ def _running(words: Sequence[str], home: Path, log: Path) -> Iterator[subprocess
     try:
         yield process
     finally:
+        # both, whatever the first one does: what the command started may outlive it
         for how in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, how)
@@ -172,18 +176,20 @@ def _wait_for_outcome(superlink: subprocess.Popen[bytes], outcome: Path) -> None
     """Until the run has ended; RequestError with its sentence where it failed."""
     begins_until = time.monotonic() + SECONDS_TO_START
     while True:
-        told = json.loads(outcome.read_text(encoding="utf-8")) if outcome.is_file() else {}
-        if told.get("done"):
+        noted = json.loads(outcome.read_text(encoding="utf-8")) if outcome.is_file() else {}
+        if noted.get("done"):
             return
-        gone = superlink.poll() is not None or ("process" in told and not _is_alive(int(told["process"])))
-        late = not told and time.monotonic() > begins_until
-        if "error" in told or gone or late:
-            why = told.get("error") or f"The run ended without a result; {outcome.parent / 'superlink.log'} says why."
+        late = not noted and time.monotonic() > begins_until
+        if "error" in noted or late or superlink.poll() is not None or not _is_alive(noted.get("process")):
+            why = noted.get("error") or f"The run ended without a result; {outcome.parent / 'superlink.log'} says why."
             raise RequestError(why)
         time.sleep(LOOK_EVERY)
 
 
-def _is_alive(number: int) -> bool:
+def _is_alive(number: int | None) -> bool:
+    """Whether the process still runs; one that has not begun yet is no reason to give up."""
+    if number is None:
+        return True
     try:
         os.kill(number, 0)
     except ProcessLookupError:

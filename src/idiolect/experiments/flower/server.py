@@ -21,6 +21,7 @@ from idiolect.core.checks import RequestError
 from idiolect.experiments.compilation import enable_cache
 from idiolect.experiments.deploy.kits import coordinate_kit
 from idiolect.experiments.flower.blocks import block_of, content_of
+from idiolect.record.files import write_whole
 
 LOOK_EVERY = 0.1  # seconds between looks for answers; Flower's own wait is 3
 FOLDER, NODES, OUTCOME = "flower", "nodes", "outcome.json"
@@ -49,16 +50,9 @@ class FlowerTransport:
         return sorted(self.nodes())
 
     def exchange(self, round: int, messages: Mapping[str, bytes], deadline: float) -> Mapping[str, bytes]:
-        """One message per site. An answer names the message that it answers: a late one is asked for by nobody."""
-        until, nodes = time.monotonic() + deadline, self.nodes()
-        asked = [site for site in messages if site in nodes]
-        sent = [
-            Message(content_of(messages[site]), nodes[site], "query", ttl=deadline, group_id=str(round))
-            for site in asked
-        ]
-        numbers = list(self.grid.push_messages(sent)) if sent else []
-        waiting = {number: site for number, site in zip(numbers, asked) if number}
-        answers: dict[str, bytes] = {}
+        """One message per site. An answer names the message that it answers: a late one is never asked for."""
+        until, answers = time.monotonic() + deadline, dict[str, bytes]()
+        waiting = self._push(round, messages, deadline)
         while waiting and time.monotonic() < until:
             for reply in self.grid.pull_messages(list(waiting)):
                 site = waiting.pop(reply.metadata.reply_to_message_id, None)
@@ -69,8 +63,21 @@ class FlowerTransport:
                 time.sleep(LOOK_EVERY)
         return answers
 
+    def _push(self, round: int, messages: Mapping[str, bytes], deadline: float) -> dict[str, str]:
+        """Send what connected sites are asked: Flower's number of each message -> its site."""
+        nodes = self.nodes()
+        asked = [site for site in messages if site in nodes]
+        if not asked:
+            return {}
+        sent = [
+            Message(content_of(messages[site]), nodes[site], "query", ttl=deadline, group_id=str(round))
+            for site in asked
+        ]
+        # a message that Flower did not take has no number: its site is absent from this round
+        return {number: site for number, site in zip(self.grid.push_messages(sent), asked) if number}
+
     def part(self) -> None:
-        """Tell the sites that the run is over."""
+        """Let the sites know that the run is over."""
         self.exchange(0, dict.fromkeys(self.sites, b""), SECONDS_TO_PART)
 
 
@@ -94,7 +101,7 @@ def main(grid: Grid, context: Context) -> None:
     except RequestError as error:
         note(kit, {"error": str(error)})
         raise
-    except Exception as error:
+    except Exception as error:  # `deploy serve` waits in another process, and must hear of every end
         note(kit, {"error": f"It failed ({type(error).__name__}); superlink.log says more."})
         raise
     transport.part()
@@ -103,10 +110,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def note(kit: Path, outcome: Mapping[str, object]) -> None:
     """How far the run of a kit is, for the process that waits for it."""
-    path = kit / FOLDER / OUTCOME
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(outcome), encoding="utf-8")
-    fresh.replace(path)
+    write_whole(kit / FOLDER / OUTCOME, json.dumps(outcome).encode())
 
 
 server_app.main()(main)
