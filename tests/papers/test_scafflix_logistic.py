@@ -108,6 +108,12 @@ def test_logistic_at_a_small_size(monkeypatch):
     assert heard == [(1, 2), (2, 2)]
     numbers = measured.numbers
     assert numbers["a_iid_least_gain"] > 1
+    assert abs(numbers["a_iid_optimum_minus_scikit_learn"]) < 1e-10
+    rows = small_federation().train
+    assert (
+        abs(scafflix_logistic.solve_by_scikit_learn(rows, 0.2) - scafflix_logistic.solve_by_scikit_learn(rows, 0.1))
+        > 1e-3
+    )
     assert numbers["a_iid_alphas_out_of_order"] == 0
     course = measured.curves["a", "iid"]["scafflix"]
     assert course.relative[..., -1].max() < 1e-6
