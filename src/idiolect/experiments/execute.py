@@ -330,7 +330,7 @@ def _measure(
             own.append(None)
             continue
         cache = folder.path / "optima" / f"{safe_name(label)}.npz"
-        measure = optimum_measure(algorithm.objective, federation.train, cache)
+        measure = optimum_measure(algorithm.objective.unprotected, federation.train, cache)
         if measure is None and spec.evaluation.optimum == "always":
             name = type(algorithm.objective).__name__
             raise RequestError(

@@ -46,6 +46,14 @@ class ClientPrivacy(Settings):
 
 
 @settings
+class RowPrivacy(Settings):
+    """Differential privacy of rows: each row's gradient is clipped, and noise hides any one of them in the sum."""
+
+    clip: float = setting(default=1.0, above=0, doc="largest norm of a row's gradient")
+    noise_multiplier: float = setting(default=1.0, at_least=0, doc="standard deviation of the noise, in clips")
+
+
+@settings
 class Compression(Settings):
     """Fewer bytes: each array of a change is quantised, or only some of its entries are sent."""
 
@@ -88,6 +96,7 @@ class Protection(Settings):
     """What is put around an algorithm; None: not that."""
 
     privacy: ClientPrivacy | None = None
+    rows: RowPrivacy | None = None
     compression: Compression | None = None
     robustness: Robustness | None = None
     attack: Attack | None = None

@@ -6,9 +6,10 @@ from __future__ import annotations
 import dataclasses
 
 from idiolect.core.algorithm import Algorithm
+from idiolect.core.batched import Batched
 from idiolect.core.checks import RequestError
-from idiolect.core.kinds import Bills, SendsChanges
-from idiolect.core.objective import Prepares
+from idiolect.core.kinds import Bills, ReadsRows, SendsChanges
+from idiolect.core.objective import Adapting, Prepares
 from idiolect.core.reduction import Sum, WeightedMean, WeightedMeanByGroup
 from idiolect.core.settings import check_settings
 from idiolect.protection.changes import changes_of
@@ -44,6 +45,33 @@ def refuse_masks(algorithm: Algorithm, protection: Protection) -> None:
     if why is not None:
         raise RequestError(f"{type(algorithm).__name__} cannot run under secure aggregation: {why}.")
     check_threshold(masks.threshold, masks.cohort)
+
+
+def refuse_rows(algorithm: Algorithm, protection: Protection) -> None:
+    """RequestError unless rows reach what is sent through gradients alone, so that noise on these hides them."""
+    check_settings(protection, "protection")
+    why = _shown_rows(algorithm)
+    if protection.privacy is not None:
+        why = "one level of [privacy] is put around an algorithm, got both; leave one out"
+    if why is not None:
+        raise RequestError(f"{type(algorithm).__name__} cannot hide its clients' rows: {why}.")
+
+
+def _shown_rows(algorithm: Algorithm) -> str | None:
+    """Why an upload would depend on rows past their clipped gradients."""
+    if not getattr(algorithm.reduction, "sends", True):
+        return ALONE
+    if isinstance(algorithm.objective, Prepares):
+        return "its clients prepare something from their rows before training, without noise; use another objective"
+    if isinstance(algorithm.objective, Adapting):
+        return "its gradient is taken after a step on the same rows, and is no sum over rows; use another objective"
+    if algorithm.objective.statistics is not None:
+        return "running statistics of a batch (batch normalisation) are sent, which no clip bounds; use layer or group"
+    if not isinstance(algorithm, ReadsRows):
+        return "it does not state how it reads rows; give its class an attribute `row_reads`"
+    if algorithm.row_reads.exact is not None:
+        return algorithm.row_reads.exact
+    return None if isinstance(algorithm, Batched) else "it draws batches in a way of its own; use a method with batches"
 
 
 def _without_sum(algorithm: Algorithm) -> str | None:
