@@ -303,7 +303,7 @@ class _Training:
             write_models(self.folder, self.spec.output.models, one.method.label, run, self.prepared.federation)
         if self.spec.privacy.is_on:
             write_epsilon(one.built.spending, runs)
-        return Trained(one.method, runs, one.built.notes, one.choice, one.built.protected)
+        return Trained(one.method, runs, one.built.notes, one.choice, one.built.protected, one.built.spending)
 
 
 def _agreement(built: Built) -> Ledger:

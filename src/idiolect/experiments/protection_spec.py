@@ -12,12 +12,13 @@ from idiolect.protection.choices import ATTACKS, CODECS, RULES
 
 @dataclasses.dataclass(frozen=True)
 class PrivacySpec:
-    """Differential privacy of clients; on where epsilon or noise_multiplier is given."""
+    """Differential privacy of clients, or of rows; on where epsilon or noise_multiplier is given."""
 
+    level: str = setting(default="clients", choices=("clients", "rows"))  # what one neighbour has and the other has not
     epsilon: float | None = setting(default=None, above=0)  # to spend in all rounds; chooses the noise
     noise_multiplier: float | None = setting(default=None, at_least=0)  # or the noise itself, in clips
-    delta: float | None = setting(default=None, above=0, below=1)  # unset: a tenth of one over the number of clients
-    clip: float = setting(default=1.0, above=0)  # largest norm of a client's change; the first one where adaptive
+    delta: float | None = setting(default=None, above=0, below=1)  # unset: 0.1 / clients; of rows 1e-5
+    clip: float = setting(default=1.0, above=0)  # largest norm of a client's change (first, if adaptive), or a gradient
     clipping: str = setting(default="fixed", choices=("fixed", "adaptive"))  # adaptive: follows a quantile of norms
     quantile: float = setting(default=0.5, above=0, below=1)
     noise: str = setting(default="server", choices=("server", "clients"))

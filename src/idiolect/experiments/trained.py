@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from idiolect.engines.simulate import Run
+from idiolect.experiments.protection import Spending
+from idiolect.experiments.row_protection import RowSpending
 from idiolect.experiments.spec import MethodSpec
 from idiolect.experiments.tuning import Tuned
 from idiolect.record.divergence import Divergence
@@ -23,6 +25,7 @@ class Trained:
     notes: list[str]
     choice: Tuned | None = None  # what was chosen on validation rows, and by what evidence
     protected: tuple[str, ...] = ()  # what protections were around it, in words
+    spending: Spending | RowSpending | None = None  # what its rounds spent of a privacy budget
 
     @property
     def diverged(self) -> Divergence | None:

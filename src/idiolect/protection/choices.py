@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 
@@ -17,12 +16,6 @@ RULES = ("median", "trimmed_mean", "krum", "multi_krum", "geometric_median", "no
 OWN_ATTACKS = ("sign_flip", "noise", "label_flip")  # each attacker alone
 JOINT_ATTACKS = ("little_is_enough", "inner_product")  # attackers that know what the others send
 ATTACKS = OWN_ATTACKS + JOINT_ATTACKS
-
-
-class Secret(NamedTuple):
-    """Words from the system's source of randomness, known to the server of a deployment alone."""
-
-    words: jax.Array
 
 
 @settings

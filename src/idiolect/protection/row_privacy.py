@@ -19,11 +19,11 @@ import jax.numpy as jnp
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm, Models
 from idiolect.core.data import Array, Batch, ClientData
-from idiolect.core.keys import Key, secret_words
+from idiolect.core.keys import Key, Secret, secret_words
 from idiolect.core.objective import Objective
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
-from idiolect.protection.choices import RowPrivacy, Secret
+from idiolect.protection.choices import RowPrivacy
 from idiolect.protection.clipping import add_noise, clip, noise_key
 from idiolect.protection.row_sampling import flip_coins, take_sampled
 from idiolect.protection.subclass import subclass

@@ -17,13 +17,13 @@ import jax.numpy as jnp
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm, Models
 from idiolect.core.data import Array, ClientData
-from idiolect.core.keys import Key, StartKeys, secret_words
+from idiolect.core.keys import Key, Secret, StartKeys, secret_words
 from idiolect.core.reduction import Reduction
 from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
-from idiolect.protection.choices import Protection, Secret
+from idiolect.protection.choices import Protection
 from idiolect.protection.clipping import COUNT_NOISE, NOISE, add_noise, change_noise, clip, next_clip, noise_key
 from idiolect.protection.masked_sums import mask_sums
 from idiolect.protection.packing import pack_tree, unpack_tree
