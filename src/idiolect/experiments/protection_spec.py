@@ -38,7 +38,9 @@ class CompressionSpec:
     kind: str | None = setting(default=None, choices=CODECS)
     bits: int = setting(default=8, at_least=1, at_most=16)  # quantise
     one_in: int = setting(default=10, at_least=2)  # top_k, random_k: entries per one that is sent
-    error_feedback: bool = True  # top_k, random_k: what was not sent is added next time
+    rank: int = setting(default=2, at_least=1)  # low_rank: of what is sent of a matrix
+    error_feedback: bool = True  # top_k, random_k, low_rank: what was not sent is added next time
+    only: tuple[str, ...] = ()  # layers that are sent at all, by name or pattern; none: all
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,10 +13,14 @@ from idiolect.core.objective import Adapting, Prepares
 from idiolect.core.reduction import Sum, WeightedMean, WeightedMeanByGroup
 from idiolect.core.settings import check_settings
 from idiolect.protection.changes import changes_of
-from idiolect.protection.choices import Compression, Protection
+from idiolect.protection.choices import REMEMBERING, Compression, Protection
 from idiolect.protection.masking import check_threshold
 
 ALONE = "nothing leaves its clients in training, so that there is nothing to protect or to attack; leave it out"
+RIGHT = (
+    "use all layers with kind = 'quantise', or with random_k or low_rank and error_feedback = false, which are right "
+    "in the mean"
+)
 
 
 def refuse_protection(algorithm: Algorithm, protection: Protection) -> None:
@@ -113,16 +117,15 @@ def _not_private(algorithm: Algorithm) -> str | None:
 
 def _not_compressed(algorithm: Algorithm, codec: Compression) -> str | None:
     """Why the algorithm does not bear what the codec leaves out."""
+    if codec.kind == "whole" and not codec.only:
+        return "kind = 'whole' sends all numbers as they are; name the layers to send in `only`, or use another kind"
     if not is_biased(codec):
         return None
     changes = changes_of(algorithm)
     if changes.unbiased is not None:
-        return f"{changes.unbiased}; use kind = 'quantise', or random_k with error_feedback = false"
+        return f"{changes.unbiased}; {RIGHT}"
     if any(start is not None for start in changes.fields.values()):
-        return (
-            "it sends whole parameters, and what is not sent in one round is never made up for; use kind = 'quantise', "
-            "or random_k with error_feedback = false"
-        )
+        return f"it sends whole parameters, and what is not sent in one round is never made up for; {RIGHT}"
     return None
 
 
@@ -133,7 +136,7 @@ def _all_take_part(objective: Prepares) -> bool:
 
 def is_biased(codec: Compression) -> bool:
     """Whether what arrives is wrong in the mean."""
-    return codec.kind == "top_k" or (codec.kind == "random_k" and codec.error_feedback)
+    return codec.kind == "top_k" or (codec.kind in REMEMBERING and codec.error_feedback) or bool(codec.only)
 
 
 def _of_one_another(protection: Protection) -> str | None:

@@ -25,6 +25,7 @@ from idiolect.protection.attacks import attack_moves, flip_labels
 from idiolect.protection.changes import Beside, add_starts, changes_of, own_part, take_moves
 from idiolect.protection.choices import Protection
 from idiolect.protection.clipping import COUNT_NOISE, NOISE, add_noise, change_noise, clip, next_clip, noise_key
+from idiolect.protection.layers import keep_sent
 from idiolect.protection.masked_sums import mask_sums
 from idiolect.protection.packing import pack_tree, unpack_tree
 from idiolect.protection.reduction import ProtectedReduction
@@ -144,7 +145,7 @@ class Protected(_Base):  # type: ignore[misc]
         """The upload with its changes clipped, attacked, compressed; and what was not sent, where it is remembered."""
         rows, protection = flip_labels(self.protection.attack, data), self.protection
         upload, kept, tally = super().send(key, own_part(sent), working, own_part(client), rows)
-        moves, more = take_moves(changes_of(self), own_part(sent), upload), None
+        moves, more = keep_sent(protection.compression, take_moves(changes_of(self), own_part(sent), upload)), None
         if protection.privacy is not None:
             # a weight by rows would reveal how many the client has
             upload = upload._replace(weight=jnp.ones_like(upload.weight))
@@ -188,7 +189,8 @@ class Protected(_Base):  # type: ignore[misc]
                 # the noise of a sum, divided by the same constant as the sum
                 deviation = change_noise(privacy) * (privacy.clip if bound is None else bound) / privacy.expected
                 moves = {name: getattr(mean, name) for name in changes.fields}
-                mean = mean._replace(**add_noise(noise, deviation, moves))
+                # an array that nobody sends must not walk away by noise alone
+                mean = mean._replace(**keep_sent(self.protection.compression, add_noise(noise, deviation, moves)))
             received = received._replace(mean=mean)
         moved = super().server_step(key, own_part(server), own_sent, add_starts(changes, own_sent, received))
         return moved if adapted is None else Beside(moved, adapted)
