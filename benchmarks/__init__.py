@@ -33,5 +33,6 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "protection-attacks",
     "masks",
 )

@@ -34,6 +34,7 @@ NAMES = (
     "deploy-faults",
     "protection",
     "protection-clip",
+    "protection-attacks",
     "masks",
     *DEVICE,
 )
