@@ -2,8 +2,8 @@
 """What attackers do to shared and to personal models, method against method under one epsilon, and scores by bytes.
 
 Every number is a difference over the same honest clients: to the run without attackers and without a robust mean, to
-FedAvg at the same epsilon, to the run whose uploads are whole; so its interval is that of the difference. It is measured
-cell by cell, and a run goes on with the cells that the file of results does not have yet.
+FedAvg at the same epsilon, to the run whose uploads are whole; so its interval is that of the difference. Cells are
+measured one by one, and a run goes on with those that the file of results does not have yet.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Size(NamedTuple):
 
 
 FULL = Size(SOURCES, tuple(METHODS), tuple(ATTACKS), RULES, tuple(CODECS), EPSILONS, 30, (0, 1))
-QUICK = Size(("heart_disease",), ("fedavg",), ("inner_product",), ("mean",), ("rank 1",), (3.0,), 2, (0,))
+QUICK = Size(("heart_disease",), ("fedavg",), ("inner_product",), ("mean",), ("rank 1",), (), 2, (0,))
 
 
 def parts(quick: bool) -> Iterator[Result]:
@@ -78,7 +78,9 @@ def plan(size: Size, cells: dict[str, Cell]) -> Iterator[tuple[str, Callable[[],
     for source in size.sources:
         for method in size.methods:
             yield f"{source} {method} plain", lambda s=source, m=method: scores_of(sized(size, s, m))
-    if importlib.util.find_spec("dp_accounting") is not None:  # without the extra `privacy` nothing can be accounted
+    if (
+        size.epsilons and importlib.util.find_spec("dp_accounting") is not None
+    ):  # without the extra `privacy` nothing can be accounted
         for source in size.sources:
             for method in size.methods:
                 yield f"{source} {method} epsilon", lambda s=source, m=method: private(size, s, m)
