@@ -24,7 +24,6 @@ from idiolect.experiments.run_folder import RunFolder
 from idiolect.experiments.spec import MethodSpec, own_settings
 from idiolect.experiments.trained import Trained, recorded
 from idiolect.metrics.scores import SCORES
-from idiolect.objectives import OBJECTIVES
 from idiolect.record.choices import Choice, ChoiceRow, Choices, ChoiceScores, OwnChoice, Spent, Value, ValueTried
 
 # The largest value is the least personal: alpha = 1 is one model for all, a large penalty holds every personal model at
@@ -248,5 +247,4 @@ def _tried(entry: Trained, swept: list[str]) -> Tried:
 
 def objective_settings(method: MethodSpec) -> list[str]:
     """What can be set on the objective that a method minimises."""
-    name = method.objective or find(method.algorithm).objective
-    return own_settings(OBJECTIVES[name]) if name in OBJECTIVES else []
+    return own_settings(method.minimised) if method.minimised is not None else []

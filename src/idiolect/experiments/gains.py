@@ -72,10 +72,11 @@ def judge_methods(
             estimates = _estimates(entry, reference, (observed(label), observed(reference.method.label)), score, frame)
             intervals = student_intervals(moderated(estimates))
             against = Against(reference, intervals if bound is None else within(intervals, bound))
-            found = found._replace(**{name: against})
             if name == "alone":
                 expected, verdict = judge(estimates)
-                found = found._replace(expected=expected, verdict=verdict)
+                found = found._replace(alone=against, expected=expected, verdict=verdict)
+            else:
+                found = found._replace(one=against)
         judged[label] = found
     return judged
 

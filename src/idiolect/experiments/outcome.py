@@ -201,7 +201,7 @@ def _other_score(entry: Trained, name: str) -> OtherScore:
     return OtherScore(found.parts["mean"], found.parts["worst_decile"], found.clients, found.missing)
 
 
-def _lasts(entry: Trained) -> dict[str, float]:
+def _lasts(entry: Trained) -> dict[str, Any]:
     """Means over seeds of what the last record says; of the distance to an optimum only where it was measured."""
     last = [run.history[-1] for run in entry.runs]
     names = ("seconds", "train_loss", "suboptimality", "distance_to_optimum")

@@ -153,7 +153,9 @@ def _write_shared(folder: RunFolder, trained: list[Trained]) -> None:
 def _judged(entry: Trained, trained: list[Trained], chosen: dict[str, bool | None], clients: int) -> Judged:
     """Gains by the scores alone: intervals and verdicts need a site's rows."""
     unknown = Intervals(*(np.full(clients, np.nan) for _ in Intervals._fields))
-    return Judged(*(one and Against(one, unknown) for one in find_references(entry, trained, chosen)))
+    references = find_references(entry, trained, chosen)
+    alone, one = (None if found is None else Against(found, unknown) for found in references)
+    return Judged(alone=alone, one=one)
 
 
 def _traffic(link: Link) -> dict[str, Any]:
