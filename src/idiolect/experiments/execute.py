@@ -211,8 +211,9 @@ class _Training:
         known = spec.resolved.get(labels[0])
         if known is not None:
             devices = known.devices if training.devices == "auto" else training.devices
-            used = {"executor": known.executor, "chunk": known.chunk, "block": known.block, "devices": devices}
-            training = dataclasses.replace(training, **used)
+            training = dataclasses.replace(
+                training, executor=known.executor, chunk=known.chunk, block=known.block, devices=devices
+            )
         # method by method, all seeds of one side by side: runs are cut apart in this order below
         lanes, seeds = [one.built for one in methods for _ in spec.seeds], list(spec.seeds) * len(methods)
         shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
