@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -71,16 +72,9 @@ class Client:
 
     def gradient(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """By u and by b."""
-        gradients = (self.ridge * shared, self.ridge * personal)
-        for term in self.terms:
-            own = self.loss.gradient(*self.rows, self._place(term, shared, personal)).reshape(-1)
-            for gradient, place in zip(gradients, (term.shared, term.personal)):
-                if place is not None:
-                    gradient += term.weight * place.factor * own[place.positions]
-        if self.penalty:
-            away = self.penalty * (shared - personal)
-            gradients = (gradients[0] + away, gradients[1] - away)
-        return gradients
+        return self._pull_back(
+            lambda term: self.loss.gradient(*self.rows, self._place(term, shared, personal)), shared, personal
+        )
 
     def hessian(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The blocks (u, u), (u, b) and (b, b)."""
@@ -101,18 +95,27 @@ class Client:
         self, shared: np.ndarray, personal: np.ndarray, along_shared: np.ndarray, along_personal: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The Hessian at (u, b) times a direction."""
-        products = (self.ridge * along_shared, self.ridge * along_personal)
-        for term in self.terms:
-            point = self._place(term, shared, personal)
+
+        def product(term: Term) -> np.ndarray:
             along = self._place(term._replace(fixed=None), along_shared, along_personal)
-            own = self.loss.hessian_product(*self.rows, point, along).reshape(-1)
-            for product, place in zip(products, (term.shared, term.personal)):
+            return self.loss.hessian_product(*self.rows, self._place(term, shared, personal), along)
+
+        return self._pull_back(product, along_shared, along_personal)
+
+    def _pull_back(
+        self, own: Callable[[Term], np.ndarray], shared: np.ndarray, personal: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """By u and by b: what every term says by its coefficients, and the gradient of the squares."""
+        blocks = (self.ridge * shared, self.ridge * personal)
+        for term in self.terms:
+            found = own(term).reshape(-1)
+            for block, place in zip(blocks, (term.shared, term.personal)):
                 if place is not None:
-                    product += term.weight * place.factor * own[place.positions]
+                    block += term.weight * place.factor * found[place.positions]
         if self.penalty:
-            away = self.penalty * (along_shared - along_personal)
-            products = (products[0] + away, products[1] - away)
-        return products
+            away = self.penalty * (shared - personal)
+            blocks = (blocks[0] + away, blocks[1] - away)
+        return blocks
 
     def _place(self, term: Term, shared: np.ndarray, personal: np.ndarray) -> np.ndarray:
         size = self.loss.shape[0] * self.loss.shape[1]

@@ -149,35 +149,21 @@ def _whole(loss: ConvexLoss) -> tuple[Layout, np.ndarray]:
     return loss.to_params(positions.reshape(loss.shape)), positions
 
 
-def _global(objective: GlobalModel, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+def _plain(objective: Objective, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+    """f'_m at w, at beta_m, or at their sum, by the blocks that there are."""
     layout, every = _whole(loss)
-    term = Term(1.0, Place(1.0, every), None)
-    return layout, (), lambda number, rows: Client(loss, rows, (term,))
+    shared, personal = objective.has_shared, objective.has_personal
+    term = Term(1.0, Place(1.0, every) if shared else None, Place(1.0, every) if personal else None)
+    return layout if shared else (), layout if personal else (), lambda number, rows: Client(loss, rows, (term,))
 
 
-def _local(objective: LocalOnly, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-    layout, every = _whole(loss)
-    term = Term(1.0, None, Place(1.0, every))
-    return (), layout, lambda number, rows: Client(loss, rows, (term,))
-
-
-def _additive(objective: Additive, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-    layout, every = _whole(loss)
-    term = Term(1.0, Place(1.0, every), Place(1.0, every))
-    return layout, layout, lambda number, rows: Client(loss, rows, (term,))
-
-
-def _mt2(objective: MT2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
+def _pulled(objective: MT2 | MX2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
     layout, every = _whole(loss)
     place = Place(1.0, every)
-    terms = (Term(float(objective.relaxation), place, None), Term(1.0, None, place))
+    terms = (Term(1.0, None, place),)
+    if isinstance(objective, MT2):
+        terms = (Term(float(objective.relaxation), place, None), *terms)
     return layout, layout, lambda number, rows: Client(loss, rows, terms, penalty=float(objective.penalty))
-
-
-def _mx2(objective: MX2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
-    layout, every = _whole(loss)
-    term = Term(1.0, None, Place(1.0, every))
-    return layout, layout, lambda number, rows: Client(loss, rows, (term,), penalty=float(objective.penalty))
 
 
 def _apfl2(objective: APFL2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
@@ -256,11 +242,11 @@ def _prepared(loss: ConvexLoss, optima: np.ndarray) -> Prepared:
 
 
 _BUILDERS: dict[type[Objective], _Build] = {
-    GlobalModel: _global,
-    LocalOnly: _local,
-    Additive: _additive,
-    MT2: _mt2,
-    MX2: _mx2,
+    GlobalModel: _plain,
+    LocalOnly: _plain,
+    Additive: _plain,
+    MT2: _pulled,
+    MX2: _pulled,
     APFL2: _apfl2,
     WS2: _ws2,
     Residual: _residual,
