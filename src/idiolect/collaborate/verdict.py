@@ -10,7 +10,7 @@ from scipy.stats import t as student
 
 from idiolect.collaborate.quadratic import Sample
 from idiolect.core.keys import Purpose, host_generator
-from idiolect.metrics.intervals import MINIMUM_ROWS
+from idiolect.metrics.paired import MINIMUM_ROWS
 from idiolect.metrics.summary import bootstrap_interval
 
 
@@ -78,10 +78,7 @@ def _measurably_worse(test: Sample, row_losses: np.ndarray, way: np.ndarray, bes
     rows = np.arange(len(test.owner))
     difference = row_losses[rows, way[test.owner]] - row_losses[rows, best[test.owner]]
     mean = test.means(difference)
-    _, block = np.unique(np.stack([test.owner, test.block]), axis=1, return_inverse=True)
-    totals = np.bincount(block.reshape(-1), difference - mean[test.owner])
-    owner = np.zeros(len(totals), np.int64)
-    owner[block.reshape(-1)] = test.owner
+    totals, owner = test.block_sums(difference - mean[test.owner]), test.blocks[1]
     blocks = np.bincount(owner, minlength=test.agents)
     squares = np.bincount(owner, totals**2, minlength=test.agents)
     spread = np.sqrt(squares * blocks / np.maximum(blocks - 1, 1)) / np.maximum(test.counts, 1)

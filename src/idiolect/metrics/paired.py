@@ -12,6 +12,8 @@ from scipy import stats
 from idiolect.core.checks import RequestError
 from idiolect.metrics.variances import moderate
 
+# n rows that all agree are a sign test with p = 2 / 2^n, above 5 % below 6: fewer rows prove nothing by themselves.
+MINIMUM_ROWS = 6
 _ROUNDING = 1e-5  # of float32 scores and of pseudo-values made from them
 _MOST_SKEW = 3.0  # no correction beyond this: there an average of few rows tells nothing
 
@@ -149,6 +151,11 @@ def student_intervals(found: Estimates, level: float = 0.95) -> Intervals:
         low, high = (found.value - found.error * _unbent(sign * quantile, bend) for sign in (1, -1))
     exact = found.error == 0  # the same answers to every row: no gain, without a doubt
     return Intervals(found.value, np.where(exact, found.value, low), np.where(exact, found.value, high))
+
+
+def within(found: Intervals, bound: float) -> Intervals:
+    """The intervals cut to -bound .. bound, beyond which no gain can be."""
+    return found._replace(low=np.clip(found.low, -bound, bound), high=np.clip(found.high, -bound, bound))
 
 
 def _unbent(values: np.ndarray, bend: np.ndarray) -> np.ndarray:

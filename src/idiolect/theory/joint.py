@@ -160,7 +160,7 @@ def _plain(objective: Objective, loss: ConvexLoss) -> tuple[Layout, Layout, _Mak
 def _pulled(objective: MT2 | MX2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeClient]:
     layout, every = _whole(loss)
     place = Place(1.0, every)
-    terms = (Term(1.0, None, place),)
+    terms: tuple[Term, ...] = (Term(1.0, None, place),)
     if isinstance(objective, MT2):
         terms = (Term(float(objective.relaxation), place, None), *terms)
     return layout, layout, lambda number, rows: Client(loss, rows, terms, penalty=float(objective.penalty))
