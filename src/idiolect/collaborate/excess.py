@@ -95,18 +95,12 @@ def noise_scale(sample: Sample, own: np.ndarray) -> np.ndarray:
 
 def _standard_errors(sample: Sample, differences: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of a mean over a client's rows whose blocks are independent, and blocks - 1 per client."""
-    centred = differences - value[sample.owner]
-    _, block = np.unique(np.stack([sample.owner, sample.block]), axis=1, return_inverse=True)
-    block = block.reshape(-1)
-    blocks = np.bincount(np.unique(np.stack([sample.owner, block]), axis=1)[0], minlength=sample.agents)
-    if len(np.unique(block)) < len(block):
-        totals = np.zeros((block.max() + 1, differences.shape[1]))
-        # rows of a block err together: their sum is one observation
-        np.add.at(totals, block, centred)
-        owners = np.zeros(len(totals), np.int64)
-        owners[block] = sample.owner
+    centred, owners = differences - value[sample.owner], sample.blocks[1]
+    blocks = np.bincount(owners, minlength=sample.agents)
+    if len(owners) < len(centred):
         squares = np.zeros((sample.agents, differences.shape[1]))
-        np.add.at(squares, owners, totals**2)
+        # rows of a block err together: their sum is one observation
+        np.add.at(squares, owners, sample.block_sums(centred) ** 2)
     else:
         squares = sample.sums(centred**2)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -60,9 +60,9 @@ def learn_many(
     for fold, blocks in enumerate(judged.blocks):
         inside = sample.fold == fold
         for members in blocks:  # the mixture has not seen the fold either
-            rows = _rows_of(sample, members)
+            rows = sample.rows_of(members)
             apart, here = rows[~inside[rows]], rows[inside[rows]]
-            mixture = stack(_part(sample, members, ~inside[rows]), judged.outputs[apart])
+            mixture = stack(sample.some_agents(members).take(~inside[rows]), judged.outputs[apart])
             answers = np.einsum("rco,c->ro", judged.outputs[here], mixture)
             losses[here] = sample.loss.row_losses(answers, sample.goals[here])
     blocks, exchange = split_into_blocks(sample, penalty, BLOCK, seed=seed)
@@ -71,12 +71,13 @@ def learn_many(
     totals = np.zeros(len(judged.names))
     for number, members in enumerate(blocks):
         part = sample.some_agents(members)
-        mixture = stack(part, judged.outputs[_rows_of(sample, members)])
+        mixture = stack(part, judged.outputs[sample.rows_of(members)])
         expansion = expand(part, point)
         family, _ = candidates(part, expansion, penalty, effort)
         every = [quick_models(part, expansion, row_weights(one.shares, part.counts), penalty) for one in family]
         models[members] = np.einsum("c,cap->ap", mixture, np.stack(every))
-        found.append((members, _thinned(mixed(mixture, family))))
+        # in single precision: many matrices wait for the end
+        found.append((members, mixed(mixture, family).astype(np.float32)))
         totals += mixture * len(members)
         exchange = exchange + exchange_of(part, effort)
         report("blocks", sample.folds * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))
@@ -107,23 +108,7 @@ def _judge_candidates(
                 names = [one.name for one in family]
                 # in single precision: rows x candidates x outputs is the largest array of all
                 outputs = np.zeros((len(sample.owner), *answers.shape[1:]), np.float32)
-            outputs[there[_rows_of(judged, members)]] = answers
+            outputs[there[judged.rows_of(members)]] = answers
             report("blocks", fold * len(blocks) + number + 1, (sample.folds + 1) * len(blocks))
         all_blocks.append(blocks)
     return _Judged(names, outputs, all_blocks, exchange)
-
-
-def _rows_of(sample: Sample, members: np.ndarray) -> np.ndarray:
-    """Places of these clients' rows."""
-    counts = sample.counts[members]
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.repeat(sample.starts[members], counts) + within
-
-
-def _part(sample: Sample, members: np.ndarray, kept: np.ndarray) -> Sample:
-    return sample.some_agents(members).take(kept)
-
-
-def _thinned(shares: np.ndarray) -> np.ndarray:
-    """In single precision: many matrices wait for the end."""
-    return shares.astype(np.float32)

@@ -59,6 +59,19 @@ class Sample:
         """(clients + 1,) where each client's rows begin."""
         return np.concatenate([[0], np.cumsum(self.counts)])
 
+    @cached_property
+    def blocks(self) -> tuple[np.ndarray, np.ndarray]:
+        """(rows,) numbers of the blocks, client by client, whatever they are called; (blocks,) the client of each."""
+        pairs, number = np.unique(np.stack([self.owner, self.block]), axis=1, return_inverse=True)
+        return number.reshape(-1), pairs[0]
+
+    def block_sums(self, values: np.ndarray) -> np.ndarray:
+        """Row values added up within blocks: (rows, ...) to (blocks, ...)."""
+        number, owner = self.blocks
+        sums = np.zeros((len(owner), *values.shape[1:]))
+        np.add.at(sums, number, values)
+        return sums
+
     @property
     def size(self) -> int:
         """Coefficients of one model."""
@@ -90,11 +103,15 @@ class Sample:
 
     def some_agents(self, agents: np.ndarray) -> Sample:
         """Only these clients, numbered anew in the order given (which must rise)."""
-        counts = self.counts[agents]
-        owner = np.repeat(np.arange(len(agents)), counts)
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-        kept = self.take(self.starts[agents][owner] + within)
+        kept = self.take(self.rows_of(agents))
+        owner = np.repeat(np.arange(len(agents)), self.counts[agents])
         return dataclasses.replace(kept, owner=owner, agents=len(agents))
+
+    def rows_of(self, agents: np.ndarray) -> np.ndarray:
+        """Places of these clients' rows, client after client."""
+        counts = self.counts[agents]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(self.starts[agents], counts) + within
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Row values added up per client: (rows, ...) to (clients, ...)."""
