@@ -113,6 +113,13 @@ class CategoryColumn:
         return found
 
 
+def unscaled(column: NumberColumn | CategoryColumn) -> NumberColumn | CategoryColumn:
+    """The column without a number of all clients: each is scaled by its own rows."""
+    if isinstance(column, CategoryColumn):
+        return column
+    return dataclasses.replace(column, fill=0.0, centre=0.0, scale=1.0, lowest=None, highest=None)
+
+
 class Fitted(NamedTuple):
     """A fitted column, or None where it is left out, what each client sent for it, and the sentences about it."""
 
