@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idiolect.collaborate.batched import group_derivatives, group_optima, own_answers, sums_of_groups
+from idiolect.collaborate.batched import MOST_STEPS, group_derivatives, group_optima, own_answers, sums_of_groups
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
@@ -301,12 +301,12 @@ def own_optima(sample: Sample, penalty: float, start: np.ndarray) -> np.ndarray:
     return np.stack(found)
 
 
-def common_model(sample: Sample, penalty: float, steps: int = 50) -> np.ndarray:
+def common_model(sample: Sample, penalty: float) -> np.ndarray:
     """The optimum of all rows: damped Newton from zero."""
-    return optimum(sample, np.ones(sample.agents), penalty, np.zeros(sample.size), steps)
+    return optimum(sample, np.ones(sample.agents), penalty, np.zeros(sample.size))
 
 
-def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarray, steps: int = 50) -> np.ndarray:
+def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarray) -> np.ndarray:
     """argmin sum_j a_j (rows of j) + (penalty/2) |V|^2 by Newton steps, halved until the value falls."""
     mine = sample.take(weights[sample.owner] > 0)
     loss, per_row, ridge = sample.loss, weights[mine.owner], sample.ridge(penalty)
@@ -319,7 +319,7 @@ def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarr
             return float(per_row @ rows + 0.5 * (ridge * point) @ point)
 
     point, now = start.copy(), value(start)
-    for _ in range(steps):
+    for _ in range(MOST_STEPS):
         coefficients = point.reshape(loss.shape)
         gradient = loss.gradient(mine.design, mine.goals, per_row, coefficients).reshape(-1) + ridge * point
         curvature = loss.hessian(mine.design, mine.goals, per_row, coefficients) + np.diag(ridge)

@@ -252,24 +252,6 @@ class Federation:
             sentences.append(f"{amount} further {never}.")
         return sentences
 
-    def as_dtype(self, dtype: DTypeLike) -> Federation:
-        """The same federation with floating inputs and targets in another precision."""
-
-        def cast(rows: Rows) -> Rows:
-            inputs, targets = (
-                array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
-                for array in (rows.inputs, rows.targets)
-            )
-            return dataclasses.replace(rows, inputs=inputs, targets=targets)
-
-        return dataclasses.replace(
-            self,
-            train=cast(self.train),
-            validation=cast(self.validation),
-            test=cast(self.test),
-            held_out=None if self.held_out is None else self.held_out.as_dtype(dtype),
-        )
-
 
 class Owned(NamedTuple):
     """Rows with an owner each, before they are split."""

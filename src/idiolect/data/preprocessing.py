@@ -102,7 +102,7 @@ class Preprocessing:
 
     def apply(self, table: object, dtype: DTypeLike = np.float32) -> np.ndarray:
         """Model inputs (rows, features) for rows of any table source; the target column is not needed."""
-        return self.encode(self._read(table, [column.name for column in self.columns], "feature"), dtype)
+        return self.encode(self._read(table), dtype)
 
     def encode(self, columns: Mapping[str, Column], dtype: DTypeLike = np.float32) -> np.ndarray:
         """Model inputs of columns that were read as `kinds` says."""
@@ -137,20 +137,16 @@ class Preprocessing:
 
         A text in a column of numbers is refused, as in `apply`: it is neither a number nor missing.
         """
-        columns = self._read(table, [column.name for column in self.columns], "feature")
+        columns = self._read(table)
         return [text for column in self.columns for text in column.doubts(columns[column.name])]
 
-    def _read(self, table: object, names: Sequence[str], purpose: str) -> dict[str, Column]:
+    def _read(self, table: object) -> dict[str, Column]:
         found = read_table(table, self.kinds)
-        require_columns(found, names, purpose)
+        require_columns(found, [column.name for column in self.columns], "feature")
         return columns_of(found)
 
-    def apply_targets(self, table: object, dtype: DTypeLike = np.float32) -> np.ndarray:
-        """Class numbers (rows,) int32, or scaled values (rows,) or (rows, k), of rows with a known target."""
-        return self.encode_targets(self._read(table, self.target.names, "target"), dtype)
-
     def encode_targets(self, columns: Mapping[str, Column], dtype: DTypeLike = np.float32) -> np.ndarray:
-        """The targets of columns that were read as `kinds` says."""
+        """Class numbers (rows,) int32, or scaled values (rows,) or (rows, k), of columns read as `kinds` says."""
         wanted = [columns[name] for name in self.target.names]
         if self.target.classes:
             place = {name: number for number, name in enumerate(self.target.classes)}

@@ -96,12 +96,6 @@ def check_roles(
     return roles
 
 
-def read_csv(path: str | Path, column_names: Sequence[str] | None = None, delimiter: str = ",") -> pa.Table:
-    """A delimited text file with this separator; `column_names` where the file has no header line."""
-    written = read_delimited(path, delimiter, column_names, fixed=True)
-    return _read_columns(written.table, {}, written).table
-
-
 def _name_columns(table: pa.Table, what: str) -> tuple[pa.Table, list[str]]:
     """Columns without a name are named by their place; names that occur twice are refused."""
     names, notes = list(table.column_names), []

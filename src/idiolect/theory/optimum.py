@@ -34,21 +34,17 @@ def local_optima(objective: Objective | ClientLoss, rows: Rows) -> Params | None
     return {name: np.stack([params[name] for params in solutions]) for name in solutions[0]}
 
 
-def shared_optimum(
-    objective: Objective | ClientLoss, rows: Rows, client_weights: np.ndarray | None = None
-) -> Params | None:
-    """w* = argmin of the mean of f'_m over clients, weighted equally by default; None where not known."""
+def shared_optimum(objective: Objective | ClientLoss, rows: Rows) -> Params | None:
+    """w* = argmin of the mean of f'_m over clients; None where not known."""
     loss = convex_loss(objective)
     if loss is None:
         return None
-    weights = np.ones(rows.clients) if client_weights is None else np.asarray(client_weights, np.float64)
     every = weighted_rows(loss, rows)
-    share = weights / weights.sum()
     # rows of all clients as one client's, each weighted by its client: then one solver serves both questions
     pooled = arrow.Rows(
         np.concatenate([own.design for own in every]),
         np.concatenate([own.goals for own in every]),
-        np.concatenate([a * own.weights for a, own in zip(share, every)]),
+        np.concatenate([1 / rows.clients * own.weights for own in every]),
     )
     solution = own_optimum(loss, pooled)
     return None if solution is None else loss.to_params(solution)
