@@ -13,7 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
 from idiolect.core.checks import RequestError
-from idiolect.models.adapters.adapted import Adapted, Path, look_up, nest, running
+from idiolect.models.adapters.adapted import Adapted, Path, look_up, nest, refuse_unmasked, running
 from idiolect.models.model import Params
 
 STATISTICS = "batch_stats"
@@ -36,10 +36,6 @@ class LinenModel(Adapted):
     def apply(self, params: Params, inputs: Array) -> Array:
         """Outputs as the module predicts."""
         return cast(Array, self.module.apply(self._variables(params), self.shaped(inputs), **self._mode(False)))
-
-    def train(self, key: Array, params: Params, inputs: Array) -> Array:
-        """Outputs as the module trains, with dropout."""
-        return self.observe(key, params, inputs)[0]
 
     def observe(self, key: Array, params: Params, inputs: Array, mask: Array | None = None) -> tuple[Array, Params]:
         """`train`, and the batch statistics that the module says."""
@@ -84,9 +80,6 @@ def linen_model(module: linen.Module, input_shape: tuple[int, ...], vocabulary: 
             "make a module without the others."
         )
     if STATISTICS in variables and "mask" not in arguments:
-        raise RequestError(
-            f"{type(module).__name__} has batch statistics, which must not count padded rows: give its __call__ an "
-            "argument mask, (rows,) or None, and pass it on to BatchNorm."
-        )
+        refuse_unmasked(module)
     places = tuple((collection, path) for collection in variables for path in flatten_dict(variables[collection]))
     return dataclasses.replace(model, places=places)
