@@ -19,7 +19,7 @@ from idiolect.collaborate.quadratic import (
     score_own,
 )
 from idiolect.core.checks import RequestError
-from idiolect.theory.convex import ConvexLoss
+from idiolect.theory.convex import ConvexLoss, MatrixRows
 
 
 def excess_of(sample, penalty=0.0):
@@ -82,7 +82,9 @@ def test_optima_of_log_losses_are_stationary_and_a_single_class_stays_finite(ben
     for agent in range(2):
         point = optimum(sample, np.eye(2)[agent], 1.0, np.zeros(sample.size))
         mine = sample.owner == agent
-        gradient = loss.gradient(sample.design[mine], sample.goals[mine], np.ones(20), point.reshape(loss.shape))
+        gradient = loss.gradient(
+            MatrixRows(sample.design[mine], sample.goals[mine], np.ones(20)), point.reshape(loss.shape)
+        )
         assert np.abs(gradient.reshape(-1) + sample.ridge(1.0) * point).max() < 1e-5
         assert np.isfinite(point).all()
     # the loss of a row by hand

@@ -18,7 +18,7 @@ from idiolect.collaborate.batched import MOST_STEPS, group_derivatives, group_op
 from idiolect.core.checks import RequestError
 from idiolect.core.data import Rows
 from idiolect.core.keys import Purpose, host_generator
-from idiolect.theory.convex import ConvexLoss
+from idiolect.theory.convex import ConvexLoss, MatrixRows
 
 MOST_COEFFICIENTS = 1000  # of one model: its Hessian is formed, for every client and fold
 FEW_COEFFICIENTS = 16  # up to here every row's own Hessian is formed: many small sums are one pass over the rows
@@ -226,10 +226,10 @@ def expand(sample: Sample, point: np.ndarray) -> Expansion:
     for cell in np.flatnonzero(np.diff(starts)):
         rows = slice(starts[cell], starts[cell + 1])
         place = divmod(int(cell), sample.folds)
-        ones = np.ones(starts[cell + 1] - starts[cell])
+        part = MatrixRows(design[rows], goals[rows], np.ones(starts[cell + 1] - starts[cell]))
         # of large models cell by cell: Hessians of single rows would not fit into memory
-        gradients[place] = loss.gradient(design[rows], goals[rows], ones, coefficients).reshape(-1)
-        hessians[place] = loss.hessian(design[rows], goals[rows], ones, coefficients)
+        gradients[place] = loss.gradient(part, coefficients).reshape(-1)
+        hessians[place] = loss.hessian(part, coefficients)
     return Expansion(point, gradients, hessians)
 
 
@@ -310,6 +310,7 @@ def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarr
     """argmin sum_j a_j (rows of j) + (penalty/2) |V|^2 by Newton steps, halved until the value falls."""
     mine = sample.take(weights[sample.owner] > 0)
     loss, per_row, ridge = sample.loss, weights[mine.owner], sample.ridge(penalty)
+    weighed = MatrixRows(mine.design, mine.goals, per_row)
     if len(mine.owner) == 0:
         return np.zeros(sample.size)  # all that a penalty alone asks for
 
@@ -321,8 +322,8 @@ def optimum(sample: Sample, weights: np.ndarray, penalty: float, start: np.ndarr
     point, now = start.copy(), value(start)
     for _ in range(MOST_STEPS):
         coefficients = point.reshape(loss.shape)
-        gradient = loss.gradient(mine.design, mine.goals, per_row, coefficients).reshape(-1) + ridge * point
-        curvature = loss.hessian(mine.design, mine.goals, per_row, coefficients) + np.diag(ridge)
+        gradient = loss.gradient(weighed, coefficients).reshape(-1) + ridge * point
+        curvature = loss.hessian(weighed, coefficients) + np.diag(ridge)
         # a direction without curvature (an unpenalised bias of a class without rows) stays where it is
         curvature += (_TINY * np.trace(curvature) / len(point) + 1e-30) * np.eye(len(point))
         step = np.linalg.solve(curvature, gradient)

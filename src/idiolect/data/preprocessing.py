@@ -129,6 +129,7 @@ class Preprocessing:
                 'can be answered, or train with preparation = "federated".'
             )
         numbered = {name: place for place, name in enumerate(self.own)}
+        # from a dictionary to an array, so that rows take their scales by number
         each = np.array(list(self.own.values()), np.float64).reshape(len(self.own), -1, 3)
         return each[[numbered[str(name)] for name in names]]
 
@@ -150,6 +151,7 @@ class Preprocessing:
         wanted = [columns[name] for name in self.target.names]
         if self.target.classes:
             place = {name: number for number, name in enumerate(self.target.classes)}
+            # by name and not by number: new rows may hold labels in another type
             found = [label_name(value) for value in wanted[0].labels]
             unknown = next((name for name in found if name not in place), None)
             if unknown is not None:

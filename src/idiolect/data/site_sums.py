@@ -101,6 +101,7 @@ def to_facts(sums: SiteSums) -> dict[str, Any]:
 def _plain(summary: Summary) -> dict[str, Any]:
     if isinstance(summary, Texts):
         return {"levels": list(summary.levels[0]), "missing": int(summary.missing[0])}
+    # a site without a value has infinite ends, and JSON has no infinity
     return {name: float(part[0]) if np.isfinite(part[0]) else None for name, part in summary._asdict().items()}
 
 
@@ -155,6 +156,7 @@ def without_numbers(sums: SiteSums) -> SiteSums:
 def _marks(summary: Summary, highest: float) -> Summary:
     if isinstance(summary, Texts):
         return summary
+    # that there are some, not how many: the others need no more, to know the columns
     there, missing = (np.minimum(part, 1) for part in (summary.present, summary.missing))
     nothing = np.zeros(1)
     return Numbers(there, missing, nothing, nothing, nothing, np.full(1, highest), np.zeros(1, np.int64))
@@ -208,6 +210,7 @@ def _joined(each: list[Any]) -> Texts:
 
 def _common_classes(target: str, levels: Iterable[Iterable[str]], numbers: bool) -> tuple[str, ...]:
     """The classes of all sites, in the order of numbers where they are."""
+    # a site may lack a class; all sites number the same ones
     every = set[str]().union(*levels)
     if len(every) < 2:
         raise RequestError(f"The target {target!r} is the same at all sites; choose a column that varies.")

@@ -147,6 +147,7 @@ def _decide(name: str, data: pa.ChunkedArray, marks: list[str], position: int, w
     distinct = pc.unique(pc.utf8_trim_whitespace(pc.unique(data.drop_null())))  # in the order in which they come
     if written is not None:
         return decide(name, distinct, position in written.quoted, written.separator != ",")
+    # of no values there is nothing to decide
     decision = decide(name, distinct) if len(distinct) else Decision(TEXT)
     if decision.kind == NUMBER and marks:
         return Decision(NUMBER, f"Column {name!r} is text but holds numbers and {marks[0]!r}: read as numbers.")

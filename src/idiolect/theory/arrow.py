@@ -18,21 +18,13 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, lstsq
 from scipy.sparse.linalg import LinearOperator, cg
 
 from idiolect.core.checks import RequestError
-from idiolect.theory.convex import ConvexLoss
+from idiolect.theory.convex import ConvexLoss, MatrixRows
 
 TOLERANCE = 1e-12  # of the gradient norm, relative to the largest row
 DENSE_SIZE = 1500  # up to here a block's system is solved by factorisation, beyond by conjugate gradients
 NEWTON_STEPS = 200
 _CONJUGATE_STEPS = 2000
 _FLOOR = 1e-10  # what is added to a Hessian that may be singular: far above rounding, far below curvature that matters
-
-
-class Rows(NamedTuple):
-    """Rows in matrix form with a weight each; the weights of one client sum to 1."""
-
-    design: np.ndarray
-    goals: np.ndarray
-    weights: np.ndarray
 
 
 class Place(NamedTuple):
@@ -56,14 +48,14 @@ class Client:
     """f(u, b) = sum over terms + (penalty/2) |u - b|^2 + (ridge/2) (|u|^2 + |b|^2)."""
 
     loss: ConvexLoss
-    rows: Rows
+    rows: MatrixRows
     terms: tuple[Term, ...]
     penalty: float = 0.0
     ridge: float = 0.0
 
     def value(self, shared: np.ndarray, personal: np.ndarray) -> float:
         """f(u, b)."""
-        total = sum(t.weight * self.loss.value(*self.rows, self._place(t, shared, personal)) for t in self.terms)
+        total = sum(t.weight * self.loss.value(self.rows, self._place(t, shared, personal)) for t in self.terms)
         if self.penalty:
             total += 0.5 * self.penalty * np.sum((shared - personal) ** 2)
         if self.ridge:
@@ -73,7 +65,7 @@ class Client:
     def gradient(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """By u and by b."""
         return self._pull_back(
-            lambda term: self.loss.gradient(*self.rows, self._place(term, shared, personal)), shared, personal
+            lambda term: self.loss.gradient(self.rows, self._place(term, shared, personal)), shared, personal
         )
 
     def hessian(self, shared: np.ndarray, personal: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,7 +73,7 @@ class Client:
         sizes = (shared.size, personal.size)
         blocks = [[np.zeros((rows, columns)) for columns in sizes] for rows in sizes]
         for term in self.terms:
-            own = term.weight * self.loss.hessian(*self.rows, self._place(term, shared, personal))
+            own = term.weight * self.loss.hessian(self.rows, self._place(term, shared, personal))
             places = [(i, place) for i, place in enumerate((term.shared, term.personal)) if place is not None]
             for (i, left), (j, right) in itertools.combinations_with_replacement(places, 2):
                 blocks[i][j] += left.factor * right.factor * own[np.ix_(left.positions, right.positions)]
@@ -98,7 +90,7 @@ class Client:
 
         def product(term: Term) -> np.ndarray:
             along = self._place(term._replace(fixed=None), along_shared, along_personal)
-            return self.loss.hessian_product(*self.rows, self._place(term, shared, personal), along)
+            return self.loss.hessian_product(self.rows, self._place(term, shared, personal), along)
 
         return self._pull_back(product, along_shared, along_personal)
 

@@ -36,7 +36,7 @@ from idiolect.theory.alone import own_optimum
 from idiolect.theory.arrow import Arrow, Client, Place, Point, Term
 from idiolect.theory.columns import residual_columns, split_positions
 from idiolect.theory.constants import shares_of
-from idiolect.theory.convex import ConvexLoss, convex_loss
+from idiolect.theory.convex import ConvexLoss, MatrixRows, convex_loss
 
 Layout = Any  # a block's pytree, with every entry's position in a flat vector instead of its value
 
@@ -126,7 +126,7 @@ def value(objective: Objective, rows: Rows, shared: Params, personal: Params) ->
     return None if problem is None else problem.value(shared, personal)
 
 
-def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[arrow.Rows]:
+def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[MatrixRows]:
     """Every client's rows in matrix form, each with weight 1/n_m, or w_i / n_m for weights w of mean 1."""
     every = []
     for client in range(rows.clients):
@@ -135,11 +135,11 @@ def weighted_rows(loss: ConvexLoss, rows: Rows) -> list[arrow.Rows]:
         own = rows.weights_of(client)
         if own is not None:
             weights = weights * own
-        every.append(arrow.Rows(loss.design(inputs), loss.goals(targets), weights))
+        every.append(MatrixRows(loss.design(inputs), loss.goals(targets), weights))
     return every
 
 
-_MakeClient = Callable[[int, arrow.Rows], Client]
+_MakeClient = Callable[[int, MatrixRows], Client]
 _Build = Callable[[Any, ConvexLoss], tuple[Layout, Layout, _MakeClient]]
 
 
@@ -170,7 +170,7 @@ def _apfl2(objective: APFL2, loss: ConvexLoss) -> tuple[Layout, Layout, _MakeCli
     layout, every = _whole(loss)
     mixing = objective.mixing
 
-    def client(number: int, rows: arrow.Rows) -> Client:
+    def client(number: int, rows: MatrixRows) -> Client:
         share = float(mixing.values[number] if isinstance(mixing, PerClient) else mixing)
         mixed = Term(1.0, Place(share, every), Place(1 - share, every))
         return Client(loss, rows, (Term(float(objective.relaxation), Place(1.0, every), None), mixed))
@@ -206,7 +206,7 @@ def _residual(objective: Residual, loss: ConvexLoss) -> tuple[Layout, Layout, _M
     joined = dataclasses.replace(loss, features=len(columns[0]) + len(columns[1]), bias=False)
     take = np.concatenate(columns)
 
-    def client(number: int, rows: arrow.Rows) -> Client:
+    def client(number: int, rows: MatrixRows) -> Client:
         return Client(joined, rows._replace(design=rows.design[:, take]), (term,))
 
     return layouts[0], layouts[1], client
@@ -219,7 +219,7 @@ def _flix_builder(optima: np.ndarray) -> _Build:
         layout, every = _whole(loss)
         shares = shares_of(objective, len(optima))
 
-        def client(number: int, rows: arrow.Rows) -> Client:
+        def client(number: int, rows: MatrixRows) -> Client:
             share = float(shares[number])
             return Client(loss, rows, (Term(1.0, Place(share, every), None, (1 - share) * optima[number]),))
 
@@ -228,7 +228,7 @@ def _flix_builder(optima: np.ndarray) -> _Build:
     return build
 
 
-def _own_optima(objective: FLIX, loss: ConvexLoss, every: list[arrow.Rows]) -> np.ndarray | None:
+def _own_optima(objective: FLIX, loss: ConvexLoss, every: list[MatrixRows]) -> np.ndarray | None:
     """x*_m of every client, zeros where alpha_m = 1; None where one has none."""
     shares = shares_of(objective, len(every))
     optima = [np.zeros(loss.shape) if a == 1 else own_optimum(loss, rows) for a, rows in zip(shares, every)]

@@ -14,9 +14,8 @@ from idiolect.core.data import Rows
 from idiolect.core.objective import Objective
 from idiolect.core.tree import Params
 from idiolect.objectives import ClientLoss
-from idiolect.theory import arrow
 from idiolect.theory.alone import own_optimum
-from idiolect.theory.convex import ConvexLoss, convex_loss
+from idiolect.theory.convex import ConvexLoss, MatrixRows, convex_loss
 from idiolect.theory.joint import joint_optimum, weighted_rows
 
 
@@ -41,7 +40,7 @@ def shared_optimum(objective: Objective | ClientLoss, rows: Rows) -> Params | No
         return None
     every = weighted_rows(loss, rows)
     # rows of all clients as one client's, each weighted by its client: then one solver serves both questions
-    pooled = arrow.Rows(
+    pooled = MatrixRows(
         np.concatenate([own.design for own in every]),
         np.concatenate([own.goals for own in every]),
         np.concatenate([1 / rows.clients * own.weights for own in every]),
@@ -56,7 +55,7 @@ def client_values(objective: Objective | ClientLoss, rows: Rows, params: Params,
     if loss is None:
         return None
     points = client_points(loss, rows.clients, params, stacked=stacked)
-    return np.array([loss.value(*p, v) for p, v in zip(weighted_rows(loss, rows), points)])
+    return np.array([loss.value(p, v) for p, v in zip(weighted_rows(loss, rows), points)])
 
 
 def client_gradients(
@@ -67,7 +66,7 @@ def client_gradients(
     if loss is None:
         return None
     points = client_points(loss, rows.clients, params, stacked=stacked)
-    return np.array([loss.gradient(*p, v) for p, v in zip(weighted_rows(loss, rows), points)])
+    return np.array([loss.gradient(p, v) for p, v in zip(weighted_rows(loss, rows), points)])
 
 
 def optimal_value(objective: Objective, rows: Rows) -> float | None:
