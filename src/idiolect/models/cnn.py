@@ -36,6 +36,7 @@ class CNN(OfImages):
     def named_layers(self) -> dict[str, Layer]:
         """The layers by name."""
         first, second = self.filters
+        # two 3 x 3 convolutions without padding take 4 off each side's length, the pooling halves what is left
         flat = ((self.height - 4) // 2) * ((self.width - 4) // 2) * second
         named: dict[str, Layer] = {
             "conv_0": Convolution(self.channels, first, compute=self.compute),

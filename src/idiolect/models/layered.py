@@ -53,6 +53,7 @@ class Layered(Model):
     def init(self, key: Array) -> Params:
         """Start parameters of every layer."""
         named = enumerate(self.named_layers.items())
+        # keys by place, not split: a layer that is added at the end changes the start of no other
         return {name: layer.init(jax.random.fold_in(key, place)) for place, (name, layer) in named}
 
     def apply(self, params: Params, inputs: Array) -> Array:
@@ -71,6 +72,7 @@ class Layered(Model):
 
         def call(name: str, flow: Array) -> Array:
             layer: Any = layers[name]
+            # only layers with running moments see a batch otherwise than in prediction
             if not hasattr(layer, "observe"):
                 return layer.apply(params[name], flow)
             outputs, moved = layer.observe(params[name], flow, mask)

@@ -48,6 +48,7 @@ class ResNet18(OfImages):
                 name, step = f"stage_{stage}_block_{block}", stride if block == 0 else 1
                 add(f"{name}_conv_0", inside, outside, 3, step)
                 add(f"{name}_conv_1", outside, outside, 3, 1)
+                # where channels change, the input is brought to the new number before it is added
                 if inside != outside:
                     add(f"{name}_skip", inside, outside, 1, step)
                 inside = outside

@@ -74,6 +74,7 @@ class Client:
         blocks = [[np.zeros((rows, columns)) for columns in sizes] for rows in sizes]
         for term in self.terms:
             own = term.weight * self.loss.hessian(self.rows, self._place(term, shared, personal))
+            # the blocks that this term moves; the pair (b, u) is the transpose of (u, b)
             places = [(i, place) for i, place in enumerate((term.shared, term.personal)) if place is not None]
             for (i, left), (j, right) in itertools.combinations_with_replacement(places, 2):
                 blocks[i][j] += left.factor * right.factor * own[np.ix_(left.positions, right.positions)]

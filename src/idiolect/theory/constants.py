@@ -93,6 +93,7 @@ class Constants:
         """(M,) the same of each client."""
         if batch_size == 0:
             return self.client_smoothness
+        # a row's loss is curved at least as much as the mean; below 0 this could only be rounding
         excess = np.maximum(self.client_component_smoothness - self.client_smoothness, 0.0)
         return self.client_smoothness + excess / batch_size
 

@@ -203,6 +203,7 @@ def _residual(objective: Residual, loss: ConvexLoss) -> tuple[Layout, Layout, _M
     width = loss.shape[1]
     first = len(columns[0]) * width
     term = Term(1.0, Place(1.0, np.arange(first)), Place(1.0, np.arange(first, first + len(columns[1]) * width)))
+    # the columns of both models side by side: then it is one loss of one design, the bias being a column already
     joined = dataclasses.replace(loss, features=len(columns[0]) + len(columns[1]), bias=False)
     take = np.concatenate(columns)
 

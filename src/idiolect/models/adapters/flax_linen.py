@@ -54,6 +54,7 @@ class LinenModel(Adapted):
 
     def start(self, key: Array) -> dict[str, Any]:
         """The module's own variables, by collection."""
+        # a key of its own for dropout: some modules ask for one even to start
         rngs = {"params": key, "dropout": jax.random.fold_in(key, 1)}
         return dict(self.module.init(rngs, self.example(), **self._mode(False)))
 
@@ -73,6 +74,7 @@ def linen_model(module: linen.Module, input_shape: tuple[int, ...], vocabulary: 
     """`from_flax` of a linen module; RequestError for variables that training would lose."""
     arguments = tuple(inspect.signature(type(module).__call__).parameters)
     model = LinenModel(tuple(input_shape), vocabulary, module, arguments, ())
+    # shapes say which variables there are; nothing is computed
     variables = jax.eval_shape(model.start, jax.random.key(0))
     if "params" not in variables or set(variables) - {"params", STATISTICS}:
         raise RequestError(

@@ -30,6 +30,7 @@ class NnxModel(Adapted):
     def init(self, key: Array) -> Params:
         """The module's own start."""
         _, params, statistics, _ = _split(self.make(key))
+        # as they were set, which is the order of layers: nnx sorts them by name, and `head` is the last one
         places = {name: place for place, name in enumerate(self.order)}
         first = sorted(nnx.to_flat_state(params), key=lambda entry: places.get(str(entry[0][0]), 0))
         named = {joined(path): leaf.get_value() for path, leaf in first}
@@ -81,6 +82,7 @@ def nnx_model(module: Any, made: bool, input_shape: tuple[int, ...], vocabulary:
             f"from_flax needs a function of nnx.Rngs that makes an nnx module, got one that makes {first!r}."
         )
     graph, *states = _split(first)
+    # whatever is neither a parameter nor a statistic must be a random stream: training would lose all else
     others = [path for path, leaf in nnx.to_flat_state(states[2]) if not isinstance(leaf, nnx.RngState)]
     if others:
         raise RequestError(
