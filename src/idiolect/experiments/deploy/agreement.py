@@ -47,6 +47,7 @@ def versions() -> dict[str, str]:
 
 def run_digest(spec: Spec) -> str:
     """Equal where versions and all of a spec are that decides numbers; not where its files are."""
+    # resolved settings follow from the rest, and a spec that goes on has them where the first one had not
     table = {key: value for key, value in to_table(spec).items() if key not in ("name", "output", "resolved")}
     table["data"] = {key: value for key, value in table["data"].items() if key not in ("path", "recipe")}
     return digest(versions(), table)
