@@ -13,7 +13,6 @@ from idiolect.report.clients import ClientTable, client_table
 from idiolect.report.folder import Run
 from idiolect.report.wording import (
     ScoreWords,
-    absent,
     gains_said,
     known,
     listed,
@@ -224,7 +223,7 @@ def rank(run: Run, statistic: str) -> list[MethodSummary]:
     entries = [
         entry
         for entry in run.methods
-        if not entry.diverged and entry.chosen is not False and not absent(getattr(entry.score, statistic))
+        if not entry.diverged and entry.chosen is not False and known(getattr(entry.score, statistic))
     ]
     return sorted(entries, key=lambda entry: getattr(entry.score, statistic), reverse=run.higher_is_better)
 
@@ -257,7 +256,7 @@ def _average(found: _Contest, words: ScoreWords) -> str:
             return f"{text}{level} ({reached})"
         return f"{text}, ahead of {found.together.method} ({words.show(found.together.score.mean)})"
     text = f"{best.method} is best on average{level}" if several else best.method
-    if best.gain is None or absent(best.gain.mean):
+    if best.gain is None or not known(best.gain.mean):
         return f"{text} ({value})"
     gain = words.gain(best.gain.mean, best.gain.low, best.gain.high)
     return f"{text} ({value}, {gain} against training alone{'' if best.gain.is_clear else ': not a clear difference'})"

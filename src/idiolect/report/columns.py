@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from idiolect.record.divergence import Divergence
 from idiolect.record.schema import Breakdown, MethodSummary, Personalization
-from idiolect.report.wording import NONE, ScoreWords, count, megabytes, percent, score_words, small
+from idiolect.report.wording import NONE, ScoreWords, count, megabytes, score_words, small, whole
 
 CHOSEN = "\N{CHECK MARK}"  # marks the settings that validation rows choose
 ANNOUNCED = "\N{RIGHTWARDS ARROW}"  # marks the method that validation rows choose
@@ -145,8 +145,8 @@ def score_columns(words: ScoreWords, higher_is_better: bool, choosing: ScoreWord
         Column("distance_to_optimum", "squared\ndistance", -1, distance, small),
         Column("gain", "gain over\nalone [95 %]", 1, "Mean gain against training alone.", cell=gain),
         Column("over_one", "gain over one\nmodel [95 %]", 1, "Mean gain against one model for all.", cell=over_one),
-        Column("helped", "helped\n%", 1, "Clients that are clearly better off than alone.", percent),
-        Column("hurt", "hurt\n%", -1, "Clients that are clearly worse off than alone.", percent),
+        Column("helped", "helped\n%", 1, "Clients that are clearly better off than alone.", whole),
+        Column("hurt", "hurt\n%", -1, "Clients that are clearly worse off than alone.", whole),
         Column("rounds", "rounds", 0, "Messages to the server and back."),
         Column("upload_bytes", "MB\nup", -1, "From all clients.", megabytes),
         Column("download_bytes", "MB\ndown", -1, "To all clients.", megabytes),
@@ -220,9 +220,9 @@ def adaptation_columns() -> tuple[Column, ...]:
         Column("method", "method", 0, "The label of the method in the spec.", cell=label),
         Column("acc_g", "general-\nized %", 1, "Accuracy of what clients receive, before any adaptation.", share),
         Column("acc_p", "personal-\nized %", 1, "Accuracy of the clients' own models.", share),
-        Column("adapted_better", "better\n%", 0, strictly.format("more"), percent),
-        Column("adapted_same", "same\n%", 0, "Clients whose two models are equally accurate.", percent),
-        Column("adapted_worse", "worse\n%", -1, strictly.format("less"), percent, contends=adapts),
+        Column("adapted_better", "better\n%", 0, strictly.format("more"), whole),
+        Column("adapted_same", "same\n%", 0, "Clients whose two models are equally accurate.", whole),
+        Column("adapted_worse", "worse\n%", -1, strictly.format("less"), whole, contends=adapts),
         Column("both", "rows:\nboth %", 0, "Rows that both models get right, mean over clients.", share),
         Column("shared_only", "received\nonly %", 0, "Rows that only the received model gets right.", share),
         Column("personal_only", "personal\nonly %", 0, "Rows that only the own model gets right.", share),

@@ -12,7 +12,7 @@ from idiolect.record.schema import MethodSummary
 from idiolect.report.clients import client_table
 from idiolect.report.folder import Run, mean_known
 from idiolect.report.style import INK, MUTED, PAPER, Look, add_legend, blank, fold, key, method_colours, reach_of, widen
-from idiolect.report.wording import absent, known, score_words, shortened
+from idiolect.report.wording import known, score_words, shortened
 
 _DOTS = 120  # clients up to which each one is drawn
 _BANDS = ((1, 9), (2, 8), (3, 7), (4, 6))  # deciles
@@ -76,7 +76,7 @@ def _mark_means(axes: Axes, place: int, entry: MethodSummary, seeds: list[float]
         look: Look = {"color": INK, "linewidth": 0.9, "alpha": 0.6, "zorder": 6}
         axes.plot([one] * 2, [place - 0.44, place - 0.28], label="mean of a seed", **look)
     mean, beside = np.mean(seeds), place - 0.345
-    if entry.interval and not any(map(absent, entry.interval)):
+    if entry.interval and all(map(known, entry.interval)):
         ends = np.asarray(entry.interval) * scale
         axes.plot(ends, [beside] * 2, color=INK, linewidth=1.4, zorder=6, label="95 % interval of the mean")
     diamond: Look = {"marker": "D", "zorder": 7}

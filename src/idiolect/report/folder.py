@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +188,11 @@ def numbers(table: pa.Table, column: str) -> np.ndarray:
         return np.full(table.num_rows, np.nan)
     filled = pc.fill_null(table[column].cast(pa.float64(), safe=False), float("nan"))
     return filled.to_numpy()
+
+
+def floats(values: Iterable[float | None]) -> np.ndarray:
+    """A float64 array; None is not-a-number."""
+    return np.array([np.nan if value is None else value for value in values], float)
 
 
 def mean_known(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from pathlib import Path
 from idiolect.record.files import remove_leftovers, write_whole
 from idiolect.record.manifest import write_page_manifest
 from idiolect.report import answer as answers
-from idiolect.report import choice_table, sections
+from idiolect.report import choice_table
 from idiolect.report.choice import ChoiceFound
 from idiolect.report.choice_data import choice_figure
 from idiolect.report.choice_figure import drawn_choice
@@ -81,10 +81,10 @@ def render(run: Run, drawn: list[Drawn], undrawn: list[str], choices: Sequence[C
         drawn=drawn,
         choices=choices,
         seeds=max((len(entry.seeds) for entry in run.methods), default=1),
-        clients=sections.clients(tables, shown, words),
+        tables=tables,
+        shown=shown,
         page_data=_page_data(run, tables, shown, choices),
         privacy=run.privacy,
-        settings=sections.settings(run),
         spec=run.spec_text,
         machine=facts(run.machine),
     )

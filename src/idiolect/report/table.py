@@ -15,7 +15,7 @@ from idiolect.report.answer import Answer, answer
 from idiolect.report.columns import ANNOUNCED, CHOSEN, UNFINISHED, Column, MethodRow
 from idiolect.report.folder import Run
 from idiolect.report.text import LABEL, WIDTH, TextColumn, arrange, below_each_other, printed, starred, tables_of
-from idiolect.report.wording import NONE, absent, leaders, listed, score_words
+from idiolect.report.wording import NONE, known, leaders, listed, score_words
 from idiolect.visible import plainly
 
 _ADAPTATION = (
@@ -142,7 +142,7 @@ class ComparisonTable:
         """How a model of theirs came about; nothing where the table has none."""
         if all(column.key != "new_clients" for column in self.columns):
             return ""
-        alone = [row.method for row in self.rows if row.alone and not absent(row["new_clients"])]
+        alone = [row.method for row in self.rows if row.alone and known(row["new_clients"])]
         only = f" (with {listed(alone)}, all the training its model gets)" if alone else ""
         return f"new clients: those that never trained, each after one round on its own rows{only}; "
 
