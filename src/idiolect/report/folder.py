@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import os
 import tomllib
 from collections.abc import Iterable
@@ -48,11 +49,24 @@ _ALONE_COLUMNS = (
     *("local_score", "gain", "gain_low", "gain_high", "verdict"),
     *("gain_expected", "gain_expected_low", "gain_expected_high"),
 )
-_OTHERS = {  # files that tell folders apart which are no single run
-    "dial.json": "a dial",
-    "advise.json": "advice",
-    "numbers.json": "a reproduction",
-    "splits.json": "several splits, each a run of its own, such as split-01",
+
+
+class Kind(enum.StrEnum):
+    """What a folder holds, in words."""
+
+    run = "a run"
+    dial = "a dial"
+    advice = "advice"
+    reproduction = "a reproduction"
+    splits = "several splits, each a run of its own, such as split-01"
+
+
+_MARKS = {  # what lies in the folders of other commands, and in no run's
+    "dial.json": Kind.dial,
+    "advise.json": Kind.advice,
+    "numbers.json": Kind.reproduction,
+    "splits.json": Kind.splits,
+    "split-01": Kind.splits,
 }
 
 
@@ -123,6 +137,11 @@ class Run:
         elif held_out:
             return set()
         return set(clients["client"].cast(pa.string()).to_pylist())
+
+
+def kind_of(folder: str | os.PathLike[str]) -> Kind:
+    """What a folder holds, finished or not."""
+    return next((kind for mark, kind in _MARKS.items() if (Path(folder) / mark).exists()), Kind.run)
 
 
 def read(path: str | os.PathLike[str]) -> Run:
@@ -225,8 +244,8 @@ def refuse_unknown_files(folder: Path) -> None:
 
 def _summary(folder: Path, finished: bool) -> RunSummary:
     if not (folder / "summary.json").is_file():
-        other = next((text for file, text in _OTHERS.items() if (folder / file).exists()), None)
-        if other is not None:
+        other = kind_of(folder)
+        if other is not Kind.run:
             raise FolderError(f"{folder} holds {other}; name folders of `compare`, `run` or `sweep` here.")
         way_out = (
             "copy the folder again, whole"
