@@ -24,6 +24,7 @@ from idiolect.record.manifest import check_report_files
 from idiolect.record.privacy import Statement
 from idiolect.record.reading import read_json, read_statement, read_summary
 from idiolect.record.schema import ALONE, SCHEMA, Announced, MethodSummary, RunSummary
+from idiolect.report.wording import ScoreWords, score_words
 
 _KEYS = {"history": ("method", "seed", "round"), "clients": ("method", "seed", "client")}
 _LOST = {
@@ -105,6 +106,11 @@ class Run:
         return self.summary.higher_is_better[self.score]
 
     @property
+    def words(self) -> ScoreWords:
+        """How that score is written."""
+        return score_words(self.score)
+
+    @property
     def choose_by(self) -> str:
         """The score of validation rows that chose rounds, settings and the announced method."""
         return self.summary.choose_by or self.score
@@ -151,14 +157,14 @@ def read(path: str | os.PathLike[str]) -> Run:
     check_report_files(folder)
     finished = (folder / "done").exists()
     summary = _summary(folder, finished)
-    spec_text = _text(folder / "spec.toml")
+    spec_text = read_spec(folder)
     history, clients = (_table(folder / f"{name}.parquet", keys) for name, keys in _KEYS.items())
     missing = _missing(folder, summary, finished)
     summary, clients = _without_diverged(summary, clients)
     return Run(
         folder,
-        _toml(folder, spec_text),
-        spec_text or "",
+        _parsed(folder, spec_text),
+        spec_text,
         history,
         clients,
         summary,
@@ -193,7 +199,8 @@ def _missing(folder: Path, summary: RunSummary, finished: bool) -> list[str]:
 
 def read_spec(folder: Path) -> str:
     """The text of spec.toml; nothing where there is none."""
-    return _text(folder / "spec.toml") or ""
+    file = folder / "spec.toml"
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def read_machine(folder: Path) -> dict[str, object]:
@@ -314,13 +321,9 @@ def _table(file: Path, keys: tuple[str, ...]) -> pa.Table:
     return table
 
 
-def _text(file: Path) -> str | None:
-    return file.read_text(encoding="utf-8") if file.exists() else None
-
-
-def _toml(folder: Path, text: str | None) -> dict[str, object]:
+def _parsed(folder: Path, text: str) -> dict[str, object]:
     try:
-        return tomllib.loads(text or "")
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FolderError(
             f"{str(folder / 'spec.toml')!r} is not valid TOML ({_first_line(error)}); restore the one the run wrote."

@@ -161,7 +161,7 @@ def compare(run: Run) -> ComparisonTable:
     # what the others are compared with as one model for all
     one = next((entry.gain_over_one.reference for entry in run.methods if entry.gain_over_one), None)
     rows = tuple(method_row(entry, best, one) for entry in run.methods)
-    words = score_words(run.score)
+    words = run.words
     columns = score_columns(words, run.higher_is_better, score_words(run.choose_by))
     # most runs have nothing for these columns
     empty = {key for key in _RARE if all(row[key] is None for row in rows)}
