@@ -80,6 +80,7 @@ class SpecDesk:
         text = content.get("recipe")
         if not isinstance(text, str):
             raise RequestError("The coordinator sent no recipe for the rows.")
+        # kept: every method of a run is trained on the same rows, and to prepare them takes longer than a message
         if self._prepared is None or self._prepared[0] != text:
             recipe = Preprocessing.from_json(text)
             if self.spec.data.preparation == LOCAL:
@@ -130,6 +131,7 @@ class SpecDesk:
     def _own_spec(self) -> Spec:
         """The spec with this site's own numbers: of lists with an entry per client, its own."""
         methods = tuple(_with_own(method, self._told.get(method.label)) for method in self.spec.methods)
+        # `predict` builds the method anew: with the settings that were chosen, and without a search for them
         resolved = {
             label: Resolved("looped", 0, 0, chosen={key: float(value) for key, value in told["chosen"].items()} or None)
             for label, told in self._told.items()
@@ -154,6 +156,7 @@ def _own_algorithm(spec: Spec, method: MethodSpec, loss: ClientLoss, content: Fa
     where, number, clients = f"methods.{method.label}", int(content["number"]), int(content["clients"])
     if not 0 <= number < clients:
         raise RequestError(f"The coordinator numbers this site {number} of {clients}.")
+    # the program is this site's own, from its own spec: what comes from the coordinator are numbers for its settings
     algorithm = assemble(method, loss, clients, where).algorithm
     known = {field.name for field in dataclasses.fields(find(method.algorithm).algorithm)}
     chosen: dict[str, Any] = content.get("chosen") or {}
@@ -167,6 +170,7 @@ def _own_algorithm(spec: Spec, method: MethodSpec, loss: ClientLoss, content: Fa
         leaves, told = jax.tree.leaves(own), content.get("leaves")
         if not isinstance(told, list) or len(told) != len(leaves):
             raise RequestError("The coordinator's settings have another form than this site's; use the same spec.")
+        # theory chose them from the constants of all sites, which this one does not know
         values = [_leaf(value, leaf) for value, leaf in zip(told, leaves)]
         made: Algorithm = jax.tree.unflatten(jax.tree.structure(own), values)
     return made
