@@ -20,7 +20,7 @@ from idiolect.engines.block import Lane, Rounds, run_block
 from idiolect.engines.cohorts import PADDING
 from idiolect.engines.looped import run_looped
 from idiolect.engines.plan import Plan
-from idiolect.engines.population import Gathered
+from idiolect.engines.population import Gathered, InMemory
 from idiolect.engines.round import Cohort, How, RoundCost, finite_rows
 from idiolect.engines.shard import to_host
 from idiolect.engines.state import State
@@ -35,8 +35,63 @@ class Moved(NamedTuple):
     gathered: Gathered
 
 
+class Launched(NamedTuple):
+    """A block that the device works on: what it ends with is known to the device, what it cost not yet to the host."""
+
+    moved: Moved  # its costs are on the device
+    drained: jax.Array  # which servers are finite, and all costs, as one array: one transfer
+    rounds: range
+    began: float
+
+    def after(self, state: State) -> State:
+        """The state to launch the next block or a record from; its accounts and clock are still those before."""
+        return state._replace(round=self.rounds.stop, server=self.moved.server, clients=self.moved.states)
+
+
 def move(plan: Plan, state: State, count: int) -> Moved:
     """The next `count` rounds as one block; nothing is kept."""
+    return _drain(launch(plan, state, count))[0]
+
+
+def launch(plan: Plan, state: State, count: int) -> Launched:
+    """Have the device begin the next `count` rounds; the host does not wait for them."""
+    began = time.perf_counter()
+    moved = _begin_block(plan, state, count)
+    with door.run_precision(plan.training.precision):
+        drained = _as_one(moved.server, moved.costs, len(plan.seeds))
+        drained.copy_to_host_async()
+    return Launched(moved, drained, range(state.round, state.round + count), began)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _as_one(servers: Tree, costs: RoundCost, lanes: int) -> jax.Array:
+    """Whether each lane's server is finite, and the costs: leaf by leaf, they would take longer than a small round."""
+    leaves = [finite_rows(servers, lanes), *jax.tree.leaves(costs)]
+    return jnp.concatenate([leaf.astype(jnp.int32).ravel() for leaf in leaves])
+
+
+def can_run_ahead(plan: Plan, state: State) -> bool:
+    """Whether a block may be launched before the last one is settled: on one device, with memory for a state more."""
+    # of several devices, programs that exchange something must be launched one after another
+    if plan.widest == 0 or plan.shards is not None or plan.training.executor.startswith("looped"):
+        return False
+    free = demand.free_on_device()
+    more = tree.size_in_bytes((state.server, state.clients))
+    return isinstance(plan.population, InMemory) and (free is None or 4 * more < free)
+
+
+def _drain(launched: Launched) -> tuple[Moved, np.ndarray]:
+    """The block with its costs on the host, once it is done, and (lanes,) whose server is finite."""
+    moved, count = launched.moved, len(launched.rounds)
+    leaves, structure = jax.tree.flatten(moved.costs)
+    lanes = len(leaves[0])
+    parts = np.split(to_host(launched.drained), np.cumsum([lanes, *(leaf.size for leaf in leaves)])[:-1])
+    # cut on the host: slices of device arrays would take longer than a small round
+    host = [part.reshape(leaf.shape)[:, :count].astype(leaf.dtype) for part, leaf in zip(parts[1:], leaves)]
+    return moved._replace(costs=jax.tree.unflatten(structure, host)), parts[0] != 0
+
+
+def _begin_block(plan: Plan, state: State, count: int) -> Moved:
     training = plan.training
     looped = training.executor.startswith("looped")
     # a compiled block always has its full length, of which `count` rounds are run: one program for all
@@ -53,9 +108,7 @@ def move(plan: Plan, state: State, count: int) -> Moved:
         block = Rounds(numbers, np.int32(count))
         how = How(plan.uniform, chunk, plan.shards)
         server, states, costs = run_block(lane, gathered.data, block, plan.turns, how=how, lanes=plan.lanes)
-        # cut on the host: slices of device arrays would take longer than a small round
-        host = jax.tree.map(lambda leaf: to_host(leaf)[:, :count], costs)
-    return Moved(server, states, host, gathered)
+    return Moved(server, states, costs, gathered)
 
 
 def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | None]:
@@ -86,36 +139,33 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
     A lane whose numbers are no longer finite is marked in its account. A single one is also left where it was. Where
     rounds are not `paid` for, neither is looked at.
     """
-    began, reached, training = time.perf_counter(), state.round + rounds, plan.training
     if plan.widest == 0:  # no client takes part in any lane: nothing moves, nothing is sent
-        plan.population.mark(reached)
-        return state._replace(round=reached)
-    moved = move(plan, state, rounds)
-    accounts = state.accounts
+        plan.population.mark(state.round + rounds)
+        return state._replace(round=state.round + rounds)
+    return settle(plan, state, launch(plan, state, rounds), paid=paid)
+
+
+def settle(plan: Plan, state: State, launched: Launched, *, since: float = 0.0, paid: bool = True) -> State:
+    """What `advance` returns, of a block that was launched from `state`. Its clock runs from `since` or its launch."""
+    moved, finite = _drain(launched)
+    accounts, reached = state.accounts, launched.rounds.stop
     if paid:
-        accounts = _mark_diverged(plan, state, moved)
+        each = enumerate(accounts)
+        accounts = tuple(
+            _mark(account, tree.take(moved.costs, lane), bool(finite[lane]), state.round) for lane, account in each
+        )
         # several lanes go on without the lost one, whose numbers are not read again; a single run ends
         if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
             return state._replace(accounts=accounts)
-        each = zip(accounts, plan.algorithms, plan.participations)
-        block = range(state.round, reached)
-        with door.run_precision(training.precision):  # a method that bills for itself looks at its settings
+        each_lane = zip(accounts, plan.algorithms, plan.participations)
+        with door.run_precision(plan.training.precision):  # a method that bills for itself looks at its settings
             accounts = tuple(
-                bill_block(account, tree.take(moved.costs, lane), block, algorithm, who, plan.wire)
-                for lane, (account, algorithm, who) in enumerate(each)
+                bill_block(account, tree.take(moved.costs, lane), launched.rounds, algorithm, who, plan.wire)
+                for lane, (account, algorithm, who) in enumerate(each_lane)
             )
     clients = plan.population.scatter(moved.gathered, moved.states, reached)
-    seconds = state.seconds + time.perf_counter() - began
+    seconds = state.seconds + time.perf_counter() - max(since, launched.began)
     return State(reached, seconds, moved.server, clients, accounts, state.selected, state.best)
-
-
-def _mark_diverged(plan: Plan, state: State, moved: Moved) -> tuple[Account, ...]:
-    with door.run_precision(plan.training.precision):
-        finite = np.asarray(_finite_servers(moved.server, len(plan.seeds)))
-    return tuple(
-        _mark(account, tree.take(moved.costs, lane), bool(finite[lane]), state.round)
-        for lane, account in enumerate(state.accounts)
-    )
 
 
 def _mark(account: Account, costs: RoundCost, finite: bool, before: int) -> Account:
@@ -128,9 +178,3 @@ def _mark(account: Account, costs: RoundCost, finite: bool, before: int) -> Acco
         return account._replace(diverged_round=before + len(lost))
     first, place = np.argwhere(lost)[0]
     return account._replace(diverged_round=before + int(first) + 1, diverged_client=int(costs.clients[first, place]))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _finite_servers(servers: Tree, lanes: int) -> jax.Array:
-    """Whether each lane's server is finite; a server that holds nothing is."""
-    return finite_rows(servers, lanes)

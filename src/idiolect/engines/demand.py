@@ -34,7 +34,7 @@ def check_demand(algorithm: Algorithm, rows: Rows, training: Training, lanes: in
         raise RequestError(
             f"{asked} makes {steps} local steps in a round, and they must be below 2^31; use fewer, and more rounds."
         )
-    free = _free()
+    free = free_on_device()
     if free is None:
         return
     at_once = _at_once(training, rows.clients) * lanes
@@ -49,7 +49,9 @@ def check_block(training: Training, widest: int, lanes: int) -> None:
     """RequestError where a block that was asked for brings back more than memory holds."""
     if training.block:
         needed = 50 * training.block * max(1, widest) * lanes
-        check_bytes(needed, f"training.block = {training.block}", "use a smaller one, or 0, which chooses", _free())
+        check_bytes(
+            needed, f"training.block = {training.block}", "use a smaller one, or 0, which chooses", free_on_device()
+        )
 
 
 def _check_state(algorithm: Algorithm, rows: Rows, training: Training, lanes: int, at_once: int, free: int) -> None:
@@ -79,7 +81,7 @@ def _at_once(training: Training, clients: int) -> int:
     return min(training.chunk or cohort, cohort) if training.executor == "chunked" else cohort
 
 
-def _free() -> int | None:
+def free_on_device() -> int | None:
     """Of the device that trains, where it has memory of its own; else of this process."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
