@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from typing import NamedTuple
 
@@ -16,83 +15,52 @@ from idiolect.core.data import ClientData
 from idiolect.core.tree import Tree
 from idiolect.engines import demand, door
 from idiolect.engines.billing import Account, bill_block
-from idiolect.engines.block import Lane, Rounds, run_block
+from idiolect.engines.block import Ended, Lane, Rounds, ended, run_block
 from idiolect.engines.cohorts import PADDING
 from idiolect.engines.looped import run_looped
 from idiolect.engines.plan import Plan
 from idiolect.engines.population import Gathered, InMemory
-from idiolect.engines.round import Cohort, How, RoundCost, finite_rows
-from idiolect.engines.shard import to_host
+from idiolect.engines.round import Cohort, How, RoundCost
 from idiolect.engines.state import State
 
 
 class Moved(NamedTuple):
-    """What a block of rounds ends with; everything has a lane axis."""
+    """What a block of rounds ended with; everything has a lane axis."""
 
     server: Tree
     states: Tree  # of the clients that were gathered
-    costs: RoundCost  # (lanes, rounds, ...)
-    gathered: Gathered
+    costs: RoundCost  # (lanes, rounds, ...), on the host
+    finite: np.ndarray  # (lanes,) whether the server's numbers are
 
 
 class Launched(NamedTuple):
-    """A block that the device works on: what it ends with is known to the device, what it cost not yet to the host."""
+    """A block that the device works on: what it leads to is known there, what it cost not yet to the host."""
 
-    moved: Moved  # its costs are on the device
-    drained: jax.Array  # which servers are finite, and all costs, as one array: one transfer
+    ended: Ended
+    gathered: Gathered
     rounds: range
     began: float
 
     def after(self, state: State) -> State:
         """The state to launch the next block or a record from; its accounts and clock are still those before."""
-        return state._replace(round=self.rounds.stop, server=self.moved.server, clients=self.moved.states)
+        return state._replace(round=self.rounds.stop, server=self.ended.server, clients=self.ended.states)
+
+    def wait(self) -> Moved:
+        """The block, once it is done."""
+        finite, costs = self.ended.report.open()
+        # cut on the host: slices of device arrays would take longer than a small round
+        cut = jax.tree.map(lambda leaf: leaf[:, : len(self.rounds)], costs)
+        return Moved(self.ended.server, self.ended.states, cut, finite)
 
 
 def move(plan: Plan, state: State, count: int) -> Moved:
     """The next `count` rounds as one block; nothing is kept."""
-    return _drain(launch(plan, state, count))[0]
+    return launch(plan, state, count).wait()
 
 
 def launch(plan: Plan, state: State, count: int) -> Launched:
     """Have the device begin the next `count` rounds; the host does not wait for them."""
-    began = time.perf_counter()
-    moved = _begin_block(plan, state, count)
-    with door.run_precision(plan.training.precision):
-        drained = _as_one(moved.server, moved.costs, len(plan.seeds))
-        drained.copy_to_host_async()
-    return Launched(moved, drained, range(state.round, state.round + count), began)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _as_one(servers: Tree, costs: RoundCost, lanes: int) -> jax.Array:
-    """Whether each lane's server is finite, and the costs: leaf by leaf, they would take longer than a small round."""
-    leaves = [finite_rows(servers, lanes), *jax.tree.leaves(costs)]
-    return jnp.concatenate([leaf.astype(jnp.int32).ravel() for leaf in leaves])
-
-
-def can_run_ahead(plan: Plan, state: State) -> bool:
-    """Whether a block may be launched before the last one is settled: on one device, with memory for a state more."""
-    # of several devices, programs that exchange something must be launched one after another
-    if plan.widest == 0 or plan.shards is not None or plan.training.executor.startswith("looped"):
-        return False
-    free = demand.free_on_device()
-    more = tree.size_in_bytes((state.server, state.clients))
-    return isinstance(plan.population, InMemory) and (free is None or 4 * more < free)
-
-
-def _drain(launched: Launched) -> tuple[Moved, np.ndarray]:
-    """The block with its costs on the host, once it is done, and (lanes,) whose server is finite."""
-    moved, count = launched.moved, len(launched.rounds)
-    leaves, structure = jax.tree.flatten(moved.costs)
-    lanes = len(leaves[0])
-    parts = np.split(to_host(launched.drained), np.cumsum([lanes, *(leaf.size for leaf in leaves)])[:-1])
-    # cut on the host: slices of device arrays would take longer than a small round
-    host = [part.reshape(leaf.shape)[:, :count].astype(leaf.dtype) for part, leaf in zip(parts[1:], leaves)]
-    return moved._replace(costs=jax.tree.unflatten(structure, host)), parts[0] != 0
-
-
-def _begin_block(plan: Plan, state: State, count: int) -> Moved:
-    training = plan.training
+    began, training = time.perf_counter(), plan.training
     looped = training.executor.startswith("looped")
     # a compiled block always has its full length, of which `count` rounds are run: one program for all
     length = training.block or demand.block_length(training, plan.widest, len(plan.seeds))
@@ -103,12 +71,27 @@ def _begin_block(plan: Plan, state: State, count: int) -> Moved:
         numbers = np.asarray(rounds, np.int32)
         lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
         if looped:
-            return Moved(*_lane_by_lane(plan, lane, gathered.data, numbers), gathered)
-        chunk = training.chunk if training.executor == "chunked" else 0
-        block = Rounds(numbers, np.int32(count))
-        how = How(plan.uniform, chunk, plan.shards)
-        server, states, costs = run_block(lane, gathered.data, block, plan.turns, how=how, lanes=plan.lanes)
-    return Moved(server, states, costs, gathered)
+            done = _ended(*_lane_by_lane(plan, lane, gathered.data, numbers))
+        else:
+            chunk = training.chunk if training.executor == "chunked" else 0
+            block = Rounds(numbers, np.int32(count))
+            how = How(plan.uniform, chunk, plan.shards)
+            done = run_block(lane, gathered.data, block, plan.turns, how=how, lanes=plan.lanes)
+        done.report.begin_transfer()
+    return Launched(done, gathered, range(state.round, state.round + count), began)
+
+
+_ended = jax.jit(ended)
+
+
+def can_run_ahead(plan: Plan, state: State) -> bool:
+    """Whether a block may be launched before the last one is settled: on one device, with memory for a state more."""
+    # of several devices, programs that exchange something must be launched one after another
+    if plan.widest == 0 or plan.shards is not None or plan.training.executor.startswith("looped"):
+        return False
+    free = demand.free_on_device()
+    more = tree.size_in_bytes((state.server, state.clients))
+    return isinstance(plan.population, InMemory) and (free is None or 4 * more < free)
 
 
 def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | None]:
@@ -147,12 +130,13 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
 
 def settle(plan: Plan, state: State, launched: Launched, *, since: float = 0.0, paid: bool = True) -> State:
     """What `advance` returns, of a block that was launched from `state`. Its clock runs from `since` or its launch."""
-    moved, finite = _drain(launched)
+    moved = launched.wait()
     accounts, reached = state.accounts, launched.rounds.stop
     if paid:
         each = enumerate(accounts)
         accounts = tuple(
-            _mark(account, tree.take(moved.costs, lane), bool(finite[lane]), state.round) for lane, account in each
+            _mark(account, tree.take(moved.costs, lane), bool(moved.finite[lane]), state.round)
+            for lane, account in each
         )
         # several lanes go on without the lost one, whose numbers are not read again; a single run ends
         if len(accounts) == 1 and not accounts[0].sound:  # nothing of this block is in the state that is kept
@@ -163,7 +147,7 @@ def settle(plan: Plan, state: State, launched: Launched, *, since: float = 0.0, 
                 bill_block(account, tree.take(moved.costs, lane), launched.rounds, algorithm, who, plan.wire)
                 for lane, (account, algorithm, who) in enumerate(each_lane)
             )
-    clients = plan.population.scatter(moved.gathered, moved.states, reached)
+    clients = plan.population.scatter(launched.gathered, moved.states, reached)
     seconds = state.seconds + time.perf_counter() - max(since, launched.began)
     return State(reached, seconds, moved.server, clients, accounts, state.selected, state.best)
 

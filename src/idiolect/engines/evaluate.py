@@ -7,11 +7,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +25,9 @@ from idiolect.core.tally import Tally
 from idiolect.core.tree import Params, Tree
 from idiolect.engines.block import TRACES, over_lanes
 from idiolect.engines.client import Found, Number, Round, Task, client_model, for_clients
+from idiolect.engines.packed import Packed, pack
 from idiolect.engines.server import deliver
-from idiolect.engines.shard import EVERYWHERE, Shards, by_client, to_host
+from idiolect.engines.shard import EVERYWHERE, Shards, by_client
 from idiolect.metrics.personalization import instance_shares
 from idiolect.metrics.scores import SCORES, correct_positions
 
@@ -160,26 +160,6 @@ def _in_chunks(function: Callable[[Moment, ClientData], Tree], now: Moment, rows
     return tree.take(tree.join_axes(jax.lax.map(one_chunk, places)), slice(size))
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["stacked"], meta_fields=["structure"])
-@dataclasses.dataclass(frozen=True, eq=False)
-class Packed:
-    """A tree of floating arrays of one shape, as one array: one transfer brings them all to the host."""
-
-    stacked: Array
-    structure: Any
-
-    def open(self) -> Tree:
-        """What was packed, on the host."""
-        found: Tree = jax.tree.unflatten(self.structure, list(to_host(self.stacked)))
-        return found
-
-
-def _pack(found: Tree) -> Packed:
-    leaves, structure = jax.tree.flatten(found)
-    widest = max((leaf.dtype for leaf in leaves), key=lambda kind: kind.itemsize)  # a share may be narrower than a loss
-    return Packed(jnp.stack([leaf.astype(widest) for leaf in leaves]), structure)
-
-
 class Judging(NamedTuple):
     """How clients are scored."""
 
@@ -202,7 +182,7 @@ def evaluate(now: Moment, rows: ClientData, *, how: Judging, lanes: str) -> tupl
         of_clients = Moment._make([EVERYWHERE] * 4 + [by_client(0), by_client(1), by_client(0)])
         every_lane = how.shards.over(every_lane, (of_clients, by_client(0)), by_client(1))
     scores, cost = every_lane(now, rows)
-    return _pack(scores), cost
+    return pack(scores), cost
 
 
 def score_clients(now: Moment, rows: ClientData, how: Judging) -> tuple[Scores, Tally]:

@@ -19,8 +19,9 @@ from idiolect.core.tally import Tally
 from idiolect.core.tree import Tree
 from idiolect.engines import door
 from idiolect.engines.block import Lane
-from idiolect.engines.evaluate import Judging, Moment, Packed, Scores, Standing, evaluate, lane_standing, standing
+from idiolect.engines.evaluate import Judging, Moment, Scores, Standing, evaluate, lane_standing, standing
 from idiolect.engines.held_out import evaluate_new_clients
+from idiolect.engines.packed import Packed
 from idiolect.engines.plan import Measure, Plan
 from idiolect.engines.population import InMemory, load, to_device
 from idiolect.engines.recording import ClientScores, Row, history_row, to_lists, validation_means
@@ -70,7 +71,7 @@ def launch_scores(plan: Plan, at: Snapshot) -> Packed:
     with door.run_precision(plan.training.precision):
         ((clients, moment),) = _moments(plan, at)
         scored, _ = _evaluate(plan, clients, moment, "validation")
-    scored.stacked.copy_to_host_async()
+    scored.begin_transfer()
     return scored
 
 

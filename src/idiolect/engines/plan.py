@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from idiolect.accounting.ledger import Ledger
-from idiolect.core import keys
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError
 from idiolect.core.data import ClientData, Rows
@@ -136,7 +134,7 @@ def make_plan(
         door.check_fit(admitted[0], federation)
         demand.check_block(training, max(who.cohort for who in participations), len(seeds))
         # a lane axis is always there, for one run too: there is one program to write and to test
-        stacked, roots = door.admit_lanes(admitted), jax.vmap(keys.root_key)(jnp.asarray(seeds))
+        stacked, roots = door.admit_lanes(admitted), start.make_roots(np.asarray(seeds, np.int32))
         folder, devices = options.state_folder, training.devices
         # "auto" begins on one: `engines.auto` measures whether more are faster
         shards = make_shards(devices, rows.clients) if isinstance(devices, int) and devices > 1 else None

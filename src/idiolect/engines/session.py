@@ -18,9 +18,10 @@ from idiolect.engines import auto, resuming
 from idiolect.engines.advance import Launched, advance, can_run_ahead, launch, settle
 from idiolect.engines.billing import Account, bill_delivery
 from idiolect.engines.door import Splits, Training
-from idiolect.engines.evaluate import Packed, Scores, Standing
+from idiolect.engines.evaluate import Scores, Standing
 from idiolect.engines.history_file import Mark
 from idiolect.engines.judge import find_standing, launch_scores, record, score_ends
+from idiolect.engines.packed import Packed
 from idiolect.engines.plan import Options, Plan, make_plan
 from idiolect.engines.recording import Recorder, Row
 from idiolect.engines.run import Run

@@ -79,7 +79,7 @@ class Model(abc.ABC):
 
 @functools.lru_cache(maxsize=256)
 def _keeps_statistics(model: Model) -> bool:
-    return has_running(jax.eval_shape(model.init, jax.random.key(0)))
+    return has_running(jax.eval_shape(lambda: model.init(jax.random.key(0))))
 
 
 def as_images(inputs: Array, height: int, width: int, channels: int) -> Array:
