@@ -66,12 +66,13 @@ QUICK = Sizes(clients=6, cohort=3, rows=20, scored=5, rounds=20, side=8, filters
 
 def parts(quick: bool) -> Iterator[Result]:
     """The result so far, after every part of it."""
-    if jax.default_backend() != "gpu" and not quick:
-        yield Result({}, skipped=f"JAX sees no GPU here, only {jax.default_backend()}")
-        return
     numbers: dict[str, Any] = {}
     found: dict[str, float] = {}
-    for part in (apart, in_one_process, softmax):  # the other processes first: this one would hold the GPU's memory
+    # the other processes first: this one would hold the GPU's memory as soon as it asks what there is
+    for part in (apart, in_one_process, softmax):
+        if part is in_one_process and jax.default_backend() != "gpu" and not quick:
+            yield Result({}, skipped=f"JAX sees no GPU here, only {jax.default_backend()}")
+            return
         said, reached = part(quick)
         numbers |= said
         found |= reached
@@ -82,7 +83,6 @@ def apart(quick: bool) -> tuple[dict[str, Any], dict[str, float]]:
     """Whole runs in processes of their own, with an empty cache of programs and with the one that this left."""
     numbers, reached = {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        # this process holds no memory of the GPU while it has computed nothing there
         environment = {"IDIOLECT_CACHE": os.path.join(folder, "cache")}
         for target in OPEN[1:3]:
             found = measured_apart(["-m", "benchmarks.rounds_gpu", str(int(quick))], APART_SECONDS, environment)
@@ -150,6 +150,8 @@ def main(quick: bool) -> None:
     from idiolect.experiments.compilation import enable_cache
 
     enable_cache()
+    if jax.default_backend() != "gpu" and not quick:
+        sys.exit(f"JAX sees no GPU here, only {jax.default_backend()}")
     sizes = QUICK if quick else Sizes()
     algorithm, federation = problem(sizes)
     compiled: dict[str, float] = {}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,24 +61,39 @@ def move(plan: Plan, state: State, count: int) -> Moved:
 def launch(plan: Plan, state: State, count: int) -> Launched:
     """Have the device begin the next `count` rounds; the host does not wait for them."""
     began, training = time.perf_counter(), plan.training
-    looped = training.executor.startswith("looped")
-    # a compiled block always has its full length, of which `count` rounds are run: one program for all
-    length = training.block or demand.block_length(training, plan.widest, len(plan.seeds))
-    rounds = range(state.round, state.round + (count if looped else max(length, count)))
     with door.run_precision(training.precision):
-        gathered, cohorts = _draw(plan, state, rounds)
-        # an argument, not a constant of the program: every block of a run uses the same one
-        numbers = np.asarray(rounds, np.int32)
-        lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
-        if looped:
-            done = _ended(*_lane_by_lane(plan, lane, gathered.data, numbers))
+        if training.executor.startswith("looped"):
+            rounds = range(state.round, state.round + count)
+            gathered, cohorts = _draw(plan, state, rounds)
+            lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
+            done = _ended(*_lane_by_lane(plan, lane, gathered.data, np.asarray(rounds, np.int32)))
         else:
-            chunk = training.chunk if training.executor == "chunked" else 0
-            block = Rounds(numbers, np.int32(count))
-            how = How(plan.uniform, chunk, plan.shards)
-            done = run_block(lane, gathered.data, block, plan.turns, how=how, lanes=plan.lanes)
+            gathered, arguments = _block(plan, state, count)
+            done = run_block(*arguments, how=_how(plan), lanes=plan.lanes)
         done.report.begin_transfer()
     return Launched(done, gathered, range(state.round, state.round + count), began)
+
+
+def lower_block(plan: Plan, state: State) -> Any:
+    """The program of a block as the compiler gets it; the executor must be batched or chunked."""
+    _, arguments = _block(plan, state, 1)
+    return run_block.lower(*arguments, how=_how(plan), lanes=plan.lanes)
+
+
+def _block(plan: Plan, state: State, count: int) -> tuple[Gathered, tuple[Any, ...]]:
+    """What `run_block` takes."""
+    # a compiled block always has its full length, of which `count` rounds are run: one program for all
+    length = plan.training.block or demand.block_length(plan.training, plan.widest, len(plan.seeds))
+    rounds = range(state.round, state.round + max(length, count))
+    gathered, cohorts = _draw(plan, state, rounds)
+    lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
+    # round numbers are an argument, not a constant of the program: every block of a run uses the same one
+    return gathered, (lane, gathered.data, Rounds(np.asarray(rounds, np.int32), np.int32(count)), plan.turns)
+
+
+def _how(plan: Plan) -> How:
+    training = plan.training
+    return How(plan.uniform, training.chunk if training.executor == "chunked" else 0, plan.shards)
 
 
 _ended = jax.jit(ended)

@@ -45,6 +45,13 @@ def check_demand(algorithm: Algorithm, rows: Rows, training: Training, lanes: in
     _check_state(algorithm, rows, training, lanes, at_once, free)
 
 
+def fitting_chunk(widest: int, message_bytes: int) -> int:
+    """0 where all clients of a round may fit side by side, by what each sends; else how many of them may."""
+    free = free_on_device()
+    each = COPIES * max(1, message_bytes)
+    return 0 if free is None or widest * each <= free else max(1, free // each)
+
+
 def check_block(training: Training, widest: int, lanes: int) -> None:
     """RequestError where a block that was asked for brings back more than memory holds."""
     if training.block:
@@ -76,7 +83,7 @@ def _check_state(algorithm: Algorithm, rows: Rows, training: Training, lanes: in
 def _at_once(training: Training, clients: int) -> int:
     """Clients that are advanced side by side."""
     cohort = min(training.cohort or clients, clients)
-    if training.executor.startswith("looped"):
+    if training.executor.startswith("looped") or training.executor == "auto":  # which takes as many as fit
         return 1
     return min(training.chunk or cohort, cohort) if training.executor == "chunked" else cohort
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -87,11 +87,20 @@ def score(plan: Plan, at: Snapshot, split: str) -> tuple[Scores, Tally]:
     return joined
 
 
+def lower_scores(plan: Plan, state: State) -> Any:
+    """The program of a record as the compiler gets it; clients must be in memory."""
+    ((clients, moment),) = _moments(plan, state.now)
+    return evaluate.lower(moment, rows_of(plan, "validation", clients), how=_judging(plan), lanes=plan.lanes)
+
+
 def _evaluate(plan: Plan, clients: np.ndarray, moment: Moment, split: str) -> tuple[Packed, Tally]:
+    return evaluate(moment, rows_of(plan, split, clients), how=_judging(plan), lanes=plan.lanes)
+
+
+def _judging(plan: Plan) -> Judging:
     training = plan.training
     chunk = training.chunk if training.executor == "chunked" else 0
-    how = Judging(plan.scores, training.executor.startswith("looped"), chunk, plan.shards)
-    return evaluate(moment, rows_of(plan, split, clients), how=how, lanes=plan.lanes)
+    return Judging(plan.scores, training.executor.startswith("looped"), chunk, plan.shards)
 
 
 def score_ends(plan: Plan, at: Snapshot) -> tuple[list[ClientScores], Tally]:

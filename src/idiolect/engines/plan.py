@@ -9,6 +9,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import jax
 import numpy as np
@@ -32,6 +33,16 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 Measure = Callable[[int, Standing], dict[str, float]]  # (lane, where it stands) -> numbers for the history
 
 
+class Remembered(Protocol):
+    """Somewhere to keep bytes by a key: the folder of compiled programs, say."""
+
+    def get(self, key: str) -> bytes | None:
+        """What was kept under the key."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep it in place of what was kept."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     """What a run may be asked beside algorithm, rows, training, seeds and scores; nothing of it changes a model."""
@@ -44,6 +55,7 @@ class Options:
     select_last: bool = False  # the last round is the selected one, whatever its scores
     measure: Measure | None = None  # further numbers for each record
     spent: Sequence[Ledger] = ()  # by lane: what was paid before the first round
+    memory: Remembered | None = None  # of what was measured before, for executor "auto"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

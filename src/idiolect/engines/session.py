@@ -14,7 +14,7 @@ import jax
 from idiolect.core import tree
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import DivergedError
-from idiolect.engines import auto, resuming
+from idiolect.engines import auto, programs, resuming
 from idiolect.engines.advance import Launched, advance, can_run_ahead, launch, settle
 from idiolect.engines.billing import Account, bill_delivery
 from idiolect.engines.door import Splits, Training
@@ -98,6 +98,9 @@ class Session:
         if self.options.resume and checkpoint is not None and checkpoint.exists():
             resuming.load(self, checkpoint)
         else:
+            # on an accelerator compiling takes longest of all: at the same time what would come one after the other
+            if jax.default_backend() != "cpu" and can_run_ahead(self.plan, self.state):
+                programs.compile_all(self.plan, self.state)
             self.state = self._record(self.state, watch)
 
     def _run_ahead(self, goal: int) -> None:
@@ -210,5 +213,5 @@ def open_session(
 
 
 def _open(plan: Plan, state: State, options: Options) -> Session:
-    chosen = auto.resolve(plan, state)
+    chosen = auto.resolve(plan, state, options.memory)
     return Session(chosen, lay_out(chosen, state), options)
