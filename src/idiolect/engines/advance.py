@@ -19,6 +19,7 @@ from idiolect.engines.billing import Account, bill_block
 from idiolect.engines.block import Lane, Rounds, run_block
 from idiolect.engines.cohorts import PADDING
 from idiolect.engines.looped import run_looped
+from idiolect.engines.on_disk import OnDisk
 from idiolect.engines.plan import Plan
 from idiolect.engines.population import Gathered
 from idiolect.engines.round import Cohort, How, RoundCost, finite_rows
@@ -35,8 +36,8 @@ class Moved(NamedTuple):
     gathered: Gathered
 
 
-def move(plan: Plan, state: State, count: int) -> Moved:
-    """The next `count` rounds as one block; nothing is kept."""
+def move(plan: Plan, state: State, count: int, ahead: bool = False) -> Moved:
+    """The next `count` rounds as one block; nothing is kept. `ahead`: the block after it is sure to be asked for."""
     training = plan.training
     looped = training.executor.startswith("looped")
     # a compiled block always has its full length, of which `count` rounds are run: one program for all
@@ -47,12 +48,15 @@ def move(plan: Plan, state: State, count: int) -> Moved:
         # an argument, not a constant of the program: every block of a run uses the same one
         numbers = np.asarray(rounds, np.int32)
         lane = Lane(plan.algorithm, plan.roots, state.server, gathered.states, cohorts)
+        following = range(rounds.start + count, rounds.stop + count)
         if looped:
+            _look_ahead(plan, gathered, following, ahead)
             return Moved(*_lane_by_lane(plan, lane, gathered.data, numbers), gathered)
         chunk = training.chunk if training.executor == "chunked" else 0
         block = Rounds(numbers, np.int32(count))
         how = How(plan.uniform, chunk, plan.shards)
         server, states, costs = run_block(lane, gathered.data, block, plan.turns, how=how, lanes=plan.lanes)
+        _look_ahead(plan, gathered, following, ahead)  # JAX has begun to compute, and does not wait for the disk
         # cut on the host: slices of device arrays would take longer than a small round
         host = jax.tree.map(lambda leaf: to_host(leaf)[:, :count], costs)
     return Moved(server, states, host, gathered)
@@ -62,14 +66,31 @@ def _draw(plan: Plan, state: State, rounds: range) -> tuple[Gathered, Cohort | N
     """Who is in these rounds, and what they hold; no cohort: all clients, every round."""
     if all(who.whole for who in plan.participations):
         return plan.population.gather(state.clients, None), None
-    drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
-    members, present = (np.stack(part) for part in zip(*drawn))
+    members, present = _draw_members(plan, rounds)
     if plan.shards is not None:
         dealt = plan.shards.deal(members, present, plan.share)
         return plan.population.gather(state.clients, None), Cohort(*dealt)
-    # PADDING pads lanes of smaller cohorts and is no row of any table: read client 0, which nothing is written back to
-    gathered = plan.population.gather(state.clients, np.where(members == PADDING, 0, members))
+    gathered = plan.population.gather(state.clients, _real(members))
     return gathered, Cohort(members, gathered.places, present)
+
+
+def _look_ahead(plan: Plan, gathered: Gathered, following: range, ahead: bool) -> None:
+    """Where rows and states are on disk, have those of the rounds that follow read while these are computed."""
+    drawn = not all(who.whole for who in plan.participations)
+    if ahead and drawn and isinstance(plan.population, OnDisk):
+        plan.population.look_ahead(gathered, _real(_draw_members(plan, following)[0]))
+
+
+def _draw_members(plan: Plan, rounds: range) -> tuple[np.ndarray, np.ndarray]:
+    """(lanes, rounds, cohort): who is asked, and who of them is present."""
+    drawn = [who.draw(seed, rounds, max(plan.widest, 1)) for who, seed in zip(plan.participations, plan.seeds)]
+    members, present = (np.stack(part) for part in zip(*drawn))
+    return members, present
+
+
+def _real(members: np.ndarray) -> np.ndarray:
+    """PADDING pads lanes of smaller cohorts and is no row of any table: client 0, which nothing is written back to."""
+    return np.where(members == PADDING, 0, members)
 
 
 def _lane_by_lane(plan: Plan, lane: Lane, data: ClientData, rounds: np.ndarray) -> tuple[Tree, Tree, RoundCost]:
@@ -90,7 +111,7 @@ def advance(plan: Plan, state: State, rounds: int, *, paid: bool = True) -> Stat
     if plan.widest == 0:  # no client takes part in any lane: nothing moves, nothing is sent
         plan.population.mark(reached)
         return state._replace(round=reached)
-    moved = move(plan, state, rounds)
+    moved = move(plan, state, rounds, ahead=reached < training.rounds)
     accounts = state.accounts
     if paid:
         accounts = _mark_diverged(plan, state, moved)
