@@ -26,6 +26,7 @@ NAMES = (
     "networks-gpu",
     "answers",
     "faults",
+    "hosts",
     "rows",
     "deploy",
     "deploy-methods",
