@@ -25,10 +25,7 @@ DRAWN = {"batch_size": 20, "epochs": 1}
 
 def comparison(data: dict[str, Any], asked: Contest) -> dict[str, Any]:
     """The spec, as a table, that compares methods on `data`, a spec's [data]; RequestError for a slip in an option."""
-    names, sizes = method_names(asked.methods), _step_sizes(asked.step_sizes)
-    most = MOST_ROUNDS if asked.rounds is None else asked.rounds
-    tuning = {"auto": True, "until": "rounds" if asked.rounds is not None else "converged", "refit": asked.refit}
-    limits = {"step_size": sizes, "minutes": asked.minutes}
+    names, most = method_names(asked.methods), MOST_ROUNDS if asked.rounds is None else asked.rounds
     # methods that the user names are refused with the reason where they do not fit, others are passed over
     named = asked.methods is not None and asked.methods.strip() != ALL
     spec: dict[str, Any] = {
@@ -37,7 +34,7 @@ def comparison(data: dict[str, Any], asked: Contest) -> dict[str, Any]:
         "training": {"rounds": most, "cohort": asked.cohort, "record_every": max(1, most // 20)},
         "defaults": local_work(asked.model, asked.batch_size, asked.epochs),
         "methods": method_tables(names, asked.model),
-        "tuning": tuning | {name: value for name, value in limits.items() if value is not None},
+        "tuning": _tuning(asked),
         "collaboration": collaboration_table(names),
         "evaluation": {"unfit": "refuse" if named else "leave_out"},
     }
@@ -45,16 +42,29 @@ def comparison(data: dict[str, Any], asked: Contest) -> dict[str, Any]:
         spec["training"]["executor"] = "batched"
     if asked.score is not None:
         spec["evaluation"]["scores"] = [asked.score]
-        if asked.score.startswith("pinball_"):  # a quantile is learnt by the loss that it minimises
-            find_score(asked.score)
-            percent = int(asked.score.removeprefix("pinball_"))
-            spec["model"] |= {"loss": "pinball", "quantile": percent / 100}
+        spec["model"] |= _quantile_loss(asked.score)
     if asked.seed is not None:
         spec["data"]["seed"], spec["seeds"] = asked.seed, [asked.seed]
-    held_out = asked.held_out
-    if held_out:  # a number of clients is a whole number; inf is none, and refused later
-        spec["data"]["held_out"] = int(held_out) if held_out >= 1 and float(held_out).is_integer() else held_out
+    if asked.held_out:
+        # a number of clients is a whole number; inf is none, and refused later
+        whole = asked.held_out >= 1 and float(asked.held_out).is_integer()
+        spec["data"]["held_out"] = int(asked.held_out) if whole else asked.held_out
     return spec if asked.epsilon is None else private_comparison(spec, asked.epsilon, asked.rounds)
+
+
+def _tuning(asked: Contest) -> dict[str, Any]:
+    """[tuning] of a spec: a grid that widens itself, and as many rounds as it takes, unless the user says so."""
+    found = {"auto": True, "until": "converged" if asked.rounds is None else "rounds", "refit": asked.refit}
+    given = {"step_size": _step_sizes(asked.step_sizes), "minutes": asked.minutes}
+    return found | {name: value for name, value in given.items() if value is not None}
+
+
+def _quantile_loss(score: str) -> dict[str, Any]:
+    """[model] settings of a score that needs them: a quantile is learnt by the loss that it minimises."""
+    if not score.startswith("pinball_"):
+        return {}
+    find_score(score)
+    return {"loss": "pinball", "quantile": int(score.removeprefix("pinball_")) / 100}
 
 
 TABLES = ("table", "heart_disease", "school", "landmine")  # sources whose columns are scaled

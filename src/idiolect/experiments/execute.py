@@ -101,9 +101,7 @@ def execute(
     with folder.begin(spec, prepared.federation, resume):
         if repeats is not None and take_over(spec, repeats, folder):
             tell(f"Settings are those that were chosen for the run in {repeats}.")
-        own = [note for ready in prepared.built for note in ready.notes if theory or note not in ready.theory]
-        for text in (*prepared.notes(), prepared.reason, *own, *(f"Warning: {text}" for text in warnings)):
-            tell(text)
+        _introduce(prepared, warnings, theory, tell)
         searched = sum(is_searched(prepared, method) for method in prepared.methods)
         work = Work(progress, overall, len(prepared.built), searched)
         training = _Training(prepared, folder, work, tell, spec)
@@ -113,6 +111,13 @@ def execute(
         write_choices(folder, spec.name, trained, prepared.federation, prepared.scores[0])
         summary = _write(training.spec, prepared, folder, trained, warnings)
         return Executed(summary, trained, prepared.federation, path)
+
+
+def _introduce(prepared: Prepared, warnings: list[str], theory: bool, tell: Say) -> None:
+    """Say what is to be known before training, with `theory` also how it chose settings."""
+    own = [note for ready in prepared.built for note in ready.notes if theory or note not in ready.theory]
+    for text in (*prepared.notes(), prepared.reason, *own, *(f"Warning: {text}" for text in warnings)):
+        tell(text)
 
 
 def _check_methods(prepared: Prepared) -> list[str]:
@@ -218,13 +223,12 @@ class _Training:
         lanes, seeds = [one.built for one in methods for _ in spec.seeds], list(spec.seeds) * len(methods)
         shown = labels[0] if len(labels) == 1 else f"{labels[0].partition('[')[0]} x {len(labels)}"
         checkpoint = self.folder.path / "checkpoint" / safe_name(labels[0])
-        measured = self.prepared.synthetic if spec.evaluation.optimum == "auto" else spec.evaluation.optimum == "always"
         options = Options(
             checkpoint=Checkpoint(checkpoint, spec.output.checkpoint_every, self.tell),
             resume=True,
             progress=self.work.stage(shown, len(methods)),
             choose_by=self.prepared.choose_by,
-            measure=self._measure([one.built for one in methods]) if measured else None,
+            measure=self._measure([one.built for one in methods]),
             select_last=spec.privacy.is_on,  # to choose among rounds by scores would read rows that no noise hides
             spent=[built.spent for built in lanes],
         )
@@ -276,7 +280,10 @@ class _Training:
         return Trained(built.method, runs, built.notes, one.choice, built.protected)
 
     def _measure(self, methods: list[Built]) -> Measure | None:
-        """Every method against the optimum of its own objective; None where no optimum is known."""
+        """Every method against the optimum of its own objective; None where it is not asked for, or none is known."""
+        asked = self.spec.evaluation.optimum
+        if asked == "never" or (asked == "auto" and not self.prepared.synthetic):
+            return None
         own: list[Callable[[Standing], dict[str, float]] | None] = []
         for built in methods:
             objective, label = built.algorithm.objective, built.method.label
@@ -285,7 +292,7 @@ class _Training:
                 continue
             cache = self.folder.path / "optima" / f"{safe_name(label)}.npz"
             own.append(optimum_measure(objective, self.rows.train, cache))
-            if own[-1] is None and self.spec.evaluation.optimum == "always":
+            if own[-1] is None and asked == "always":
                 raise RequestError(
                     '[evaluation] optimum = "always" needs a convex objective with an optimum, and '
                     f"{type(objective).__name__} of {label} has none that is known here; give [model] l2 a value above "

@@ -39,12 +39,10 @@ def _kept(
     runs = [(entry.method.label, run) for entry in trained for run in entry.runs if not run.recorder.diverged]
     rows = len(federation.test.targets)
     total = rows * len(runs)
-    if not total:
-        return [], []
-    if federation.task.kind == "classification" and federation.test.targets.ndim > 1:
+    if total and federation.task.kind == "classification" and federation.test.targets.ndim > 1:
         return [], [f"{PREDICTIONS} was not written: every row has a sequence of answers."]
     if total <= MOST_ROWS:
-        return runs, []
+        return runs if total else [], []
     chosen = ([pair for pair in runs if pair[0] == announced] or runs)[: max(1, MOST_ROWS // rows)]
     seeds = ", ".join(str(run.seed) for _, run in chosen)
     return chosen, [
