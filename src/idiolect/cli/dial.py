@@ -41,12 +41,6 @@ class Stretch:
     ] = None
     seed: Seed = None
 
-    def wanted(self) -> list[float]:
-        """The values."""
-        from idiolect.experiments.dial import parse_values, values_of
-
-        return list(values_of(self.setting) if self.values is None else parse_values(self.values))
-
     def with_rounds(self, spec: Spec) -> Spec:
         """The spec with the rounds that were asked for."""
         if self.rounds is None:
@@ -75,10 +69,10 @@ def dial(
     from idiolect.cli.bar import Bar
     from idiolect.cli.option_names import in_options
     from idiolect.cli.training import show, use_cache
-    from idiolect.experiments.dial import walk
+    from idiolect.experiments.dial import parse_values, walk
     from idiolect.experiments.spec import check_seeds
 
-    wanted, remarks = way.wanted(), list[str]()
+    wanted, remarks = parse_values(way.values, way.setting), list[str]()
     by_spec = source is not None and source.suffix == ".toml"
     spec = way.with_rounds(_read(source, columns, way, running.overrides, remarks))
     if seeds is not None:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from idiolect.cli.output import Format
+from idiolect.cli.output import Format, remark
 
 Table = Annotated[Path | None, typer.Argument(help="A CSV, Parquet or Feather file, one row per example.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override the spec, as TOML: 'training.rounds = 50'.")]
@@ -48,6 +48,11 @@ class Printing:
 
     as_format: AsFormat = Format.text
     quiet: Quiet = False
+
+    def say(self, text: str) -> None:
+        """A line on standard error, but for a quiet command."""
+        if not self.quiet:
+            remark(text)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,15 +46,13 @@ def announce(
 
 def _on_validation_rows(able: list[Trained], score: str) -> tuple[list[Trained], np.ndarray]:
     """The methods that have a score there, and (methods, folds, clients) of what they have, larger is better."""
-    folds = [[] if entry.choice is None else entry.choice.folds for entry in able]
+    folds = [getattr(entry.choice, "folds", []) for entry in able]
     # fold by fold the same rows judge every method, and what they have in common cancels in the difference
-    if len({len(own) for own in folds}) == 1 and folds[0]:
-        judged = [np.asarray(own, np.float64) for own in folds]
-    else:
-        judged = [entry.scores(score, "validation").mean(axis=0)[None] for entry in able]
-    standing = [place for place, own in enumerate(judged) if not np.isnan(own).all()]
+    by_fold = len(set(map(len, folds))) == 1 and len(folds[0]) > 0
+    judged = folds if by_fold else [entry.scores(score, "validation").mean(axis=0)[None] for entry in able]
+    standing = [(entry, own) for entry, own in zip(able, judged) if not np.isnan(own).all()]
     sign = 1 if SCORES[score].higher_is_better else -1
-    return [able[place] for place in standing], sign * np.array([judged[place] for place in standing])
+    return [entry for entry, _ in standing], sign * np.array([own for _, own in standing], np.float64)
 
 
 def _mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:

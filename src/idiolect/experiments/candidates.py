@@ -10,6 +10,7 @@ from idiolect.algorithms import ALGORITHMS
 from idiolect.core.checks import RequestError
 from idiolect.data.preparation import LOCAL as LOCALLY
 from idiolect.experiments.contest import Contest
+from idiolect.experiments.spec import parse_numbers
 from idiolect.metrics.scores import find_score
 
 LOCAL = "local"  # the method that trains every client alone
@@ -109,10 +110,7 @@ def _step_sizes(text: str | None) -> list[float] | None:
     """The step sizes to choose from, of numbers with commas between them."""
     if text is None:
         return None
-    try:
-        sizes = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise RequestError(f"--step-sizes needs numbers such as 0.01,0.1,1, got {text!r}.") from None
+    sizes = parse_numbers(text, "--step-sizes", "0.01,0.1,1")
     if len(set(sizes)) < len(sizes):
         given = ",".join(f"{size:g}" for size in sizes)
         raise RequestError(f"--step-sizes must differ, got {given!r}; name each once.")

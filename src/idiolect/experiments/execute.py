@@ -102,7 +102,7 @@ def execute(
         if repeats is not None and take_over(spec, repeats, folder):
             tell(f"Settings are those that were chosen for the run in {repeats}.")
         _introduce(prepared, warnings, theory, tell)
-        searched = sum(is_searched(prepared, method) for method in prepared.methods)
+        searched = sum(is_searched(prepared, ready.method) for ready in prepared.built)
         work = Work(progress, overall, len(prepared.built), searched)
         training = _Training(prepared, folder, work, tell, spec)
         # neighbours that differ in floats only share a program: they become lanes of one session
@@ -123,7 +123,7 @@ def _introduce(prepared: Prepared, warnings: list[str], theory: bool, tell: Say)
 def _check_methods(prepared: Prepared) -> list[str]:
     """Warnings about rows and methods; RequestError for a method that cannot be run on these rows."""
     spec, federation = prepared.spec, prepared.federation
-    if federation.validation.counts.sum() == 0 and any(is_searched(prepared, method) for method in prepared.methods):
+    if federation.validation.counts.sum() == 0 and any(is_searched(prepared, ready.method) for ready in prepared.built):
         raise RequestError(NOTHING_TO_CHOOSE_ON)
     prepared.check_demand()
     # a step chosen on validation rows needs no warning: it was tried
@@ -155,6 +155,8 @@ class _Training:
         tuning, federation = self.spec.tuning, self.prepared.federation
         self.ends = math.inf if tuning.minutes is None else time.monotonic() + 60 * tuning.minutes
         self.waiting = len(self.prepared.built)  # methods that are still to come
+        # what was chosen for training alone: methods whose clients prepare a model of their own do it so
+        self.alone: Tuned | None = None
         # the rows of all final fits: training rows, and in a refit those that have served to choose
         self.rows = with_validation_rows(federation) if tuning.refit else federation
 
@@ -181,12 +183,11 @@ class _Training:
             return None
         found = read_tuned(self.folder, method.label)
         if found is None:
-            # methods that prepare a model on each client do it as training alone does best, if that was chosen before
-            local = next((one for one in self.prepared.methods if one.algorithm == LOCAL), None)
-            alone = None if local is None else read_tuned(self.folder, local.label)
-            found = tune(self.prepared, method, self.work.stage(method.label, 0), seconds, alone)
+            found = tune(self.prepared, method, self.work.stage(method.label, 0), seconds, self.alone)
             # kept at once: a run that is stopped later must not choose anew, and could choose otherwise
             self.folder.write_sealed(tuning_file(method.label), dataclasses.asdict(found))
+        if method.algorithm == LOCAL and self.alone is None:
+            self.alone = found
         self.tell(f"{method.label}: {found.sentence}.")
         return found
 

@@ -17,7 +17,7 @@ import numpy as np
 from idiolect.accounting.bytes import wire
 from idiolect.algorithms import ALGORITHMS, find
 from idiolect.algorithms.errata import ERRATA, anchor
-from idiolect.core import Method, tree
+from idiolect.core import tree
 from idiolect.core.addressing import address
 from idiolect.core.algorithm import Algorithm
 from idiolect.core.checks import RequestError, nearest, setting, unset
@@ -113,12 +113,8 @@ def explain(
         **_traffic(ready.algorithm),
         "theory": _theory_of(name, ready, settings, loss, asked),
         "reference": method.reference,
-        "errata": _errata_of(method),
+        "errata": [{"number": one, "text": ERRATA[one], "link": anchor(one)} for one in method.errata],
     }
-
-
-def _errata_of(method: Method) -> list[Facts]:
-    return [{"number": one, "text": ERRATA[one], "link": anchor(one)} for one in method.errata]
 
 
 def _explain_objective(name: str, settings: Table, example: Example) -> Facts:
@@ -231,7 +227,7 @@ def _prediction(promise: Prediction | None) -> Facts | None:
     if promise is None:
         return None
     named = {name: getattr(promise, name) for name in ("iterations", "exact", "statement")}
-    return {**named, **promise.cost._asdict()}
+    return named | promise.cost._asdict()
 
 
 def _ratio(promise: Prediction | None, least: Complexity | None) -> dict[str, float] | None:

@@ -26,19 +26,8 @@ from idiolect.metrics import personalization, routing
 from idiolect.metrics.scores import SCORES
 from idiolect.metrics.summary import PARTS, gains, paired_gain, student_interval, summarise
 from idiolect.metrics.verdicts import VERDICTS
+from idiolect.record import schema as record
 from idiolect.record.codec import from_json, to_json
-from idiolect.record.schema import (
-    Flops,
-    Gain,
-    MethodSummary,
-    NewClients,
-    OtherScore,
-    Personalization,
-    Routing,
-    Scores,
-    Storage,
-    Unscored,
-)
 
 NAMED = 10  # clients without a score that are named; more are counted
 SPLITS = ("train", "validation", "test")
@@ -137,12 +126,12 @@ def _judged_columns(judged: Judged, clients: int) -> dict[str, Any]:
 
 def method_summary(
     entry: Trained, judged: Judged, federation: Federation, scores: tuple[str, ...], flops: bool
-) -> MethodSummary:
+) -> record.MethodSummary:
     """One method's line in summary.json. Means are over clients, then over seeds; `flops` are counted on request."""
     primary, first, method, choice = scores[0], entry.runs[0], entry.method, entry.choice
     known, means = find(method.algorithm), _means(entry)
     shown, *others = (summarise_seeds(entry.scores(name), name) for name in scores)
-    return MethodSummary(
+    return record.MethodSummary(
         method=method.label,
         algorithm=method.algorithm,
         objective=method.objective or known.objective or "?",
@@ -154,13 +143,13 @@ def method_summary(
         tuned=getattr(choice, "sentence", None),
         converged=getattr(choice, "converged", None),
         diverged=entry.diverged,
-        score=Scores(**shown.parts),
+        score=record.Scores(**shown.parts),
         seed_means=shown.means,
         clients=shown.clients,
         missing=shown.missing,
         interval=shown.interval,
         other_scores={
-            name: OtherScore(one.parts["mean"], one.parts["worst_decile"], one.clients, one.missing)
+            name: record.OtherScore(one.parts["mean"], one.parts["worst_decile"], one.clients, one.missing)
             for name, one in zip(scores[1:], others)
         },
         validation_mean=validation_mean(entry, primary),
@@ -171,8 +160,8 @@ def method_summary(
         new_clients=None if federation.held_out is None else _new_clients_mean(entry, primary, federation),
         personalization=mean_personalization([run.personalization() for run in entry.runs]),
         routing=mean_routing([run.routing() for run in entry.runs]),
-        storage=Storage(**first.storage()._asdict()),
-        flops=Flops(**first.flops()._asdict()) if flops else None,
+        storage=record.Storage(**first.storage()._asdict()),
+        flops=record.Flops(**first.flops()._asdict()) if flops else None,
         **means,
         **_gains(entry, judged, primary),
     )
@@ -221,7 +210,7 @@ def _gains(entry: Trained, judged: Judged, score: str) -> dict[str, Any]:
         ours, theirs = (one.scores(score).mean(axis=0) for one in (entry, against.reference))
         gain = paired_gain(ours, theirs, SCORES[score].higher_is_better)
         ends = float(gain.mean), float(gain.low), float(gain.high)
-        found[name] = Gain(*ends, gain.clients, against.reference.method.label)
+        found[name] = record.Gain(*ends, gain.clients, against.reference.method.label)
         if name == "gain":
             found |= _percents(judged.verdict) | {"better": float(gain.better), "worse": float(gain.worse)}
     return found
@@ -233,7 +222,7 @@ def _percents(verdict: np.ndarray | None) -> dict[str, float | None]:
     return {word: 100 * float(np.mean(known == word)) if known.size else None for word in VERDICTS}
 
 
-def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> Unscored | None:
+def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, ...]) -> record.Unscored | None:
     """Clients without the first score on test rows: how many, who, why; None where all have it."""
     entry = next((one for one in trained if one.diverged is None), trained[0])
     absent = np.flatnonzero(np.isnan(entry.scores(scores[0]).mean(axis=0)))
@@ -250,7 +239,7 @@ def unscored(trained: list[Trained], federation: Federation, scores: tuple[str, 
     beside = _rank_by(trained, next(all_have, None))
     names = [federation.names[client] for client in absent[:NAMED]]
     shown = ", ".join(names) + (f" and {absent.size - NAMED} more" if absent.size > NAMED else "")
-    return Unscored(
+    return record.Unscored(
         score=scores[0],
         clients=tuple(names),
         count=int(absent.size),
@@ -277,7 +266,7 @@ def _rank_by(trained: list[Trained], score: str | None) -> str:
     return f" By {words}, which every client with a test row has, best first: {shown}." if ranked else ""
 
 
-def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> NewClients | None:
+def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> record.NewClients | None:
     """Of clients that never trained: both models' mean score, and before against after adaptation."""
     found = [in_table_units(run.new_clients(), federation).get("test", {}) for run in entry.runs]
     means = {
@@ -287,16 +276,16 @@ def _new_clients_mean(entry: Trained, primary: str, federation: Federation) -> N
     if means["personal"] is None:
         return None
     adapted = mean_personalization([run.personalization("new_clients") for run in entry.runs])
-    return NewClients(means["personal"], means["shared"], adapted)
+    return record.NewClients(means["personal"], means["shared"], adapted)
 
 
-def mean_personalization(found: list[personalization.Personalization | None]) -> Personalization | None:
+def mean_personalization(found: list[personalization.Personalization | None]) -> record.Personalization | None:
     """The mean over seeds, entry by entry."""
     known = [one.to_dict() for one in found if one is not None]
-    return from_json(Personalization, _mean_tree(known), "personalization") if known else None
+    return from_json(record.Personalization, _mean_tree(known), "personalization") if known else None
 
 
-def mean_routing(found: list[routing.Routing | None]) -> Routing | None:
+def mean_routing(found: list[routing.Routing | None]) -> record.Routing | None:
     """The mean over seeds of the fractions; rows are added up."""
     known = [one for one in found if one is not None]
     if not known:
@@ -304,7 +293,7 @@ def mean_routing(found: list[routing.Routing | None]) -> Routing | None:
     fractions = ("shared_share", "taken", "one_way", "by_category", "taken_by_category")
     means = _mean_tree([{name: to_json(getattr(one, name)) for name in fractions} for one in known])
     rows = jax.tree.map(lambda *counts: sum(counts), *(one.rows for one in known))
-    return from_json(Routing, {"names": list(known[0].names), **means, "rows": to_json(rows)}, "routing")
+    return from_json(record.Routing, {"names": list(known[0].names), **means, "rows": to_json(rows)}, "routing")
 
 
 def _mean_tree(values: list[Any]) -> Any:

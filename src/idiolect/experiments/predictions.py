@@ -26,23 +26,25 @@ def write_predictions(
     """Write both files, as far as the data have what is in them, and say what was left out."""
     if federation.places is not None:
         folder.write_table(SPLIT, split_table(federation))
-    kept, notes = _kept(trained, federation, announced)
+    runs = [(one.method.label, run) for one in trained for run in one.runs if run.recorder.diverged is None]
+    kept, notes = _kept(runs, federation, announced) if runs else (runs, [])
     if kept:
         folder.write_table(PREDICTIONS, (prediction_table(label, run, federation) for label, run in kept))
     return notes
 
 
 def _kept(
-    trained: Sequence[Trained], federation: Federation, announced: str | None
+    runs: list[tuple[str, Run]], federation: Federation, announced: str | None
 ) -> tuple[list[tuple[str, Run]], list[str]]:
     """The runs whose answers are kept, and sentences about the others."""
-    runs = [(entry.method.label, run) for entry in trained for run in entry.runs if not run.recorder.diverged]
     rows = len(federation.test.targets)
     total = rows * len(runs)
-    if total and federation.task.kind == "classification" and federation.test.targets.ndim > 1:
+    if not total:
+        return [], []
+    if federation.task.kind == "classification" and federation.test.targets.ndim > 1:
         return [], [f"{PREDICTIONS} was not written: every row has a sequence of answers."]
     if total <= MOST_ROWS:
-        return runs if total else [], []
+        return runs, []
     chosen = ([pair for pair in runs if pair[0] == announced] or runs)[: max(1, MOST_ROWS // rows)]
     seeds = ", ".join(str(run.seed) for _, run in chosen)
     return chosen, [

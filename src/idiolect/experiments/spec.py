@@ -243,6 +243,14 @@ def parse_line(text: str, option: str = "--set", example: str = "training.rounds
     return found
 
 
+def parse_numbers(text: str, option: str, example: str) -> list[float]:
+    """Numbers with commas between them that an option was given; RequestError for anything else."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise RequestError(f"{option} needs numbers such as {example}, got {text!r}.") from None
+
+
 def override(table: Table, overrides: Sequence[str]) -> Table:
     """`table` with overrides, each one line of TOML such as 'training.rounds = 50'."""
     for text in overrides:
